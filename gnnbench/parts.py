@@ -1,0 +1,372 @@
+"""The five parts of a strategy, as abstract base classes, and what they are handed.
+
+A part is a dataclass whose fields are its options: ``--set memory.device_bytes=2GB`` sets the field
+``device_bytes`` of the memory part. Declare options with :func:`option`; the harness reads text by
+the field's annotation. Class variables ``name`` and ``summary`` describe the part, ``modes`` says
+which engines it works under.
+
+Order of calls, in every run: ``refuses`` on each part, ``begin`` on each part, then the engine asks.
+Parts never take times and never look at the clock; the engine does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import (
+    BatchProfile,
+    Block,
+    Dataset,
+    Fetch,
+    HostThreads,
+    IntArray,
+    Mode,
+    PartKind,
+    Round,
+    RoundTraffic,
+    Share,
+    StageTimes,
+    Unit,
+    Work,
+    Workload,
+)
+
+T = TypeVar("T")
+
+MINI_BATCH: frozenset[Mode] = frozenset({"mini-batch"})
+FULL_GRAPH: frozenset[Mode] = frozenset({"full-graph"})
+BOTH_MODES: frozenset[Mode] = MINI_BATCH | FULL_GRAPH
+
+
+def option(default: T, help: str, *, unit: Literal["", "bytes"] = "") -> T:
+    """Declare an option of a part: a dataclass field with a default and one line of help.
+
+    With ``unit="bytes"`` the text form may carry a unit (``2GB``).
+    """
+    declared: T = field(default=default, metadata={"help": help, "unit": unit})
+    return declared
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """A layer's sizes: f^{l-1} in, f^l out, the width of what aggregation yields, and whether that
+    width is all the backward pass needs (HongTu §4.2: aggregates of GCN, SAGE and GIN can be
+    cached; attention has O(|E|) intermediates and is recomputed)."""
+
+    in_features: int
+    out_features: int
+    aggregate_features: int
+    parameters: int
+    macs_per_row: int
+    cacheable: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """The fixed facts of one run, handed to every part's ``begin``."""
+
+    dataset: Dataset
+    platform: Platform
+    workload: Workload
+    layers: tuple[LayerShape, ...]
+
+    @property
+    def mode_free_parameters(self) -> int:
+        """Number of trainable scalars."""
+        return sum(layer.parameters for layer in self.layers)
+
+
+@dataclass
+class Part(ABC):
+    """What every part has: a name, one line about it, and the modes it supports."""
+
+    kind: ClassVar[PartKind]
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    modes: ClassVar[frozenset[Mode]] = BOTH_MODES
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        """Why this part cannot work with the others here, as a sentence; None when it can."""
+        return None
+
+    def begin(self, setting: Setting) -> None:  # noqa: B027 - an optional hook
+        """Called once before a run; keep what later calls need."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the reader of the result: what was planned or chosen."""
+        return ()
+
+
+# --------------------------------------------------------------------------- sampler
+
+
+@dataclass
+class Sampler(Part):
+    """Which units make one epoch, in which order. Subclass one of the two kinds below."""
+
+    kind: ClassVar[PartKind] = "sampler"
+    mode: ClassVar[Mode]
+
+
+@dataclass
+class MiniBatchSampler(Sampler):
+    """Rounds of seeds, and the sampled blocks below them."""
+
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
+    mode: ClassVar[Mode] = "mini-batch"
+
+    @abstractmethod
+    def rounds(self, epoch: int) -> Sequence[IntArray]:
+        """The seeds of every round of an epoch (int64, each training vertex once)."""
+
+    @abstractmethod
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        """L blocks, input layer first, whose last destinations are ``seeds`` in their order.
+
+        The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone, so
+        that splitting a round over trainers does not change them, or else ``split_invariant``
+        must be False, and the strategy is held equal to a single device with this same sampler.
+        """
+
+    split_invariant: ClassVar[bool] = True
+
+
+@dataclass
+class FullGraphSampler(Sampler):
+    """Rounds of chunks that together cover every vertex once."""
+
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+    mode: ClassVar[Mode] = "full-graph"
+
+    @abstractmethod
+    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+        """The rounds of one epoch; each unit has one block and its destinations are unique."""
+
+    @abstractmethod
+    def owner(self) -> IntArray:
+        """The slot that each vertex belongs to, int64 ``(V,)``; valid after ``chunks``."""
+
+
+# --------------------------------------------------------------------------- placement
+
+
+@dataclass
+class Placement(Part):
+    """Which device computes which share of a round; may rebalance between rounds."""
+
+    kind: ClassVar[PartKind] = "placement"
+
+    @abstractmethod
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        """The devices that train; a ``slot`` is a position in this tuple."""
+
+    def prepare(self, setting: Setting, profile: BatchProfile) -> None:  # noqa: B027
+        """Mini-batch only: plan the first split from the sizes of one sampled round."""
+
+    @abstractmethod
+    def split(self, num_seeds: int) -> tuple[Share, ...]:
+        """Mini-batch only: shares that add up to ``num_seeds``, in slot order; may be zero."""
+
+    def host_threads(self) -> HostThreads:
+        """How the host's threads are divided between sampling, loading and training."""
+        return HostThreads()
+
+    def observe(self, times: StageTimes) -> None:  # noqa: B027 - an optional hook
+        """Mini-batch only: the stage times of the round just run; rebalance the next one."""
+
+
+# --------------------------------------------------------------------------- communication
+
+
+@dataclass
+class Communication(Part):
+    """What crosses which link, and what need not.
+
+    ``prefetch`` is how many pipeline stages feature prefetching has in a mini-batch epoch: 0 (a
+    round starts when the last has finished), 1 (load and transfer as one stage) or 2 (HyScale-GNN
+    §IV-B: two stages that overlap).
+    """
+
+    kind: ClassVar[PartKind] = "communication"
+    #: False for a part that moves nothing, which only works when the data is on the device.
+    moves_rows: ClassVar[bool] = True
+
+    @property
+    def prefetch(self) -> Literal[0, 1, 2]:
+        return 0
+
+    @abstractmethod
+    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
+        """Where every row that the round's units need comes from.
+
+        ``previous`` is the traffic of the round before (None for the first); ``owner`` maps each
+        vertex to the slot of its partition.
+        """
+
+
+def fetch_everything(unit: Unit) -> Fetch:
+    """The plain fetch: a unit's whole input set crosses the host link."""
+    import numpy as np
+
+    needed = np.sort(unit.input_ids)
+    return Fetch(
+        slot=unit.slot, needed=needed, from_host=needed, reused=np.empty(0, dtype=np.int64)
+    )
+
+
+# --------------------------------------------------------------------------- memory
+
+Intermediates = Literal["keep", "cache", "recompute"]
+
+
+@dataclass
+class Memory(Part):
+    """Where tensors live, what is kept, recomputed or offloaded.
+
+    ``device_bytes`` caps every accelerator's (or lone device's) memory below the platform's own.
+    """
+
+    kind: ClassVar[PartKind] = "memory"
+    #: Where features, representations and gradients live between units.
+    vertex_data: ClassVar[Literal["host", "device"]]
+    device_bytes: int = option(0, "cap on each device's memory; 0 = the platform's", unit="bytes")
+
+    @abstractmethod
+    def intermediates(self, layer: LayerShape) -> Intermediates:
+        """What happens to a layer's intermediate results between forward and backward:
+        kept on the device, the aggregate cached on the host, or everything recomputed."""
+
+    def capacity_bytes(self, device: Device) -> int:
+        if self.device_bytes:
+            return min(self.device_bytes, device.memory_bytes)
+        return device.memory_bytes
+
+
+# --------------------------------------------------------------------------- kernel
+
+
+class Adjacency(ABC):
+    """A block bound to one kernel, one dtype and one device: what a model may ask of a graph.
+
+    Shapes: S = ``block.num_src``, D = ``block.num_dst``, E = ``block.num_edges``. All methods but
+    ``sum_transposed`` are differentiable in their tensor arguments.
+    """
+
+    block: Block
+
+    @abstractmethod
+    def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
+        """``(S, f) -> (D, f)``: out[v] = sum over in-edges (u, v) of weight[e] * h[u]."""
+
+    @abstractmethod
+    def mean(self, h: Tensor) -> Tensor:
+        """``(S, f) -> (D, f)``: the mean over in-edges, zero where there are none."""
+
+    @abstractmethod
+    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+        """``(D, f) -> (S, f)``: out[u] = sum over out-edges (u, v) of weight[e] * g[v].
+
+        The backward pass of ``sum`` without its forward; not differentiable itself.
+        """
+
+    @abstractmethod
+    def edge_softmax(self, scores: Tensor) -> Tensor:
+        """``(E,) -> (E,)``: softmax of the scores of each destination's in-edges."""
+
+    @property
+    @abstractmethod
+    def edge_src(self) -> Tensor:
+        """int64 ``(E,)``: source position of each edge, in CSR order."""
+
+    @property
+    @abstractmethod
+    def edge_dst(self) -> Tensor:
+        """int64 ``(E,)``: destination position of each edge, in CSR order."""
+
+    @property
+    @abstractmethod
+    def in_degrees(self) -> Tensor:
+        """``(D,)`` in the dtype of the features: number of in-edges in this block."""
+
+
+@dataclass
+class Kernel(Part):
+    """Aggregation and update on one device: how they are computed and what they cost."""
+
+    kind: ClassVar[PartKind] = "kernel"
+
+    @abstractmethod
+    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
+        """Bind a block to this kernel; the engine keeps it as long as the unit lives."""
+
+    def seconds(self, work: Work, device: Device) -> float:
+        """Modelled duration of ``work`` on a described device.
+
+        HyScale-GNN Equation 11, t_aggregate = |E| f S_feat / BW, and Equation 12, t_update =
+        MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time.
+        """
+        if work.op == "aggregate":
+            traffic = work.edges * work.features * work.itemsize
+            return device.launch_s + traffic / device.bandwidth_bytes_per_s(work.threads)
+        if work.op == "update":
+            rate = device.flops_per_s * device.share_of_cores(work.threads)
+            return device.launch_s + 2.0 * work.macs / rate
+        raise ValueError(f"a kernel has no cost for {work.op!r}")
+
+
+# --------------------------------------------------------------------------- bundle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle:
+    """Five parts put together, ready to be checked and run."""
+
+    sampler: MiniBatchSampler | FullGraphSampler
+    placement: Placement
+    communication: Communication
+    memory: Memory
+    kernel: Kernel
+
+    def all(self) -> tuple[Part, ...]:
+        return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
+
+    def refusal(self, setting: Setting) -> str | None:
+        """The first reason why these parts cannot run together; None when they can."""
+        mode = self.sampler.mode
+        for part in self.all():
+            if mode not in part.modes:
+                only = " and ".join(sorted(part.modes))
+                return (
+                    f"{part.kind} {part.name!r} works for {only} training only, "
+                    f"and sampler {self.sampler.name!r} makes {mode} units."
+                )
+        if self.memory.vertex_data == "host" and not self.communication.moves_rows:
+            return (
+                f"communication {self.communication.name!r} moves nothing, but memory "
+                f"{self.memory.name!r} keeps vertex data on the host; choose a communication "
+                f"that transfers, or memory 'resident'."
+            )
+        if self.memory.vertex_data == "device" and self.communication.moves_rows:
+            return (
+                f"memory {self.memory.name!r} keeps vertex data on the device, so communication "
+                f"{self.communication.name!r} would have nothing to transfer; use communication "
+                f"'none'."
+            )
+        for part in self.all():
+            reason = part.refuses(self, setting)
+            if reason is not None:
+                return reason
+        return None
+
+
+def option_fields(part: type[Part]) -> dict[str, dataclasses.Field[object]]:
+    """The options of a part class by name."""
+    return {f.name: f for f in dataclasses.fields(part) if f.init}

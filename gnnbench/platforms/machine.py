@@ -1,0 +1,106 @@
+"""The nouns of a platform: devices, links, and the machine they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gnnbench.errors import PlatformError
+
+DeviceKind = Literal["cpu", "gpu", "fpga", "sparse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One processor or accelerator with its own memory.
+
+    Rates are effective (what burst transactions or dense kernels reach), not peak, where the
+    platform file says so. ``pipelined`` devices run aggregation and update at the same time
+    (HyScale-GNN Equation 10: the operator is max, not sum). ``virtual`` devices do not exist on
+    this machine: their times come from the model clock. ``torch_device`` is where the numerics run.
+    """
+
+    name: str
+    kind: DeviceKind
+    model: str
+    flops_per_s: float
+    memory_bandwidth_bytes_per_s: float
+    memory_bytes: int
+    launch_s: float = 0.0
+    cores: int = 1
+    core_bandwidth_bytes_per_s: float = 0.0
+    sampled_edges_per_s: float = 0.0
+    pipelined: bool = False
+    virtual: bool = True
+    torch_device: str = "cpu"
+
+    def share_of_cores(self, threads: int) -> float:
+        """The fraction of this device that ``threads`` cores are; 1.0 when ``threads`` is 0."""
+        return min(1.0, threads / self.cores) if threads else 1.0
+
+    def bandwidth_bytes_per_s(self, threads: int = 0) -> float:
+        """Memory bandwidth that ``threads`` cores can draw (all of them when 0), bytes/s."""
+        if threads and self.core_bandwidth_bytes_per_s:
+            return min(
+                self.memory_bandwidth_bytes_per_s, threads * self.core_bandwidth_bytes_per_s
+            )
+        return self.memory_bandwidth_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way between two devices; ``bandwidth_bytes_per_s`` is for one direction."""
+
+    name: str
+    ends: tuple[str, str]
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A machine: one host (all its sockets together), accelerators, and the links between them.
+
+    ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from.
+    """
+
+    name: str
+    description: str
+    host: Device
+    accelerators: tuple[Device, ...]
+    links: tuple[Link, ...]
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        return (self.host, *self.accelerators)
+
+    @property
+    def virtual(self) -> bool:
+        """True as soon as one device does not exist here: all times are then modelled."""
+        return any(device.virtual for device in self.devices)
+
+    def device(self, name: str) -> Device:
+        for device in self.devices:
+            if device.name == name:
+                return device
+        known = ", ".join(device.name for device in self.devices)
+        raise PlatformError(f"platform {self.name} has no device {name!r}; it has {known}.")
+
+    def link(self, one: str, other: str) -> Link:
+        """The link between two devices; raises ``PlatformError`` when there is none."""
+        for link in self.links:
+            if set(link.ends) == {one, other}:
+                return link
+        raise PlatformError(
+            f"platform {self.name} has no link between {one} and {other}; "
+            f"add a [[links]] entry that names both."
+        )
+
+    def place(self, name: str) -> Device | Link:
+        """The device or link called ``name``."""
+        for link in self.links:
+            if link.name == name:
+                return link
+        return self.device(name)

@@ -1,0 +1,529 @@
+"""The nouns that pass from hand to hand: what a run is made of, from graph to result.
+
+Frozen and slotted. Arrays inside them are never written to after construction. Identifiers of
+vertices are ``int64`` when global and ``int32`` when local to a block. The papers' symbols stand
+beside the fields they correspond to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+IntArray = npt.NDArray[np.int64]
+IndexArray = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+
+Mode = Literal["mini-batch", "full-graph"]
+Stage = Literal[
+    "sample", "load", "transfer", "aggregate", "update", "synchronize", "recompute", "offload"
+]
+STAGES: tuple[Stage, ...] = (
+    "sample",
+    "load",
+    "transfer",
+    "aggregate",
+    "update",
+    "synchronize",
+    "recompute",
+    "offload",
+)
+Provenance = Literal["measured", "modelled", "quoted"]
+Status = Literal["done", "out-of-memory", "skipped", "error"]
+ModelName = Literal["gcn", "sage", "gin", "gat"]
+PartKind = Literal["sampler", "placement", "communication", "memory", "kernel"]
+PART_KINDS: tuple[PartKind, ...] = ("sampler", "placement", "communication", "memory", "kernel")
+
+
+# --------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A symmetric graph as in-neighbour CSR, without self loops or duplicates, rows sorted.
+
+    ``indptr`` int64 ``(V+1,)``, ``indices`` int32 ``(E,)``. Every undirected edge is stored twice;
+    ``num_edges`` counts both, which is the papers' convention for traversed edges.
+    """
+
+    indptr: IntArray
+    indices: IndexArray
+
+    @property
+    def num_vertices(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    @property
+    def degrees(self) -> IntArray:
+        """D(v), int64 ``(V,)``, without the self loop."""
+        return np.diff(self.indptr)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """A graph with features, labels and a split.
+
+    ``features`` is dense float32 ``(V, f)`` or a SciPy CSR of that shape (rows are made dense when
+    they are loaded). ``labels`` int64 ``(V,)``, -1 where there is none. ``origin`` says in a few
+    words where it comes from; ``notes`` names whatever was made up (a stand-in, random features,
+    a split), and is printed above every comparison.
+    """
+
+    name: str
+    graph: Graph
+    features: FloatArray | sp.csr_matrix
+    labels: IntArray
+    num_classes: int
+    train_mask: BoolArray
+    val_mask: BoolArray
+    test_mask: BoolArray
+    origin: str = "in memory"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_features(self) -> int:
+        return int(self.features.shape[1])
+
+    @property
+    def train_ids(self) -> IntArray:
+        """Labelled training vertices, ascending, int64."""
+        return np.flatnonzero(self.train_mask & (self.labels >= 0)).astype(np.int64)
+
+    def rows(self, ids: IntArray) -> FloatArray:
+        """Feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""
+        if isinstance(self.features, np.ndarray):
+            return self.features[ids]
+        return np.asarray(self.features[ids].toarray(), dtype=np.float32)
+
+    def digest(self) -> str:
+        """SHA-256 (first 16 hex digits) over topology, features, labels and split."""
+        h = hashlib.sha256()
+        h.update(self.graph.indptr.tobytes())
+        h.update(self.graph.indices.tobytes())
+        if isinstance(self.features, np.ndarray):
+            h.update(np.ascontiguousarray(self.features).tobytes())
+        else:
+            for array in (self.features.data, self.features.indices, self.features.indptr):
+                h.update(array.tobytes())
+        for array in (self.labels, self.train_mask, self.val_mask, self.test_mask):
+            h.update(array.tobytes())
+        return h.hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is trained, the same for every strategy of a comparison.
+
+    ``dims`` are f^0 .. f^L. ``batch_size`` counts the seeds of one iteration over *all* trainers,
+    so that every strategy takes the same optimisation steps. ``fanouts`` are given from the seeds
+    outwards (the papers' "25, 10": 25 for the seeds' layer); 0 means every neighbour.
+    """
+
+    model: ModelName
+    dims: tuple[int, ...]
+    epochs: int
+    batch_size: int
+    fanouts: tuple[int, ...]
+    seed: int
+    learning_rate: float = 0.01
+    weight_decay: float = 5e-4
+    dtype: Literal["float32", "float64"] = "float32"
+    threads: int = 0
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.dims) - 1
+
+    @property
+    def itemsize(self) -> int:
+        """S_feat, bytes of one feature."""
+        return 4 if self.dtype == "float32" else 8
+
+
+# --------------------------------------------------------------------------- units of work
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One layer's bipartite graph: the in-edges of some destination vertices.
+
+    ``src_ids`` int64 ``(S,)``: global ids of the source rows; the first ``num_dst`` of them are the
+    destinations themselves. ``indptr`` int64 ``(num_dst+1,)`` and ``indices`` int32 ``(E,)`` are the
+    local CSR: row = destination, value = position in ``src_ids``. No self loops are stored; models
+    that want one read the destination's own row, which is always there.
+    """
+
+    src_ids: IntArray
+    num_dst: int
+    indptr: IntArray
+    indices: IndexArray
+
+    @property
+    def num_src(self) -> int:
+        return len(self.src_ids)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    @property
+    def dst_ids(self) -> IntArray:
+        return self.src_ids[: self.num_dst]
+
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of the local CSR with 32-bit indices, as a device stores it."""
+        return 4 * (len(self.indptr) + len(self.indices))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """What one device computes at a time: a mini-batch (L blocks) or a chunk (one block).
+
+    ``slot`` is the position of its device among the placement's trainers. ``blocks`` run from the
+    input layer to the output layer; a chunk has one block, used at every layer.
+    """
+
+    slot: int
+    blocks: tuple[Block, ...]
+
+    @property
+    def input_ids(self) -> IntArray:
+        """V^0: the vertices whose feature rows this unit reads (N_ij in HongTu), int64."""
+        return self.blocks[0].src_ids
+
+    @property
+    def output_ids(self) -> IntArray:
+        """V^L: the vertices this unit computes, int64."""
+        return self.blocks[-1].dst_ids
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """|E^l| for each block."""
+        return tuple(block.num_edges for block in self.blocks)
+
+    @property
+    def vertices(self) -> tuple[int, ...]:
+        """|V^0| .. |V^L| (|B^l| in HP-GNN)."""
+        return (self.blocks[0].num_src, *(block.num_dst for block in self.blocks))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """The units that run at the same time on different devices.
+
+    HyScale-GNN calls it an iteration, HongTu a batch.
+    """
+
+    index: int
+    units: tuple[Unit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A trainer's part of a mini-batch round: ``seeds`` of them on the trainer ``slot``.
+
+    ``threads`` is the number of host threads that compute it (0 for an accelerator).
+    """
+
+    slot: int
+    seeds: int
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostThreads:
+    """How the host's threads are divided over its stages; 0 means all of them."""
+
+    sample: int = 0
+    load: int = 0
+    train: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProfile:
+    """|V^l| and |E^l| of one sampled round, what a design-phase performance model starts from."""
+
+    seeds: int
+    vertices: tuple[int, ...]
+    edges: tuple[int, ...]
+
+
+# --------------------------------------------------------------------------- traffic
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeerFetch:
+    """Rows copied from another trainer's transition buffer: N_ij ∩ T_kj in HongTu."""
+
+    slot: int
+    ids: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fetch:
+    """Where the rows that one trainer needs for one round come from. All id arrays ascend.
+
+    ``needed`` (N_ij) are the rows its unit reads. ``transition`` (T_ij) are the rows this trainer
+    brings in for itself and its peers: the disjoint union of ``from_host`` (N_ij^cpu), which cross
+    the host link now, and ``reused`` (N_ij^gpu), which stay from the round before. ``from_peers``
+    says which needed rows come from other trainers' transitions. Every needed row is either in
+    the own transition set or in exactly one peer fetch.
+    """
+
+    slot: int
+    needed: IntArray
+    from_host: IntArray
+    reused: IntArray
+    from_peers: tuple[PeerFetch, ...] = ()
+
+    @property
+    def transition(self) -> IntArray:
+        if len(self.reused) == 0:
+            return self.from_host
+        return np.union1d(self.from_host, self.reused)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundTraffic:
+    """The fetches of all trainers of a round, one per unit, in the units' order."""
+
+    fetches: tuple[Fetch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """Seconds of each stage of one round: the input of HyScale-GNN's Algorithm 1.
+
+    ``sample_accelerator`` is None where no accelerator samples, ``train_cpu`` None where no CPU
+    trainer exists, ``train_accelerator`` None where there is no accelerator.
+    """
+
+    sample_cpu: float
+    load: float
+    transfer: float
+    sample_accelerator: float | None = None
+    train_cpu: float | None = None
+    train_accelerator: float | None = None
+
+
+# --------------------------------------------------------------------------- trace
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The size of one piece of work, from which a clock or a kernel derives its duration.
+
+    ``op``: ``sample`` (``edges`` drawn), ``copy`` (``bytes`` moved over a link or within a
+    memory), ``aggregate`` (``edges`` of width ``features`` into ``rows``) or ``update`` (``macs``
+    multiply-accumulates over ``rows``). ``threads`` of the host do it, 0 meaning all.
+    """
+
+    op: Literal["sample", "copy", "aggregate", "update"]
+    edges: int = 0
+    rows: int = 0
+    features: int = 0
+    bytes: int = 0
+    macs: int = 0
+    itemsize: int = 4
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One recorded piece of work: what, where, how much, after what, and how long.
+
+    ``place`` names the device or link it runs on; ``resources`` are the names it holds exclusively
+    while it runs (a device may have several: an FPGA's aggregate and update kernels run at once).
+    ``seconds`` is the platform clock's duration; ``wall_s`` what this machine took, from
+    ``wall_start_s`` on its monotonic clock. ``after`` lists ids of spans it waits for.
+    """
+
+    id: int
+    stage: Stage
+    label: str
+    place: str
+    resources: tuple[str, ...]
+    work: Work
+    after: tuple[int, ...]
+    epoch: int
+    round: int
+    layer: int
+    seconds: float
+    wall_start_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A span's place on the timeline, seconds from the start of its epoch."""
+
+    span: Span
+    start_s: float
+    end_s: float
+
+
+ByteKind = Literal[
+    "host_to_device", "device_to_host", "device_to_device", "reused", "all_to_all", "all_reduce"
+]
+BYTE_KINDS: tuple[ByteKind, ...] = (
+    "host_to_device",
+    "device_to_host",
+    "device_to_device",
+    "reused",
+    "all_to_all",
+    "all_reduce",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTrace:
+    """Everything recorded in one epoch.
+
+    ``loss`` is the mean over the epoch's training seeds; ``round_losses`` the mean of each round.
+    ``work_by_device`` counts traversed edges times width, for the imbalance. ``wall_s`` spans the
+    whole epoch on this machine; ``harness_s`` is the part of it outside every span.
+    """
+
+    epoch: int
+    spans: tuple[Span, ...]
+    bytes: Mapping[ByteKind, int]
+    edges: int
+    vertices: int
+    loss: float
+    round_losses: tuple[float, ...]
+    work_by_device: Mapping[str, float]
+    wall_s: float
+    harness_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What an engine returns: the epochs, peak memory by device, and the trained parameters.
+
+    ``parameters`` maps a parameter's name to its final value (NumPy, the workload's dtype).
+    ``notes`` are sentences a reader of the result should see (a plan that was made, a choice).
+    """
+
+    epochs: tuple[EpochTrace, ...]
+    peak_bytes: Mapping[str, int]
+    parameters: Mapping[str, npt.NDArray[np.generic]]
+    preprocessing_s: float
+    notes: tuple[str, ...] = ()
+
+
+# --------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number with its unit and origin; ``samples`` are the raw values it summarises."""
+
+    value: float
+    unit: str
+    provenance: Provenance
+    samples: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalence:
+    """How far a run's losses are from plain single-device training on the same data.
+
+    ``reference`` is ``"full-graph"`` or ``"mini-batch"``. The error is the largest
+    |loss - reference| / |reference| over rounds, epochs, and the loss after the last update.
+    """
+
+    reference: Mode
+    max_relative_loss_error: float
+    tolerance: float
+
+    @property
+    def holds(self) -> bool:
+        return self.max_relative_loss_error <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The names of the five parts of a strategy."""
+
+    sampler: str
+    placement: str
+    communication: str
+    memory: str
+    kernel: str
+
+    def named(self, kind: PartKind) -> str:
+        names: dict[PartKind, str] = {
+            "sampler": self.sampler,
+            "placement": self.placement,
+            "communication": self.communication,
+            "memory": self.memory,
+            "kernel": self.kernel,
+        }
+        return names[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A named bundle of parts, one bundle for each mode it supports, its usual mode first."""
+
+    name: str
+    summary: str
+    source: str
+    bundles: Mapping[Mode, Parts]
+
+    @property
+    def default_mode(self) -> Mode:
+        return next(iter(self.bundles))
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One row of a comparison.
+
+    ``strategy`` is the strategy's name; ``label`` what the table calls the row, ``strategy·part``
+    when a part was swapped. ``stages`` are the busy seconds of the busiest resource in each stage,
+    per epoch. ``timeline`` is the last epoch's.
+    """
+
+    strategy: str
+    label: str
+    mode: Mode
+    parts: Parts
+    repeat: int
+    status: Status
+    reason: str = ""
+    loss: tuple[float, ...] = ()
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    equivalence: Equivalence | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    stages: Mapping[Stage, Metric] = field(default_factory=dict)
+    timeline: tuple[Scheduled, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What ``compare`` returns: the setting once, and a row for every run."""
+
+    created: str
+    gnnbench: str
+    command: tuple[str, ...]
+    machine: Mapping[str, str | int | float | None]
+    dataset: Mapping[str, str | int | float | tuple[str, ...]]
+    workload: Workload
+    platform: str
+    platform_description: str
+    modelled: bool
+    runs: tuple[RunResult, ...]

@@ -1,0 +1,67 @@
+"""Quantities with units: read from text, printed for people. Everything inside is unprefixed SI."""
+
+from __future__ import annotations
+
+import re
+
+_PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_SMALL_PREFIXES = {"m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9}
+_BINARY_PREFIXES = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+
+#: The base units a quantity may have, and which prefixes each takes.
+_BASE_UNITS = {
+    "B": ("bytes", _PREFIXES | _BINARY_PREFIXES),
+    "B/s": ("bytes per second", _PREFIXES | _BINARY_PREFIXES),
+    "FLOP/s": ("floating-point operations per second", _PREFIXES),
+    "Hz": ("hertz", _PREFIXES),
+    "s": ("seconds", {"": 1.0} | _SMALL_PREFIXES),
+    "edges/s": ("edges per second", _PREFIXES),
+    "W": ("watts", _PREFIXES | _SMALL_PREFIXES),
+}
+
+_SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kKMGT]i?)?B?\s*$")
+
+
+def unit_scale(unit: str, base: str) -> float:
+    """The factor from ``unit`` (for example ``"GB/s"``) to ``base`` (``"B/s"``).
+
+    Raises ``ValueError`` with one sentence when ``unit`` is not a prefixed ``base``.
+    """
+    prefixes = _BASE_UNITS[base][1]
+    if unit.endswith(base):
+        prefix = unit[: len(unit) - len(base)]
+        if prefix in prefixes:
+            return prefixes[prefix]
+    examples = ", ".join(f"{prefix}{base}" for prefix in list(prefixes)[:4])
+    raise ValueError(f"unit {unit!r} is not one of {_BASE_UNITS[base][0]} (such as {examples})")
+
+
+def parse_bytes(text: str) -> int:
+    """``"2GB"``, ``"512 MiB"``, ``"1e9"`` as a number of bytes; ``ValueError`` otherwise."""
+    match = _SIZE.match(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size in bytes (such as 2GB, 512MiB or 1000000)")
+    number, prefix = match.groups()
+    scale = (_PREFIXES | _BINARY_PREFIXES)[prefix or ""]
+    return int(float(number) * scale)
+
+
+def format_si(value: float, unit: str, digits: int = 3) -> str:
+    """``format_si(8.4e9, "B")`` is ``"8.40 GB"``; three significant digits unless told."""
+    if value == 0:
+        return f"0 {unit}".rstrip()
+    magnitude = abs(value)
+    scaled, prefix = value, ""
+    if magnitude >= 1e3:
+        for symbol, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+            if magnitude >= factor * (1 - 0.5 * 10.0**-digits):
+                scaled, prefix = value / factor, symbol
+                break
+    elif magnitude < 1 and unit == "s":
+        for symbol, factor in (("m", 1e-3), ("µ", 1e-6), ("n", 1e-9)):
+            scaled, prefix = value / factor, symbol
+            if magnitude >= factor:
+                break
+    whole = len(str(int(abs(scaled))))
+    decimals = max(0, digits - whole)
+    return f"{scaled:.{decimals}f} {prefix}{unit}".rstrip()
