@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,9 +80,9 @@ class Setting:
     layers: tuple[LayerShape, ...]
 
     @property
-    def mode_free_parameters(self) -> int:
-        """Number of trainable scalars."""
-        return sum(layer.parameters for layer in self.layers)
+    def parameter_bytes(self) -> int:
+        """Size of all weight matrices and biases together."""
+        return sum(layer.parameters for layer in self.layers) * self.workload.itemsize
 
 
 @dataclass
@@ -198,6 +199,11 @@ class Communication(Part):
     kind: ClassVar[PartKind] = "communication"
     #: False for a part that moves nothing, which only works when the data is on the device.
     moves_rows: ClassVar[bool] = True
+    #: True where rows are kept between rounds or fetched from peers, through transition buffers.
+    shares_rows: ClassVar[bool] = False
+    #: How gradients are averaged: gathered by a synchroniser on the host and sent back (HyScale-GNN
+    #: Equation 13), or by a ring all-reduce between the trainers.
+    all_reduce: ClassVar[Literal["host", "ring"]] = "host"
 
     @property
     def prefetch(self) -> Literal[0, 1, 2]:
@@ -214,8 +220,6 @@ class Communication(Part):
 
 def fetch_everything(unit: Unit) -> Fetch:
     """The plain fetch: a unit's whole input set crosses the host link."""
-    import numpy as np
-
     needed = np.sort(unit.input_ids)
     return Fetch(
         slot=unit.slot, needed=needed, from_host=needed, reused=np.empty(0, dtype=np.int64)
@@ -313,13 +317,15 @@ class Kernel(Part):
         HyScale-GNN Equation 11, t_aggregate = |E| f S_feat / BW, and Equation 12, t_update =
         MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time.
         """
-        if work.op == "aggregate":
-            traffic = work.edges * work.features * work.itemsize
-            return device.launch_s + traffic / device.bandwidth_bytes_per_s(work.threads)
-        if work.op == "update":
-            rate = device.flops_per_s * device.share_of_cores(work.threads)
-            return device.launch_s + 2.0 * work.macs / rate
-        raise ValueError(f"a kernel has no cost for {work.op!r}")
+        if work.op not in ("aggregate", "update"):
+            raise ValueError(f"a kernel has no cost for {work.op!r}")
+        traffic = work.edges * work.features * work.itemsize
+        rate = device.flops_per_s * device.share_of_cores(work.threads)
+        return (
+            device.launch_s
+            + traffic / device.bandwidth_bytes_per_s(work.threads)
+            + 2.0 * work.macs / rate
+        )
 
 
 # --------------------------------------------------------------------------- bundle

@@ -42,9 +42,7 @@ class Device:
     def bandwidth_bytes_per_s(self, threads: int = 0) -> float:
         """Memory bandwidth that ``threads`` cores can draw (all of them when 0), bytes/s."""
         if threads and self.core_bandwidth_bytes_per_s:
-            return min(
-                self.memory_bandwidth_bytes_per_s, threads * self.core_bandwidth_bytes_per_s
-            )
+            return min(self.memory_bandwidth_bytes_per_s, threads * self.core_bandwidth_bytes_per_s)
         return self.memory_bandwidth_bytes_per_s
 
 

@@ -1,0 +1,105 @@
+"""The command line. Commands import what they need when they run, so that ``--help`` is instant.
+
+Exit status: 0 all done; 1 a check failed; 2 wrong usage; 3 a run failed; 4 nothing ran; 130 when
+interrupted. An error is one sentence on standard error; ``--debug`` shows its traceback too.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from gnnbench import __version__
+from gnnbench.cli.compare import compare
+from gnnbench.cli.datasets import datasets
+from gnnbench.cli.options import CommandLine, debug_option
+from gnnbench.cli.platforms import platforms
+from gnnbench.cli.plugins import plugins
+from gnnbench.errors import GnnbenchError
+
+INTERRUPTED = 130
+
+
+class Program(click.Group):
+    """The root command: turns every outcome into an exit status and at most one sentence."""
+
+    def main(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        **settings: object,
+    ) -> NoReturn:
+        """Run the command line and exit; click's ``standalone_mode`` is always off inside."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        line = CommandLine(("gnnbench", *arguments))
+        settings.pop("standalone_mode", None)
+        sys.exit(self._run(line, arguments, prog_name, settings))
+
+    def _run(
+        self,
+        line: CommandLine,
+        arguments: list[str],
+        prog_name: str | None,
+        settings: dict[str, object],
+    ) -> int:
+        try:
+            status = super().main(
+                arguments,
+                prog_name or "gnnbench",
+                standalone_mode=False,
+                obj=line,
+                **settings,
+            )
+        except (click.Abort, KeyboardInterrupt):
+            _complain("interrupted; nothing was written.")
+            return INTERRUPTED
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+            return 2
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "gnnbench"
+            _complain(f"{_sentence(error.format_message())} See '{path} --help'.")
+            return 2
+        except click.ClickException as error:
+            _complain(_sentence(error.format_message()))
+            return 2
+        except GnnbenchError as error:
+            if line.debug:
+                traceback.print_exc()
+            _complain(" ".join(str(error).split()))
+            return error.exit_status
+        except Exception as error:
+            if line.debug:
+                traceback.print_exc()
+            hint = "" if line.debug else " Run again with --debug for the traceback."
+            message = " ".join(str(error).split())
+            what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+            _complain(f"unexpected {_sentence(what)}{hint}")
+            return 3
+        return status if isinstance(status, int) else 0
+
+
+def _complain(text: str) -> None:
+    click.echo(f"gnnbench: error: {text}", err=True)
+
+
+def _sentence(text: str) -> str:
+    line = " ".join(text.split())
+    return line if line.endswith((".", "?", "!")) else f"{line}."
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gnnbench")
+@debug_option
+def main() -> None:
+    """Compare GNN training systems: which strategy wins on this graph, model and machine."""
+
+
+main.add_command(compare)
+main.add_command(plugins)
+main.add_command(datasets)
+main.add_command(platforms)

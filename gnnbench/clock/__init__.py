@@ -1,0 +1,1 @@
+"""Clocks give spans their durations; the scheduler turns spans and durations into a timeline."""

@@ -1,0 +1,416 @@
+"""The main job: train each strategy on the same data, hold it equal to the reference, compare."""
+
+from __future__ import annotations
+
+import os
+import platform as host_os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Protocol
+
+import psutil
+import torch
+
+import gnnbench
+from gnnbench.clock.model import ModelClock
+from gnnbench.clock.wall import WallClock
+from gnnbench.engine import Clock, train
+from gnnbench.engine.evaluate import Evaluator
+from gnnbench.errors import (
+    DeviceOutOfMemory,
+    GnnbenchError,
+    IncompatibleParts,
+    MissingDependency,
+    UsageError,
+)
+from gnnbench.metrics import Digest, digest, summarise
+from gnnbench.models import GNN, build
+from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
+from gnnbench.platforms.machine import Platform
+from gnnbench.plugins import Registry, assemble, parse_option
+from gnnbench.records import (
+    PART_KINDS,
+    Comparison,
+    Dataset,
+    EpochTrace,
+    Equivalence,
+    Mode,
+    PartKind,
+    Parts,
+    RunResult,
+    Status,
+    Strategy,
+    Trace,
+    Workload,
+)
+
+#: Largest relative difference of losses that counts as the same maths, by dtype.
+TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
+
+Options = Mapping[PartKind, Mapping[str, str]]
+
+
+class Progress(Protocol):
+    """Told how far a comparison is. ``total`` counts epochs, those of the check included."""
+
+    def begin(self, label: str, total: int) -> None: ...
+    def advance(self, label: str) -> None: ...
+    def end(self, label: str, status: str) -> None: ...
+
+
+class SilentProgress:
+    """Says nothing."""
+
+    def begin(self, label: str, total: int) -> None: ...
+    def advance(self, label: str) -> None: ...
+    def end(self, label: str, status: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to compare. ``modes`` empty means: chosen from what the strategies have in common."""
+
+    strategies: tuple[str, ...]
+    dataset: Dataset
+    workload: Workload
+    platform: Platform
+    swaps: tuple[tuple[PartKind, str], ...] = ()
+    options: Options = field(default_factory=dict)
+    repeats: int = 1
+    target_accuracy: float | None = None
+    check: bool = True
+    modes: tuple[Mode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the comparison before it has run."""
+
+    strategy: str
+    label: str
+    mode: Mode
+    parts: Parts
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceLosses:
+    """What plain training gave: the loss of each round, and after the last update."""
+
+    rounds: tuple[tuple[float, ...], ...]
+    final: float
+
+
+def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
+    """Modes to run, so that peers stand beside each other.
+
+    Strategies with one mode decide; those with both run in every mode that was decided, or in
+    their usual one when nobody decides.
+    """
+    decided = {s.default_mode for s in strategies if len(s.bundles) == 1}
+    if not decided:
+        decided = {s.default_mode for s in strategies}
+    order: tuple[Mode, ...] = ("full-graph", "mini-batch")
+    return tuple(mode for mode in order if mode in decided)
+
+
+def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
+    """The rows of a comparison: each strategy in its modes, and beside it with its part swapped."""
+    strategies = tuple(registry.strategy(name) for name in request.strategies)
+    for kind, name in request.swaps:
+        registry.part(kind, name)
+    modes = request.modes or choose_modes(strategies)
+    rows: list[Row] = []
+    for strategy in strategies:
+        for mode in modes:
+            if mode not in strategy.bundles:
+                continue
+            parts = strategy.bundles[mode]
+            rows.append(Row(strategy.name, strategy.name, mode, parts))
+            swapped = parts
+            for kind, name in request.swaps:
+                swapped = replace(swapped, **{kind: name})
+            if swapped != parts:
+                names = "·".join(n for k, n in request.swaps if parts.named(k) != n)
+                rows.append(
+                    Row(strategy.name, f"{strategy.name}·{names}", mode, swapped, swapped=True)
+                )
+    if not rows:
+        raise UsageError(
+            f"no chosen strategy trains {' or '.join(modes)}; see gnnbench plugins list."
+        )
+    return tuple(rows)
+
+
+def options_for(parts: Parts, options: Options, registry: Registry) -> dict[PartKind, dict[str, str]]:
+    """The options that a row's parts have."""
+    return {
+        kind: {
+            name: text
+            for name, text in options.get(kind, {}).items()
+            if name in option_fields(registry.part(kind, parts.named(kind)))
+        }
+        for kind in PART_KINDS
+    }
+
+
+def check_options(rows: tuple[Row, ...], options: Options, registry: Registry) -> None:
+    """Every option must be one that some row's part has, with a value it takes."""
+    for kind, values in options.items():
+        classes = {registry.part(kind, row.parts.named(kind)) for row in rows}
+        for name, text in values.items():
+            takers = [cls for cls in classes if name in option_fields(cls)]
+            for cls in takers or sorted(classes, key=lambda cls: cls.name):
+                parse_option(cls, name, text)
+
+
+def make_setting(request: Request) -> Setting:
+    return Setting(
+        dataset=request.dataset,
+        platform=request.platform,
+        workload=request.workload,
+        layers=build(request.workload).shapes,
+    )
+
+
+def clock_for(bundle: Bundle, platform: Platform) -> Clock:
+    """The wall clock where every device exists here, else the model clock."""
+    return ModelClock(platform, bundle.kernel) if platform.virtual else WallClock()
+
+
+def compare(
+    request: Request,
+    registry: Registry,
+    progress: Progress | None = None,
+    command: tuple[str, ...] = (),
+) -> Comparison:
+    """Run every row and return them all; a row that fails says so and the others go on.
+
+    Raises ``UsageError`` for a request that cannot mean anything, and ``IncompatibleParts`` when
+    no row's parts fit together.
+    """
+    progress = progress or SilentProgress()
+    rows = plan_rows(request, registry)
+    check_options(rows, request.options, registry)
+    setting = make_setting(request)
+    refusals: dict[Row, str] = {}
+    for row in rows:
+        bundle = assemble(registry, row.parts, options_for(row.parts, request.options, registry))
+        reason = bundle.refusal(setting)
+        if reason is not None:
+            refusals[row] = f"{row.label}: {reason}"
+    swapped = [row for row in rows if row.swapped]
+    for group in (list(rows), swapped):
+        if group and all(row in refusals for row in group):
+            raise IncompatibleParts(refusals[group[0]])
+
+    comparer = _Comparer(request, registry, setting, progress)
+    results: list[RunResult] = []
+    for row in rows:
+        for repeat in range(request.repeats):
+            if row in refusals:
+                results.append(_empty(row, repeat, "skipped", refusals[row]))
+            else:
+                results.append(comparer.run(row, repeat))
+    dataset = request.dataset
+    return Comparison(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        gnnbench=gnnbench.__version__,
+        command=command,
+        machine=describe_machine(),
+        dataset={
+            "name": dataset.name,
+            "num_vertices": dataset.graph.num_vertices,
+            "num_edges": dataset.graph.num_edges,
+            "edge_convention": "directed entries of the symmetric CSR, no self loops",
+            "num_features": dataset.num_features,
+            "num_classes": dataset.num_classes,
+            "digest": dataset.digest(),
+            "origin": dataset.origin,
+            "notes": dataset.notes,
+        },
+        workload=request.workload,
+        platform=request.platform.name,
+        platform_description=request.platform.description,
+        modelled=request.platform.virtual,
+        runs=tuple(results),
+    )
+
+
+def describe_machine() -> dict[str, str | int | float | None]:
+    """The machine that computed the numerics."""
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    return {
+        "cpu": _cpu_name(),
+        "cores": psutil.cpu_count(logical=True) or 1,
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpu": gpu,
+        "os": f"{host_os.system()} {host_os.release()}",
+        "python": host_os.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _cpu_name() -> str:
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    return host_os.processor() or host_os.machine()
+
+
+def _empty(row: Row, repeat: int, status: Status, reason: str) -> RunResult:
+    return RunResult(
+        strategy=row.strategy,
+        label=row.label,
+        mode=row.mode,
+        parts=row.parts,
+        repeat=repeat,
+        status=status,
+        reason=reason,
+    )
+
+
+class _Comparer:
+    """Runs rows; keeps the reference losses, which many rows share."""
+
+    def __init__(
+        self, request: Request, registry: Registry, setting: Setting, progress: Progress
+    ) -> None:
+        self._request = request
+        self._registry = registry
+        self._setting = setting
+        self._progress = progress
+        self._references: dict[tuple[str, tuple[tuple[str, str], ...]], ReferenceLosses] = {}
+
+    def run(self, row: Row, repeat: int) -> RunResult:
+        checked = self._request.check and repeat == 0
+        epochs = self._request.workload.epochs
+        self._progress.begin(row.label, epochs * (2 if checked else 1))
+        status: Status
+        try:
+            result = self._train(row, repeat, checked)
+        except DeviceOutOfMemory as error:
+            result = _empty(row, repeat, "out-of-memory", str(error))
+        except MissingDependency as error:
+            result = _empty(row, repeat, "skipped", str(error))
+        except GnnbenchError as error:
+            result = _empty(row, repeat, "error", str(error))
+        except Exception as error:
+            if os.environ.get("GNNBENCH_DEBUG"):
+                raise
+            reason = f"{type(error).__name__}: {error}; run with --debug for the traceback."
+            result = _empty(row, repeat, "error", reason)
+        status = result.status
+        self._progress.end(row.label, status)
+        return result
+
+    def _train(self, row: Row, repeat: int, checked: bool) -> RunResult:
+        request, setting = self._request, self._setting
+        options = options_for(row.parts, request.options, self._registry)
+        bundle = assemble(self._registry, row.parts, options)
+        clock = clock_for(bundle, setting.platform)
+        evaluator = Evaluator(setting, bundle.kernel)
+        digests: list[Digest] = []
+        reached: list[float] = []
+        last: list[GNN] = []
+
+        def watch(epoch: EpochTrace, model: GNN) -> bool:
+            digests.append(digest(epoch, clock.provenance))
+            self._progress.advance(row.label)
+            last[:] = [model]
+            if request.target_accuracy is not None and not reached:
+                accuracy = evaluator.evaluate(model)[1].get("val", 0.0)
+                if accuracy >= request.target_accuracy:
+                    reached.append(sum(item.epoch_s for item in digests))
+            return False
+
+        trace = train(bundle, setting, clock, watch)
+        final_loss, accuracy = evaluator.evaluate(last[0])
+        metrics, stages = summarise(
+            trace,
+            digests,
+            clock.provenance,
+            setting.platform.host.name,
+            reached[0] if reached else None,
+        )
+        equivalence = None
+        if checked:
+            reference = self._reference(row, bundle, options)
+            equivalence = Equivalence(
+                reference=row.mode,
+                max_relative_loss_error=loss_error(trace, final_loss, reference),
+                tolerance=TOLERANCE[setting.workload.dtype],
+            )
+        notes = trace.notes
+        if request.target_accuracy is not None and not reached:
+            notes = (
+                *notes,
+                f"validation accuracy {request.target_accuracy:g} was not reached in "
+                f"{len(trace.epochs)} epochs",
+            )
+        return RunResult(
+            strategy=row.strategy,
+            label=row.label,
+            mode=row.mode,
+            parts=row.parts,
+            repeat=repeat,
+            status="done",
+            loss=tuple(epoch.loss for epoch in trace.epochs),
+            accuracy=accuracy,
+            equivalence=equivalence,
+            metrics=metrics,
+            stages=stages,
+            timeline=digests[-1].timeline,
+            notes=notes,
+        )
+
+    def _reference(
+        self, row: Row, bundle: Bundle, options: Mapping[PartKind, Mapping[str, str]]
+    ) -> ReferenceLosses:
+        """Plain single-device training on the same units, on the host, without a capacity.
+
+        A sampler that draws the same neighbours however a round is split is followed through one
+        large batch; one that does not is replayed on a single device. Full-graph strategies are
+        held against the whole graph as one unit.
+        """
+        plain = self._registry.strategy("reference").bundles[row.mode]
+        sampler_options: dict[str, str] = {}
+        if isinstance(bundle.sampler, MiniBatchSampler):
+            plain = replace(plain, sampler=row.parts.sampler)
+            sampler_options = dict(options["sampler"])
+        key = (plain.sampler, tuple(sorted(sampler_options.items())))
+        if key not in self._references:
+            host = replace(
+                self._setting.platform.host, virtual=False, memory_bytes=2**62, torch_device="cpu"
+            )
+            platform = Platform("reference", "this machine's processor", host, (), ())
+            setting = replace(self._setting, platform=platform)
+            reference = assemble(self._registry, plain, {"sampler": sampler_options})
+            models: list[GNN] = []
+
+            def watch(epoch: EpochTrace, model: GNN) -> bool:
+                models[:] = [model]
+                self._progress.advance(row.label)
+                return False
+
+            trace = train(reference, setting, WallClock(), watch)
+            final, _ = Evaluator(setting, reference.kernel).evaluate(models[0])
+            self._references[key] = ReferenceLosses(
+                tuple(epoch.round_losses for epoch in trace.epochs), final
+            )
+        else:
+            for _ in range(self._request.workload.epochs):
+                self._progress.advance(row.label)
+        return self._references[key]
+
+
+def loss_error(trace: Trace, final_loss: float, reference: ReferenceLosses) -> float:
+    """The largest relative difference of round losses and of the loss after the last update."""
+    pairs = [(final_loss, reference.final)]
+    for epoch, expected in zip(trace.epochs, reference.rounds, strict=True):
+        pairs.extend(zip(epoch.round_losses, expected, strict=True))
+    return max(abs(ours - theirs) / max(abs(theirs), 1e-12) for ours, theirs in pairs)

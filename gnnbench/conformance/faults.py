@@ -1,0 +1,148 @@
+"""What can be wrong with a round, with its traffic and with a timeline, found by sets and sorting.
+
+Each function returns a sentence about the first fault it finds, or None. They look at records
+alone, so a plugin's own tests may use them on hand-made ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gnnbench.records import Fetch, IntArray, Round, RoundTraffic, Scheduled
+
+
+def find_split_fault(shares: Sequence[tuple[int, int]], num_seeds: int, num_slots: int) -> str | None:
+    """``shares`` are (slot, seeds): they must be ascending slots and add up to ``num_seeds``."""
+    slots = [slot for slot, _ in shares]
+    if any(seeds < 0 for _, seeds in shares):
+        return f"a share of {min(seeds for _, seeds in shares)} seeds"
+    if slots != sorted(set(slots)) or not set(slots) <= set(range(num_slots)):
+        return f"shares for slots {slots}, which must ascend and lie in 0 to {num_slots - 1}"
+    total = sum(seeds for _, seeds in shares)
+    if total != num_seeds:
+        return f"shares of {total} seeds in all for a round of {num_seeds}"
+    return None
+
+
+def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str) -> str | None:
+    """``given`` together must hold each of ``expected`` (distinct ids) exactly once."""
+    counts: dict[int, int] = {}
+    for ids in given:
+        for vertex in ids.tolist():
+            counts[vertex] = counts.get(vertex, 0) + 1
+    wanted = set(expected.tolist())
+    if missing := wanted - counts.keys():
+        return f"{len(missing)} {what} in no unit, the first is {min(missing)}"
+    if strange := counts.keys() - wanted:
+        return f"vertex {min(strange)} in a unit although it is none of the {what}"
+    if repeated := [vertex for vertex, count in counts.items() if count > 1]:
+        return f"vertex {min(repeated)} in {counts[min(repeated)]} units; each must be in one"
+    return None
+
+
+def find_traffic_fault(
+    round_: Round,
+    traffic: RoundTraffic,
+    previous: RoundTraffic | None,
+    *,
+    shares_rows: bool = True,
+) -> str | None:
+    """Rows needed = rows transferred + rows reused, for every unit of a round.
+
+    With T the transition set of a slot (HongTu §5): T is the disjoint union of what comes from the
+    host and what is reused; what is reused was in the slot's T of the round before; every needed
+    row is in the own T or comes from exactly one peer, out of that peer's T. Without
+    ``shares_rows`` there is nothing to reuse and no peer, so all needed rows come from the host.
+    """
+    if [fetch.slot for fetch in traffic.fetches] != [unit.slot for unit in round_.units]:
+        return (
+            f"fetches for slots {[fetch.slot for fetch in traffic.fetches]} where the units are on "
+            f"{[unit.slot for unit in round_.units]}"
+        )
+    before = {fetch.slot: fetch for fetch in previous.fetches} if previous else {}
+    now = {fetch.slot: fetch for fetch in traffic.fetches}
+    for unit, fetch in zip(round_.units, traffic.fetches, strict=True):
+        fault = _find_fetch_fault(fetch, unit.input_ids, before.get(fetch.slot), now)
+        if fault is None and not shares_rows and (len(fetch.reused) or fetch.from_peers):
+            fault = (
+                "rows are reused or come from a peer, but the part does not set shares_rows, so "
+                "nothing is kept for that"
+            )
+        if fault is not None:
+            return f"slot {fetch.slot}: {fault}"
+    return None
+
+
+def _find_fetch_fault(
+    fetch: Fetch, input_ids: IntArray, before: Fetch | None, now: dict[int, Fetch]
+) -> str | None:
+    named = [
+        ("needed", fetch.needed),
+        ("from_host", fetch.from_host),
+        ("reused", fetch.reused),
+        *((f"from_peers[{peer.slot}]", peer.ids) for peer in fetch.from_peers),
+    ]
+    for name, ids in named:
+        if ids.tolist() != sorted(set(ids.tolist())):
+            return f"{name} does not ascend, or holds an id twice"
+
+    needed = set(fetch.needed.tolist())
+    if needed != set(input_ids.tolist()):
+        off = needed ^ set(input_ids.tolist())
+        return f"needed and the unit's input differ by {len(off)} rows, the first is {min(off)}"
+    from_host, reused = set(fetch.from_host.tolist()), set(fetch.reused.tolist())
+    if both := from_host & reused:
+        return f"row {min(both)} both crosses from the host and is reused"
+    kept = set(before.transition.tolist()) if before else set()
+    if never := reused - kept:
+        return (
+            f"row {min(never)} is reused, but the slot did not hold it after the round before "
+            f"({len(never)} such rows)"
+        )
+
+    reached = (from_host | reused) & needed
+    for peer in fetch.from_peers:
+        ids = set(peer.ids.tolist())
+        if peer.slot == fetch.slot or peer.slot not in now:
+            return f"a peer fetch from slot {peer.slot}, which is no peer in this round"
+        if absent := ids - set(now[peer.slot].transition.tolist()):
+            return f"row {min(absent)} comes from slot {peer.slot}, which does not bring it in"
+        if twice := ids & reached:
+            return f"row {min(twice)} comes from slot {peer.slot} and from elsewhere too"
+        if spare := ids - needed:
+            return f"row {min(spare)} comes from slot {peer.slot} but the unit does not need it"
+        reached |= ids
+    if lost := needed - reached:
+        return f"row {min(lost)} is needed and comes from nowhere ({len(lost)} such rows)"
+    return None
+
+
+def find_timeline_fault(timeline: Sequence[Scheduled]) -> str | None:
+    """No exclusive resource runs two spans at once, and no span starts before what it waits for."""
+    ended = {entry.span.id: entry.end_s for entry in timeline}
+    holders: dict[str, list[Scheduled]] = {}
+    for entry in timeline:
+        name = f"span {entry.span.id} ({entry.span.label} on {entry.span.place})"
+        times = (entry.start_s, entry.end_s, entry.span.seconds)
+        if not all(math.isfinite(time) and time >= 0 for time in times):
+            return f"{name} starts at {times[0]} s, ends at {times[1]} s and lasts {times[2]} s"
+        if not math.isclose(entry.end_s - entry.start_s, entry.span.seconds, abs_tol=1e-12):
+            return f"{name} lasts {entry.span.seconds} s but stands for {times[1] - times[0]} s"
+        for earlier in entry.span.after:
+            if earlier not in ended:
+                return f"{name} waits for span {earlier}, which is not on the timeline"
+            if entry.start_s < ended[earlier]:
+                return f"{name} starts before span {earlier}, which it waits for, has ended"
+        for resource in entry.span.resources:
+            holders.setdefault(resource, []).append(entry)
+    for resource, entries in holders.items():
+        # Spans of no length may share a moment with others, so they are passed over.
+        entries = sorted(
+            (entry for entry in entries if entry.end_s > entry.start_s),
+            key=lambda entry: entry.start_s,
+        )
+        for one, other in zip(entries, entries[1:], strict=False):
+            if other.start_s < one.end_s:
+                return f"spans {one.span.id} and {other.span.id} hold {resource} at the same time"
+    return None

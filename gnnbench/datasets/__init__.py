@@ -1,0 +1,42 @@
+"""Datasets: the ``.npz`` format, synthetic graphs, stand-ins, imports, OGB and PyG.
+
+Everything ends in :func:`build`, so every :class:`~gnnbench.records.Dataset` has a symmetric,
+sorted graph without self loops or duplicates, finite features and a usable split.
+"""
+
+from gnnbench.datasets.catalogue import (
+    EDGE_CONVENTION,
+    DatasetEntry,
+    cache_folder,
+    data_folders,
+    default_dataset,
+    describe,
+    find_shared_data,
+    list_datasets,
+    load,
+)
+from gnnbench.datasets.construct import build
+from gnnbench.datasets.external import from_ogb, from_pyg
+from gnnbench.datasets.imports import import_file
+from gnnbench.datasets.npz import load_npz, save_npz
+from gnnbench.datasets.standins import STAND_INS, StandIn
+
+__all__ = [
+    "EDGE_CONVENTION",
+    "STAND_INS",
+    "DatasetEntry",
+    "StandIn",
+    "build",
+    "cache_folder",
+    "data_folders",
+    "default_dataset",
+    "describe",
+    "find_shared_data",
+    "from_ogb",
+    "from_pyg",
+    "import_file",
+    "list_datasets",
+    "load",
+    "load_npz",
+    "save_npz",
+]

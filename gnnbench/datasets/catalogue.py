@@ -1,0 +1,268 @@
+"""Names: where datasets are looked for, what there is, and how to load one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from gnnbench.datasets.external import has_ogb, load_ogb, load_pyg
+from gnnbench.datasets.npz import UNREADABLE, load_npz
+from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
+from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
+from gnnbench.errors import DatasetError
+from gnnbench.records import Dataset
+
+EDGE_CONVENTION = "directed entries of the symmetric CSR, no self loops"
+
+EntryKind = Literal["file", "synthetic", "stand-in", "ogb", "pyg"]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetEntry:
+    """A line of the list. ``edges`` are undirected; None is a number the source does not hold.
+
+    ``where`` is a path or a citation.
+    """
+
+    name: str
+    kind: EntryKind
+    vertices: int | None
+    edges: int | None
+    features: int | None
+    classes: int | None
+    where: str
+
+
+_OGB = (
+    DatasetEntry("ogbn-arxiv", "ogb", 169_343, 1_157_799, 128, 40, "package ogb"),
+    DatasetEntry("ogbn-products", "ogb", 2_449_029, 61_859_140, 100, 47, "package ogb"),
+    DatasetEntry("ogbn-papers100M", "ogb", 111_059_956, 1_615_685_872, 128, 172, "package ogb"),
+)
+_PYG = (
+    DatasetEntry("pyg:Planetoid/Cora", "pyg", 2_708, 5_278, 1_433, 7, "torch-geometric"),
+    DatasetEntry("pyg:Planetoid/CiteSeer", "pyg", 3_327, 4_552, 3_703, 6, "torch-geometric"),
+    DatasetEntry("pyg:Planetoid/PubMed", "pyg", 19_717, 44_324, 500, 3, "torch-geometric"),
+    DatasetEntry("pyg:Amazon/Photo", "pyg", 7_650, 119_081, 745, 8, "torch-geometric"),
+    DatasetEntry("pyg:Amazon/Computers", "pyg", 13_752, 245_861, 767, 10, "torch-geometric"),
+    DatasetEntry("pyg:Coauthor/CS", "pyg", 18_333, 81_894, 6_805, 15, "torch-geometric"),
+    DatasetEntry("pyg:Coauthor/Physics", "pyg", 34_493, 247_962, 8_415, 5, "torch-geometric"),
+    DatasetEntry("pyg:Flickr", "pyg", 89_250, 449_878, 500, 7, "torch-geometric"),
+    DatasetEntry("pyg:Reddit", "pyg", 232_965, 57_307_946, 602, 41, "torch-geometric"),
+)
+
+
+# --------------------------------------------------------------------------- folders
+
+
+def _variable_folders() -> tuple[Path, ...]:
+    entries = os.environ.get("GNNBENCH_DATA", "").split(os.pathsep)
+    return tuple(Path(entry).expanduser() for entry in entries if entry)
+
+
+def _checkout_folder() -> Path | None:
+    """``shared/data`` beside the source checkout, found from this file or the current folder."""
+    for root in (Path(__file__).resolve().parents[2], Path.cwd()):
+        folder = root.parent / "shared" / "data"
+        if (root / "gnnbench").is_dir() and folder.is_dir():
+            return folder
+    return None
+
+
+def cache_folder() -> Path:
+    """``~/.cache/gnnbench/datasets``, or below ``$XDG_CACHE_HOME``; it may not exist yet."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gnnbench" / "datasets"
+
+
+def find_shared_data() -> Path | None:
+    """The first folder of ``$GNNBENCH_DATA`` that exists, else ``../shared/data``, else None."""
+    for folder in _variable_folders():
+        if folder.is_dir():
+            return folder
+    return _checkout_folder()
+
+
+def data_folders() -> tuple[Path, ...]:
+    """Where names are looked up, in order: ``../shared/data`` beside a source checkout where it
+    exists, the entries of ``$GNNBENCH_DATA``, the user's cache."""
+    checkout = _checkout_folder()
+    folders = (*((checkout,) if checkout else ()), *_variable_folders(), cache_folder())
+    return tuple(dict.fromkeys(folders))
+
+
+# --------------------------------------------------------------------------- loading
+
+
+def load(spec: str, *, seed: int = 0) -> Dataset:
+    """The dataset ``spec`` names.
+
+    A path ending in ``.npz``; the name of one in :func:`data_folders`; ``rmat`` or ``sbm``, alone
+    or with sizes (``rmat:vertices=1M,edges=16M,features=100,classes=16``, undirected edges); a
+    stand-in ``NAME:SCALE`` (``ogbn-products:0.01``); ``pyg:CLASS[/NAME]``; ``ogbn-...``.
+    ``seed`` makes synthetic graphs and stand-ins; real data are the same under every seed.
+
+    Raises :class:`DatasetError` for an unknown name (with close ones) or unusable data, and
+    :class:`MissingDependency` where the dataset's library is not installed.
+    """
+    if seed < 0:
+        raise DatasetError(f"dataset {spec!r}: seed {seed} is negative; use 0 or more.")
+    if spec.endswith(".npz"):
+        return load_npz(spec)
+    if spec and "/" not in spec and os.sep not in spec:
+        for folder in data_folders():
+            file = folder / f"{spec}.npz"
+            if file.is_file():
+                return load_npz(file)
+    head, colon, _ = spec.partition(":")
+    if head == "rmat":
+        return make_rmat(spec, seed)
+    if head == "sbm":
+        return make_sbm(spec, seed)
+    if head == "pyg" and colon:
+        return load_pyg(spec, cache_folder())
+    stand_in = find_stand_in(head)
+    if stand_in is not None and colon:
+        return make_stand_in(spec, seed)
+    if any(entry.name == spec for entry in _OGB) and (has_ogb() or stand_in is None):
+        return load_ogb(spec, cache_folder())
+    if stand_in is not None:
+        raise DatasetError(
+            f"dataset {spec!r} is not on disk here; use the stand-in {stand_in.name}:0.01"
+            + (", or install the package ogb." if spec.startswith("ogbn-") else ".")
+        )
+    raise _unknown(spec)
+
+
+def _unknown(spec: str) -> DatasetError:
+    if Path(spec).is_file():
+        return DatasetError(
+            f"{spec}: only .npz datasets can be used directly; run "
+            f"`gnnbench datasets import {spec}` first."
+        )
+    files = [file.stem for folder in data_folders() for file in sorted(folder.glob("*.npz"))]
+    made = [f"{row.name}:0.01" for row in STAND_INS]
+    names = dict.fromkeys([*files, *DEFAULT_SIZES, *made, *(e.name for e in (*_OGB, *_PYG))])
+    folded = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(spec.lower(), folded, n=3, cutoff=0.5)
+    meant = "did you mean " + " or ".join(folded[name] for name in close) + "? " if close else ""
+    return DatasetError(
+        f"there is no dataset {spec!r}: {meant}`gnnbench datasets list` shows all, "
+        f"a path must end in .npz."
+    )
+
+
+def default_dataset(seed: int = 0) -> Dataset:
+    """What is trained on unless told otherwise: ``sbm`` with its default sizes."""
+    return make_sbm("sbm", seed)
+
+
+# --------------------------------------------------------------------------- listing
+
+
+def _peek(file: Path) -> DatasetEntry:
+    """A file's sizes, from the headers of its arrays; only labels are read whole."""
+    vertices = edges = features = classes = None
+    where = str(file)
+    try:
+        shapes = _read_shapes(file)
+        if "indptr" in shapes and "indices" in shapes:
+            vertices, edges = shapes["indptr"][0] - 1, shapes["indices"][0] // 2
+        with np.load(file, allow_pickle=False) as stored:
+            if "x" in shapes:
+                features = shapes["x"][1]
+            elif "x_shape" in shapes:
+                features = int(stored["x_shape"][1])
+            if "y" in shapes:
+                classes = int(stored["y"].max()) + 1
+    except (*UNREADABLE, IndexError) as error:
+        where += f" (unreadable: {str(error) or type(error).__name__})"
+    return DatasetEntry(file.stem, "file", vertices, edges, features, classes, where)
+
+
+def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.namelist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                read = (
+                    np.lib.format.read_array_header_1_0
+                    if version == (1, 0)
+                    else np.lib.format.read_array_header_2_0
+                )
+                shapes[member.removesuffix(".npy")] = read(stream)[0]
+    return shapes
+
+
+def list_datasets() -> tuple[DatasetEntry, ...]:
+    """Everything :func:`load` knows by name: files, synthetic, stand-ins, OGB, PyG, in this order.
+
+    A name in two folders is listed once, for the folder that :func:`load` takes. A file that
+    cannot be read is listed with the reason.
+    """
+    files: dict[str, DatasetEntry] = {}
+    for folder in data_folders():
+        for file in sorted(folder.glob("*.npz")):
+            if file.stem not in files:
+                files[file.stem] = _peek(file)
+    synthetic = (
+        DatasetEntry(
+            name,
+            "synthetic",
+            size.vertices,
+            size.edges,
+            size.features,
+            size.classes,
+            "made in memory; sizes are options",
+        )
+        for name, size in DEFAULT_SIZES.items()
+    )
+    stand_ins = (
+        DatasetEntry(
+            f"{row.name}:SCALE",
+            "stand-in",
+            row.vertices,
+            row.edges,
+            row.features,
+            row.classes,
+            row.source,
+        )
+        for row in STAND_INS
+    )
+    return (*files.values(), *synthetic, *stand_ins, *_OGB, *_PYG)
+
+
+def describe(dataset: Dataset) -> Mapping[str, str | int | float | tuple[str, ...]]:
+    """The facts of a dataset, in the order they are printed; edges are undirected except where
+    ``num_edges`` says otherwise in ``edge_convention``."""
+    graph, degrees = dataset.graph, dataset.graph.degrees
+    stored = dataset.features
+    filled = np.count_nonzero(stored) if isinstance(stored, np.ndarray) else stored.nnz
+    return {
+        "name": dataset.name,
+        "origin": dataset.origin,
+        "num_vertices": graph.num_vertices,
+        "undirected_edges": graph.num_edges // 2,
+        "num_edges": graph.num_edges,
+        "edge_convention": EDGE_CONVENTION,
+        "min_degree": int(degrees.min()),
+        "mean_degree": float(degrees.mean()),
+        "max_degree": int(degrees.max()),
+        "isolated_vertices": int(np.count_nonzero(degrees == 0)),
+        "num_features": dataset.num_features,
+        "feature_density": float(filled / (graph.num_vertices * dataset.num_features)),
+        "num_classes": dataset.num_classes,
+        "labelled_vertices": int(np.count_nonzero(dataset.labels >= 0)),
+        "train_vertices": len(dataset.train_ids),
+        "val_vertices": int(np.count_nonzero(dataset.val_mask)),
+        "test_vertices": int(np.count_nonzero(dataset.test_mask)),
+        "digest": dataset.digest(),
+        "notes": dataset.notes,
+    }

@@ -1,0 +1,414 @@
+"""The one way to make a :class:`Dataset`: canonical topology, checked content, made-up parts named.
+
+Every loader, generator and importer ends in :func:`build` or, where the topology is canonical
+already, in :func:`annotate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gnnbench.errors import DatasetError
+from gnnbench.records import BoolArray, Dataset, FloatArray, Graph, IndexArray, IntArray
+
+#: train, val and test, each bool ``(V,)``.
+Masks = tuple[BoolArray, BoolArray, BoolArray]
+AnyArray = npt.NDArray[np.generic]
+
+MASK_NAMES = ("train_mask", "val_mask", "test_mask")
+#: Train, val and test share where there is no split: the one HongTu (section 7.1) draws.
+SPLIT = (0.25, 0.5, 0.25)
+RANDOM_FEATURES = 128
+RANDOM_CLASSES = 16
+
+#: Vertex ids are stored as int32.
+MAX_VERTICES = 2**31 - 1
+#: Labels beyond this on a smaller graph are identifiers, not classes.
+_MAX_SPARSE_CLASSES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Repairs:
+    """What :func:`symmetrise` changed, in directed edges."""
+
+    self_loops: int
+    duplicates: int
+    reverses: int
+
+    def sentences(self) -> tuple[str, ...]:
+        said = (
+            (self.self_loops, f"{self.self_loops:,} self loops were removed"),
+            (self.duplicates, f"{self.duplicates:,} duplicate edges were removed"),
+            (self.reverses, f"{self.reverses:,} edges had no reverse, which was added"),
+        )
+        return tuple(sentence for count, sentence in said if count)
+
+
+# --------------------------------------------------------------------------- topology
+
+
+def sort_unique(keys: IntArray) -> IntArray:
+    """The distinct values of ``keys``, ascending; sorts its argument in place to save memory."""
+    keys.sort()
+    if len(keys) == 0:
+        return keys
+    first = np.empty(len(keys), dtype=bool)
+    first[0] = True
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return keys[first]
+
+
+def symmetrise(src: IntArray, dst: IntArray, num_vertices: int) -> tuple[Graph, Repairs]:
+    """The canonical graph of directed edges ``src[i] -> dst[i]`` (int64, in range), and the changes.
+
+    An edge is packed into one int64 key, row x V + column, so that two in-place sorts do the work;
+    the peak is about 50 bytes per directed edge.
+    """
+    keys = src * num_vertices
+    keys += dst
+    keys = keys[src != dst]
+    self_loops = len(src) - len(keys)
+    distinct = sort_unique(keys)
+    duplicates = len(keys) - len(distinct)
+    del keys
+    both = np.empty(2 * len(distinct), dtype=np.int64)
+    both[: len(distinct)] = distinct
+    row, column = np.divmod(distinct, num_vertices)
+    both[len(distinct) :] = column * num_vertices + row
+    del row, column
+    both = sort_unique(both)
+    reverses = len(both) - len(distinct)
+    del distinct
+    indptr = np.zeros(num_vertices + 1, dtype=np.int64)
+    np.cumsum(np.bincount(both // num_vertices, minlength=num_vertices), out=indptr[1:])
+    both %= num_vertices
+    return Graph(indptr, both.astype(np.int32)), Repairs(self_loops, duplicates, reverses)
+
+
+def find_fault(indptr: IntArray, indices: IndexArray) -> str | None:
+    """Why a well-formed CSR is not canonical (the first reason found), or None when it is.
+
+    Canonical: rows ascend strictly, no self loops, every edge stored in both directions. O(E).
+    """
+    num_vertices = len(indptr) - 1
+    rows = np.repeat(np.arange(num_vertices, dtype=np.int32), np.diff(indptr))
+    same_row = rows[1:] == rows[:-1]
+    for wrong, what in (
+        (same_row & (indices[1:] < indices[:-1]), "is not sorted in row"),
+        (same_row & (indices[1:] == indices[:-1]), "has duplicate edges in row"),
+    ):
+        if wrong.any():
+            return f"{what} {rows[int(np.argmax(wrong))]:,}"
+    loops = rows == indices
+    if loops.any():
+        count = int(np.count_nonzero(loops))
+        return f"has {count:,} self loops (the first at vertex {rows[int(np.argmax(loops))]:,})"
+    # Transposing is a counting sort that leaves rows sorted, so equal arrays mean equal graphs.
+    entries = np.ones(len(indices), dtype=np.int8)
+    transposed = sp.csr_matrix((entries, indices, indptr), shape=(num_vertices,) * 2).T.tocsr()
+    if np.array_equal(transposed.indptr, indptr) and np.array_equal(transposed.indices, indices):
+        return None
+    keys = rows.astype(np.int64) * num_vertices + indices
+    reverse_keys = indices.astype(np.int64) * num_vertices + rows
+    row, column = divmod(int(np.setdiff1d(keys, reverse_keys)[0]), num_vertices)
+    return f"is directed: row {row:,} lists {column:,} but row {column:,} does not list {row:,}"
+
+
+def check_csr(where: str, indptr: IntArray, indices: AnyArray) -> None:
+    """Raise :class:`DatasetError` unless the arrays are a CSR of at least one vertex and edge."""
+    if len(indptr) < 2:
+        raise DatasetError(
+            f"{where}: indptr has length {len(indptr)}, so the graph has no vertices; "
+            f"store one more entry than there are vertices."
+        )
+    if len(indptr) - 1 > MAX_VERTICES:
+        raise DatasetError(
+            f"{where}: indptr describes {len(indptr) - 1:,} vertices, but indices are int32; "
+            f"use a graph of at most {MAX_VERTICES:,} vertices."
+        )
+    if indptr[0] != 0:
+        raise DatasetError(
+            f"{where}: indptr starts at {indptr[0]}, not at 0; store the offsets of the rows."
+        )
+    if (indptr[1:] < indptr[:-1]).any():
+        row = int(np.argmax(indptr[1:] < indptr[:-1]))
+        raise DatasetError(
+            f"{where}: indptr decreases after row {row:,}; store the ascending offsets of the rows."
+        )
+    if indptr[-1] != len(indices):
+        raise DatasetError(
+            f"{where}: indptr ends at {indptr[-1]:,} but indices has {len(indices):,} entries; "
+            f"store both whole, from the same graph."
+        )
+    if len(indices) == 0:
+        raise DatasetError(
+            f"{where}: indices is empty, so the graph has no edges; a GNN needs at least one."
+        )
+    _check_range(where, "indices", indices, len(indptr) - 1)
+
+
+def _check_range(where: str, array: str, ids: AnyArray, bound: int) -> None:
+    low, high = ids.min(), ids.max()  # type: ignore[attr-defined]
+    if low < 0 or high >= bound:
+        wrong = low if low < 0 else high
+        raise DatasetError(
+            f"{where}: {array} contains {wrong:,}, outside 0 to {bound - 1:,}; "
+            f"number from 0 and store every one that is used."
+        )
+
+
+# --------------------------------------------------------------------------- content
+
+
+def as_float_features(where: str, features: AnyArray, array: str = "x") -> tuple[FloatArray, bool]:
+    """``features`` as float32, and whether rounding changed any of them.
+
+    Raises :class:`DatasetError` when they are not real numbers, or not finite in float32.
+    """
+    if features.dtype.kind not in "fiub":
+        raise DatasetError(
+            f"{where}: {array} has dtype {features.dtype}, not numbers; store features as float32."
+        )
+    with np.errstate(over="ignore"):
+        single = np.asarray(features, dtype=np.float32)
+    if not np.isfinite(single).all():
+        raise DatasetError(
+            f"{where}: {array} contains NaN, infinite or too large values "
+            f"({int(np.count_nonzero(~np.isfinite(single))):,} of them); "
+            f"replace them by finite float32 numbers."
+        )
+    rounded = features.dtype.itemsize > 2 and features.dtype != np.float32
+    return single, rounded and not np.array_equal(single, features)
+
+
+def _check_features(
+    where: str, features: AnyArray | sp.csr_matrix, num_vertices: int
+) -> tuple[FloatArray | sp.csr_matrix, tuple[str, ...]]:
+    array = "x_shape" if sp.issparse(features) else "x"
+    if features.ndim != 2:
+        raise DatasetError(
+            f"{where}: {array} has {features.ndim} dimensions; store features as (vertices, width)."
+        )
+    if features.shape[0] != num_vertices:
+        raise DatasetError(
+            f"{where}: {array} says {features.shape[0]:,} rows but indptr {num_vertices:,} "
+            f"vertices; store one row of features for each vertex."
+        )
+    if features.shape[1] == 0:
+        raise DatasetError(
+            f"{where}: {array} says features of width 0; store at least one feature, or leave "
+            f"them out to get random ones."
+        )
+    if sp.issparse(features):
+        csr = sp.csr_matrix(features)
+        data, rounded = as_float_features(where, csr.data, "x_data")
+        csr = sp.csr_matrix((data, csr.indices, csr.indptr), shape=csr.shape)
+        csr.sort_indices()
+        checked: FloatArray | sp.csr_matrix = csr
+    else:
+        dense, rounded = as_float_features(where, features)
+        checked = np.ascontiguousarray(dense)
+    return checked, ("features were rounded to float32",) if rounded else ()
+
+
+def _check_labels(where: str, labels: IntArray, num_vertices: int) -> None:
+    if labels.shape != (num_vertices,):
+        raise DatasetError(
+            f"{where}: y has shape {labels.shape} but there are {num_vertices:,} vertices; store "
+            f"one class for each vertex (-1 = no label; several labels each are not supported)."
+        )
+    if labels.min() < -1:
+        raise DatasetError(
+            f"{where}: y contains {labels.min()}; store classes as 0, 1, 2, ... and -1 where "
+            f"there is no label."
+        )
+    if labels.max() < 0:
+        raise DatasetError(
+            f"{where}: y has no label at all (every entry is -1); store labels, or leave y out to "
+            f"get random ones."
+        )
+    if labels.max() >= max(num_vertices, _MAX_SPARSE_CLASSES):
+        raise DatasetError(
+            f"{where}: y contains class {labels.max():,}, more than there are vertices; number "
+            f"the classes 0, 1, 2, ... without gaps."
+        )
+
+
+def _check_masks(where: str, masks: Masks, labels: IntArray) -> None:
+    for name, mask in zip(MASK_NAMES, masks, strict=True):
+        if mask.shape != labels.shape:
+            raise DatasetError(
+                f"{where}: {name} has shape {mask.shape} but there are {len(labels):,} vertices; "
+                f"store one flag for each vertex."
+            )
+    if not (masks[0] & (labels >= 0)).any():
+        raise DatasetError(
+            f"{where}: train_mask selects no labelled vertex; mark at least one, or leave out the "
+            f"three masks to get a random split."
+        )
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        shared = int(np.count_nonzero(masks[i] & masks[j]))
+        if shared:
+            raise DatasetError(
+                f"{where}: {MASK_NAMES[i]} and {MASK_NAMES[j]} overlap in {shared:,} vertices; "
+                f"give each vertex to one of them."
+            )
+
+
+# --------------------------------------------------------------------------- made up
+
+
+def make_random_features(num_vertices: int, width: int, seed: int = 0) -> FloatArray:
+    """Standard normal float32 ``(V, width)``, the same for the same seed."""
+    rng = np.random.default_rng((seed, 1))
+    return rng.standard_normal((num_vertices, width), dtype=np.float32)
+
+
+def make_random_labels(num_vertices: int, classes: int, seed: int = 0) -> IntArray:
+    """Balanced random classes, int64 ``(V,)``; each of min(V, classes) occurs."""
+    labels = np.arange(num_vertices, dtype=np.int64) % classes
+    np.random.default_rng((seed, 2)).shuffle(labels)
+    return labels
+
+
+def make_split(
+    labels: IntArray, seed: int = 0, shares: tuple[float, float, float] = SPLIT
+) -> Masks:
+    """A random split of the labelled vertices by ``shares``; at least one of them trains."""
+    labelled = np.flatnonzero(labels >= 0)
+    np.random.default_rng((seed, 3)).shuffle(labelled)
+    train = max(1, round(shares[0] * len(labelled)))
+    val = min(round(shares[1] * len(labelled)), len(labelled) - train)
+    masks = []
+    for part in np.split(labelled, (train, train + val)):
+        mask = np.zeros(len(labels), dtype=bool)
+        mask[part] = True
+        masks.append(mask)
+    return masks[0], masks[1], masks[2]
+
+
+def annotate(
+    name: str,
+    graph: Graph,
+    *,
+    features: AnyArray | sp.csr_matrix | None = None,
+    labels: IntArray | None = None,
+    masks: Masks | None = None,
+    random_features: int = RANDOM_FEATURES,
+    random_classes: int = RANDOM_CLASSES,
+    origin: str = "in memory",
+    notes: Sequence[str] = (),
+) -> Dataset:
+    """A dataset on a canonical ``graph``; see :func:`build`, which makes one canonical first."""
+    num_vertices = graph.num_vertices
+    where = origin if origin.endswith(".npz") else name
+    said = list(notes)
+    made_up = []
+    if features is None:
+        if random_features < 1:
+            raise DatasetError(
+                f"{where}: {random_features} random features were asked for; ask for at least 1."
+            )
+        features = make_random_features(num_vertices, random_features)
+        made_up.append(f"features ({random_features} wide)")
+    else:
+        features, rounding = _check_features(where, features, num_vertices)
+        said.extend(rounding)
+    if labels is None:
+        if random_classes < 1:
+            raise DatasetError(
+                f"{where}: {random_classes} random classes were asked for; ask for at least 1."
+            )
+        labels = make_random_labels(num_vertices, random_classes)
+        made_up.append(f"labels ({labels.max() + 1} classes)")
+    else:
+        labels = np.ascontiguousarray(labels, dtype=np.int64)
+        _check_labels(where, labels, num_vertices)
+    if masks is None:
+        masks = make_split(labels)
+        made_up.append("split 25/50/25 (train/val/test)")
+    _check_masks(where, masks, labels)
+    if made_up:
+        said.append("made up at random (seed 0): " + ", ".join(made_up))
+    return Dataset(
+        name=name,
+        graph=graph,
+        features=features,
+        labels=labels,
+        num_classes=int(labels.max()) + 1,
+        train_mask=masks[0],
+        val_mask=masks[1],
+        test_mask=masks[2],
+        origin=origin,
+        notes=tuple(dict.fromkeys(said)),
+    )
+
+
+def build(
+    name: str,
+    edges: IntArray | tuple[IntArray, IndexArray],
+    *,
+    num_vertices: int | None = None,
+    features: AnyArray | sp.csr_matrix | None = None,
+    labels: IntArray | None = None,
+    masks: Masks | None = None,
+    random_features: int = RANDOM_FEATURES,
+    random_classes: int = RANDOM_CLASSES,
+    origin: str = "in memory",
+    notes: Sequence[str] = (),
+    report_repairs: bool = True,
+) -> Dataset:
+    """A dataset from any directed edges: made symmetric, sorted, without loops and duplicates.
+
+    ``edges`` is int64 ``(2, E)`` (sources, destinations) or a CSR ``(indptr, indices)``.
+    ``num_vertices`` defaults to the CSR's rows, the rows of ``features`` or ``labels``, or the
+    largest id plus one. ``features`` are ``(V, f)``, dense or SciPy sparse; ``labels`` int64
+    ``(V,)``, -1 = none; ``masks`` train, val, test, bool ``(V,)``. What is left out is made up:
+    random features and labels, a 25/50/25 split of the labelled vertices (as HongTu does), each
+    named in the dataset's notes, as are the repairs to the topology unless ``report_repairs`` is
+    False. Raises :class:`DatasetError` naming the array that is wrong.
+    """
+    if isinstance(edges, tuple):
+        indptr, indices = edges
+        check_csr(name, indptr, indices)
+        num_vertices = len(indptr) - 1
+        src = np.repeat(np.arange(num_vertices, dtype=np.int64), np.diff(indptr))
+        dst = indices.astype(np.int64)
+    else:
+        if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+            raise DatasetError(
+                f"{name}: edges have shape {edges.shape} and dtype {edges.dtype}; give integers "
+                f"of shape (2, E), sources above destinations."
+            )
+        if edges.shape[1] == 0:
+            raise DatasetError(f"{name}: there are no edges; a GNN needs at least one.")
+        src = edges[0].astype(np.int64, copy=False)
+        dst = edges[1].astype(np.int64, copy=False)
+        if num_vertices is None:
+            sized = features if features is not None else labels
+            num_vertices = int(edges.max()) + 1 if sized is None else int(sized.shape[0])
+        if not 0 < num_vertices <= MAX_VERTICES:
+            raise DatasetError(
+                f"{name}: {num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; number them "
+                f"from 0 without gaps."
+            )
+        _check_range(name, "edges", edges, num_vertices)
+    graph, repairs = symmetrise(src, dst, num_vertices)
+    if graph.num_edges == 0:
+        raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
+    return annotate(
+        name,
+        graph,
+        features=features,
+        labels=labels,
+        masks=masks,
+        random_features=random_features,
+        random_classes=random_classes,
+        origin=origin,
+        notes=(*notes, *(repairs.sentences() if report_repairs else ())),
+    )

@@ -1,0 +1,232 @@
+"""OGB and PyTorch Geometric datasets, loaded by their own libraries, which are imported on use.
+
+Both keep their files under the user's cache. Their graphs go through the same symmetrising
+constructor as every other, so directed ones (ogbn-arxiv, ogbn-papers100M) become symmetric.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from gnnbench.datasets.construct import MASK_NAMES, AnyArray, Masks, build
+from gnnbench.errors import DatasetError, MissingDependency
+from gnnbench.records import Dataset, IntArray
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+def _as_classes(where: str, labels: AnyArray) -> IntArray:
+    """One class a vertex, int64 ``(V,)``; NaN, which OGB writes for "none", becomes -1."""
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise DatasetError(
+            f"{where}: y has shape {labels.shape}, several labels a vertex, which is not "
+            f"supported; choose a dataset with one class for each."
+        )
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+    return labels.astype(np.int64)
+
+
+def _mask(num_vertices: int, ids: AnyArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    mask = np.zeros(num_vertices, dtype=bool)
+    mask[ids] = True
+    return mask
+
+
+# --------------------------------------------------------------------------- PyG
+
+
+def from_pyg(data: Data, name: str, *, origin: str = "PyTorch Geometric") -> Dataset:
+    """A homogeneous PyG ``Data`` (``edge_index``, optional ``x``, ``y``, masks) as a dataset.
+
+    Of several splits (masks of two dimensions) the first is taken. Raises :class:`DatasetError`
+    for a heterogeneous graph, one without ``edge_index``, or several labels a vertex.
+    """
+    edge_index = getattr(data, "edge_index", None)
+    if edge_index is None:
+        raise DatasetError(
+            f"{name}: the data have no edge_index; choose a homogeneous dataset with one graph."
+        )
+    x, y = getattr(data, "x", None), getattr(data, "y", None)
+    features: AnyArray | sp.csr_matrix | None = None
+    if x is not None:
+        # PyG stores sparse features (Coauthor, Planetoid with a transform) as torch CSR or COO.
+        features = x.numpy(force=True) if x.layout.__str__() == "torch.strided" else _sparse(x)
+    labels = None if y is None else _as_classes(name, y.numpy(force=True))
+    found = [getattr(data, mask, None) for mask in MASK_NAMES]
+    masks: Masks | None = None
+    notes = []
+    if all(mask is not None for mask in found):
+        if any(mask.ndim == 2 for mask in found):
+            notes.append("the first of several splits is used")
+        train, val, test = (
+            np.asarray((mask[:, 0] if mask.ndim == 2 else mask).numpy(force=True), dtype=bool)
+            for mask in found
+        )
+        masks = (train, val, test)
+    elif any(mask is not None for mask in found):
+        notes.append("the incomplete split of the source is not used")
+    return build(
+        name,
+        edge_index.numpy(force=True),
+        num_vertices=int(data.num_nodes),
+        features=features,
+        labels=labels,
+        masks=masks,
+        origin=origin,
+        notes=notes,
+    )
+
+
+def _sparse(x: object) -> sp.csr_matrix:
+    coo = x.to_sparse_coo().coalesce()  # type: ignore[attr-defined]
+    row, column = coo.indices().numpy(force=True)
+    return sp.csr_matrix((coo.values().numpy(force=True), (row, column)), shape=tuple(coo.shape))
+
+
+def load_pyg(spec: str, cache: Path) -> Dataset:
+    """``pyg:CLASS`` or ``pyg:CLASS/NAME`` of ``torch_geometric.datasets``, kept under ``cache``.
+
+    Raises :class:`MissingDependency` without torch-geometric, :class:`DatasetError` for an unknown
+    class or name, and where the download fails.
+    """
+    kind, _, name = spec.removeprefix("pyg:").partition("/")
+    try:
+        module = importlib.import_module("torch_geometric.datasets")
+        base = importlib.import_module("torch_geometric.data").Dataset
+    except ImportError as error:
+        raise MissingDependency(
+            f"dataset {spec!r} needs torch-geometric ({error}); "
+            f"install it with `pip install torch-geometric`."
+        ) from error
+    classes = {
+        key: value
+        for key, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, base)
+    }
+    if kind not in classes:
+        close = difflib.get_close_matches(kind, classes, n=3) or ["Planetoid/Cora", "Reddit"]
+        raise DatasetError(
+            f"dataset {spec!r}: torch_geometric.datasets has no {kind!r}; try "
+            + ", ".join(f"pyg:{match}" for match in close)
+            + "."
+        )
+    options = {"name": name} if name else {}
+    with _quiet_download(spec):
+        try:
+            loaded = classes[kind](root=str(cache / "pyg" / kind), **options)
+        except TypeError as error:
+            raise DatasetError(
+                f"dataset {spec!r}: {kind} does not take these options ({error}); write "
+                f"pyg:CLASS or pyg:CLASS/NAME, such as pyg:Reddit or pyg:Planetoid/Cora."
+            ) from error
+    if len(loaded) != 1:
+        raise DatasetError(
+            f"dataset {spec!r}: {kind} holds {len(loaded):,} graphs; choose one that is a single "
+            f"graph with labelled vertices."
+        )
+    return from_pyg(loaded[0], spec, origin=f"PyTorch Geometric, {kind}")
+
+
+# --------------------------------------------------------------------------- OGB
+
+
+def has_ogb() -> bool:
+    """Whether the ``ogb`` package can be imported."""
+    try:
+        importlib.import_module("ogb.nodeproppred")
+    except ImportError:
+        return False
+    return True
+
+
+def load_ogb(name: str, cache: Path) -> Dataset:
+    """The OGB vertex dataset ``name`` (``ogbn-arxiv``, ...), kept under ``cache``.
+
+    Raises :class:`MissingDependency` without the ``ogb`` package, and :class:`DatasetError` for a
+    name it does not know or a download that fails or is declined.
+    """
+    try:
+        module = importlib.import_module("ogb.nodeproppred")
+    except ImportError as error:
+        raise MissingDependency(
+            f"dataset {name!r} needs the package ogb ({error}); install it with `pip install ogb`."
+        ) from error
+    with _quiet_download(name):
+        loaded = module.NodePropPredDataset(name=name, root=str(cache / "ogb"))
+        graph, labels = loaded[0]
+        split = loaded.get_idx_split()
+    return from_ogb(graph, labels, split, name)
+
+
+def from_ogb(
+    graph: Mapping[str, AnyArray | int | None],
+    labels: AnyArray,
+    split: Mapping[str, AnyArray],
+    name: str,
+) -> Dataset:
+    """OGB's library-agnostic graph (``edge_index``, ``node_feat``, ``num_nodes``) as a dataset.
+
+    ``labels`` are ``(V, 1)``, ``split`` maps train, valid and test to vertex ids.
+    """
+    num_vertices = graph.get("num_nodes")
+    edge_index, features = graph.get("edge_index"), graph.get("node_feat")
+    if not isinstance(num_vertices, (int, np.integer)) or not isinstance(edge_index, np.ndarray):
+        raise DatasetError(
+            f"{name}: this is not a homogeneous graph; choose ogbn-arxiv or another."
+        )
+    count = int(num_vertices)
+    return build(
+        name,
+        edge_index,
+        num_vertices=count,
+        features=features if isinstance(features, np.ndarray) else None,
+        labels=_as_classes(name, labels),
+        masks=(
+            _mask(count, split["train"]),
+            _mask(count, split["valid"]),
+            _mask(count, split["test"]),
+        ),
+        origin="Open Graph Benchmark",
+    )
+
+
+@contextlib.contextmanager
+def _quiet_download(spec: str) -> Iterator[None]:
+    """Keep a library's chatter off standard output, and say what to do where it gives up.
+
+    OGB reads its own preprocessed files, pickled NumPy arrays, by ``torch.load`` as it was before
+    torch 2.6; the variable lets it, for the files it has written into the cache itself.
+    """
+    variable = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except (OSError, EOFError, SystemExit, ValueError, AssertionError, RuntimeError) as error:
+        reason = str(error) or type(error).__name__
+        raise DatasetError(
+            f"dataset {spec!r}: its library could not load or download it "
+            f"({reason.splitlines()[0]}); check the name, the connection and the disk, or use a "
+            f"stand-in (`gnnbench datasets list`)."
+        ) from error
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before

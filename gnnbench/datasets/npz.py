@@ -1,0 +1,279 @@
+"""The ``.npz`` format: one graph in one file, checked array by array.
+
+``indptr`` int64 ``(V+1,)`` and ``indices`` int32 ``(E,)`` are the in-neighbour CSR: symmetric, rows
+sorted, no self loops, no duplicates. Features are ``x`` (dense ``(V, f)``) or ``x_data``,
+``x_indices``, ``x_indptr``, ``x_shape`` (CSR), labels ``y`` (-1 = none), the split ``train_mask``,
+``val_mask``, ``test_mask``; all three groups are optional. ``notes``, text, says what a reader of
+results should know about the data. Nothing in a file is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from gnnbench.datasets.construct import (
+    MASK_NAMES,
+    RANDOM_CLASSES,
+    RANDOM_FEATURES,
+    AnyArray,
+    Masks,
+    annotate,
+    check_csr,
+    find_fault,
+    make_random_features,
+    make_random_labels,
+    make_split,
+)
+from gnnbench.errors import DatasetError
+from gnnbench.records import BoolArray, Dataset, Graph, IndexArray, IntArray
+
+SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
+FORMAT_NAMES = ("indptr", "indices", "x", *SPARSE_NAMES, "y", *MASK_NAMES, "notes")
+
+#: What NumPy and zipfile raise on a file that is not, or no longer, a zip of arrays.
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredArrays:
+    """The arrays of a file, of the right kinds; the CSR is well-formed, perhaps not canonical."""
+
+    indptr: IntArray
+    indices: IndexArray
+    features: AnyArray | sp.csr_matrix | None
+    labels: IntArray | None
+    masks: Masks | None
+    notes: tuple[str, ...]
+
+
+def _as_integers(where: str, name: str, array: AnyArray) -> IntArray:
+    """``array`` as int64 ``(n,)``, from any dtype that holds the same whole numbers."""
+    if array.ndim != 1:
+        raise DatasetError(
+            f"{where}: {name} has {array.ndim} dimensions; store a one-dimensional array."
+        )
+    kind = array.dtype.kind
+    lossless = kind == "i"
+    if kind in "uf":
+        # Every float64 of magnitude below 2^63 that equals its floor has an exact int64.
+        with np.errstate(invalid="ignore"):
+            wide = array.astype(np.float64 if kind == "f" else array.dtype)
+            whole = np.isfinite(wide) & (np.floor(wide) == wide) if kind == "f" else True
+            lossless = bool(np.all(whole & (np.abs(wide) < 2**63)))
+    if not lossless:
+        raise DatasetError(
+            f"{where}: {name} has dtype {array.dtype} and values that are not whole 64-bit "
+            f"numbers; store it as int64."
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _as_flags(where: str, name: str, array: AnyArray) -> BoolArray:
+    if array.dtype.kind == "b":
+        return array.astype(np.bool_, copy=False)
+    if array.dtype.kind not in "iu" or not np.isin(array, (0, 1)).all():
+        raise DatasetError(f"{where}: {name} has dtype {array.dtype}, not flags; store it as bool.")
+    return array.astype(np.bool_)
+
+
+def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> sp.csr_matrix:
+    missing = [name for name in SPARSE_NAMES if name not in arrays]
+    if missing:
+        raise DatasetError(
+            f"{where}: sparse features lack {', '.join(missing)}; store all of "
+            f"{', '.join(SPARSE_NAMES)}, or dense features as x."
+        )
+    shape = _as_integers(where, "x_shape", arrays["x_shape"])
+    if len(shape) != 2 or shape.min() < 0:
+        raise DatasetError(
+            f"{where}: x_shape is {shape.tolist()}; store two numbers, vertices and features."
+        )
+    data = arrays["x_data"]
+    columns = _as_integers(where, "x_indices", arrays["x_indices"])
+    offsets = _as_integers(where, "x_indptr", arrays["x_indptr"])
+    if len(offsets) != shape[0] + 1:
+        raise DatasetError(
+            f"{where}: x_indptr has length {len(offsets):,} but x_shape says {shape[0]:,} rows; "
+            f"store one more offset than there are rows."
+        )
+    if data.ndim != 1 or len(data) != len(columns):
+        raise DatasetError(
+            f"{where}: x_data has shape {data.shape} and x_indices {columns.shape}; store one "
+            f"column number for each value."
+        )
+    if offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != len(columns):
+        raise DatasetError(
+            f"{where}: x_indptr does not ascend from 0 to the {len(columns):,} entries of "
+            f"x_indices; store the offsets of the rows."
+        )
+    if len(columns) and (columns.min() < 0 or columns.max() >= shape[1]):
+        raise DatasetError(
+            f"{where}: x_indices reaches from {columns.min():,} to {columns.max():,} but x_shape "
+            f"says {shape[1]:,} features; number the features from 0."
+        )
+    if data.dtype.kind not in "fiub":
+        raise DatasetError(
+            f"{where}: x_data has dtype {data.dtype}, not numbers; store features as float32."
+        )
+    features = sp.csr_matrix((data, columns, offsets), shape=tuple(shape.tolist()))
+    features.sort_indices()
+    if not features.has_canonical_format:
+        raise DatasetError(
+            f"{where}: x_indices has a column twice in one row; store each feature once."
+        )
+    return features
+
+
+def _read_zip(path: Path) -> dict[str, AnyArray]:
+    if not path.is_file():
+        raise DatasetError(f"{path}: there is no such file; give the path of a .npz dataset.")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if not isinstance(stored, np.lib.npyio.NpzFile):
+                raise ValueError("a single array, not a zip of arrays")
+            return {name: stored[name] for name in stored.files}
+    except UNREADABLE as error:
+        raise DatasetError(
+            f"{path}: this is not a readable .npz file ({error or type(error).__name__}); it may "
+            f"be truncated or of another format: copy or make it again."
+        ) from error
+
+
+def read_npz(path: Path) -> StoredArrays:
+    """The arrays of ``path``, of the right kinds. Raises :class:`DatasetError`, one sentence."""
+    arrays = _read_zip(path)
+    where = str(path)
+    for name in ("indptr", "indices"):
+        if name not in arrays:
+            raise DatasetError(
+                f"{where}: the array {name} is missing (found {', '.join(arrays) or 'none'}); "
+                f"store the in-neighbour CSR as indptr and indices."
+            )
+    indptr = _as_integers(where, "indptr", arrays["indptr"])
+    indices = _as_integers(where, "indices", arrays["indices"])
+    check_csr(where, indptr, indices)
+    features: AnyArray | sp.csr_matrix | None = arrays.get("x")
+    if any(name in arrays for name in SPARSE_NAMES):
+        if features is not None:
+            raise DatasetError(
+                f"{where}: there are both x and x_data; store features either dense or sparse."
+            )
+        features = _as_sparse_features(where, arrays)
+    labels = None
+    if "y" in arrays:
+        y = arrays["y"]
+        # A column vector, as OGB stores it, means the same.
+        labels = _as_integers(where, "y", y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
+    masks = None
+    if any(name in arrays for name in MASK_NAMES):
+        missing = [name for name in MASK_NAMES if name not in arrays]
+        if missing:
+            raise DatasetError(
+                f"{where}: the split lacks {', '.join(missing)}; store all three masks or none."
+            )
+        train, val, test = (_as_flags(where, name, arrays[name]) for name in MASK_NAMES)
+        masks = (train, val, test)
+    ignored = [name for name in arrays if name not in FORMAT_NAMES]
+    notes = [str(note) for note in np.atleast_1d(arrays.get("notes", np.empty(0, dtype="U1")))]
+    if ignored:
+        notes.append(f"arrays that the format does not know were ignored: {', '.join(ignored)}")
+    return StoredArrays(indptr, indices.astype(np.int32), features, labels, masks, tuple(notes))
+
+
+def load_npz(
+    path: str | os.PathLike[str],
+    *,
+    random_features: int = RANDOM_FEATURES,
+    random_classes: int = RANDOM_CLASSES,
+) -> Dataset:
+    """The dataset in ``path``, refused unless its topology is canonical.
+
+    Without features or labels it gets random ones, ``random_features`` wide and of
+    ``random_classes`` classes; without masks, a random split 25/50/25 of the labelled vertices.
+    All of them come from the fixed seed 0, so that a file is one dataset, and the notes say so.
+
+    Raises :class:`DatasetError`: one sentence with the file, the array and the mending.
+    """
+    file = Path(path)
+    stored = read_npz(file)
+    fault = find_fault(stored.indptr, stored.indices)
+    if fault is not None:
+        raise DatasetError(
+            f"{file}: indices {fault}; run `gnnbench datasets import {file}`, which makes the "
+            f"graph symmetric, sorted and simple."
+        )
+    return annotate(
+        file.stem,
+        Graph(stored.indptr, stored.indices),
+        features=stored.features,
+        labels=stored.labels,
+        masks=stored.masks,
+        random_features=random_features,
+        random_classes=random_classes,
+        origin=str(file),
+        notes=stored.notes,
+    )
+
+
+def _is_made_up(dataset: Dataset) -> bool:
+    """Whether :func:`load_npz` would make up these very features, labels and split."""
+    num_vertices = dataset.graph.num_vertices
+    if not isinstance(dataset.features, np.ndarray) or dataset.num_features != RANDOM_FEATURES:
+        return False
+    if not np.array_equal(dataset.labels, make_random_labels(num_vertices, RANDOM_CLASSES)):
+        return False
+    masks = (dataset.train_mask, dataset.val_mask, dataset.test_mask)
+    if not all(map(np.array_equal, masks, make_split(dataset.labels))):
+        return False
+    return np.array_equal(dataset.features, make_random_features(num_vertices, RANDOM_FEATURES))
+
+
+def save_npz(dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write ``dataset`` to ``path``; what :func:`load_npz` would make up again is left out.
+
+    The file appears whole or not at all. Raises :class:`DatasetError` when ``path`` does not end in
+    ``.npz``, exists (unless ``overwrite``), or cannot be written.
+    """
+    file = Path(path)
+    if file.suffix != ".npz":
+        raise DatasetError(f"{file}: datasets are stored as .npz; give a name that ends so.")
+    if file.exists() and not overwrite:
+        raise DatasetError(f"{file}: the file exists; choose another name or allow overwriting it.")
+    arrays: dict[str, AnyArray] = {
+        "indptr": dataset.graph.indptr,
+        "indices": dataset.graph.indices,
+    }
+    if dataset.notes:
+        arrays["notes"] = np.array(dataset.notes, dtype=np.str_)
+    if not _is_made_up(dataset):
+        if isinstance(dataset.features, np.ndarray):
+            arrays["x"] = dataset.features
+        else:
+            arrays["x_data"] = dataset.features.data
+            arrays["x_indices"] = dataset.features.indices.astype(np.int32, copy=False)
+            arrays["x_indptr"] = dataset.features.indptr.astype(np.int64, copy=False)
+            arrays["x_shape"] = np.array(dataset.features.shape, dtype=np.int64)
+        arrays["y"] = dataset.labels
+        masks = (dataset.train_mask, dataset.val_mask, dataset.test_mask)
+        arrays.update(zip(MASK_NAMES, masks, strict=True))
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("xb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+        part.replace(file)
+    except OSError as error:
+        raise DatasetError(
+            f"{file}: cannot be written ({error.strerror or error}); choose a folder with room "
+            f"and the right to write."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)

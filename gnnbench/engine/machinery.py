@@ -1,0 +1,96 @@
+"""What both engines stand on: the model's replicas, the optimiser, and the memories' ledger."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.engine.passes import put_gradients
+from gnnbench.engine.recorder import Ledger
+from gnnbench.models import GNN, build
+from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import Workload
+
+
+def torch_dtype(workload: Workload) -> torch.dtype:
+    return torch.float32 if workload.dtype == "float32" else torch.float64
+
+
+def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
+    """Capacities of the host and of every trainer; the memory part may cap the trainers."""
+    capacity = {platform.host.name: platform.host.memory_bytes}
+    for device in trainers:
+        capacity[device.name] = bundle.memory.capacity_bytes(device)
+    return Ledger(capacity)
+
+
+def compute_resource(device: Device, host: Device, op: str) -> tuple[str, ...]:
+    """The resource that AGGREGATE or UPDATE holds: a pipelined device has one for each."""
+    if device.pipelined:
+        return (f"{device.name}.{op}",)
+    return ("host.train",) if device.name == host.name else (device.name,)
+
+
+def path_between(platform: Platform, one: Device, other: Device) -> str:
+    """The link between two devices, or the memory itself where both are the same."""
+    if one.name == other.name:
+        return one.name
+    return platform.link(one.name, other.name).name
+
+
+class Replicas:
+    """The model on every torch device that trains, kept equal, and its one optimiser (Adam)."""
+
+    def __init__(self, workload: Workload, trainers: tuple[Device, ...]) -> None:
+        self.master = build(workload)
+        self._copies: dict[str, GNN] = {"cpu": self.master}
+        for device in trainers:
+            if device.torch_device not in self._copies:
+                self._copies[device.torch_device] = copy.deepcopy(self.master).to(
+                    device.torch_device
+                )
+        self._optimiser = torch.optim.Adam(
+            self.master.parameters(),
+            lr=workload.learning_rate,
+            weight_decay=workload.weight_decay,
+        )
+
+    def on(self, device: Device) -> GNN:
+        return self._copies[device.torch_device]
+
+    def step(self, gradients: list[Tensor]) -> None:
+        """One optimiser step on the master with averaged gradients, then broadcast."""
+        put_gradients(self.master.stack, gradients)
+        self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        for model in self._copies.values():
+            if model is not self.master:
+                model.load_state_dict(self.master.state_dict())
+
+
+def allocate_model(ledger: Ledger, setting: Setting, device: Device) -> None:
+    """Parameters, their gradients, and Adam's two moments."""
+    ledger.allocate(device.name, "model parameters", setting.parameter_bytes)
+    ledger.allocate(device.name, "model gradients", setting.parameter_bytes)
+
+
+def feature_store_bytes(setting: Setting) -> int:
+    """Bytes of the feature matrix as it is stored."""
+    features = setting.dataset.features
+    if not isinstance(features, np.ndarray):
+        return int(features.data.nbytes + features.indices.nbytes + features.indptr.nbytes)
+    return int(features.size) * setting.workload.itemsize
+
+
+def allocate_host_graph(ledger: Ledger, setting: Setting) -> None:
+    """The topology, the features as stored, labels, the master model and Adam's moments."""
+    host = setting.platform.host.name
+    graph = setting.dataset.graph
+    ledger.allocate(host, "graph topology", graph.indptr.nbytes + graph.indices.nbytes)
+    ledger.allocate(host, "vertex features", feature_store_bytes(setting))
+    ledger.allocate(host, "labels and masks", 11 * graph.num_vertices)
+    ledger.allocate(host, "optimiser state", 3 * setting.parameter_bytes)

@@ -1,0 +1,98 @@
+"""One layer of one unit, forward and backward, in the pieces that systems schedule separately.
+
+The tape is cut between AGGREGATE and UPDATE, so that each can be timed, priced, placed, cached or
+recomputed on its own (HyScale-GNN Equation 10; HongTu §4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnbench.models import BoundBlock, Layer
+
+
+@dataclass(slots=True)
+class AggregateTape:
+    """What the backward pass of AGGREGATE needs: nothing but the block where it is linear."""
+
+    source: Tensor | None
+    output: Tensor
+
+
+@dataclass(slots=True)
+class UpdateTape:
+    """The aggregate as a leaf, and the representation computed from it."""
+
+    leaf: Tensor
+    output: Tensor
+
+
+def run_aggregate(layer: Layer, bound: BoundBlock, h: Tensor, *, first: bool) -> AggregateTape:
+    """AGGREGATE forward. ``first`` layers need no gradient for their input, the features."""
+    if layer.cacheable:
+        with torch.no_grad():
+            return AggregateTape(None, layer.aggregate(bound, h))
+    source = h.detach().requires_grad_(not first)
+    return AggregateTape(source, layer.aggregate(bound, source))
+
+
+def run_update(layer: Layer, aggregate: Tensor, *, needs_input_gradient: bool) -> UpdateTape:
+    """UPDATE forward, from a leaf."""
+    leaf = aggregate.detach().requires_grad_(needs_input_gradient)
+    return UpdateTape(leaf, layer.update(leaf))
+
+
+def needs_aggregate_gradient(layer: Layer, *, first: bool) -> bool:
+    """Whether the gradient goes on below UPDATE: to the layer before, or to attention weights."""
+    return not (first and layer.cacheable)
+
+
+def update_gemms(layer: Layer, *, first: bool) -> int:
+    """Matrix products in UPDATE's backward: for W, and for its input unless that is a feature."""
+    return 2 if needs_aggregate_gradient(layer, first=first) else 1
+
+
+def run_update_backward(tape: UpdateTape, gradient: Tensor) -> Tensor | None:
+    """Accumulate the gradients of W and b; return the aggregate's, if it is asked for."""
+    torch.autograd.backward(tape.output, gradient)
+    return tape.leaf.grad
+
+
+def run_aggregate_backward(
+    layer: Layer, bound: BoundBlock, tape: AggregateTape | None, gradient: Tensor, *, first: bool
+) -> Tensor | None:
+    """The gradient of the source rows ``(S, f_in)``; None for features.
+
+    A cacheable layer needs no tape. Otherwise the tape's forward is differentiated, which also
+    accumulates the gradients of the parameters inside AGGREGATE.
+    """
+    if layer.cacheable:
+        if first:
+            return None
+        with torch.no_grad():
+            return layer.aggregate_backward(bound, gradient)
+    if tape is None or tape.source is None:
+        raise ValueError("a layer that is not cacheable needs its forward pass for its backward")
+    torch.autograd.backward(tape.output, gradient)
+    return tape.source.grad
+
+
+def take_gradients(layers: tuple[Layer, ...]) -> list[Tensor]:
+    """The gradients accumulated in the parameters, which are cleared."""
+    taken = []
+    for layer in layers:
+        for parameter in layer.parameters():
+            gradient = parameter.grad
+            taken.append(torch.zeros_like(parameter) if gradient is None else gradient)
+            parameter.grad = None
+    return taken
+
+
+def put_gradients(layers: tuple[Layer, ...], gradients: list[Tensor]) -> None:
+    """Set the parameters' gradients, in the order of ``take_gradients``."""
+    parameters = [parameter for layer in layers for parameter in layer.parameters()]
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient

@@ -1,0 +1,1 @@
+"""Native loops, their readable NumPy twins, and the one dispatcher in front of both."""

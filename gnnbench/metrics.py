@@ -1,0 +1,141 @@
+"""From a trace to metrics: the names, units and formulas of the result file.
+
+Times follow the platform's clock. ``wall_time``, ``preprocessing_time`` and ``harness_overhead``
+are always measured on this machine. Counts carry the provenance of the platform's clock too: bytes
+over a link that does not exist here were counted, not observed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from gnnbench.clock.schedule import Task, schedule
+from gnnbench.records import (
+    STAGES,
+    EpochTrace,
+    Metric,
+    Provenance,
+    Scheduled,
+    Span,
+    Stage,
+    Trace,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What is kept of one epoch once its spans have been turned into a timeline."""
+
+    epoch_s: float
+    stages: Mapping[Stage, float]
+    timeline: tuple[Scheduled, ...]
+
+
+def lay_out(epoch: EpochTrace, provenance: Provenance) -> tuple[Scheduled, ...]:
+    """The epoch's timeline: scheduled where times are modelled, as it happened where measured."""
+    spans = epoch.spans
+    if provenance == "measured":
+        return tuple(
+            Scheduled(span, span.wall_start_s, span.wall_start_s + span.wall_s) for span in spans
+        )
+    tasks = [Task(span.seconds, span.resources, span.after) for span in spans]
+    return tuple(
+        Scheduled(span, start_s, start_s + span.seconds)
+        for span, start_s in zip(spans, schedule(tasks), strict=True)
+    )
+
+
+def busy_by_stage(spans: Sequence[Span]) -> dict[Stage, float]:
+    """Seconds of the busiest resource in each stage; stages that never ran are absent."""
+    busy: dict[Stage, dict[str, float]] = {}
+    for span in spans:
+        resource = span.resources[0] if span.resources else span.place
+        by_resource = busy.setdefault(span.stage, {})
+        by_resource[resource] = by_resource.get(resource, 0.0) + span.seconds
+    return {stage: max(busy[stage].values()) for stage in STAGES if stage in busy}
+
+
+def digest(epoch: EpochTrace, provenance: Provenance) -> Digest:
+    """Epoch time by the platform's clock, busy seconds by stage, and the timeline."""
+    timeline = lay_out(epoch, provenance)
+    epoch_s = (
+        epoch.wall_s
+        if provenance == "measured"
+        else max((item.end_s for item in timeline), default=0.0)
+    )
+    return Digest(epoch_s, busy_by_stage(epoch.spans), timeline)
+
+
+def imbalance(work_by_device: Mapping[str, float]) -> float:
+    """The largest device's work over the mean."""
+    if not work_by_device:
+        return 1.0
+    mean = fmean(work_by_device.values())
+    return max(work_by_device.values()) / mean if mean else 1.0
+
+
+def summarise(
+    trace: Trace,
+    digests: Sequence[Digest],
+    provenance: Provenance,
+    host: str,
+    time_to_accuracy_s: float | None,
+) -> tuple[dict[str, Metric], dict[Stage, Metric]]:
+    """All metrics of a run, means over its epochs, and the stages. ``host`` names the host."""
+    epochs = trace.epochs
+
+    def mean_of(values: Sequence[float], unit: str, origin: Provenance) -> Metric:
+        return Metric(fmean(values), unit, origin, tuple(values))
+
+    epoch_s = [item.epoch_s for item in digests]
+    devices = {name: size for name, size in trace.peak_bytes.items() if name != host}
+    metrics = {
+        "epoch_time": mean_of(epoch_s, "s", provenance),
+        "wall_time": mean_of([epoch.wall_s for epoch in epochs], "s", "measured"),
+        # Equation 5 of HyScale-GNN, and NVTPS of HP-GNN.
+        "throughput_edges": mean_of(
+            [e.edges / s if s else 0.0 for e, s in zip(epochs, epoch_s, strict=True)],
+            "edges/s",
+            provenance,
+        ),
+        "throughput_vertices": mean_of(
+            [e.vertices / s if s else 0.0 for e, s in zip(epochs, epoch_s, strict=True)],
+            "vertices/s",
+            provenance,
+        ),
+        "host_to_device_bytes": mean_of(
+            [float(e.bytes["host_to_device"]) for e in epochs], "B", provenance
+        ),
+        "device_to_host_bytes": mean_of(
+            [float(e.bytes["device_to_host"]) for e in epochs], "B", provenance
+        ),
+        "device_to_device_bytes": mean_of(
+            [float(e.bytes["device_to_device"]) for e in epochs], "B", provenance
+        ),
+        "reused_bytes": mean_of([float(e.bytes["reused"]) for e in epochs], "B", provenance),
+        "all_to_all_bytes": mean_of(
+            [float(e.bytes["all_to_all"]) for e in epochs], "B", provenance
+        ),
+        "all_reduce_bytes": mean_of(
+            [float(e.bytes["all_reduce"]) for e in epochs], "B", provenance
+        ),
+        "peak_device_bytes": Metric(
+            float(max(devices.values(), default=trace.peak_bytes.get(host, 0))), "B", provenance
+        ),
+        "peak_host_bytes": Metric(float(trace.peak_bytes.get(host, 0)), "B", provenance),
+        "imbalance": mean_of([imbalance(e.work_by_device) for e in epochs], "1", provenance),
+        "preprocessing_time": Metric(trace.preprocessing_s, "s", "measured"),
+        "harness_overhead": mean_of(
+            [e.harness_s / e.wall_s if e.wall_s else 0.0 for e in epochs], "1", "measured"
+        ),
+    }
+    if time_to_accuracy_s is not None:
+        metrics["time_to_accuracy"] = Metric(time_to_accuracy_s, "s", provenance)
+    stages: dict[Stage, Metric] = {}
+    for stage in STAGES:
+        values = [item.stages.get(stage, 0.0) for item in digests]
+        if any(stage in item.stages for item in digests):
+            stages[stage] = mean_of(values, "s", provenance)
+    return metrics, stages

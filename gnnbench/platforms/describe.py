@@ -1,0 +1,398 @@
+"""Platform files: read, checked, listed, shown and written.
+
+A platform file is TOML. Every number is an inline table that carries its unit and its source,
+
+    memory_bandwidth = { value = 205, unit = "GB/s", source = "HyScale-GNN, Table II" }
+
+and a count (``cores``, ``count``) is the same without a unit. An ``[[accelerators]]`` entry with a
+``count`` is a group: ``name = "gpu"`` and a count of 4 make ``gpu0`` to ``gpu3``; without a count it
+is one device of that very name. A ``[[links]]`` entry joins two devices or groups and makes one
+link for each pair of devices, ``host-gpu0`` and so on; from a group to itself, one for each
+unordered pair. Inside, everything is unprefixed SI (:class:`gnnbench.platforms.machine.Platform`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from gnnbench.errors import PlatformError
+from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.platforms.schema import (
+    BASE_UNIT,
+    AcceleratorTable,
+    Count,
+    LinkTable,
+    PlatformTable,
+    Quantity,
+    Table,
+    explain,
+    suggest,
+)
+from gnnbench.units import format_si, unit_scale
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BUNDLED = Path(__file__).parent
+#: What is modelled where there is no CUDA device.
+FALLBACK = "epyc7763x2-4xa5000"
+LOCAL = "local"
+
+
+# --------------------------------------------------------------------------- finding and listing
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformEntry:
+    """One line of ``platforms list``; ``path`` is None for a ``local`` that was never probed."""
+
+    name: str
+    description: str
+    path: Path | None
+
+
+def local_path() -> Path:
+    """Where the probed description of this machine is kept, whether or not it exists."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "gnnbench" / "platforms" / f"{LOCAL}.toml"
+
+
+def load_platform(spec: str) -> Platform:
+    """The platform called ``spec``, or described by the ``.toml`` file at that path.
+
+    ``local`` is this machine: as probed, if it was, else as the operating system describes it.
+    Devices of every other platform are virtual. Raises ``PlatformError``.
+    """
+    if spec == LOCAL:
+        from gnnbench.platforms.probe import load_local
+
+        return load_local()
+    path = Path(spec)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return read_platform(path)
+    bundled = {path.stem: path for path in sorted(BUNDLED.glob("*.toml"))}
+    if spec in bundled:
+        return read_platform(bundled[spec])
+    names = (LOCAL, *bundled)
+    close = difflib.get_close_matches(spec, names, n=2, cutoff=0.4)
+    hint = f"did you mean {' or '.join(close)}" if close else f"choose from {', '.join(names)}"
+    raise PlatformError(f"there is no platform called {spec!r}; {hint}, or name a .toml file.")
+
+
+def list_platforms() -> tuple[PlatformEntry, ...]:
+    """``local`` first, then the bundled platforms by name."""
+    local = PlatformEntry(LOCAL, "this machine, not measured yet (gnnbench platforms probe)", None)
+    if local_path().is_file():
+        local = PlatformEntry(LOCAL, "this machine, as last probed", local_path())
+    bundled = (
+        PlatformEntry(path.stem, read_platform(path).description, path)
+        for path in sorted(BUNDLED.glob("*.toml"))
+    )
+    return (local, *bundled)
+
+
+def default_platform() -> Platform:
+    """``local`` where there is a CUDA device, else HyScale-GNN's CPU-GPU server, modelled."""
+    import torch
+
+    return load_platform(LOCAL if torch.cuda.is_available() else FALLBACK)
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def read_platform(path: Path) -> Platform:
+    """The platform described by a TOML file, with virtual devices.
+
+    Raises ``PlatformError`` with one sentence when the file cannot be read, is not TOML, does not
+    have the schema, or contradicts itself.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _build(PlatformTable.model_validate(data))
+    except FileNotFoundError:
+        raise PlatformError(f"platform file {path} does not exist.") from None
+    except OSError as error:
+        raise PlatformError(f"platform file {path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise PlatformError(f"platform file {path} is not text in UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise PlatformError(f"platform file {path} is not valid TOML: {error}.") from None
+    except ValidationError as error:
+        raise PlatformError(f"platform file {path}: {explain(error, data)}.") from None
+    except _Contradiction as error:
+        raise PlatformError(f"platform file {path}: {error}.") from None
+
+
+class _Contradiction(Exception):
+    """Entries that are fine one by one and do not fit together."""
+
+
+def _build(table: PlatformTable) -> Platform:
+    host = Device(
+        name="host",
+        kind="cpu",
+        model=table.host.model,
+        flops_per_s=table.host.flops.si,
+        memory_bandwidth_bytes_per_s=table.host.memory_bandwidth.si,
+        memory_bytes=round(table.host.memory.si),
+        launch_s=table.host.launch.si,
+        cores=table.host.cores.value,
+        core_bandwidth_bytes_per_s=table.host.core_bandwidth.si,
+        sampled_edges_per_s=table.host.sampling.si,
+    )
+    sources = dict(_sources_of("host", table.host))
+    groups: dict[str, tuple[Device, ...]] = {"host": (host,)}
+    for entry in table.accelerators:
+        if entry.name in groups:
+            raise _Contradiction(
+                f"two entries are called {entry.name!r}; give each [[accelerators]] its own name"
+            )
+        groups[entry.name] = tuple(_expand_accelerators(entry))
+        sources.update(_sources_of(entry.name, entry))
+    devices = tuple(itertools.chain.from_iterable(groups.values()))
+    twice = _first_duplicate(device.name for device in devices)
+    if twice is not None:
+        raise _Contradiction(
+            f"two devices are called {twice!r}; give each [[accelerators]] its own name"
+        )
+
+    # A link may name a group or one device of it.
+    named = {device.name: (device,) for device in devices} | groups
+    links: list[Link] = []
+    for link in table.links:
+        one, other = (link.to, link.from_) if link.to == "host" else (link.from_, link.to)
+        expanded = _expand_link(link, one, other, named)
+        links += expanded
+        if expanded:
+            sources.update(_sources_of(f"{one}-{other}", link))
+    joined = _first_duplicate("-".join(sorted(link.ends)) for link in links)
+    if joined is not None:
+        one, other = joined.split("-")
+        raise _Contradiction(f"{one} and {other} are linked twice; keep one [[links]] entry")
+    for device in devices[1:]:
+        if not any(set(link.ends) == {"host", device.name} for link in links):
+            raise _Contradiction(
+                f"{device.name} has no link to the host; "
+                f'add a [[links]] entry from = "host" to = "{device.name}"'
+            )
+    return Platform(table.name, table.description, host, devices[1:], tuple(links), sources)
+
+
+def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
+    names = [entry.name]
+    if entry.count is not None:
+        names = [f"{entry.name}{i}" for i in range(entry.count.value)]
+    for name in names:
+        yield Device(
+            name=name,
+            kind=entry.kind,
+            model=entry.model,
+            flops_per_s=entry.flops.si,
+            memory_bandwidth_bytes_per_s=entry.memory_bandwidth.si,
+            memory_bytes=round(entry.memory.si),
+            launch_s=entry.launch.si,
+            cores=entry.cores.value if entry.cores else 1,
+            sampled_edges_per_s=entry.sampling.si if entry.sampling else 0.0,
+            pipelined=entry.pipelined,
+        )
+
+
+def _expand_link(
+    entry: LinkTable, one: str, other: str, named: Mapping[str, tuple[Device, ...]]
+) -> list[Link]:
+    for end in (one, other):
+        if end not in named:
+            raise _Contradiction(
+                f"[[links]] {entry.from_} to {entry.to}: there is no device {end!r}; "
+                f"{suggest(end, named)}"
+            )
+    pairs: Iterable[tuple[Device, Device]] = itertools.product(named[one], named[other])
+    if one == other:
+        pairs = itertools.combinations(named[one], 2)
+    links = []
+    for a, b in pairs:
+        if a is b:
+            raise _Contradiction(
+                f"[[links]] {entry.from_} to {entry.to} joins {a.name} to itself; "
+                f"name two different devices"
+            )
+        ends = (a.name, b.name)
+        links.append(Link("-".join(ends), ends, entry.bandwidth.si, entry.latency.si))
+    if one == other == "host":
+        raise _Contradiction(
+            "[[links]] host to host joins the host to itself; name two different devices"
+        )
+    return links
+
+
+def _sources_of(prefix: str, table: Table) -> Iterator[tuple[str, str]]:
+    """``("host.flops", "HyScale-GNN, Table II")`` for every sourced number of an entry."""
+    for key, value in table:
+        if isinstance(value, Quantity | Count):
+            yield f"{prefix}.{key}", value.source
+
+
+def _first_duplicate(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+# --------------------------------------------------------------------------- showing and writing
+
+
+class PlatformRow(NamedTuple):
+    """One line of ``platforms show``: a dotted key, its value as text, and its source."""
+
+    key: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A table of the file, got back from a platform: its key in ``sources`` and its numbers."""
+
+    key: str
+    numbers: dict[str, float | int]
+    device: Device | None = None
+    ends: tuple[str, str] | None = None
+
+
+def show_platform(platform: Platform) -> list[PlatformRow]:
+    """A platform as rows, in the file's order; devices of a group share their rows."""
+    rows = [
+        PlatformRow("name", platform.name, ""),
+        PlatformRow("description", platform.description, ""),
+    ]
+    for entry in _entries(platform):
+        if entry.device is not None:
+            rows.append(PlatformRow(f"{entry.key}.kind", entry.device.kind, ""))
+            rows.append(PlatformRow(f"{entry.key}.model", entry.device.model, ""))
+            if entry.device.pipelined:
+                rows.append(PlatformRow(f"{entry.key}.pipelined", "true", ""))
+        for key, number in entry.numbers.items():
+            text = format_si(number, BASE_UNIT[key]) if key in BASE_UNIT else str(number)
+            dotted = f"{entry.key}.{key}"
+            rows.append(PlatformRow(dotted, text, platform.sources.get(dotted, "")))
+    return rows
+
+
+def to_toml(platform: Platform) -> str:
+    """A description that :func:`read_platform` reads back equal (``virtual`` devices aside).
+
+    Raises ``PlatformError`` when a number has no source.
+    """
+    lines = [f"name = {_quote(platform.name)}", f"description = {_quote(platform.description)}"]
+    for entry in _entries(platform):
+        device = entry.device
+        if device is None:
+            assert entry.ends is not None
+            lines += ["", "[[links]]"]
+            lines += [f"from = {_quote(entry.ends[0])}", f"to = {_quote(entry.ends[1])}"]
+        elif device.kind == "cpu":
+            lines += ["", "[host]", f"model = {_quote(device.model)}"]
+        else:
+            lines += ["", "[[accelerators]]", f"name = {_quote(entry.key)}"]
+            lines += [f"kind = {_quote(device.kind)}", f"model = {_quote(device.model)}"]
+            lines.append(f"pipelined = {str(device.pipelined).lower()}")
+        for key, number in entry.numbers.items():
+            source = platform.sources.get(f"{entry.key}.{key}")
+            if source is None:
+                raise PlatformError(
+                    f"platform {platform.name} has no source for {entry.key}.{key}; "
+                    f"add one to its sources before writing it."
+                )
+            lines.append(f"{key} = {{ {_write_number(key, number)}, source = {_quote(source)} }}")
+    return "\n".join(lines) + "\n"
+
+
+def _entries(platform: Platform) -> Iterator[_Entry]:
+    """The file's tables: devices and links gathered as the keys of ``sources`` name them."""
+    yield _Entry("host", _device_numbers(platform.host), device=platform.host)
+
+    key_of = {"host": "host"}
+    for device in platform.accelerators:
+        group = device.name.rstrip("0123456789")
+        grouped = f"{group}.count" in platform.sources
+        key_of[device.name] = group if grouped else device.name
+    groups: dict[str, list[Device]] = {}
+    for device in platform.accelerators:
+        groups.setdefault(key_of[device.name], []).append(device)
+    for key, members in groups.items():
+        count = {"count": len(members)} if f"{key}.count" in platform.sources else {}
+        yield _Entry(key, count | _device_numbers(members[0]), device=members[0])
+
+    written = set()
+    for link in platform.links:
+        one, other = link.ends
+        candidates = itertools.product(
+            dict.fromkeys((key_of[one], one)), dict.fromkeys((key_of[other], other))
+        )
+        # Without sources, the widest grouping stands for the link.
+        fallback = (key_of[one], key_of[other])
+        ends = next((e for e in candidates if f"{'-'.join(e)}.bandwidth" in platform.sources), None)
+        ends = ends or fallback
+        if ends not in written:
+            written.add(ends)
+            numbers = {"bandwidth": link.bandwidth_bytes_per_s, "latency": link.latency_s}
+            yield _Entry("-".join(ends), numbers, ends=ends)
+
+
+def _device_numbers(device: Device) -> dict[str, float | int]:
+    """The numbers of a device by their key in the file, without those it does not have."""
+    numbers: dict[str, float | int] = {
+        "cores": device.cores if device.kind == "cpu" or device.cores > 1 else 0,
+        "flops": device.flops_per_s,
+        "memory_bandwidth": device.memory_bandwidth_bytes_per_s,
+        "core_bandwidth": device.core_bandwidth_bytes_per_s,
+        "memory": device.memory_bytes,
+        "sampling": device.sampled_edges_per_s,
+    }
+    return {key: number for key, number in numbers.items() if number} | {"launch": device.launch_s}
+
+
+def _write_number(key: str, number: float | int) -> str:
+    """``value = 205, unit = "GB/s"``: the handiest prefix that reads back as the same number."""
+    if key not in BASE_UNIT:
+        return f"value = {number}"
+    base = BASE_UNIT[key]
+    unit = format_si(number, base).split(" ")[1].replace("µ", "u")
+    scale = Decimal(repr(unit_scale(unit, base)))
+    value = float(Decimal(repr(number)) / scale)
+    if float(Decimal(repr(value)) * scale) != number:
+        unit, value = base, float(number)
+    digits = str(int(value)) if value.is_integer() and value < 1e15 else repr(value)
+    return f'value = {digits}, unit = "{unit}"'
+
+
+def _quote(text: str) -> str:
+    """A TOML basic string; its escapes are JSON's, and DEL besides."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def as_local(platform: Platform, torch_devices: Mapping[str, str]) -> Platform:
+    """The same platform with devices that exist here, on the given torch devices by name."""
+    devices = [
+        dataclasses.replace(device, virtual=False, torch_device=torch_devices[device.name])
+        for device in platform.devices
+    ]
+    return dataclasses.replace(platform, host=devices[0], accelerators=tuple(devices[1:]))

@@ -1,0 +1,1 @@
+"""What people read: the terminal table, the Chrome trace and the HTML page."""

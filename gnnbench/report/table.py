@@ -1,0 +1,481 @@
+"""The comparison as a table in a terminal, or in a file: no boxes, no truncated numbers.
+
+Laid out by hand because a row may be a sentence (why a run did not finish), and because columns
+that do not fit move to a second panel under the first instead of being cut.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from gnnbench.records import (
+    STAGES,
+    Comparison,
+    Equivalence,
+    Metric,
+    ModelName,
+    Provenance,
+    Stage,
+)
+from gnnbench.report.rows import Group, Row, group_runs, summarise
+from gnnbench.units import format_si
+
+MODEL_TITLES: dict[ModelName, str] = {
+    "gcn": "GCN",
+    "sage": "GraphSAGE",
+    "gin": "GIN",
+    "gat": "GAT",
+}
+#: Metrics whose provenance is worth a mark in the heading even when all of a table is alike.
+_TIMES = ("epoch_time", "time_to_accuracy")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_BAR_CELLS = 5
+#: A blank that no line is broken at; printed as a plain one.
+_TIE = "\N{NO-BREAK SPACE}"
+_PLAIN = str.maketrans({"·": ".", "µ": "u", "█": "#", "–": "-", "…": "..."} | dict.fromkeys(
+    "▏▎▍", ""
+) | dict.fromkeys("▌▋▊▉", "#"))  # fmt: skip
+
+#: Text of a cell and its style.
+Cell = tuple[str, str]
+NO_CELL: Cell = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``heading`` has one or two lines; ``cells`` run through all finished rows, group by group.
+
+    Columns that are not ``leading`` go to the second panel when the terminal is narrow.
+    """
+
+    heading: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    leading: bool = True
+    align: Literal["left", "right"] = "left"
+
+    def heading_lines(self, tall: bool) -> tuple[str, ...]:
+        return self.heading if tall else (" ".join(self.heading).replace("- ", "-"),)
+
+    def width(self, tall: bool) -> int:
+        texts = (*self.heading_lines(tall), *(text for text, _ in self.cells))
+        return max(cell_len(text) for text in texts)
+
+
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print the whole comparison: setting, table, this machine's own times, stages, summary."""
+    write = _Writer(console)
+    for line in setting_lines(comparison):
+        write.paragraph(line, "bold" if line.startswith("gnnbench compare") else "dim")
+    groups = group_runs(comparison)
+    if not groups:
+        return
+    write.blank()
+    _print_panels(write, groups, _main_columns(groups), with_failures=True)
+    write.blank()
+    for title, text in machine_lines(groups):
+        write.entry(title, text)
+    for provenance in provenances(row.stage(stage) for row in _done(groups) for stage in STAGES):
+        write.blank()
+        _print_panels(
+            write, groups, _stage_columns(groups, provenance), title=f"stages [{provenance}]"
+        )
+    notes = run_notes(groups)
+    if notes:
+        write.blank()
+    for title, text in notes:
+        write.entry(title, text)
+    sentences = [sentence for group in groups for sentence in summarise(group)]
+    if sentences:
+        write.blank()
+    for sentence in sentences:
+        write.paragraph(sentence[0].upper() + sentence[1:], "bold")
+
+
+def setting_lines(comparison: Comparison) -> list[str]:
+    """What was compared, on what, and whatever about the dataset was made up."""
+    workload, dataset = comparison.workload, comparison.dataset
+    dims = "-".join(str(width) for width in workload.dims)
+    epochs = _count(workload.epochs, "epoch")
+    layers = _count(workload.num_layers, "layer")
+    model = MODEL_TITLES[workload.model]
+    lines = [
+        f"gnnbench compare · {dataset['name']} · {model} {layers}, {dims} · {epochs}, "
+        f"seed{_TIE}{workload.seed}",
+        clock_line(comparison),
+        f"{dataset['num_vertices']:,} vertices, {dataset['num_edges']:,} edges "
+        f"({dataset['edge_convention']}); mini-batches of {workload.batch_size} seeds, fan-outs "
+        f"{', '.join(str(n) if n else 'all' for n in workload.fanouts)}.",
+    ]
+    notes = dataset.get("notes", ())
+    lines += [f"Note: {note}" for note in ([notes] if isinstance(notes, str) else notes)]  # type: ignore[union-attr]
+    return lines
+
+
+def clock_line(comparison: Comparison) -> str:
+    """Whose times these are, in one sentence."""
+    if not comparison.modelled:
+        return f"All devices of {comparison.platform} are here: device times are measured."
+    gpu = comparison.machine.get("gpu")
+    here = f"{gpu} is not what is described" if gpu else "No CUDA device here"
+    return f"{here}: numerics are real, device times are modelled on {comparison.platform}."
+
+
+def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """What this machine took, emulation included; never set against modelled times."""
+    wall: list[str] = []
+    harness: list[float] = []
+    once: dict[Provenance, list[str]] = {}
+    for row in _done(groups):
+        name = _unique_label(row, groups)
+        if (metric := row.metric("wall_time")) is not None:
+            wall.append(f"{name} {format_si(metric.value, 's')}")
+        if (metric := row.metric("preprocessing_time")) is not None and metric.value > 0:
+            seconds = f"{name} {format_si(metric.value, 's')}"
+            once.setdefault(metric.provenance, []).append(seconds)
+        if (metric := row.metric("harness_overhead")) is not None:
+            harness.append(100.0 * metric.value)
+    lines = []
+    if wall:
+        text = f"wall [measured]: {', '.join(wall)} an epoch"
+        if harness:
+            low, high = f"{min(harness):.1f}", f"{max(harness):.1f}"
+            text += f", of which harness {low if low == high else f'{low}-{high}'} %"
+        lines.append(("this machine", text))
+    for provenance, each in once.items():
+        lines.append(("preprocessing", f"[{provenance}]: {', '.join(each)}, once"))
+    return lines
+
+
+def run_notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """What the runs say about themselves, each sentence once."""
+    notes: dict[tuple[str, str], None] = {}
+    for group in groups:
+        for row in group.rows:
+            for run in row.runs:
+                notes |= dict.fromkeys((_unique_label(row, groups), note) for note in run.notes)
+    return list(notes)
+
+
+def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
+    """The provenances that occur, measured first."""
+    found = {metric.provenance for metric in metrics if metric is not None}
+    order: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
+    return [provenance for provenance in order if provenance in found]
+
+
+def format_equivalence(equivalence: Equivalence | None) -> str:
+    """``"yes (3e-7)"``, ``"NO (1e-2)"`` or ``"not checked"``."""
+    if equivalence is None:
+        return "not checked"
+    mantissa, _, exponent = f"{equivalence.max_relative_loss_error:.0e}".partition("e")
+    error = f"{mantissa}e{int(exponent)}" if exponent else mantissa
+    if equivalence.max_relative_loss_error == 0:
+        error = "0"
+    return f"{'yes' if equivalence.holds else 'NO'} ({error})"
+
+
+# --------------------------------------------------------------------------- columns
+
+
+def _main_columns(groups: Sequence[Group]) -> list[Column]:
+    done = _done(groups)
+    columns = [
+        _text_column("loss", [_fixed(row.final_loss) for row in done]),
+        _text_column("test", [_fixed(row.test_accuracy) for row in done]),
+    ]
+    for provenance in provenances(row.metric("epoch_time") for row in done):
+        columns.append(_epoch_column(groups, provenance))
+    columns += _metric_columns(done, ("edges/s",), lambda row: row.metric("throughput_edges"))
+    columns += _metric_columns(
+        done, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
+    )
+    traffic: dict[tuple[str, ...], tuple[str, ...]] = {
+        ("host-", "device"): ("host_to_device_bytes", "device_to_host_bytes"),
+        ("device-", "device"): ("device_to_device_bytes",),
+        ("reused",): ("reused_bytes",),
+        ("peak", "device"): ("peak_device_bytes",),
+    }
+    for heading, names in traffic.items():
+        columns += _metric_columns(done, heading, _sum_of(names), leading=False)
+    cells = [(format_equivalence(row.equivalence), _equivalence_style(row)) for row in done]
+    columns.append(Column(("equal to", "reference"), tuple(cells)))
+    return [column for column in columns if any(text != "-" for text, _ in column.cells)]
+
+
+def _sum_of(names: tuple[str, ...]) -> Callable[[Row], Metric | None]:
+    return lambda row: row.sum_bytes(*names)
+
+
+def _text_column(heading: str, texts: Sequence[str]) -> Column:
+    return Column((heading,), tuple((text, "") for text in texts), align="right")
+
+
+def _metric_columns(
+    rows: Sequence[Row],
+    heading: tuple[str, ...],
+    read: Callable[[Row], Metric | None],
+    missing: str = "-",
+    leading: bool = True,
+) -> list[Column]:
+    """A column for each provenance that the metric comes in; its mark, where it says something."""
+    metrics = [read(row) for row in rows]
+    found = provenances(metrics)
+    columns = []
+    for provenance in found:
+        own = [m if m is not None and m.provenance == provenance else None for m in metrics]
+        unit = next(m.unit for m in own if m is not None)
+        shown = "" if unit.endswith("/s") else unit
+        cells = tuple((format_si(m.value, shown) if m else missing, "") for m in own)
+        marked = len(found) > 1 or heading == ("time to", "accuracy")
+        title = (*heading[:-1], f"{heading[-1]} [{provenance}]") if marked else heading
+        columns.append(Column(title, cells, leading, "right"))
+    return columns
+
+
+def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
+    """Epoch time, speed relative to the group's first row, and the range of that over samples."""
+    times, speeds, ranges, styles = [], [], [], []
+    for group in groups:
+        fastest = min(
+            (m.value for row in group.rows if row.ranked and (m := _epoch(row, provenance))),
+            default=None,
+        )
+        for row in group.rows:
+            if not row.done:
+                continue
+            epoch = _epoch(row, provenance)
+            ratio = group.ratio(row) if epoch is not None else None
+            times.append(format_si(epoch.value, "s") if epoch is not None else "-")
+            speeds.append(f"{ratio.value:.2f}x" if ratio is not None else "")
+            ranges.append(ratio.format_range() if ratio is not None else "")
+            wins = epoch is not None and row.ranked and epoch.value == fastest
+            styles.append("bold green" if wins else "")
+    time_width = max(map(cell_len, times), default=0)
+    speed_width = max(map(cell_len, speeds), default=0)
+    cells = tuple(
+        (f"{_pad(t, time_width, 'right')}  {_pad(s, speed_width, 'right')} {r}".rstrip(), style)
+        for t, s, r, style in zip(times, speeds, ranges, styles, strict=True)
+    )
+    return Column(("epoch", f"[{provenance}]"), cells)
+
+
+def _epoch(row: Row, provenance: Provenance) -> Metric | None:
+    epoch = row.metric("epoch_time")
+    return epoch if epoch is not None and epoch.provenance == provenance else None
+
+
+def _equivalence_style(row: Row) -> str:
+    if row.equivalence is None:
+        return "dim"
+    return "" if row.equivalence.holds else "bold red"
+
+
+def _stage_columns(groups: Sequence[Group], provenance: Provenance) -> list[Column]:
+    """Busy seconds of each stage with a bar; bars of one group share a scale."""
+    done = _done(groups)
+    times: dict[tuple[int, Stage], float] = {}
+    for number, row in enumerate(done):
+        for stage in STAGES:
+            metric = row.stage(stage)
+            if metric is not None and metric.provenance == provenance:
+                times[number, stage] = metric.value
+    longest: Mapping[str, float] = {
+        group.mode: max(
+            (s for (number, _), s in times.items() if done[number].mode == group.mode), default=0.0
+        )
+        for group in groups
+    }
+    columns = []
+    for stage in STAGES:
+        texts = [
+            format_si(times[number, stage], "s") if (number, stage) in times else ""
+            for number in range(len(done))
+        ]
+        if not any(times.get((number, stage), 0.0) > 0 for number in range(len(done))):
+            continue
+        width = max(map(cell_len, texts))
+        cells = []
+        for number, row in enumerate(done):
+            seconds, scale = times.get((number, stage), 0.0), longest[row.mode]
+            bar = _bar(seconds / scale) if scale > 0 else ""
+            cells.append((f"{_pad(texts[number], width, 'right')} {bar}".rstrip(), ""))
+        columns.append(Column((stage,), tuple(cells)))
+    return columns
+
+
+def _bar(fraction: float) -> str:
+    """``fraction`` of the full bar in eighths of a cell, at least a sliver when above zero."""
+    eighths = round(fraction * _BAR_CELLS * 8)
+    if fraction > 0:
+        eighths = max(1, eighths)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + _EIGHTHS[rest]).rstrip()
+
+
+# --------------------------------------------------------------------------- layout
+
+
+class _Writer:
+    """Lines to a console; characters that its encoding lacks are replaced by plain ones."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.width = max(40, console.width)
+        try:
+            "·▏█µ".encode(console.encoding)
+            self._plain = False
+        except (UnicodeEncodeError, LookupError):
+            self._plain = True
+
+    def line(self, cells: Sequence[Cell]) -> None:
+        """Styled pieces on one line, never wrapped or cut; no blanks at its end."""
+        text = Text()
+        for content, style in cells:
+            text.append(self._encodable(content), style)
+        text.rstrip()
+        self._console.print(text, soft_wrap=True, highlight=False)
+
+    def blank(self) -> None:
+        self.line([])
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        for line in textwrap.wrap(text, self.width) or [""]:
+            self.line([(line, style)])
+
+    def entry(self, title: str, text: str, style: str = "") -> None:
+        """A titled sentence, wrapped under itself."""
+        lines = textwrap.wrap(text, max(30, self.width - 18), break_long_words=False)
+        gap = " " * max(1, 17 - cell_len(title))
+        for number, line in enumerate(lines):
+            lead: Cell = (f" {title}{gap}", "bold") if number == 0 else (" " * 18, "")
+            self.line([lead, (line, style)])
+
+    def _encodable(self, text: str) -> str:
+        text = text.replace(_TIE, " ")
+        if not self._plain:
+            return text
+        return text.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
+
+
+def _print_panels(
+    write: _Writer,
+    groups: Sequence[Group],
+    columns: Sequence[Column],
+    title: str = "",
+    with_failures: bool = False,
+) -> None:
+    """Print the columns side by side, or in as many panels as the width asks for."""
+    labels = [row.label for group in groups for row in group.rows]
+    heads = [title] if title else [group.title for group in groups]
+    label_width = max(map(cell_len, (*labels, *heads)), default=0) + 1
+    for number, (panel, tall) in enumerate(_split(columns, label_width, write.width)):
+        if number:
+            write.blank()
+        _print_panel(write, groups, panel, tall, label_width, title, with_failures and number == 0)
+
+
+def _split(
+    columns: Sequence[Column], label_width: int, width: int
+) -> list[tuple[list[Column], bool]]:
+    """Columns by panel, and whether headings take two lines: the widest layout that fits."""
+
+    def needed(panel: Sequence[Column], tall: bool) -> int:
+        return 1 + label_width + sum(2 + column.width(tall) for column in panel)
+
+    for tall in (False, True):
+        if needed(columns, tall) <= width:
+            return [(list(columns), tall)]
+    panels: list[tuple[list[Column], bool]] = []
+    for leading in (True, False):
+        panel: list[Column] = []
+        for column in columns:
+            if column.leading != leading:
+                continue
+            if panel and needed([*panel, column], True) > width:
+                panels.append((panel, True))
+                panel = []
+            panel.append(column)
+        if panel:
+            panels.append((panel, True))
+    return panels
+
+
+def _print_panel(
+    write: _Writer,
+    groups: Sequence[Group],
+    columns: Sequence[Column],
+    tall: bool,
+    label_width: int,
+    title: str,
+    with_failures: bool,
+) -> None:
+    headings = [column.heading_lines(tall) for column in columns]
+    height = max(map(len, headings), default=1)
+    head_label = title or groups[0].title
+    for line in range(height):
+        last = line == height - 1
+        cells: list[Cell] = [(" " + _pad(head_label if last else "", label_width), "bold")]
+        for column, heading in zip(columns, headings, strict=True):
+            # One-line headings stand on the lower line.
+            text = heading[line - height] if line - height >= -len(heading) else ""
+            cells.append(("  " + _pad(text, column.width(tall), column.align), "dim"))
+        write.line(cells)
+    number = 0
+    for group in groups:
+        shown = with_failures or any(row.done for row in group.rows)
+        if group.title != head_label and len(groups) > 1 and shown:
+            write.line([(f" {group.title}", "bold")])
+        for row in group.rows:
+            if row.done:
+                line_cells: list[Cell] = [(" " + _pad(row.label, label_width), "")]
+                for column in columns:
+                    text, style = column.cells[number]
+                    padded = _pad(text, column.width(tall), column.align)
+                    line_cells += [("  ", ""), (padded, style)]
+                write.line(line_cells)
+                number += 1
+            for failure in row.failures if with_failures else ():
+                _print_failure(write, row.label, label_width, failure)
+
+
+def _print_failure(write: _Writer, label: str, label_width: int, failure: str) -> None:
+    """A run that did not finish: its status and reason, in place of figures."""
+    indent = label_width + 3
+    style = "red" if failure.startswith("error") else "yellow"
+    lines = textwrap.wrap(failure, max(30, write.width - indent), break_long_words=False)
+    for number, line in enumerate(lines):
+        lead = " " + _pad(label, label_width) + "  " if number == 0 else " " * indent
+        write.line([(lead, ""), (line, style)])
+
+
+# --------------------------------------------------------------------------- text
+
+
+def _done(groups: Sequence[Group]) -> list[Row]:
+    return [row for group in groups for row in group.rows if row.done]
+
+
+def _unique_label(row: Row, groups: Sequence[Group]) -> str:
+    """The row's label, with its mode where another group has the same label."""
+    same = [group for group in groups if any(other.label == row.label for other in group.rows)]
+    return row.label if len(same) == 1 else f"{row.label} ({row.mode})"
+
+
+def _pad(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
+    blanks = " " * (width - cell_len(text))
+    return text + blanks if align == "left" else blanks + text
+
+
+def _fixed(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,1 @@
+"""The result file: its schema, and writing and reading it."""

@@ -1,0 +1,314 @@
+"""The result file, version 1, as pydantic models: what ``--json`` writes and others rely on.
+
+JSON has no NaN: a loss or an error that is not finite is written as null, and a metric that is not
+finite is left out with a note in its run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
+
+from gnnbench.errors import UsageError
+from gnnbench.records import (
+    Comparison,
+    Equivalence,
+    Metric,
+    Mode,
+    ModelName,
+    Provenance,
+    RunResult,
+    Stage,
+    Status,
+    Workload,
+)
+from gnnbench.results.output import write_text
+
+SCHEMA_VERSION: Literal[1] = 1
+
+
+class _Entry(BaseModel):
+    """Exactly the declared keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _OpenEntry(BaseModel):
+    """The declared keys, and whatever else describes the setting."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+class MachineEntry(_OpenEntry):
+    """The machine that ran the comparison; ``gpu`` is null where there is none."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    gpu: str | None
+    os: str
+    python: str
+    torch: str
+    threads: int
+
+
+class DatasetEntry(_OpenEntry):
+    """``num_edges`` counts as ``edge_convention`` says; ``digest`` covers graph, data and split."""
+
+    name: str
+    num_vertices: int
+    num_edges: int
+    edge_convention: str
+    num_features: int
+    num_classes: int
+    digest: str
+
+
+class WorkloadEntry(_Entry):
+    """``dims`` are f^0 .. f^L; ``fanouts`` run from the seeds outwards, 0 = every neighbour."""
+
+    model: ModelName
+    layers: int
+    dims: tuple[int, ...]
+    epochs: int
+    batch_size: int
+    fanouts: tuple[int, ...]
+    seed: int
+    learning_rate: FiniteFloat
+    weight_decay: FiniteFloat
+    dtype: Literal["float32", "float64"]
+    threads: int
+
+
+class PlatformEntry(_Entry):
+    """``modelled`` is true as soon as one of its devices does not exist on the machine."""
+
+    name: str
+    description: str
+    modelled: bool
+
+
+class PartsEntry(_Entry):
+    """The names of the five parts."""
+
+    sampler: str
+    placement: str
+    communication: str
+    memory: str
+    kernel: str
+
+
+class EquivalenceEntry(_Entry):
+    """Distance from plain training; the error is null when it is not a finite number."""
+
+    reference: Mode
+    max_relative_loss_error: FiniteFloat | None
+
+
+class MetricEntry(_Entry):
+    """A number, its unit and where it comes from; ``samples`` are the raw values, if several."""
+
+    value: FiniteFloat
+    unit: str
+    provenance: Provenance
+    samples: tuple[FiniteFloat, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_empty_samples(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        entry: dict[str, object] = serialize(self)
+        if not self.samples:
+            del entry["samples"]
+        return entry
+
+
+class StageEntry(_Entry):
+    """Busy seconds of a stage per epoch."""
+
+    value: FiniteFloat
+    provenance: Provenance
+
+
+class RunEntry(_Entry):
+    """One run: a strategy, or one with a part swapped, once."""
+
+    strategy: str
+    label: str
+    mode: Mode
+    parts: PartsEntry
+    repeat: int
+    status: Status
+    reason: str
+    loss: tuple[FiniteFloat | None, ...]
+    accuracy: dict[Literal["train", "val", "test"], FiniteFloat]
+    equivalence: EquivalenceEntry | None
+    metrics: dict[str, MetricEntry]
+    stages: dict[Stage, StageEntry]
+    notes: tuple[str, ...]
+
+
+class ResultDocument(_Entry):
+    """A result file as a whole."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    created: str
+    gnnbench: str
+    command: tuple[str, ...]
+    machine: MachineEntry
+    dataset: DatasetEntry
+    workload: WorkloadEntry
+    platform: PlatformEntry
+    runs: tuple[RunEntry, ...]
+
+
+def to_document(comparison: Comparison) -> ResultDocument:
+    """The comparison as a result file; timelines stay out of it (``--trace`` keeps those)."""
+    return ResultDocument(
+        schema=SCHEMA_VERSION,
+        created=comparison.created,
+        gnnbench=comparison.gnnbench,
+        command=comparison.command,
+        machine=MachineEntry.model_validate(dict(comparison.machine)),
+        dataset=DatasetEntry.model_validate(dict(comparison.dataset)),
+        workload=_workload(comparison.workload),
+        platform=PlatformEntry(
+            name=comparison.platform,
+            description=comparison.platform_description,
+            modelled=comparison.modelled,
+        ),
+        runs=tuple(_run(run) for run in comparison.runs),
+    )
+
+
+def _workload(workload: Workload) -> WorkloadEntry:
+    return WorkloadEntry(
+        model=workload.model,
+        layers=workload.num_layers,
+        dims=workload.dims,
+        epochs=workload.epochs,
+        batch_size=workload.batch_size,
+        fanouts=workload.fanouts,
+        seed=workload.seed,
+        learning_rate=workload.learning_rate,
+        weight_decay=workload.weight_decay,
+        dtype=workload.dtype,
+        threads=workload.threads,
+    )
+
+
+def _run(run: RunResult) -> RunEntry:
+    left_out = sorted(name for name, metric in run.metrics.items() if not _is_finite(metric))
+    notes = tuple(f"{name} is left out: it is not a finite number" for name in left_out)
+    accuracy = {name: v for name, v in run.accuracy.items() if math.isfinite(v)}
+    return RunEntry.model_validate(
+        {
+            "strategy": run.strategy,
+            "label": run.label,
+            "mode": run.mode,
+            "parts": {
+                "sampler": run.parts.sampler,
+                "placement": run.parts.placement,
+                "communication": run.parts.communication,
+                "memory": run.parts.memory,
+                "kernel": run.parts.kernel,
+            },
+            "repeat": run.repeat,
+            "status": run.status,
+            "reason": run.reason,
+            "loss": [_finite(value) for value in run.loss],
+            "accuracy": accuracy,
+            "equivalence": _equivalence(run.equivalence),
+            "metrics": _metrics(run.metrics),
+            "stages": {
+                stage: {"value": metric.value, "provenance": metric.provenance}
+                for stage, metric in run.stages.items()
+                if _is_finite(metric)
+            },
+            "notes": (*run.notes, *notes),
+        }
+    )
+
+
+def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricEntry]:
+    return {
+        name: MetricEntry(
+            value=metric.value,
+            unit=metric.unit,
+            provenance=metric.provenance,
+            samples=metric.samples,
+        )
+        for name, metric in metrics.items()
+        if _is_finite(metric)
+    }
+
+
+def _equivalence(equivalence: Equivalence | None) -> EquivalenceEntry | None:
+    if equivalence is None:
+        return None
+    return EquivalenceEntry(
+        reference=equivalence.reference,
+        max_relative_loss_error=_finite(equivalence.max_relative_loss_error),
+    )
+
+
+def _is_finite(metric: Metric) -> bool:
+    return all(math.isfinite(value) for value in (metric.value, *metric.samples))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def dump_json(document: ResultDocument) -> str:
+    """The document as strict JSON text, ASCII only, ending in a newline."""
+    content = document.model_dump(mode="json", by_alias=True)
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def write_json(document: ResultDocument, path: Path | Literal["-"]) -> None:
+    """Write the result file, whole or not at all; ``"-"`` is standard output.
+
+    Raises ``UsageError`` when ``path`` is a folder or cannot be written.
+    """
+    text = dump_json(document)
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        write_text(path, text)
+
+
+def read_json(path: Path) -> ResultDocument:
+    """Read and check a result file; ``UsageError`` says what is wrong with it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise UsageError(f"{path} is not strict JSON ({error}); write it again.") from error
+    try:
+        return ResultDocument.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(step) for step in first["loc"]) or "the top level"
+        raise UsageError(
+            f"{path} is not a gnnbench result file of schema {SCHEMA_VERSION}: "
+            f"at {where}, {first['msg'].lower()}."
+        ) from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

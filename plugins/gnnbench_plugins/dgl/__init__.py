@@ -1,0 +1,34 @@
+"""The Deep Graph Library as a peer: its kernels and its own neighbour sampler."""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Kernel, MiniBatchSampler
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.dgl.kernel import DGLKernel
+from gnnbench_plugins.dgl.sampler import DGLSampler
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler]]:
+    return [DGLSampler]
+
+
+@hookimpl
+def gnnbench_kernel() -> list[type[Kernel]]:
+    return [DGLKernel]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="dgl",
+            summary="Deep Graph Library on one device",
+            source="Wang et al., Deep Graph Library, 2019",
+            bundles={
+                "mini-batch": Parts("dgl", "single", "vanilla", "host", "dgl"),
+                "full-graph": Parts("full-graph", "single", "none", "resident", "dgl"),
+            },
+        )
+    ]

@@ -1,0 +1,107 @@
+"""Aggregation by ``dgl.ops``: generalised sparse products on bipartite blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from gnnbench.errors import MissingDependency
+from gnnbench.parts import Adjacency, Kernel, Setting
+from gnnbench.records import Block
+from gnnbench_plugins.dgl.importing import load_dgl
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
+
+class DGLAdjacency(Adjacency):
+    """A block as a DGL block made from its CSC, with 32-bit ids where they suffice.
+
+    DGL's autograd does the rest: it multiplies by the reversed block for rows and takes sampled
+    dot products for weights, so that no ``(E, f)`` messages exist.
+    """
+
+    def __init__(self, block: Block, dtype: torch.dtype, device: torch.device) -> None:
+        self.block = block
+        self._dtype = dtype
+        self._dgl = load_dgl()
+        self._ids = torch.int32 if block.num_edges < 2**31 else torch.int64
+        self._device = device
+        self._graph = self._make("csc", block.num_src, block.num_dst)
+
+    def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
+        return self._sum(self._graph, h, weight)
+
+    def mean(self, h: Tensor) -> Tensor:
+        out: Tensor = self._dgl.ops.copy_u_mean(self._graph, h)
+        return out
+
+    @torch.no_grad()
+    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+        return self._sum(self._reversed, g, weight)
+
+    def edge_softmax(self, scores: Tensor) -> Tensor:
+        out: Tensor = self._dgl.ops.edge_softmax(self._graph, scores.unsqueeze(1))
+        return out.squeeze(1)
+
+    @cached_property
+    def edge_src(self) -> Tensor:
+        out: Tensor = self._graph.edges(order="eid")[0].long()
+        return out
+
+    @cached_property
+    def edge_dst(self) -> Tensor:
+        out: Tensor = self._graph.edges(order="eid")[1].long()
+        return out
+
+    @cached_property
+    def in_degrees(self) -> Tensor:
+        out: Tensor = self._graph.in_degrees().to(self._dtype)
+        return out
+
+    def _sum(self, graph: DGLGraph, rows: Tensor, weight: Tensor | None) -> Tensor:
+        ops = self._dgl.ops
+        out: Tensor = (
+            ops.copy_u_sum(graph, rows)
+            if weight is None
+            else ops.u_mul_e_sum(graph, rows, weight.unsqueeze(1))
+        )
+        return out
+
+    @cached_property
+    def _reversed(self) -> DGLGraph:
+        """The reversed block: the same arrays read as CSR, so that edges keep their ids."""
+        return self._make("csr", self.block.num_dst, self.block.num_src)
+
+    def _make(self, layout: str, num_src: int, num_dst: int) -> DGLGraph:
+        indptr = torch.from_numpy(self.block.indptr).to(self._ids)
+        indices = torch.from_numpy(self.block.indices).to(self._ids)
+        edges = (layout, (indptr, indices, torch.empty(0, dtype=self._ids)))
+        graph = self._dgl.create_block(edges, num_src_nodes=num_src, num_dst_nodes=num_dst)
+        if self._device.type == "cpu":
+            return graph
+        try:
+            return graph.to(self._device)
+        except self._dgl.DGLError as error:
+            raise MissingDependency(
+                f"kernel 'dgl' is to run on {self._device}, and this build of DGL has no support "
+                f"for it; install DGL's CUDA build from its own wheel index."
+            ) from error
+
+
+@dataclass
+class DGLKernel(Kernel):
+    """``dgl.ops`` on blocks."""
+
+    name: ClassVar[str] = "dgl"
+    summary: ClassVar[str] = "Deep Graph Library's sparse products"
+
+    def begin(self, setting: Setting) -> None:
+        load_dgl()
+
+    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
+        return DGLAdjacency(block, dtype, device)

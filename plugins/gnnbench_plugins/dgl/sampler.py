@@ -1,0 +1,88 @@
+"""DGL's own neighbour sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from gnnbench.parts import Setting
+from gnnbench.records import Block, IntArray
+from gnnbench_plugins.dgl.importing import load_dgl
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+    from dgl.dataloading import NeighborSampler
+
+
+def as_block(drawn: DGLGraph, source_ids: torch.Tensor) -> Block:
+    """A DGL block, which lists its destinations first among its sources, as one of ours."""
+    indptr, indices, _ = drawn.adj_tensors("csc")
+    return Block(
+        src_ids=source_ids.numpy(),
+        num_dst=drawn.num_dst_nodes(),
+        indptr=indptr.numpy(),
+        indices=indices.numpy().astype(np.int32),
+    )
+
+
+@dataclass
+class DGLSampler(NeighbourSampler):
+    """``dgl.dataloading.NeighborSampler``, seeded for every batch from the workload's seed, the
+    epoch and the batch's first vertex, which no other batch of the epoch has.
+
+    The draws depend on the whole batch, hence not split-invariant.
+    """
+
+    name: ClassVar[str] = "dgl"
+    summary: ClassVar[str] = "Deep Graph Library's NeighborSampler"
+    split_invariant: ClassVar[bool] = False
+
+    _graph: DGLGraph = field(init=False, repr=False, compare=False)
+    _drawer: NeighborSampler = field(init=False, repr=False, compare=False)
+
+    def begin(self, setting: Setting) -> None:
+        super().begin(setting)
+        dgl = load_dgl()
+        graph = setting.dataset.graph
+        csc = (torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices).long())
+        self._graph = dgl.graph(
+            ("csc", (*csc, torch.empty(0, dtype=torch.int64))), num_nodes=graph.num_vertices
+        )
+        # Ours run from the seeds outwards with 0 for every neighbour, DGL's the other way with -1.
+        fanouts = [fanout or -1 for fanout in reversed(setting.workload.fanouts)]
+        self._drawer = dgl.dataloading.NeighborSampler(fanouts, fused=False)
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        dgl = load_dgl()
+        key = np.random.SeedSequence((self._setting.workload.seed, epoch, *seeds[:1].tolist()))
+        with one_thread():
+            dgl.seed(int(key.generate_state(1)[0]) & 0x7FFFFFFF)
+            drawn = self._drawer.sample_blocks(self._graph, torch.from_numpy(seeds))[2]
+        return tuple(as_block(block, block.srcdata[dgl.NID]) for block in drawn)
+
+    def notes(self) -> tuple[str, ...]:
+        return (
+            *super().notes(),
+            "DGL drew the neighbours on one thread: with more, its draws differ from run to run.",
+        )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run DGL on one thread, then on as many as before (torch shares the setting).
+
+    Each of DGL's threads has its own generator, seeded by the order in which threads first came.
+    """
+    threads = load_dgl().utils
+    before = threads.get_num_threads()
+    threads.set_num_threads(1)
+    try:
+        yield
+    finally:
+        threads.set_num_threads(before)

@@ -1,0 +1,36 @@
+"""HyScale-GNN (Lin and Prasanna): hybrid CPU + accelerator mini-batch training.
+
+``placement`` holds the hybrid trainers, ``performance`` Equations 5 to 13, ``drm`` Algorithm 1,
+``communication`` the two-stage feature prefetching.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication, Placement
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.hyscale.communication import HyScaleCommunication
+from gnnbench_plugins.hyscale.placement import HyScalePlacement
+
+
+@hookimpl
+def gnnbench_placement() -> list[type[Placement]]:
+    return [HyScalePlacement]
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [HyScaleCommunication]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="hyscale",
+            summary="hybrid CPU + accelerator training, dynamic resource management, prefetching",
+            source="HyScale-GNN: A Scalable Hybrid GNN Training System on Single-Node "
+            "Heterogeneous Architecture",
+            bundles={"mini-batch": Parts("neighbour", "hyscale", "hyscale", "host", "torch")},
+        )
+    ]

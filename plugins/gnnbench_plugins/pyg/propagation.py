@@ -1,0 +1,40 @@
+"""PyG's message passing for one block. Importing this module imports ``torch_geometric``."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import spmm
+
+
+class Propagation(MessagePassing):
+    """Sums or averages source rows, each scaled by its edge's weight.
+
+    Propagated over a sparse CSR tensor it is PyG's memory-efficient aggregation: no ``(E, f)``
+    messages, the weights are the tensor's values and constants. Propagated over a ``(2, E)`` edge
+    index the messages exist, and with them the gradient of ``weight``.
+    """
+
+    def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
+        return weight.view(-1, 1) * x_j
+
+    def message_and_aggregate(self, edge_index: Tensor, x: tuple[Tensor, Tensor | None]) -> Tensor:
+        return spmm(edge_index, x[0], reduce=self.aggr)
+
+
+def accept_sparse_warnings() -> None:
+    """Have torch say now, unheard, what it says once a process about compressed sparse tensors."""
+    if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+        # Already off; switching it off by name keeps torch from asking for a decision.
+        torch.sparse.check_sparse_tensor_invariants.disable()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        torch.sparse_csr_tensor([0, 0], [], [], (1, 1))
+
+
+accept_sparse_warnings()
+SUM = Propagation(aggr="sum")
+MEAN = Propagation(aggr="mean")

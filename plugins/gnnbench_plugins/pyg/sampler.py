@@ -1,0 +1,133 @@
+"""PyG's own neighbour sampler, which needs the compiled routines of pyg-lib or torch-sparse."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from gnnbench.errors import MissingDependency
+from gnnbench.parts import Bundle, Setting
+from gnnbench.records import Block, IntArray
+from gnnbench_plugins.pyg.kernel import require_pyg
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+if TYPE_CHECKING:
+    from torch_geometric.sampler import NeighborSampler, SamplerOutput
+
+INSTALL = (
+    "install one (pip install --no-build-isolation torch-sparse builds it from source), "
+    "or choose sampler 'neighbour'."
+)
+
+
+def can_draw() -> bool:
+    """Whether a library that PyG's sampler draws with is installed; imports nothing."""
+    return any(importlib.util.find_spec(name) for name in ("pyg_lib", "torch_sparse"))
+
+
+def blocks_of(output: SamplerOutput, num_seeds: int, num_layers: int) -> tuple[Block, ...]:
+    """A sampled subgraph of PyG as L blocks, input layer first.
+
+    PyG draws a vertex's neighbours once, when the vertex is first reached, and numbers vertices in
+    that order; so the destinations of layer l are a prefix of ``output.node``, and its edges those
+    that end in the prefix (what ``torch_geometric.utils.trim_to_layer`` keeps). The prefixes follow
+    from ``row`` and ``col``: torch-sparse does not report the sizes of the hops.
+    """
+    node, row, col = output.node.numpy(), output.row.numpy(), output.col.numpy()
+    order = np.argsort(col, kind="stable")
+    row, col = row[order], col[order]
+    blocks: list[Block] = []
+    num_dst = num_seeds
+    for _ in range(num_layers):
+        num_edges = int(np.searchsorted(col, num_dst))
+        indices = row[:num_edges].astype(np.int32)
+        num_src = max(num_dst, int(indices.max(initial=-1)) + 1)
+        indptr = np.zeros(num_dst + 1, dtype=np.int64)
+        np.cumsum(np.bincount(col[:num_edges], minlength=num_dst), out=indptr[1:])
+        blocks.append(
+            Block(
+                src_ids=node[:num_src].astype(np.int64),
+                num_dst=num_dst,
+                indptr=indptr,
+                indices=indices,
+            )
+        )
+        num_dst = num_src
+    return tuple(reversed(blocks))
+
+
+@dataclass
+class PyGSampler(NeighbourSampler):
+    """``torch_geometric.sampler.NeighborSampler``, what ``NeighborLoader`` draws with.
+
+    Its draws come from torch's generator, seeded for every batch from the workload's seed, the
+    epoch and the batch's first vertex, which no other batch of the epoch has. They depend on the
+    whole batch, hence not split-invariant.
+    """
+
+    name: ClassVar[str] = "pyg"
+    summary: ClassVar[str] = "PyTorch Geometric's NeighborSampler"
+    split_invariant: ClassVar[bool] = False
+
+    _drawer: NeighborSampler = field(init=False, repr=False, compare=False)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if not can_draw():
+            return (
+                "sampler 'pyg' draws with pyg-lib or torch-sparse and neither is installed here; "
+                + INSTALL
+            )
+        return super().refuses(bundle, setting)
+
+    def begin(self, setting: Setting) -> None:
+        super().begin(setting)
+        require_pyg()
+        import torch_geometric.typing
+        from torch_geometric.data import Data
+        from torch_geometric.index import ptr2index
+        from torch_geometric.sampler import NeighborSampler
+
+        if not (torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE):
+            raise MissingDependency(
+                "sampler 'pyg' draws with pyg-lib or torch-sparse and neither loads with this "
+                "torch; " + INSTALL
+            )
+        graph, workload = setting.dataset.graph, setting.workload
+        sources = torch.from_numpy(graph.indices).long()
+        destinations = ptr2index(torch.from_numpy(graph.indptr), output_size=graph.num_edges)
+        data = Data(edge_index=torch.stack((sources, destinations)), num_nodes=graph.num_vertices)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Using 'NeighborSampler' without a 'pyg-lib'")
+            self._drawer = NeighborSampler(
+                data,
+                num_neighbors=[fanout or -1 for fanout in workload.fanouts],
+                is_sorted=True,
+            )
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        from torch_geometric.sampler import NodeSamplerInput
+
+        workload = self._setting.workload
+        key = np.random.SeedSequence((workload.seed, epoch, *seeds[:1].tolist()))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(key.generate_state(1)[0]))
+            output = self._drawer.sample_from_nodes(
+                NodeSamplerInput(input_id=None, node=torch.from_numpy(seeds))
+            )
+        return blocks_of(output, len(seeds), workload.num_layers)
+
+    def notes(self) -> tuple[str, ...]:
+        import torch_geometric.typing
+
+        if torch_geometric.typing.WITH_PYG_LIB:
+            return super().notes()
+        return (
+            *super().notes(),
+            "torch-sparse drew the neighbours: its draw without replacement is biased "
+            "(Floyd's algorithm with one value left out).",
+        )

@@ -1,0 +1,59 @@
+"""The plain strategy that every other one must equal: one device, plain torch."""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import (
+    Communication,
+    FullGraphSampler,
+    Kernel,
+    Memory,
+    MiniBatchSampler,
+    Placement,
+)
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.reference.communication import NoCommunication, VanillaCommunication
+from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
+from gnnbench_plugins.reference.placement import SinglePlacement
+from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+    return [NeighbourSampler, WholeGraphSampler]
+
+
+@hookimpl
+def gnnbench_placement() -> list[type[Placement]]:
+    return [SinglePlacement]
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [NoCommunication, VanillaCommunication]
+
+
+@hookimpl
+def gnnbench_memory() -> list[type[Memory]]:
+    return [HostMemory, ResidentMemory]
+
+
+@hookimpl
+def gnnbench_kernel() -> list[type[Kernel]]:
+    return [TorchKernel]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="reference",
+            summary="one device, plain torch: what the others must equal",
+            source="gnnbench",
+            bundles={
+                "mini-batch": Parts("neighbour", "single", "vanilla", "host", "torch"),
+                "full-graph": Parts("full-graph", "single", "none", "resident", "torch"),
+            },
+        )
+    ]

@@ -1,0 +1,194 @@
+"""Plain torch: aggregation as a sparse matrix product, update as a dense one."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from gnnbench.parts import Adjacency, Kernel
+from gnnbench.records import Block
+
+
+@dataclass
+class TorchKernel(Kernel):
+    """torch's CSR products (MKL on a CPU, cuSPARSE on a GPU)."""
+
+    name: ClassVar[str] = "torch"
+    summary: ClassVar[str] = "plain torch: CSR times dense, and its transpose backward"
+
+    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> TorchAdjacency:
+        _silence_beta_warning()
+        return TorchAdjacency(block, dtype, device)
+
+
+class TorchAdjacency(Adjacency):
+    """A block as a ``(D, S)`` CSR matrix and, from the first backward pass on, its transpose.
+
+    Both have int32 indices and cost O(D + S + E); no method makes an ``(E, f)`` tensor.
+    """
+
+    def __init__(self, block: Block, dtype: torch.dtype, device: torch.device) -> None:
+        self.block = block
+        self.dtype = dtype
+        self.device = device
+
+    def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
+        out: Tensor = _WeightedSum.apply(self, h, weight)
+        return out
+
+    def mean(self, h: Tensor) -> Tensor:
+        return self.sum(h) / self.in_degrees.clamp(min=1).unsqueeze(1)
+
+    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+        with torch.no_grad():
+            return _multiply(self.transpose(weight), g)
+
+    def edge_softmax(self, scores: Tensor) -> Tensor:
+        out: Tensor = _EdgeSoftmax.apply(self, scores)
+        return out
+
+    @cached_property
+    def edge_src(self) -> Tensor:
+        return torch.from_numpy(self.block.indices.astype(np.int64)).to(self.device)
+
+    @cached_property
+    def edge_dst(self) -> Tensor:
+        rows = np.arange(self.block.num_dst, dtype=np.int64)
+        return torch.from_numpy(np.repeat(rows, np.diff(self.block.indptr))).to(self.device)
+
+    @cached_property
+    def in_degrees(self) -> Tensor:
+        return torch.from_numpy(np.diff(self.block.indptr)).to(self.device, self.dtype)
+
+    def matrix(self, weight: Tensor | None = None) -> Tensor:
+        """The ``(D, S)`` CSR matrix with ``weight`` ``(E,)`` (ones) as its values."""
+        row_ptr, columns = self._rows
+        values = self._ones if weight is None else weight
+        return torch.sparse_csr_tensor(
+            row_ptr, columns, values, (self.block.num_dst, self.block.num_src)
+        )
+
+    def transpose(self, weight: Tensor | None = None) -> Tensor:
+        """The ``(S, D)`` transpose of :meth:`matrix`."""
+        row_ptr, columns, edge = self._columns
+        values = self._ones if weight is None else weight.index_select(0, edge)
+        return torch.sparse_csr_tensor(
+            row_ptr, columns, values, (self.block.num_src, self.block.num_dst)
+        )
+
+    def sum_edges(self, values: Tensor) -> Tensor:
+        """``(E,) -> (D,)``: the sum over each destination's in-edges."""
+        return torch.segment_reduce(values, "sum", offsets=self.row_ptr, initial=0.0)
+
+    def max_edges(self, values: Tensor) -> Tensor:
+        """``(E,) -> (D,)``: the largest over each destination's in-edges, -inf for none."""
+        return torch.segment_reduce(values, "max", offsets=self.row_ptr, initial=-torch.inf)
+
+    @cached_property
+    def row_ptr(self) -> Tensor:
+        """int64 ``(D+1,)``."""
+        return torch.from_numpy(self.block.indptr).to(self.device)
+
+    @cached_property
+    def _ones(self) -> Tensor:
+        return torch.ones(self.block.num_edges, dtype=self.dtype, device=self.device)
+
+    @cached_property
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        """Row pointers and columns; int32, which MKL and cuSPARSE take without a copy."""
+        row_ptr = torch.from_numpy(self.block.indptr.astype(np.int32))
+        return row_ptr.to(self.device), torch.from_numpy(self.block.indices).to(self.device)
+
+    @cached_property
+    def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row pointers and columns of the transpose, and which edge each of its entries is."""
+        edges = np.arange(self.block.num_edges, dtype=np.int32)
+        # A counting sort by source: edges of a source stay in CSR order, so sums are repeatable.
+        by_source = sp.csr_matrix(
+            (edges, self.block.indices, self.block.indptr),
+            shape=(self.block.num_dst, self.block.num_src),
+        ).tocsc()
+        arrays = (by_source.indptr, by_source.indices, by_source.data)
+        row_ptr, columns, edge = (
+            torch.from_numpy(array.astype(np.int32, copy=False)).to(self.device) for array in arrays
+        )
+        return row_ptr, columns, edge
+
+
+class _WeightedSum(Function):
+    """``A h`` with A's values as a second input.
+
+    Backward: dh = A^T g; dw_e = <g_v, h_u> for each edge e = (u, v), a sampled dense-dense
+    product, which needs no ``(E, f)`` intermediate.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, adjacency: TorchAdjacency, h: Tensor, weight: Tensor | None
+    ) -> Tensor:
+        ctx.adjacency = adjacency
+        learned = weight is not None and weight.requires_grad
+        ctx.save_for_backward(weight, h if learned else None)
+        return _multiply(adjacency.matrix(weight), h)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        adjacency: TorchAdjacency = ctx.adjacency
+        weight, h = ctx.saved_tensors
+        _, wants_h, wants_weight = ctx.needs_input_grad
+        g = g.contiguous()
+        grad_h = _multiply(adjacency.transpose(weight), g) if wants_h else None
+        grad_weight = None
+        if wants_weight:
+            products = torch.sparse.sampled_addmm(adjacency.matrix(), g, h.t(), beta=0.0)
+            grad_weight = products.values()
+        return None, grad_h, grad_weight
+
+
+class _EdgeSoftmax(Function):
+    """Softmax over each destination's in-edges.
+
+    Backward: ds_e = p_e (dp_e - sum of p dp over the in-edges of e's destination).
+    """
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, adjacency: TorchAdjacency, scores: Tensor) -> Tensor:
+        dst = adjacency.edge_dst
+        p = torch.exp(scores - adjacency.max_edges(scores).index_select(0, dst))
+        p /= adjacency.sum_edges(p).index_select(0, dst)
+        ctx.adjacency = adjacency
+        ctx.save_for_backward(p)
+        return p
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[None, Tensor]:
+        adjacency: TorchAdjacency = ctx.adjacency
+        (p,) = ctx.saved_tensors
+        weighted = p * g
+        return None, weighted - p * adjacency.sum_edges(weighted).index_select(
+            0, adjacency.edge_dst
+        )
+
+
+def _multiply(matrix: Tensor, dense: Tensor) -> Tensor:
+    """CSR times dense, summed into zeros in place: ``@`` would hold a second result meanwhile."""
+    return dense.new_zeros(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense)
+
+
+@cache
+def _silence_beta_warning() -> None:
+    """torch warns once in a process that sparse CSR is beta: have it do so unheard."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([]), torch.tensor([]), (1, 1))

@@ -1,0 +1,39 @@
+"""Builds the compiled kernels; everything else about the package stands in pyproject.toml.
+
+Each ``cython_ext/NAME.pyx`` becomes ``gnnbench.kernels._NAME``. The extensions are optional:
+without Cython or a compiler the package installs all the same and runs its NumPy twins.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+
+def extensions() -> list[Extension]:
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        print("Cython is missing: gnnbench is built without compiled kernels", file=sys.stderr)
+        return []
+    # No -march=native: a wheel runs on any processor of its architecture. Apple's compiler has no
+    # OpenMP; the loops are then serial.
+    openmp = [] if sys.platform in ("darwin", "win32") else ["-fopenmp"]
+    optimise = ["/O2"] if sys.platform == "win32" else ["-O3"]
+    return cythonize(
+        [
+            Extension(
+                f"gnnbench.kernels._{source.stem}",
+                [source.as_posix()],
+                extra_compile_args=[*optimise, *openmp],
+                extra_link_args=openmp,
+                optional=True,
+            )
+            for source in sorted(Path("cython_ext").glob("*.pyx"))
+        ]
+    )
+
+
+setup(ext_modules=extensions())

@@ -1,0 +1,204 @@
+"""Each model against a formula written with dense matrices, and sampled against full-graph."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gnnbench.kernels import dispatch
+from gnnbench.models import GNN, MODELS, BoundBlock, build
+from gnnbench.models.layers import GATLayer, GCNLayer, GINLayer, SAGELayer
+from gnnbench.records import Block, Graph, ModelName, Workload
+from gnnbench_plugins.reference.kernel import TorchKernel
+
+NUM_VERTICES = 40
+DIMS = (7, 5, 3)
+NAMES: tuple[ModelName, ...] = get_args(ModelName)
+CPU = torch.device("cpu")
+
+
+def make_graph() -> Graph:
+    """A random symmetric graph; the last two vertices are isolated."""
+    rng = np.random.default_rng(3)
+    upper = np.triu(rng.random((NUM_VERTICES, NUM_VERTICES)) < 0.12, 1)
+    upper[:, -2:] = False
+    rows, columns = np.nonzero(upper | upper.T)
+    counts = np.bincount(rows, minlength=NUM_VERTICES)
+    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return Graph(indptr, columns.astype(np.int32))
+
+
+GRAPH = make_graph()
+
+
+def make_workload(model: ModelName, fanouts: tuple[int, ...] = (0, 0)) -> Workload:
+    return Workload(model, DIMS, epochs=1, batch_size=8, fanouts=fanouts, seed=5, dtype="float64")
+
+
+def make_model(name: ModelName) -> GNN:
+    """A fresh model with its biases off zero, so that forgetting one shows."""
+    model = build(make_workload(name))
+    generator = torch.Generator().manual_seed(9)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def bind(block: Block) -> BoundBlock:
+    return BoundBlock(block, TorchKernel(), GRAPH.degrees, torch.float64, CPU)
+
+
+def whole() -> BoundBlock:
+    ids = np.arange(NUM_VERTICES, dtype=np.int64)
+    return bind(Block(ids, NUM_VERTICES, GRAPH.indptr, GRAPH.indices))
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def make_dense() -> Tensor:
+    a = torch.zeros(NUM_VERTICES, NUM_VERTICES, dtype=torch.float64)
+    for v in range(NUM_VERTICES):
+        a[v, GRAPH.indices[GRAPH.indptr[v] : GRAPH.indptr[v + 1]].astype(np.int64)] = 1.0
+    return a
+
+
+def compute_gcn(layer: GCNLayer, a: Tensor, h: Tensor) -> Tensor:
+    looped = a + torch.eye(len(a), dtype=a.dtype)
+    scale = torch.diag(looped.sum(1) ** -0.5)
+    return scale @ looped @ scale @ h @ layer.weight + layer.bias
+
+
+def compute_sage(layer: SAGELayer, a: Tensor, h: Tensor) -> Tensor:
+    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
+    own, neighbours = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
+    return h @ own + mean @ neighbours + layer.bias
+
+
+def compute_gin(layer: GINLayer, a: Tensor, h: Tensor) -> Tensor:
+    total = (a + torch.eye(len(a), dtype=a.dtype)) @ h
+    hidden = (total @ layer.weight_1 + layer.bias_1).clamp(min=0)
+    return hidden @ layer.weight_2 + layer.bias_2
+
+
+def compute_gat(layer: GATLayer, a: Tensor, h: Tensor) -> Tensor:
+    z = h @ layer.weight
+    scores = z @ layer.attend_dst + (z @ layer.attend_src).t()
+    scores = torch.where(scores > 0, scores, 0.2 * scores)
+    looped = a + torch.eye(len(a), dtype=a.dtype)
+    attention = torch.softmax(scores.masked_fill(looped == 0, -torch.inf), dim=1)
+    return attention @ z + layer.bias
+
+
+FORMULAS = {"gcn": compute_gcn, "sage": compute_sage, "gin": compute_gin, "gat": compute_gat}
+
+
+def compute_dense(model: GNN, name: ModelName, h: Tensor) -> Tensor:
+    a = make_dense()
+    last = len(model.stack) - 1
+    for i, layer in enumerate(model.stack):
+        h = FORMULAS[name](layer, a, h)  # type: ignore[operator]
+        h = torch.relu(h) if i < last else h
+    return h
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_and_gradients_equal_the_dense_formula(name: ModelName) -> None:
+    model, h = make_model(name), draw(NUM_VERTICES, DIMS[0]).requires_grad_()
+    ours = model([whole()] * 2, h)
+    theirs = compute_dense(model, name, h)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    g = draw(NUM_VERTICES, DIMS[-1], seed=1)
+    inputs = (h, *model.parameters())
+    for one, other in zip(
+        torch.autograd.grad(ours, inputs, g), torch.autograd.grad(theirs, inputs, g), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if MODELS[name].cacheable])
+@pytest.mark.parametrize("kind", ["whole", "sampled", "chunk"])
+def test_aggregate_backward_equals_autograd(name: ModelName, kind: str) -> None:
+    seeds = np.array([3, 38, 11, 0], dtype=np.int64)
+    bound = whole()
+    if kind == "sampled":
+        (block,) = dispatch.sample_neighbours(
+            GRAPH.indptr, GRAPH.indices, seeds, (2,), seed=0, epoch=0
+        )
+        bound = bind(block)
+    elif kind == "chunk":
+        bound = bind(dispatch.induce_block(GRAPH.indptr, GRAPH.indices, seeds))
+    layer = make_model(name).stack[0]
+    h = draw(bound.block.num_src, DIMS[0]).requires_grad_()
+    out = layer.aggregate(bound, h)
+    g = draw(*out.shape, seed=1)
+    (expected,) = torch.autograd.grad(out, h, g)
+    torch.testing.assert_close(layer.aggregate_backward(bound, g), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_attention_refuses_the_cached_backward() -> None:
+    layer = make_model("gat").stack[0]
+    assert not layer.shape.cacheable
+    with pytest.raises(TypeError, match="recomputed"):
+        layer.aggregate_backward(whole(), draw(NUM_VERTICES, DIMS[1]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unlimited_fanout_equals_the_full_graph(name: ModelName) -> None:
+    """A mini-batch that samples every neighbour computes what full-graph training computes."""
+    model, x = make_model(name), draw(NUM_VERTICES, DIMS[0])
+    seeds = np.array([5, 39, 0, 17, 22, 8], dtype=np.int64)
+    blocks = dispatch.sample_neighbours(GRAPH.indptr, GRAPH.indices, seeds, (0, 0), seed=0, epoch=0)
+    batch = model([bind(block) for block in blocks], x[torch.from_numpy(blocks[0].src_ids)])
+    full = model([whole()] * 2, x)[torch.from_numpy(seeds)]
+    torch.testing.assert_close(batch, full, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_chunks_equal_the_full_graph(name: ModelName) -> None:
+    """Chunk by chunk, layer by layer: the same rows as the whole graph at once."""
+    model, x = make_model(name), draw(NUM_VERTICES, DIMS[0])
+    order = np.random.default_rng(0).permutation(NUM_VERTICES).astype(np.int64)
+    bounds = [
+        bind(dispatch.induce_block(GRAPH.indptr, GRAPH.indices, np.sort(part)))
+        for part in np.array_split(order, 3)
+    ]
+    h = x
+    for layer in model.stack:
+        rows = torch.empty(NUM_VERTICES, layer.out_features, dtype=torch.float64)
+        for bound in bounds:
+            out = layer.update(layer.aggregate(bound, h[torch.from_numpy(bound.block.src_ids)]))
+            rows[torch.from_numpy(bound.block.dst_ids)] = out.detach()
+        h = rows
+    torch.testing.assert_close(h, model([whole()] * 2, x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_say_what_the_layers_do(name: ModelName) -> None:
+    model, h = make_model(name), draw(NUM_VERTICES, DIMS[0])
+    for layer in model.stack:
+        aggregated = layer.aggregate(whole(), h)
+        assert aggregated.shape[1] == layer.shape.aggregate_features
+        assert layer.shape.parameters == sum(p.numel() for p in layer.parameters())
+        h = layer.update(aggregated)
+        assert h.shape[1] == layer.shape.out_features
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dtype_starts_from_the_same_parameters(name: ModelName) -> None:
+    workload = make_workload(name)
+    narrow = Workload(
+        name, DIMS, epochs=1, batch_size=8, fanouts=(0, 0), seed=workload.seed, dtype="float32"
+    )
+    pairs = list(zip(build(workload).parameters(), build(narrow).parameters(), strict=True))
+    assert pairs
+    for wide, short in pairs:
+        assert short.dtype == torch.float32
+        assert torch.equal(wide.float(), short)

@@ -1,0 +1,668 @@
+"""PyG and DGL as kernels and samplers, held equal to dense float64 algebra."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gnnbench import models
+from gnnbench.errors import MissingDependency
+from gnnbench.models import BoundBlock
+from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import Block, BoolArray, Dataset, Graph, ModelName, Workload
+from gnnbench_plugins.dgl import importing
+from gnnbench_plugins.dgl.kernel import DGLKernel
+from gnnbench_plugins.dgl.sampler import DGLSampler
+from gnnbench_plugins.pyg import gnnbench_strategy as pyg_strategies
+from gnnbench_plugins.pyg import kernel as pyg_kernel
+from gnnbench_plugins.pyg import sampler as pyg_sampler
+from gnnbench_plugins.pyg.kernel import PyGKernel
+from gnnbench_plugins.pyg.sampler import PyGSampler, blocks_of
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+KERNELS: list[type[Kernel]] = [PyGKernel, DGLKernel]
+TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-13}
+CPU = torch.device("cpu")
+
+
+def block_of(edges: BoolArray) -> Block:
+    """The block whose dense ``(D, S)`` adjacency is ``edges``."""
+    indptr = np.concatenate(([0], np.cumsum(edges.sum(1)))).astype(np.int64)
+    return Block(
+        src_ids=np.arange(edges.shape[1], dtype=np.int64),
+        num_dst=edges.shape[0],
+        indptr=indptr,
+        indices=np.nonzero(edges)[1].astype(np.int32),
+    )
+
+
+def random_edges(num_dst: int, num_src: int, share: float) -> BoolArray:
+    """Random edges, of which the second and the last destination have none."""
+    edges: BoolArray = np.random.default_rng(7).random((num_dst, num_src)) < share
+    edges[[1, -1]] = False
+    return edges
+
+
+BLOCKS = {
+    "bipartite": random_edges(9, 14, 0.4),
+    "square": random_edges(12, 12, 0.3),
+    "no edges": np.zeros((3, 5), dtype=bool),
+    "one vertex": np.zeros((1, 1), dtype=bool),
+    "one edge": np.array([[False, True]]),
+}
+
+
+@pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.name)
+def kernel(request: pytest.FixtureRequest) -> Kernel:
+    made: Kernel = request.param()
+    return made
+
+
+@pytest.fixture(params=list(TOLERANCE), ids=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    chosen: torch.dtype = request.param
+    return chosen
+
+
+@pytest.fixture(params=list(BLOCKS.values()), ids=list(BLOCKS))
+def edges(request: pytest.FixtureRequest) -> BoolArray:
+    chosen: BoolArray = request.param
+    return chosen
+
+
+def draw(*shape: int, dtype: torch.dtype) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape) + 1)
+    values = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return values.to(dtype).requires_grad_()
+
+
+def as_matrix(edges: BoolArray, weight: Tensor | None = None) -> Tensor:
+    """The dense float64 ``(D, S)`` matrix with ``weight`` on the edges in CSR order."""
+    mask = torch.from_numpy(edges)
+    matrix = torch.zeros(edges.shape, dtype=torch.float64)
+    if weight is None:
+        weight = torch.ones(int(mask.sum()), dtype=torch.float64)
+    return matrix.masked_scatter(mask, weight)
+
+
+def dense_mean(edges: BoolArray, h: Tensor) -> Tensor:
+    degrees = torch.from_numpy(edges.sum(1)).clamp(min=1).unsqueeze(1)
+    return as_matrix(edges) @ h / degrees
+
+
+def dense_softmax(edges: BoolArray, scores: Tensor) -> Tensor:
+    absent = torch.from_numpy(~edges)
+    rows = as_matrix(edges, scores).masked_fill(absent, -torch.inf).softmax(1)
+    return rows[~absent]
+
+
+def assert_same(ours: Tensor, exact: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+    """Equal values, and equal gradients of each pair under one random cotangent."""
+    tolerance = TOLERANCE[ours.dtype]
+    scale = max(1.0, float(exact.detach().abs().sum(-1).amax())) if exact.numel() else 1.0
+    torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance * scale)
+    cotangent = draw(*ours.shape, dtype=ours.dtype).detach()
+    for leaf, exact_leaf in pairs:
+        (gradient,) = torch.autograd.grad(ours, leaf, cotangent, retain_graph=True)
+        (expected,) = torch.autograd.grad(exact, exact_leaf, cotangent.double(), retain_graph=True)
+        assert gradient.dtype == ours.dtype
+        magnitude = float(expected.abs().sum(-1).amax()) if expected.numel() else 0.0
+        torch.testing.assert_close(
+            gradient.double(), expected, rtol=tolerance, atol=tolerance * max(1.0, magnitude)
+        )
+
+
+def twin(leaf: Tensor) -> Tensor:
+    return leaf.detach().double().requires_grad_()
+
+
+# --------------------------------------------------------------------------- kernels
+
+
+@pytest.mark.parametrize("width", [1, 5])
+def test_sums_and_means_equal_the_dense_products(
+    kernel: Kernel, dtype: torch.dtype, edges: BoolArray, width: int
+) -> None:
+    block = block_of(edges)
+    adjacency = kernel.adjacency(block, dtype, CPU)
+    h, weight = draw(block.num_src, width, dtype=dtype), draw(block.num_edges, dtype=dtype)
+    h64, weight64 = twin(h), twin(weight)
+
+    assert_same(adjacency.sum(h), as_matrix(edges) @ h64, (h, h64))
+    assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
+    constant = adjacency.sum(h, weight.detach())
+    assert_same(constant, as_matrix(edges, weight64.detach()) @ h64, (h, h64))
+    trained = adjacency.sum(h, weight)
+    assert_same(trained, as_matrix(edges, weight64) @ h64, (h, h64), (weight, weight64))
+    only_weight = adjacency.sum(h.detach(), weight)
+    assert_same(only_weight, as_matrix(edges, weight64) @ h64.detach(), (weight, weight64))
+
+
+def test_edge_softmax_equals_the_dense_one(
+    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
+) -> None:
+    block = block_of(edges)
+    scores = draw(block.num_edges, dtype=dtype)
+    scores64 = twin(scores)
+    ours = kernel.adjacency(block, dtype, CPU).edge_softmax(scores)
+    assert_same(ours, dense_softmax(edges, scores64), (scores, scores64))
+
+
+def test_edge_softmax_survives_large_scores(kernel: Kernel) -> None:
+    edges = np.ones((1, 3), dtype=bool)
+    scores = torch.tensor([1000.0, 1000.0, -1000.0], dtype=torch.float64)
+    ours = kernel.adjacency(block_of(edges), torch.float64, CPU).edge_softmax(scores)
+    assert ours.tolist() == [0.5, 0.5, 0.0]
+
+
+def test_transposed_sum_is_the_backward_of_sum(
+    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
+) -> None:
+    block = block_of(edges)
+    adjacency = kernel.adjacency(block, dtype, CPU)
+    g = draw(block.num_dst, 4, dtype=dtype)
+    weight = draw(block.num_edges, dtype=dtype)
+    for values in (None, weight):
+        ours = adjacency.sum_transposed(g, values)
+        matrix = as_matrix(edges, None if values is None else values.detach().double())
+        assert not ours.requires_grad
+        assert_same(ours, matrix.t() @ g.detach().double())
+
+
+def test_edges_and_degrees_come_in_csr_order(
+    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
+) -> None:
+    adjacency = kernel.adjacency(block_of(edges), dtype, CPU)
+    destinations, sources = np.nonzero(edges)
+    assert adjacency.edge_src.dtype == adjacency.edge_dst.dtype == torch.int64
+    assert adjacency.edge_src.tolist() == sources.tolist()
+    assert adjacency.edge_dst.tolist() == destinations.tolist()
+    assert adjacency.in_degrees.dtype == dtype
+    assert adjacency.in_degrees.tolist() == edges.sum(1).tolist()
+
+
+def test_unsorted_rows_keep_the_order_of_their_edges(kernel: Kernel) -> None:
+    block = Block(
+        src_ids=np.arange(4, dtype=np.int64),
+        num_dst=2,
+        indptr=np.array([0, 3, 4], dtype=np.int64),
+        indices=np.array([3, 1, 2, 0], dtype=np.int32),
+    )
+    adjacency = kernel.adjacency(block, torch.float64, CPU)
+    weight = torch.tensor([1.0, 10.0, 100.0, 1000.0], dtype=torch.float64)
+    h = torch.tensor([[1.0], [2.0], [3.0], [5.0]], dtype=torch.float64)
+    assert adjacency.edge_src.tolist() == [3, 1, 2, 0]
+    assert adjacency.sum(h, weight).flatten().tolist() == [325.0, 1000.0]
+    assert adjacency.sum(h, weight.requires_grad_()).flatten().tolist() == [325.0, 1000.0]
+    g = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    assert adjacency.sum_transposed(g, weight).flatten().tolist() == [2000.0, 10.0, 100.0, 1.0]
+
+
+def test_wide_rows(kernel: Kernel, dtype: torch.dtype) -> None:
+    edges = random_edges(6, 11, 0.5)
+    adjacency = kernel.adjacency(block_of(edges), dtype, CPU)
+    h = draw(11, 8415, dtype=dtype)
+    h64 = twin(h)
+    assert_same(adjacency.sum(h), as_matrix(edges) @ h64, (h, h64))
+    assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
+
+
+def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
+    block = block_of(random_edges(400, 500, 0.1))
+    h, weight = draw(500, 64, dtype=torch.float32), draw(block.num_edges, dtype=torch.float32)
+
+    def compute() -> list[Tensor]:
+        adjacency = kernel.adjacency(block, torch.float32, CPU)
+        trained = adjacency.sum(h, adjacency.edge_softmax(weight))
+        outputs = [adjacency.sum(h, weight.detach()), adjacency.mean(h), trained]
+        total = sum(output.square().sum() for output in outputs)
+        return [*outputs, *torch.autograd.grad(total, (h, weight))]
+
+    first = compute()
+    for _ in range(3):
+        assert all(torch.equal(a, b) for a, b in zip(first, compute(), strict=True))
+
+
+def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gnnbench_plugins.pyg.propagation import MEAN, SUM
+
+    edges = BLOCKS["bipartite"]
+    block = block_of(edges)
+    adjacency = PyGKernel().adjacency(block, torch.float64, CPU)
+    h, weight = (
+        draw(block.num_src, 3, dtype=torch.float64),
+        draw(block.num_edges, dtype=torch.float64),
+    )
+    widths: list[int] = []
+    hooks = [
+        module.register_message_forward_hook(lambda _, __, out: widths.append(out.numel()))
+        for module in (SUM, MEAN)
+    ]
+    try:
+        adjacency.sum(h).sum().backward()
+        adjacency.sum(h, weight.detach()).sum().backward()
+        adjacency.mean(h).sum().backward()
+        with torch.no_grad():
+            adjacency.sum(h, weight)
+        assert widths == []
+        adjacency.sum(h, weight)
+        assert widths == [3 * block.num_edges]
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+# --------------------------------------------------------------------------- models
+
+
+def dense_layer(layer: models.Layer, degrees: Tensor, edges: BoolArray, h: Tensor) -> Tensor:
+    """A layer by its formula, from its own parameters, on dense float64 matrices."""
+    p = {name: value.double() for name, value in layer.named_parameters()}
+    num_dst = edges.shape[0]
+    own, adjacency = h[:num_dst], as_matrix(edges)
+    kind = type(layer).__name__
+    if kind == "GCNLayer":
+        norm = (degrees.double() + 1).rsqrt()
+        eye = torch.eye(num_dst, edges.shape[1], dtype=torch.float64)
+        out = norm[:num_dst, None] * (adjacency + eye) * norm @ h @ p["weight"] + p["bias"]
+    elif kind == "SAGELayer":
+        out = torch.cat((own, dense_mean(edges, h)), 1) @ p["weight"] + p["bias"]
+    elif kind == "GINLayer":
+        hidden = torch.relu((own + adjacency @ h) @ p["weight_1"] + p["bias_1"])
+        out = hidden @ p["weight_2"] + p["bias_2"]
+    else:
+        z = h @ p["weight"]
+        scores = z[:num_dst] @ p["attend_dst"] + (z @ p["attend_src"]).t()
+        scores = torch.nn.functional.leaky_relu(scores, 0.2)
+        absent = (adjacency + torch.eye(num_dst, edges.shape[1])) == 0
+        out = scores.masked_fill(absent, -torch.inf).softmax(1) @ z + p["bias"]
+    return torch.relu(out) if layer.activation else out
+
+
+@pytest.mark.parametrize("name", list(models.MODELS))
+def test_models_equal_their_dense_formulas(
+    kernel: Kernel, dtype: torch.dtype, name: ModelName
+) -> None:
+    chain = [random_edges(9, 14, 0.4), random_edges(5, 9, 0.4)]
+    chain = [edges & ~np.eye(*edges.shape, dtype=bool) for edges in chain]
+    precision = "float32" if dtype == torch.float32 else "float64"
+    model = models.build(Workload(name, (6, 4, 3), 1, 5, (0, 0), seed=3, dtype=precision))
+    degrees = np.arange(2, 16)
+    bounds = [BoundBlock(block_of(edges), kernel, degrees, dtype, CPU) for edges in chain]
+    h = draw(14, 6, dtype=dtype)
+    ours = model(bounds, h)
+
+    h64 = exact = twin(h)
+    for layer, edges in zip(model.stack, chain, strict=True):
+        exact = dense_layer(layer, torch.from_numpy(degrees[: edges.shape[1]]), edges, exact)
+    assert_same(ours, exact, (h, h64))
+
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(ours.square().sum(), parameters)
+    expected = torch.autograd.grad(exact.square().sum(), parameters)
+    tolerance = 30 * TOLERANCE[dtype]
+    for gradient, other in zip(gradients, expected, strict=True):
+        scale = max(1.0, float(other.abs().max()))
+        torch.testing.assert_close(gradient, other, rtol=tolerance, atol=tolerance * scale)
+
+    for layer, bound, edges in zip(model.stack, bounds, chain, strict=True):
+        if layer.cacheable:
+            check_aggregate_backward(layer, bound, edges.shape[1], dtype)
+
+
+def check_aggregate_backward(
+    layer: models.Layer, bound: BoundBlock, num_src: int, dtype: torch.dtype
+) -> None:
+    h = draw(num_src, layer.in_features, dtype=dtype)
+    aggregate = layer.aggregate(bound, h)
+    g = draw(*aggregate.shape, dtype=dtype).detach()
+    (expected,) = torch.autograd.grad(aggregate, h, g)
+    tolerance = 10 * TOLERANCE[dtype]
+    torch.testing.assert_close(
+        layer.aggregate_backward(bound, g), expected, rtol=tolerance, atol=tolerance
+    )
+
+
+# --------------------------------------------------------------------------- samplers
+
+
+def random_graph(num_vertices: int = 300, share: float = 0.04) -> Graph:
+    upper = np.triu(np.random.default_rng(5).random((num_vertices, num_vertices)) < share, 1)
+    block = block_of(upper | upper.T)
+    return Graph(block.indptr, block.indices)
+
+
+def setting_for(graph: Graph, fanouts: tuple[int, ...], batch_size: int = 32) -> Setting:
+    count = graph.num_vertices
+    train = np.arange(count) % 2 == 0
+    dataset = Dataset(
+        name="random",
+        graph=graph,
+        features=np.zeros((count, 4), dtype=np.float32),
+        labels=np.zeros(count, dtype=np.int64),
+        num_classes=2,
+        train_mask=train,
+        val_mask=~train,
+        test_mask=~train,
+    )
+    host = Device("host", "cpu", "any", 1e12, 1e11, 2**34)
+    dims = (4, *(8 for _ in fanouts[1:]), 2)
+    workload = Workload("gcn", dims, 1, batch_size, fanouts, seed=11)
+    shapes = models.build(workload).shapes
+    return Setting(dataset, Platform("here", "one host", host, (), ()), workload, shapes)
+
+
+def begun(setting: Setting) -> DGLSampler:
+    sampler = DGLSampler()
+    sampler.begin(setting)
+    return sampler
+
+
+def listing(blocks: tuple[Block, ...]) -> list[list[list[int]]]:
+    return [
+        [block.src_ids.tolist(), block.indptr.tolist(), block.indices.tolist()] for block in blocks
+    ]
+
+
+def test_dgl_draws_valid_blocks() -> None:
+    graph = random_graph()
+    setting = setting_for(graph, (6, 3))
+    sampler = begun(setting)
+    reference = NeighbourSampler()
+    reference.begin(setting)
+    rounds = sampler.rounds(epoch=2)
+    for seeds, expected in zip(rounds, reference.rounds(epoch=2), strict=True):
+        assert np.array_equal(seeds, expected)
+    blocks = sampler.sample(rounds[0], epoch=2, threads=0)
+
+    assert np.array_equal(blocks[-1].dst_ids, rounds[0])
+    assert np.array_equal(blocks[0].dst_ids, blocks[1].src_ids)
+    for block, fanout in zip(blocks, (3, 6), strict=True):
+        assert block.src_ids.dtype == block.indptr.dtype == np.int64
+        assert block.indices.dtype == np.int32
+        assert len(set(block.src_ids.tolist())) == block.num_src
+        assert block.indptr[-1] == block.num_edges
+        counts = np.minimum(graph.degrees[block.dst_ids], fanout)
+        assert np.array_equal(np.diff(block.indptr), counts)
+        for row, vertex in enumerate(block.dst_ids):
+            drawn = block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]]
+            neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
+            assert len(set(drawn.tolist())) == len(drawn)
+            assert set(drawn.tolist()) <= set(neighbours.tolist())
+
+
+def test_dgl_with_unlimited_fanout_draws_every_neighbour() -> None:
+    graph = random_graph()
+    seeds = np.array([17, 4, 250], dtype=np.int64)
+    blocks = begun(setting_for(graph, (0, 0))).sample(seeds, epoch=0, threads=0)
+    for block in blocks:
+        for row, vertex in enumerate(block.dst_ids):
+            drawn = block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]]
+            neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
+            assert sorted(drawn.tolist()) == neighbours.tolist()
+
+
+def test_dgl_draws_for_vertices_without_edges() -> None:
+    graph = Graph(np.zeros(5, dtype=np.int64), np.empty(0, dtype=np.int32))
+    seeds = np.array([2, 0], dtype=np.int64)
+    for block in begun(setting_for(graph, (3, 3))).sample(seeds, epoch=0, threads=0):
+        assert block.src_ids.tolist() == [2, 0]
+        assert block.indptr.tolist() == [0, 0, 0]
+
+
+def test_dgl_draws_depend_on_seed_epoch_and_batch_alone() -> None:
+    setting = setting_for(random_graph(), (4, 4))
+    sampler = begun(setting)
+    first, second = sampler.rounds(0)[:2]
+    threads = torch.get_num_threads()
+    expected = listing(sampler.sample(first, epoch=0, threads=0))
+    assert torch.get_num_threads() == threads
+    assert listing(sampler.sample(second, epoch=0, threads=0)) != expected
+    assert listing(sampler.sample(first, epoch=1, threads=0)) != expected
+    assert listing(sampler.sample(first, epoch=0, threads=0)) == expected
+    reseeded = dataclasses.replace(setting.workload, seed=12)
+    other = begun(dataclasses.replace(setting, workload=reseeded))
+    assert listing(other.sample(first, epoch=0, threads=0)) != expected
+
+
+def test_dgl_draws_the_same_in_every_process(tmp_path: Path) -> None:
+    program = (
+        "import hashlib, test_peers as t\n"
+        "s = t.begun(t.setting_for(t.random_graph(), (4, 4)))\n"
+        "drawn = [t.listing(s.sample(b, 0, 0)) for b in s.rounds(0)]\n"
+        "print(hashlib.sha256(str(drawn).encode()).hexdigest())\n"
+    )
+    digests = {run_python(program, tmp_path, OMP_NUM_THREADS=count) for count in ("1", "2", "3")}
+    assert len(digests) == 1
+
+
+def test_dgl_draws_every_pair_equally_often() -> None:
+    complete = block_of(~np.eye(5, dtype=bool))
+    sampler = begun(setting_for(Graph(complete.indptr, complete.indices), (2,), batch_size=1))
+    draws = 3000
+    pairs: Counter[tuple[int, ...]] = Counter()
+    for epoch in range(draws):
+        (block,) = sampler.sample(np.array([0], dtype=np.int64), epoch, threads=0)
+        pairs[tuple(sorted(block.src_ids[block.indices].tolist()))] += 1
+    assert set(pairs) == set(itertools.combinations(range(1, 5), 2))
+    chi_squared = sum((count - draws / 6) ** 2 / (draws / 6) for count in pairs.values())
+    assert chi_squared < 20.5  # 5 degrees of freedom, p = 0.001
+
+
+def sampler_output(hops: bool) -> object:
+    """What PyG returns for seeds 5 and 9: 5 has drawn 7 and 9, 9 drew 5, then 7 drew 5 and 2."""
+    from torch_geometric.sampler import SamplerOutput
+
+    return SamplerOutput(
+        node=torch.tensor([5, 9, 7, 2]),
+        row=torch.tensor([2, 1, 0, 0, 3]),
+        col=torch.tensor([0, 0, 1, 2, 2]),
+        edge=None,
+        num_sampled_nodes=[2, 1, 1] if hops else None,
+        num_sampled_edges=[3, 2] if hops else None,
+    )
+
+
+@pytest.mark.parametrize("hops", [True, False], ids=["pyg-lib", "torch-sparse"])
+def test_pyg_output_becomes_blocks(hops: bool) -> None:
+    blocks = blocks_of(sampler_output(hops), num_seeds=2, num_layers=2)  # type: ignore[arg-type]
+    assert listing(blocks) == [
+        [[5, 9, 7, 2], [0, 2, 3, 5], [2, 1, 0, 0, 3]],
+        [[5, 9, 7], [0, 2, 3], [2, 1, 0]],
+    ]
+    assert [block.num_dst for block in blocks] == [3, 2]
+    assert blocks[0].indices.dtype == np.int32
+    assert blocks[0].src_ids.dtype == blocks[0].indptr.dtype == np.int64
+
+
+def test_pyg_blocks_are_what_trim_to_layer_keeps() -> None:
+    from torch_geometric.utils import trim_to_layer
+
+    output = sampler_output(hops=True)
+    blocks = blocks_of(output, num_seeds=2, num_layers=2)  # type: ignore[arg-type]
+    x, edge_index = output.node, torch.stack((output.row, output.col))  # type: ignore[attr-defined]
+    for layer, block in enumerate(blocks):
+        x, edge_index, _ = trim_to_layer(
+            layer,
+            output.num_sampled_nodes,  # type: ignore[attr-defined]
+            output.num_sampled_edges,  # type: ignore[attr-defined]
+            x,
+            edge_index,
+        )
+        assert x.tolist() == block.src_ids.tolist()
+        adjacency: Adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
+        assert edge_index.tolist() == [adjacency.edge_src.tolist(), adjacency.edge_dst.tolist()]
+
+
+def test_pyg_output_without_edges_becomes_empty_blocks() -> None:
+    from torch_geometric.sampler import SamplerOutput
+
+    nothing = torch.empty(0, dtype=torch.int64)
+    output = SamplerOutput(node=torch.tensor([3, 1]), row=nothing, col=nothing, edge=None)
+    blocks = blocks_of(output, num_seeds=2, num_layers=2)
+    assert listing(blocks) == [[[3, 1], [0, 0, 0], []]] * 2
+
+
+def test_pyg_samples_only_where_it_can_draw(
+    bundle_of_pyg: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = setting_for(random_graph(20), (2,))
+
+    def install(*names: str) -> None:
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name: object() if name in names else None
+        )
+
+    install()
+    reason = bundle_of_pyg.sampler.refuses(bundle_of_pyg, setting)
+    assert reason is not None
+    assert "pyg-lib or torch-sparse" in reason
+    assert pyg_strategies()[0].bundles["mini-batch"].sampler == "neighbour"
+    for name in ("pyg_lib", "torch_sparse"):
+        install(name)
+        assert bundle_of_pyg.sampler.refuses(bundle_of_pyg, setting) is None
+        assert pyg_strategies()[0].bundles["mini-batch"].sampler == "pyg"
+
+
+def test_pyg_sampler_needs_a_library_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch_geometric.typing
+
+    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", False)
+    monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", False)
+    with pytest.raises(MissingDependency, match="neither loads"):
+        PyGSampler().begin(setting_for(random_graph(20), (2,)))
+
+
+def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler around PyG's draw, with a draw that shows the state of torch's generator."""
+    import torch_geometric.typing
+    from torch_geometric.sampler import NeighborSampler, SamplerOutput
+
+    def draw_from_torch(sampler: NeighborSampler, inputs: object) -> SamplerOutput:
+        seeds: Tensor = inputs.node  # type: ignore[attr-defined]
+        first = int(seeds[0])
+        begin, end = sampler.colptr[first : first + 2].tolist()
+        neighbour = sampler.row[begin + int(torch.randint(end - begin, (1,)))]
+        return SamplerOutput(
+            node=torch.cat((seeds, neighbour.view(1))),
+            row=torch.tensor([len(seeds)]),
+            col=torch.tensor([0]),
+            edge=None,
+        )
+
+    monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
+    monkeypatch.setattr(NeighborSampler, "sample_from_nodes", draw_from_torch)
+    setting = setting_for(random_graph(), (5,))
+    sampler = PyGSampler()
+    sampler.begin(setting)
+    seeds = np.array([8], dtype=np.int64)
+    state = torch.get_rng_state()
+    drawn = [listing(sampler.sample(seeds, epoch, threads=0)) for epoch in (0, 1, 2, 3, 0, 1)]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert drawn[:2] == drawn[4:]
+    assert any(other != drawn[0] for other in drawn[1:4])
+    graph = setting.dataset.graph
+    neighbours = graph.indices[graph.indptr[8] : graph.indptr[9]].tolist()
+    assert all(blocks[0][0][1] in neighbours for blocks in drawn)
+
+
+@pytest.fixture
+def bundle_of_pyg() -> Bundle:
+    """PyG's sampler and kernel; the parts that ``refuses`` does not read are left out."""
+    return Bundle(PyGSampler(), None, None, None, PyGKernel())  # type: ignore[arg-type]
+
+
+# --------------------------------------------------------------------------- importing
+
+
+def run_python(program: str, home: Path, **environment: str) -> str:
+    """What a fresh interpreter prints, with this folder importable and its own home."""
+    here = Path(__file__).parent
+    path = os.pathsep.join((str(here), *sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path, "HOME": str(home), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_offering_the_peers_imports_neither(tmp_path: Path) -> None:
+    program = (
+        "import sys, gnnbench_plugins.pyg, gnnbench_plugins.dgl\n"
+        "for plugin in (gnnbench_plugins.pyg, gnnbench_plugins.dgl):\n"
+        "    plugin.gnnbench_sampler(), plugin.gnnbench_kernel(), plugin.gnnbench_strategy()\n"
+        "print([name for name in ('dgl', 'torch_geometric') if name in sys.modules])"
+    )
+    assert run_python(program, tmp_path) == "[]"
+
+
+def test_dgl_imports_quietly_and_writes_nothing_home(tmp_path: Path) -> None:
+    program = (
+        "import warnings; warnings.simplefilter('error')\n"
+        "from gnnbench_plugins.dgl.importing import AbsentGraphBolt, load_dgl\n"
+        "dgl = load_dgl()\n"
+        "assert load_dgl() is dgl\n"
+        "from dgl import graphbolt\n"
+        "print(dgl.__version__, isinstance(graphbolt, AbsentGraphBolt))"
+    )
+    version, absent = run_python(program, tmp_path).split()
+    package = Path(importing.load_dgl().__file__ or "").parent
+    assert version == importing.load_dgl().__version__
+    assert absent == str(not importing.graphbolt_loads(package))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_absent_graphbolt_says_so() -> None:
+    stand_in = importing.AbsentGraphBolt("dgl.graphbolt")
+    with pytest.raises(ImportError, match="no GraphBolt library"):
+        stand_in.FusedCSCSamplingGraph  # noqa: B018
+    assert not hasattr(stand_in, "__path__")
+
+
+def test_graphbolt_loads_only_for_this_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "graphbolt"
+    folder.mkdir()
+    (folder / "libgraphbolt_pytorch_0.1.0.so").touch()
+    assert not importing.graphbolt_loads(tmp_path)
+
+    version = torch.__version__.split("+")[0]
+    library = folder / f"libgraphbolt_pytorch_{version}.so"
+    library.write_bytes(b"not a library")
+    monkeypatch.setitem(sys.modules, "torchdata.datapipes.iter", sys)
+    assert not importing.graphbolt_loads(tmp_path)
+
+    loaded: list[str] = []
+    monkeypatch.setattr(torch.classes, "load_library", loaded.append)
+    assert importing.graphbolt_loads(tmp_path)
+    assert loaded == [str(library)]
+
+
+def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    importing.load_dgl.cache_clear()
+    monkeypatch.delitem(sys.modules, "dgl", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="pip install dgl"):
+        DGLKernel().begin(setting_for(random_graph(20), (2,)))
+
+    monkeypatch.setitem(sys.modules, "gnnbench_plugins.pyg.propagation", None)
+    with pytest.raises(MissingDependency, match="pip install torch-geometric"):
+        pyg_kernel.require_pyg()
+    assert not pyg_sampler.can_draw()

@@ -1,0 +1,332 @@
+"""Neighbour sampling and induced blocks: the compiled kernels, their twins, and their statistics."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnbench.kernels import dispatch, reference
+from gnnbench.records import Block, Graph, IntArray
+
+
+@dataclass(frozen=True)
+class Case:
+    graph: Graph
+    seeds: IntArray
+    fanouts: tuple[int, ...]
+    seed: int
+    epoch: int
+
+
+def make_graph(num_vertices: int, pairs: set[tuple[int, int]]) -> Graph:
+    """The symmetric graph of some vertex pairs; self loops are left out."""
+    edges = sorted({(u, v) for a, b in pairs if a != b for u, v in ((a, b), (b, a))})
+    rows = np.array([u for u, _ in edges], dtype=np.int64)
+    counts = np.bincount(rows, minlength=num_vertices)
+    indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return Graph(indptr, np.array([v for _, v in edges], dtype=np.int32))
+
+
+def star(num_leaves: int, centres: int = 1) -> Graph:
+    """Disjoint stars; vertex c * (num_leaves + 1) is the centre of the c-th."""
+    size = num_leaves + 1
+    pairs = {(c * size, c * size + leaf) for c in range(centres) for leaf in range(1, size)}
+    return make_graph(size * centres, pairs)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Graphs of 1 to 40 vertices, dense, sparse or with isolated vertices; fan-outs below, at and
+    above the degrees, and 0."""
+    num_vertices = draw(st.integers(1, 40))
+    vertex = st.integers(0, num_vertices - 1)
+    pairs = draw(st.sets(st.tuples(vertex, vertex), max_size=6 * num_vertices))
+    order = draw(st.permutations(range(num_vertices)))
+    num_seeds = draw(st.integers(0, num_vertices))
+    return Case(
+        graph=make_graph(num_vertices, pairs),
+        seeds=np.array(order[:num_seeds], dtype=np.int64),
+        fanouts=tuple(draw(st.lists(st.integers(0, 7), min_size=1, max_size=3))),
+        seed=draw(st.integers(0, 2**64 - 1)),
+        epoch=draw(st.integers(0, 1000)),
+    )
+
+
+def sample(case: Case, threads: int = 1) -> tuple[Block, ...]:
+    return dispatch.sample_neighbours(
+        case.graph.indptr,
+        case.graph.indices,
+        case.seeds,
+        case.fanouts,
+        seed=case.seed,
+        epoch=case.epoch,
+        threads=threads,
+    )
+
+
+def sample_reference(case: Case) -> tuple[Block, ...]:
+    return reference.sample_neighbours(
+        case.graph.indptr,
+        case.graph.indices,
+        case.seeds,
+        case.fanouts,
+        seed=case.seed,
+        epoch=case.epoch,
+    )
+
+
+def assert_same(ours: Block, theirs: Block) -> None:
+    assert ours.num_dst == theirs.num_dst
+    for name, dtype in (("src_ids", np.int64), ("indptr", np.int64), ("indices", np.int32)):
+        one, other = getattr(ours, name), getattr(theirs, name)
+        assert one.dtype == other.dtype == dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def assert_block(block: Block, graph: Graph, fanout: int) -> None:
+    """A block's invariants: sizes, every row a sub-sequence of the graph's row, sources in order."""
+    assert len(block.indptr) == block.num_dst + 1
+    assert block.indptr[0] == 0
+    assert block.indptr[-1] == len(block.indices)
+    assert len(np.unique(block.src_ids)) == block.num_src
+    appearing: list[int] = []
+    for row, vertex in enumerate(block.dst_ids):
+        local = block.indices[block.indptr[row] : block.indptr[row + 1]]
+        picked = block.src_ids[local]
+        whole = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
+        expected = len(whole) if fanout == 0 else min(fanout, len(whole))
+        assert len(picked) == expected
+        assert (np.diff(picked) > 0).all()  # the graph's rows ascend, so picks do, without repeats
+        assert np.isin(picked, whole).all()
+        appearing += [u for u in local.tolist() if u >= block.num_dst]
+    assert list(dict.fromkeys(appearing)) == list(range(block.num_dst, block.num_src))
+
+
+def neighbour_sets(block: Block) -> dict[int, tuple[int, ...]]:
+    ids = block.src_ids[block.indices]
+    rows = np.split(ids, block.indptr[1:-1]) if block.num_dst else []
+    return {int(v): tuple(row.tolist()) for v, row in zip(block.dst_ids, rows, strict=True)}
+
+
+def test_kernels_are_compiled_here() -> None:
+    """The comparisons with the twin below mean something only where both exist."""
+    from gnnbench.kernels import _sample
+
+    assert callable(_sample.sample_layers)
+    assert dispatch.compiled() == (os.environ.get("GNNBENCH_PURE", "") in ("", "0"))
+
+
+def test_pure_environment_selects_the_twin() -> None:
+    code = "from gnnbench.kernels import dispatch; print(dispatch.compiled())"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "GNNBENCH_PURE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == "False"
+
+
+@given(cases())
+def test_compiled_equals_reference(case: Case) -> None:
+    ours, theirs = sample(case), sample_reference(case)
+    assert len(ours) == len(theirs) == len(case.fanouts)
+    for one, other in zip(ours, theirs, strict=True):
+        assert_same(one, other)
+
+
+@given(cases())
+def test_block_invariants(case: Case) -> None:
+    blocks = sample(case)
+    np.testing.assert_array_equal(blocks[-1].dst_ids, case.seeds)
+    for block, fanout in zip(reversed(blocks), case.fanouts, strict=True):
+        assert_block(block, case.graph, fanout)
+    for inner, outer in itertools.pairwise(blocks):
+        np.testing.assert_array_equal(inner.dst_ids, outer.src_ids)
+
+
+@given(cases(), st.data())
+def test_split_does_not_change_what_is_drawn(case: Case, data: st.DataObject) -> None:
+    """Seeds on one device or on two: every vertex draws the same neighbours at every layer."""
+    cut = data.draw(st.integers(0, len(case.seeds)))
+    together = sample(case)
+    for part in (case.seeds[:cut], case.seeds[cut:]):
+        alone = sample(Case(case.graph, part.copy(), case.fanouts, case.seed, case.epoch))
+        for block, full in zip(alone, together, strict=True):
+            assert neighbour_sets(block).items() <= neighbour_sets(full).items()
+
+
+def random_graph(num_vertices: int, num_pairs: int) -> Graph:
+    rng = np.random.default_rng(7)
+    ends = rng.integers(0, num_vertices, (num_pairs, 2)).tolist()
+    return make_graph(num_vertices, {(a, b) for a, b in ends})
+
+
+def test_threads_do_not_change_what_is_drawn() -> None:
+    graph = random_graph(4000, 30000)
+    seeds = np.random.default_rng(1).permutation(4000)[:1500].astype(np.int64)
+    case = Case(graph, seeds, (5, 3), 3, 1)
+    one = sample(case, threads=1)
+    for threads in (0, 2, 3):
+        for block, other in zip(one, sample(case, threads=threads), strict=True):
+            assert_same(block, other)
+    for block, other in zip(one, sample_reference(case), strict=True):
+        assert_same(block, other)
+
+
+def test_large_fanout_equals_reference() -> None:
+    case = Case(star(3000), np.array([0], dtype=np.int64), (1000, 2), 5, 0)
+    for one, other in zip(sample(case), sample_reference(case), strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("changed", ["seed", "epoch", "layer"])
+def test_draws_depend_on_every_key(changed: str) -> None:
+    """The same vertex draws anew for another seed or epoch, and at another distance."""
+    graph = star(200)
+    centre = np.array([0], dtype=np.int64)
+    first = neighbour_sets(sample(Case(graph, centre, (20, 20), 1, 1))[-1])[0]
+    if changed == "layer":
+        # The centre is a destination of the inner block too, one step further from the seeds.
+        second = neighbour_sets(sample(Case(graph, centre, (20, 20), 1, 1))[0])[0]
+    else:
+        seed, epoch = (2, 1) if changed == "seed" else (1, 2)
+        second = neighbour_sets(sample(Case(graph, centre, (20, 20), seed, epoch))[-1])[0]
+    assert first != second
+    assert neighbour_sets(sample(Case(graph, centre, (20, 20), 1, 1))[-1])[0] == first
+
+
+@pytest.mark.parametrize("varying", ["vertex", "epoch"])
+@pytest.mark.parametrize(("degree", "fanout", "draws"), [(4, 2, 60_000), (10, 3, 60_000)])
+def test_every_subset_is_equally_likely(varying: str, degree: int, fanout: int, draws: int) -> None:
+    """Chi-square over all subsets: Floyd's draw with one value missing fails by a wide margin."""
+    calls = 1 if varying == "vertex" else 600
+    centres = draws // calls
+    graph = star(degree, centres)
+    seeds = np.arange(centres, dtype=np.int64) * (degree + 1)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for epoch in range(calls):
+        (block,) = sample(Case(graph, seeds, (fanout,), 11, epoch))
+        leaves = block.src_ids[block.indices].reshape(centres, fanout) - seeds[:, None]
+        counts.update(map(tuple, leaves.tolist()))
+    subsets = list(itertools.combinations(range(1, degree + 1), fanout))
+    assert set(counts) == set(subsets)
+    assert scipy.stats.chisquare([counts[subset] for subset in subsets]).pvalue > 1e-3
+
+
+def test_the_uniformity_test_catches_the_biased_draw() -> None:
+    """Drawing from [0, j) instead of [0, j], a published mistake, gives two pairs 1/3 and 1/9."""
+    keys = reference.derive_keys(11, 0, 0, np.arange(60_000, dtype=np.int64))
+    counts: Counter[tuple[int, int]] = Counter()
+    words = [reference.mix(keys + np.uint64(i * reference.GOLDEN % 2**64)) for i in (1, 2)]
+    first, second = (
+        ((word >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
+        for word, bound in zip(words, (2, 3), strict=True)
+    )
+    second = np.where(second == first, 3, second)
+    counts.update((min(a, b), max(a, b)) for a, b in zip(first.tolist(), second.tolist()))
+    observed = [counts[pair] for pair in itertools.combinations(range(4), 2)]
+    assert scipy.stats.chisquare(observed).pvalue < 1e-12
+
+
+@given(cases())
+def test_induced_block(case: Case) -> None:
+    """Destinations in the order given, then the other sources ascending; every in-edge there."""
+    graph = case.graph
+    block = dispatch.induce_block(graph.indptr, graph.indices, case.seeds)
+    assert_same(block, reference.induce_block(graph.indptr, graph.indices, case.seeds))
+    np.testing.assert_array_equal(block.dst_ids, case.seeds)
+    others = block.src_ids[block.num_dst :]
+    assert (np.diff(others) > 0).all()
+    for vertex, row in neighbour_sets(block).items():
+        assert row == tuple(graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]])
+    reached = set(block.src_ids[block.indices].tolist())
+    assert set(others.tolist()) == reached - set(case.seeds.tolist())
+
+
+def test_calls_leave_no_trace_in_each_other() -> None:
+    """The scratch map is clean after every call, also after one that raised half way."""
+    graph = random_graph(50, 200)
+    seeds = np.arange(10, dtype=np.int64)
+    before = sample(Case(graph, seeds, (3, 3), 0, 0))
+    broken = graph.indices.copy()
+    broken[graph.indptr[9] :] = 50
+    for _ in range(2):
+        with pytest.raises(ValueError, match="outside the graph"):
+            dispatch.sample_neighbours(graph.indptr, broken, seeds, (0, 0), seed=0, epoch=0)
+        with pytest.raises(ValueError, match="outside the graph"):
+            dispatch.induce_block(graph.indptr, broken, seeds)
+    for one, other in zip(before, sample(Case(graph, seeds, (3, 3), 0, 0)), strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("module", ["dispatch", "reference"])
+def test_malformed_graphs_raise(module: str) -> None:
+    """Negative ids and descending rows, in the compiled kernel and in the twin."""
+    graph = star(3)
+    seeds = np.array([0], dtype=np.int64)
+    run = dispatch.sample_neighbours if module == "dispatch" else reference.sample_neighbours
+    induce = dispatch.induce_block if module == "dispatch" else reference.induce_block
+    negative = graph.indices.copy()
+    negative[1] = -1
+    with pytest.raises(ValueError, match="outside the graph"):
+        run(graph.indptr, negative, seeds, (0,), seed=0, epoch=0)
+    with pytest.raises(ValueError, match="outside the graph"):
+        induce(graph.indptr, negative, seeds)
+    for row_end in (-1, 99):
+        bounds = graph.indptr.copy()
+        bounds[1] = row_end
+        with pytest.raises(ValueError, match="indptr descends"):
+            run(bounds, graph.indices, seeds, (2,), seed=0, epoch=0)
+        with pytest.raises(ValueError, match="indptr descends"):
+            induce(bounds, graph.indices, seeds)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": np.array([4], dtype=np.int64)}, "outside a graph of 4 vertices"),
+        ({"seeds": np.array([-1], dtype=np.int64)}, "outside a graph of 4 vertices"),
+        ({"seeds": np.array([2, 0, 2], dtype=np.int64)}, "more than once"),
+        ({"seeds": np.array([0], dtype=np.int32)}, "seeds is int32"),
+        ({"seeds": np.arange(4, dtype=np.int64)[::2]}, "contiguous"),
+        ({"seeds": np.zeros((1, 1), dtype=np.int64)}, "one-dimensional"),
+        ({"fanouts": (-1,)}, "each must be 0"),
+        ({"indptr": np.array([0, 3, 4, 5, 6], dtype=np.int32)}, "indptr is int32"),
+        ({"indptr": np.array([0, 3, 4, 5, 7], dtype=np.int64)}, "end at the number of indices, 6"),
+        ({"indptr": np.empty(0, dtype=np.int64)}, "must start at 0"),
+        ({"indices": np.zeros(6, dtype=np.int64)}, "indices is int64"),
+    ],
+)
+def test_bad_arguments_raise(change: dict[str, object], message: str) -> None:
+    graph = star(3)
+    arguments: dict[str, object] = {
+        "indptr": graph.indptr,
+        "indices": graph.indices,
+        "seeds": np.array([0], dtype=np.int64),
+        "fanouts": (2,),
+    }
+    with pytest.raises(ValueError, match=message):
+        dispatch.sample_neighbours(**{**arguments, **change}, seed=0, epoch=0)  # type: ignore[arg-type]
+
+
+@settings(max_examples=20)
+@given(cases())
+def test_read_only_arrays_are_accepted(case: Case) -> None:
+    """Memory-mapped graphs are read-only."""
+    for array in (case.graph.indptr, case.graph.indices, case.seeds):
+        array.flags.writeable = False
+    for one, other in zip(sample(case), sample_reference(case), strict=True):
+        assert_same(one, other)
+    dispatch.induce_block(case.graph.indptr, case.graph.indices, case.seeds)

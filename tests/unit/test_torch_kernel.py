@@ -1,0 +1,231 @@
+"""The torch kernel against dense matrices, in float64, and its gradients against differences."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gnnbench.parts import Adjacency
+from gnnbench.records import Block
+from gnnbench_plugins.reference.kernel import TorchKernel
+
+CPU = torch.device("cpu")
+
+
+def make_block(num_src: int, rows: list[list[int]]) -> Block:
+    indptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
+    indices = np.array([u for row in rows for u in row], dtype=np.int32)
+    return Block(np.arange(num_src, dtype=np.int64), len(rows), indptr, indices)
+
+
+def random_block(num_src: int, num_dst: int, num_edges: int) -> Block:
+    rng = np.random.default_rng(num_src + num_edges)
+    chosen = np.sort(rng.choice(num_src * num_dst, size=num_edges, replace=False))
+    rows = [(chosen[chosen // num_src == v] % num_src).tolist() for v in range(num_dst)]
+    return make_block(num_src, rows)
+
+
+BLOCKS = {
+    "unsorted rows": make_block(5, [[4, 1], [0, 3, 2], [1]]),
+    "rows without edges": make_block(6, [[], [5, 0], [], [2, 3, 4], []]),
+    "no edges": make_block(3, [[], []]),
+    "one vertex": make_block(1, [[]]),
+    "one self edge": make_block(1, [[0]]),
+    "no destinations": make_block(2, []),
+    "random": random_block(30, 12, 90),
+}
+
+
+@pytest.fixture(params=BLOCKS.values(), ids=BLOCKS.keys())
+def block(request: pytest.FixtureRequest) -> Block:
+    found: Block = request.param
+    return found
+
+
+def bind(block: Block, dtype: torch.dtype = torch.float64) -> Adjacency:
+    return TorchKernel().adjacency(block, dtype, CPU)
+
+
+def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def make_dense(block: Block, weight: Tensor | None = None) -> Tensor:
+    """The block as a dense ``(D, S)`` matrix, differentiable in ``weight``."""
+    dst = torch.from_numpy(np.repeat(np.arange(block.num_dst), np.diff(block.indptr)))
+    src = torch.from_numpy(block.indices.astype(np.int64))
+    values = torch.ones(block.num_edges, dtype=torch.float64) if weight is None else weight
+    zeros = torch.zeros(block.num_dst, block.num_src, dtype=values.dtype)
+    return zeros.index_put((dst, src), values, accumulate=True)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_sum(block: Block, width: int) -> None:
+    h, weight = draw(block.num_src, width), draw(block.num_edges, seed=1)
+    adjacency = bind(block)
+    torch.testing.assert_close(adjacency.sum(h), make_dense(block) @ h)
+    torch.testing.assert_close(adjacency.sum(h, weight), make_dense(block, weight) @ h)
+
+
+def test_mean(block: Block) -> None:
+    h, dense = draw(block.num_src, 3), make_dense(block)
+    expected = (dense / dense.sum(1, keepdim=True).clamp(min=1)) @ h
+    torch.testing.assert_close(bind(block).mean(h), expected)
+
+
+def test_sum_transposed(block: Block) -> None:
+    g, weight = draw(block.num_dst, 3), draw(block.num_edges, seed=1).requires_grad_()
+    adjacency = bind(block)
+    torch.testing.assert_close(adjacency.sum_transposed(g), make_dense(block).t() @ g)
+    out = adjacency.sum_transposed(g, weight)
+    assert not out.requires_grad
+    torch.testing.assert_close(out, make_dense(block, weight.detach()).t() @ g)
+
+
+def test_edge_softmax(block: Block) -> None:
+    scores = draw(block.num_edges) * 50  # large enough to overflow without the shift
+    minus_infinity = torch.full((block.num_dst, block.num_src), -torch.inf, dtype=torch.float64)
+    adjacency = bind(block)
+    index = (adjacency.edge_dst, adjacency.edge_src)
+    expected = torch.softmax(minus_infinity.index_put(index, scores * 50), dim=1)[index]
+    torch.testing.assert_close(adjacency.edge_softmax(scores * 50), expected)
+
+
+def test_edges_and_degrees(block: Block) -> None:
+    adjacency = bind(block)
+    pairs = list(zip(adjacency.edge_dst.tolist(), adjacency.edge_src.tolist(), strict=True))
+    rows = np.split(block.indices, block.indptr[1:-1]) if block.num_dst else []
+    assert pairs == [(v, int(u)) for v, row in enumerate(rows) for u in row]
+    assert adjacency.edge_src.dtype == adjacency.edge_dst.dtype == torch.int64
+    torch.testing.assert_close(adjacency.in_degrees, make_dense(block).sum(1))
+
+
+def test_gradients_against_differences(block: Block) -> None:
+    adjacency = bind(block)
+    h = draw(block.num_src, 2).requires_grad_()
+    weight = draw(block.num_edges, seed=1).requires_grad_()
+    fixed = weight.detach()
+    assert torch.autograd.gradcheck(adjacency.sum, (h,))
+    assert torch.autograd.gradcheck(lambda rows: adjacency.sum(rows, fixed), (h,))
+    assert torch.autograd.gradcheck(lambda w: adjacency.sum(h.detach(), w), (weight,))
+    assert torch.autograd.gradcheck(adjacency.sum, (h, weight))
+    assert torch.autograd.gradcheck(adjacency.mean, (h,))
+    assert torch.autograd.gradcheck(adjacency.edge_softmax, (weight,))
+    assert torch.autograd.gradcheck(
+        lambda rows, scores: adjacency.sum(rows, adjacency.edge_softmax(scores)), (h, weight)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wide_rows(dtype: torch.dtype) -> None:
+    """The widest features of the shared graphs, forward and backward, against dense products."""
+    width = 8415
+    block = random_block(40, 25, 200)
+    adjacency = bind(block, dtype)
+    h = draw(block.num_src, width, dtype=dtype).requires_grad_()
+    weight = draw(block.num_edges, dtype=dtype, seed=1).requires_grad_()
+    g = draw(block.num_dst, width, dtype=dtype, seed=2)
+    expected = make_dense(block, weight) @ h
+    out = adjacency.sum(h, weight)
+    assert out.dtype == adjacency.in_degrees.dtype == dtype
+    torch.testing.assert_close(out, expected)
+    ours = torch.autograd.grad(out, (h, weight), g)
+    theirs = torch.autograd.grad(expected, (h, weight), g)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-3)
+
+
+def test_strided_inputs() -> None:
+    """Slices, transposes and expanded gradients give what contiguous copies give."""
+    block = random_block(30, 12, 90)
+    adjacency, dense = bind(block), make_dense(block)
+    for h in (draw(30, 8)[:, 2:7], draw(5, 30).t(), draw(30, 1).expand(30, 5)):
+        torch.testing.assert_close(adjacency.sum(h), dense @ h)
+    h, weight = draw(30, 5).requires_grad_(), draw(90).requires_grad_()
+    adjacency.sum(h, weight).sum().backward()
+    assert h.grad is not None
+    assert weight.grad is not None
+    torch.testing.assert_close(h.grad, make_dense(block, weight).t().sum(1, True).expand(30, 5))
+    torch.testing.assert_close(weight.grad, h.sum(1)[adjacency.edge_src])
+
+
+def test_same_bits_every_time() -> None:
+    block = random_block(300, 200, 4000)
+    h, weight = draw(300, 17, dtype=torch.float32), draw(4000, dtype=torch.float32, seed=1)
+
+    def run() -> list[Tensor]:
+        adjacency = bind(block, torch.float32)
+        rows, scores = h.clone().requires_grad_(), weight.clone().requires_grad_()
+        out = adjacency.sum(rows, adjacency.edge_softmax(scores))
+        return [out, *torch.autograd.grad(out.square().sum(), (rows, scores))]
+
+    for one, other in zip(run(), run(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_saves_rows_only_for_a_learned_weight() -> None:
+    """A backward pass that needs no source rows must not keep them alive."""
+    block = BLOCKS["random"]
+    adjacency = bind(block)
+    h = draw(block.num_src, 3).requires_grad_()
+    weight = draw(block.num_edges, seed=1)
+
+    def saved(out: Tensor) -> list[Tensor]:
+        assert out.grad_fn is not None
+        return [t for t in out.grad_fn.saved_tensors if t is not None]  # type: ignore[attr-defined]
+
+    assert saved(adjacency.sum(h)) == []
+    assert [t.shape for t in saved(adjacency.sum(h, weight))] == [weight.shape]
+    learned = saved(adjacency.sum(h, weight.clone().requires_grad_()))
+    assert [t.shape for t in learned] == [weight.shape, h.shape]
+
+
+def test_no_edge_by_width_intermediate() -> None:
+    """Peak memory of forward and backward is a few ``(S, f)``, far below one ``(E, f)``."""
+    code = """
+import resource
+import numpy as np, torch
+from gnnbench.records import Block
+from gnnbench_plugins.reference.kernel import TorchKernel
+rng = np.random.default_rng(0)
+n, degree, width = 1000, 200, 1000
+indptr = np.arange(0, n * degree + 1, degree, dtype=np.int64)
+indices = rng.integers(0, n, n * degree).astype(np.int32)
+block = Block(np.arange(n), n, indptr, indices)
+adjacency = TorchKernel().adjacency(block, torch.float32, torch.device("cpu"))
+scores = torch.rand(n * degree, requires_grad=True)
+def step(width):
+    h = torch.rand(n, width, requires_grad=True)
+    adjacency.sum(h, adjacency.edge_softmax(scores)).sum().backward()
+step(1)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+step(width)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (4 * n * width))
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert float(run.stdout) < 20  # in units of (S, f); one (E, f) would be 200
+
+
+def test_users_see_no_warning() -> None:
+    """torch warns that sparse CSR is beta, once a process: not here, in a fresh one."""
+    code = """
+import numpy as np, torch
+from gnnbench.records import Block
+from gnnbench_plugins.reference.kernel import TorchKernel
+block = Block(np.arange(2), 1, np.array([0, 1]), np.array([1], dtype=np.int32))
+adjacency = TorchKernel().adjacency(block, torch.float32, torch.device("cpu"))
+h = torch.ones(2, 3, requires_grad=True)
+weight = torch.ones(1, requires_grad=True)
+adjacency.sum(h, adjacency.edge_softmax(weight)).sum().backward()
+"""
+    run = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert run.stderr == ""
