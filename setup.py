@@ -22,18 +22,20 @@ def extensions() -> list[Extension]:
     # OpenMP; the loops are then serial.
     openmp = [] if sys.platform in ("darwin", "win32") else ["-fopenmp"]
     optimise = ["/O2"] if sys.platform == "win32" else ["-O3"]
-    return cythonize(
+    built = cythonize(
         [
             Extension(
                 f"gnnbench.kernels._{source.stem}",
                 [source.as_posix()],
                 extra_compile_args=[*optimise, *openmp],
                 extra_link_args=openmp,
-                optional=True,
             )
             for source in sorted(Path("cython_ext").glob("*.pyx"))
         ]
     )
+    for extension in built:
+        extension.optional = True  # cythonize drops it when given to the constructor
+    return built
 
 
 setup(ext_modules=extensions())

@@ -207,9 +207,12 @@ def _register(manager: pluggy.PluginManager, module: object, name: str) -> None:
     except pluggy.PluginValidationError as error:
         callers = manager.get_hookcallers(module) or []
         unknown = [caller.name for caller in callers if not caller.has_spec()]
-        manager.unregister(module)
+        if manager.is_registered(module):
+            manager.unregister(module)
         if not unknown:
-            raise _Broken(f"plugin {name!r} has a hook of the wrong form: {error}.") from error
+            raise _Broken(
+                f"plugin {name!r} has a hook of the wrong form: {_describe(error)}."
+            ) from error
         specs = [hook for hook in vars(hookspecs) if hook.startswith("gnnbench_")]
         raise _Broken(
             f"plugin {name!r} implements a hook {unknown[0]!r}, which does not exist"
@@ -616,40 +619,6 @@ def with_swap(registry: Registry, parts: Parts, swaps: Sequence[tuple[PartKind, 
     return dataclasses.replace(parts, **chosen)
 
 
-def applicable_options(
-    registry: Registry, parts: Parts, options: Mapping[PartKind, Mapping[str, str]]
-) -> dict[PartKind, dict[str, str]]:
-    """Those of ``options`` that these parts have.
-
-    For a comparison of several strategies, where ``--set sampler.chunks=8`` is meant for the ones
-    whose sampler makes chunks; pair it with :func:`check_options`, which refuses what none has.
-    """
-    return {
-        kind: {
-            option: text
-            for option, text in chosen.items()
-            if option in option_fields(registry.part(kind, parts.named(kind)))
-        }
-        for kind, chosen in options.items()
-    }
-
-
-def check_options(
-    registry: Registry,
-    selected: Sequence[Parts],
-    options: Mapping[PartKind, Mapping[str, str]],
-) -> None:
-    """Raise ``UsageError`` for an option that none of the selected parts has, or a text that does
-    not fit one that has it."""
-    for kind, chosen in options.items():
-        _check_kind(kind)
-        classes = [registry.part(kind, parts.named(kind)) for parts in selected]
-        for option, text in chosen.items():
-            having = [part for part in classes if option in option_fields(part)]
-            for part in having or classes:
-                parse_option(part, option, text)
-
-
 def assemble(
     registry: Registry, parts: Parts, options: Mapping[PartKind, Mapping[str, str]]
 ) -> Bundle:
@@ -672,8 +641,7 @@ def assemble(
             given = ", ".join(f"{kind}.{option}={text}" for option, text in texts.items())
             why = str(error).rstrip(".") if isinstance(error, ValueError) else _describe(error)
             raise UsageError(
-                f"{kind} {part.name!r} cannot be made with {given or 'its default options'}: "
-                f"{why}."
+                f"{kind} {part.name!r} cannot be made with {given or 'its default options'}: {why}."
             ) from error
 
     # What each class derives from was checked when it was offered.

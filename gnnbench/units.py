@@ -19,7 +19,7 @@ _BASE_UNITS = {
     "W": ("watts", _PREFIXES | _SMALL_PREFIXES),
 }
 
-_SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kKMGT]i?)?B?\s*$")
+_SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kKMGT]|[KMGT]i)?B?\s*$")
 
 
 def unit_scale(unit: str, base: str) -> float:
@@ -43,25 +43,22 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"{text!r} is not a size in bytes (such as 2GB, 512MiB or 1000000)")
     number, prefix = match.groups()
     scale = (_PREFIXES | _BINARY_PREFIXES)[prefix or ""]
-    return int(float(number) * scale)
+    return round(float(number) * scale)
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
-    """``format_si(8.4e9, "B")`` is ``"8.40 GB"``; three significant digits unless told."""
+    """``format_si(8.4e9, "B")`` is ``"8.40 GB"``; three significant digits unless told.
+
+    Prefixes below one are used for seconds only.
+    """
     if value == 0:
         return f"0 {unit}".rstrip()
-    magnitude = abs(value)
-    scaled, prefix = value, ""
-    if magnitude >= 1e3:
-        for symbol, factor in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-            if magnitude >= factor * (1 - 0.5 * 10.0**-digits):
-                scaled, prefix = value / factor, symbol
-                break
-    elif magnitude < 1 and unit == "s":
-        for symbol, factor in (("m", 1e-3), ("µ", 1e-6), ("n", 1e-9)):
-            scaled, prefix = value / factor, symbol
-            if magnitude >= factor:
-                break
-    whole = len(str(int(abs(scaled))))
-    decimals = max(0, digits - whole)
-    return f"{scaled:.{decimals}f} {prefix}{unit}".rstrip()
+    rounded = float(f"{value:.{digits - 1}e}")
+    factors = [(factor, symbol) for symbol, factor in _PREFIXES.items() if symbol != "K"]
+    if unit == "s":
+        factors += [(factor, symbol) for symbol, factor in _SMALL_PREFIXES.items() if symbol != "u"]
+    fitting = [item for item in factors if abs(rounded) >= item[0]]
+    factor, symbol = max(fitting) if fitting else min(factors) if unit == "s" else (1.0, "")
+    scaled = rounded / factor
+    decimals = max(0, digits - len(str(int(abs(scaled)))))
+    return f"{scaled:.{decimals}f} {symbol}{unit}".rstrip()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 import click
@@ -27,60 +28,62 @@ INTERRUPTED = 130
 class Program(click.Group):
     """The root command: turns every outcome into an exit status and at most one sentence."""
 
-    def main(  # type: ignore[override]
+    def main(
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
-        **settings: object,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: object,
     ) -> NoReturn:
-        """Run the command line and exit; click's ``standalone_mode`` is always off inside."""
+        """Run the command line and exit; inside, click's ``standalone_mode`` is always off."""
         arguments = list(sys.argv[1:] if args is None else args)
         line = CommandLine(("gnnbench", *arguments))
-        settings.pop("standalone_mode", None)
-        sys.exit(self._run(line, arguments, prog_name, settings))
+        run = partial(
+            super().main,
+            arguments,
+            prog_name or "gnnbench",
+            complete_var,
+            standalone_mode=False,
+            windows_expand_args=windows_expand_args,
+            obj=line,
+            **extra,
+        )
+        sys.exit(exit_status_of(run, line))
 
-    def _run(
-        self,
-        line: CommandLine,
-        arguments: list[str],
-        prog_name: str | None,
-        settings: dict[str, object],
-    ) -> int:
-        try:
-            status = super().main(
-                arguments,
-                prog_name or "gnnbench",
-                standalone_mode=False,
-                obj=line,
-                **settings,
-            )
-        except (click.Abort, KeyboardInterrupt):
-            _complain("interrupted; nothing was written.")
-            return INTERRUPTED
-        except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
-            return 2
-        except click.UsageError as error:
-            path = error.ctx.command_path if error.ctx else "gnnbench"
-            _complain(f"{_sentence(error.format_message())} See '{path} --help'.")
-            return 2
-        except click.ClickException as error:
-            _complain(_sentence(error.format_message()))
-            return 2
-        except GnnbenchError as error:
-            if line.debug:
-                traceback.print_exc()
-            _complain(" ".join(str(error).split()))
-            return error.exit_status
-        except Exception as error:
-            if line.debug:
-                traceback.print_exc()
-            hint = "" if line.debug else " Run again with --debug for the traceback."
-            message = " ".join(str(error).split())
-            what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-            _complain(f"unexpected {_sentence(what)}{hint}")
-            return 3
-        return status if isinstance(status, int) else 0
+
+def exit_status_of(run: Callable[[], object], line: CommandLine) -> int:
+    """What ``run`` returned, or the status of what it raised, said in one sentence."""
+    try:
+        status = run()
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted.")
+        return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+        return 2
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "gnnbench"
+        _complain(f"{_sentence(error.format_message())} See '{path} --help'.")
+        return 2
+    except click.ClickException as error:
+        _complain(_sentence(error.format_message()))
+        return 2
+    except GnnbenchError as error:
+        if line.debug:
+            traceback.print_exc()
+        _complain(" ".join(str(error).split()))
+        return error.exit_status
+    except Exception as error:
+        if line.debug:
+            traceback.print_exc()
+        hint = "" if line.debug else " Run again with --debug for the traceback."
+        message = " ".join(str(error).split())
+        what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        _complain(f"unexpected {_sentence(what)}{hint}")
+        return 3
+    return status if isinstance(status, int) else 0
 
 
 def _complain(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.platforms.machine import Platform
-    from gnnbench.records import Comparison, Dataset, ModelName, PartKind, Workload
+    from gnnbench.records import Comparison, Dataset, ModelName, PartKind
 
 # Spelt out, not imported: `gnnbench --help` does without NumPy and torch. A test holds them equal.
 MODEL_NAMES = ("gcn", "sage", "gin", "gat")
@@ -57,9 +58,7 @@ POSITIVE = click.IntRange(min=1)
 @click.option(
     "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
 )
-@click.option(
-    "--epochs", type=POSITIVE, default=3, show_default=True, help="Epochs to train each."
-)
+@click.option("--epochs", type=POSITIVE, default=3, show_default=True, help="Epochs to train each.")
 @click.option(
     "--batch-size",
     type=POSITIVE,
@@ -168,6 +167,8 @@ def compare(
     from gnnbench import compare as comparing
     from gnnbench.records import Workload
 
+    if line.debug:
+        os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
     used_threads = threads or count_cores()
     torch.set_num_threads(used_threads)
     machine = load_machine(platform)
@@ -316,8 +317,11 @@ def _part_kind(text: str, hint: str) -> PartKind:
     )
 
 
-def check_outputs(*paths: Path | None) -> None:
+def check_outputs(json_path: Path | None, *others: Path | None) -> None:
     """Refuse output files that cannot be written, or that would overwrite each other."""
+    if STDOUT in others:
+        raise click.UsageError("only --json may go to standard output ('-'); name a file.")
+    paths = (json_path, *others)
     seen: set[Path] = set()
     for path in paths:
         if path is None:
@@ -330,8 +334,6 @@ def check_outputs(*paths: Path | None) -> None:
 
 def count_cores() -> int:
     """Cores this process may use."""
-    import os
-
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -344,9 +346,9 @@ def load_dataset(spec: str | None, seed: int) -> Dataset:
 
 
 def load_machine(spec: str | None) -> Platform:
-    from gnnbench import platforms
+    from gnnbench.platforms import describe
 
-    return platforms.default_platform() if spec is None else platforms.load_platform(spec)
+    return describe.default_platform() if spec is None else describe.load_platform(spec)
 
 
 # --------------------------------------------------------------------------- progress

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import click
 
@@ -20,13 +22,11 @@ Command = TypeVar("Command", bound=Callable[..., object])
 STDOUT = Path("-")
 #: The width of a table that is not shown on a terminal, where COLUMNS says nothing else.
 _FILE_WIDTH = 120
+#: Least room for a column that wraps.
+_NARROWEST = 30
 
 #: A JSON value, as commands other than ``compare`` print them.
-Json = (
-    str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
-    if TYPE_CHECKING
-    else object
-)
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
 
 
 class CommandLine:
@@ -39,7 +39,8 @@ class CommandLine:
 
 def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        ctx.ensure_object(CommandLine).debug = True  # type: ignore[call-arg]
+        line: CommandLine = ctx.obj
+        line.debug = True
 
 
 def _check_json(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
@@ -88,8 +89,6 @@ def check_file(path: Path) -> None:
 
 def open_console(json_path: Path | None) -> Console:
     """Where people read: standard output, or standard error when that carries JSON."""
-    import os
-
     from rich.console import Console
 
     stream = sys.stderr if json_path == STDOUT else sys.stdout
@@ -120,15 +119,36 @@ def load_registry(extra: Sequence[str]) -> Registry:
     return registry
 
 
-def print_rows(
-    console: Console, heading: Sequence[str], rows: Sequence[Sequence[str]], last_wraps: bool = True
-) -> None:
-    """A table without boxes; only the last column wraps."""
-    from rich.table import Table
+def print_rows(console: Console, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table without boxes: only the last column wraps, numbers stand to the right.
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, title in enumerate(heading):
-        table.add_column(title, no_wrap=not (last_wraps and number == len(heading) - 1))
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    On a narrow terminal the last column moves to lines of its own.
+    """
+    from rich.text import Text
+
+    table = [list(heading), *map(list, rows)] if heading else list(map(list, rows))
+    leading = list(zip(*(line[:-1] for line in table), strict=True))
+    widths = [max(map(len, column)) for column in leading]
+    numeric = [all(map(_is_number, column[bool(heading) :])) for column in leading]
+    indent = sum(widths) + 2 * len(widths)
+    room = console.width - indent
+    below = room < _NARROWEST
+    if below:
+        indent, room = 4, max(_NARROWEST, console.width - 4)
+    for number, line in enumerate(table):
+        style = "bold" if heading and number == 0 else ""
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line[:-1], widths, numeric, strict=True)
+        )
+        lead = "  ".join(cells) + "  "
+        texts = textwrap.wrap(line[-1], room, break_long_words=False, break_on_hyphens=False)
+        if below or not texts:
+            texts = ["", *texts]
+        for place, text in enumerate(texts):
+            shown = (lead if place == 0 else " " * indent) + text
+            console.print(Text(shown.rstrip(), style), soft_wrap=True)
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.replace(",", "").replace(".", "", 1).isdigit()

@@ -6,13 +6,16 @@ alone, so a plugin's own tests may use them on hand-made ones.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
-from gnnbench.records import Fetch, IntArray, Round, RoundTraffic, Scheduled
+from gnnbench.records import Fetch, Graph, IntArray, Round, RoundTraffic, Scheduled, Unit
 
 
-def find_split_fault(shares: Sequence[tuple[int, int]], num_seeds: int, num_slots: int) -> str | None:
+def find_split_fault(
+    shares: Sequence[tuple[int, int]], num_seeds: int, num_slots: int
+) -> str | None:
     """``shares`` are (slot, seeds): they must be ascending slots and add up to ``num_seeds``."""
     slots = [slot for slot, _ in shares]
     if any(seeds < 0 for _, seeds in shares):
@@ -38,6 +41,35 @@ def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str
         return f"vertex {min(strange)} in a unit although it is none of the {what}"
     if repeated := [vertex for vertex, count in counts.items() if count > 1]:
         return f"vertex {min(repeated)} in {counts[min(repeated)]} units; each must be in one"
+    return None
+
+
+def find_unit_fault(unit: Unit, graph: Graph, fanouts: Sequence[int] | None) -> str | None:
+    """A unit's blocks must be true pieces of the graph and fit on each other.
+
+    Each destination's edges are distinct in-edges of the graph: at most ``fanouts[l]`` of them in
+    block l, counted from the output layer (0 = every neighbour), or all of them when ``fanouts``
+    is None (a chunk of the full graph).
+    """
+    for depth, block in enumerate(reversed(unit.blocks)):
+        source = block.src_ids.tolist()
+        if len(set(source)) != len(source):
+            return f"block {depth} from the output has a source row twice"
+        fanout = fanouts[depth] if fanouts is not None else 0
+        for row, vertex in enumerate(block.dst_ids.tolist()):
+            positions = block.indices[block.indptr[row] : block.indptr[row + 1]]
+            drawn = block.src_ids[positions].tolist()
+            neighbours = set(
+                graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]].tolist()
+            )
+            due = min(fanout, len(neighbours)) if fanout else len(neighbours)
+            if len(set(drawn)) != len(drawn) or not set(drawn) <= neighbours:
+                return f"vertex {vertex} has an in-edge twice, or one that the graph does not have"
+            if len(drawn) > due or (fanouts is None and len(drawn) < due):
+                return f"vertex {vertex} has {len(drawn)} in-edges where {due} are due"
+    for below, above in zip(unit.blocks, unit.blocks[1:], strict=False):
+        if below.dst_ids.tolist() != above.src_ids.tolist():
+            return "the destinations of a block are not the sources of the next, in order"
     return None
 
 
@@ -103,16 +135,16 @@ def _find_fetch_fault(
 
     reached = (from_host | reused) & needed
     for peer in fetch.from_peers:
-        ids = set(peer.ids.tolist())
+        rows = set(peer.ids.tolist())
         if peer.slot == fetch.slot or peer.slot not in now:
             return f"a peer fetch from slot {peer.slot}, which is no peer in this round"
-        if absent := ids - set(now[peer.slot].transition.tolist()):
+        if absent := rows - set(now[peer.slot].transition.tolist()):
             return f"row {min(absent)} comes from slot {peer.slot}, which does not bring it in"
-        if twice := ids & reached:
+        if twice := rows & reached:
             return f"row {min(twice)} comes from slot {peer.slot} and from elsewhere too"
-        if spare := ids - needed:
+        if spare := rows - needed:
             return f"row {min(spare)} comes from slot {peer.slot} but the unit does not need it"
-        reached |= ids
+        reached |= rows
     if lost := needed - reached:
         return f"row {min(lost)} is needed and comes from nowhere ({len(lost)} such rows)"
     return None
@@ -142,7 +174,7 @@ def find_timeline_fault(timeline: Sequence[Scheduled]) -> str | None:
             (entry for entry in entries if entry.end_s > entry.start_s),
             key=lambda entry: entry.start_s,
         )
-        for one, other in zip(entries, entries[1:], strict=False):
+        for one, other in itertools.pairwise(entries):
             if other.start_s < one.end_s:
                 return f"spans {one.span.id} and {other.span.id} hold {resource} at the same time"
     return None

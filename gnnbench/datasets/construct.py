@@ -64,7 +64,7 @@ def sort_unique(keys: IntArray) -> IntArray:
 
 
 def symmetrise(src: IntArray, dst: IntArray, num_vertices: int) -> tuple[Graph, Repairs]:
-    """The canonical graph of directed edges ``src[i] -> dst[i]`` (int64, in range), and the changes.
+    """The canonical graph of directed edges ``src[i] -> dst[i]`` (int64, in range), and repairs.
 
     An edge is packed into one int64 key, row x V + column, so that two in-place sorts do the work;
     the peak is about 50 bytes per directed edge.
@@ -119,7 +119,7 @@ def find_fault(indptr: IntArray, indices: IndexArray) -> str | None:
     return f"is directed: row {row:,} lists {column:,} but row {column:,} does not list {row:,}"
 
 
-def check_csr(where: str, indptr: IntArray, indices: AnyArray) -> None:
+def check_csr(where: str, indptr: IntArray, indices: IntArray | IndexArray) -> None:
     """Raise :class:`DatasetError` unless the arrays are a CSR of at least one vertex and edge."""
     if len(indptr) < 2:
         raise DatasetError(
@@ -152,8 +152,8 @@ def check_csr(where: str, indptr: IntArray, indices: AnyArray) -> None:
     _check_range(where, "indices", indices, len(indptr) - 1)
 
 
-def _check_range(where: str, array: str, ids: AnyArray, bound: int) -> None:
-    low, high = ids.min(), ids.max()  # type: ignore[attr-defined]
+def _check_range(where: str, array: str, ids: IntArray | IndexArray, bound: int) -> None:
+    low, high = ids.min(), ids.max()
     if low < 0 or high >= bound:
         wrong = low if low < 0 else high
         raise DatasetError(

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from gnnbench.datasets.construct import MASK_NAMES, AnyArray, Masks, build
 from gnnbench.errors import DatasetError, MissingDependency
-from gnnbench.records import Dataset, IntArray
+from gnnbench.records import BoolArray, Dataset, IntArray
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -41,8 +41,8 @@ def _as_classes(where: str, labels: AnyArray) -> IntArray:
     return labels.astype(np.int64)
 
 
-def _mask(num_vertices: int, ids: AnyArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    mask = np.zeros(num_vertices, dtype=bool)
+def _mark(num_vertices: int, ids: IntArray) -> BoolArray:
+    mask = np.zeros(num_vertices, dtype=np.bool_)
     mask[ids] = True
     return mask
 
@@ -65,20 +65,18 @@ def from_pyg(data: Data, name: str, *, origin: str = "PyTorch Geometric") -> Dat
     features: AnyArray | sp.csr_matrix | None = None
     if x is not None:
         # PyG stores sparse features (Coauthor, Planetoid with a transform) as torch CSR or COO.
-        features = x.numpy(force=True) if x.layout.__str__() == "torch.strided" else _sparse(x)
+        features = x.numpy(force=True) if str(x.layout) == "torch.strided" else _sparse(x)
     labels = None if y is None else _as_classes(name, y.numpy(force=True))
-    found = [getattr(data, mask, None) for mask in MASK_NAMES]
+    found = [mask for mask in (getattr(data, key, None) for key in MASK_NAMES) if mask is not None]
     masks: Masks | None = None
     notes = []
-    if all(mask is not None for mask in found):
+    if len(found) == len(MASK_NAMES):
         if any(mask.ndim == 2 for mask in found):
             notes.append("the first of several splits is used")
-        train, val, test = (
-            np.asarray((mask[:, 0] if mask.ndim == 2 else mask).numpy(force=True), dtype=bool)
-            for mask in found
-        )
+        flat = (mask[:, 0] if mask.ndim == 2 else mask for mask in found)
+        train, val, test = (np.asarray(mask.numpy(force=True), dtype=np.bool_) for mask in flat)
         masks = (train, val, test)
-    elif any(mask is not None for mask in found):
+    elif found:
         notes.append("the incomplete split of the source is not used")
     return build(
         name,
@@ -113,7 +111,7 @@ def load_pyg(spec: str, cache: Path) -> Dataset:
             f"dataset {spec!r} needs torch-geometric ({error}); "
             f"install it with `pip install torch-geometric`."
         ) from error
-    classes = {
+    classes: dict[str, Callable[..., Sequence[Data]]] = {
         key: value
         for key, value in vars(module).items()
         if inspect.isclass(value) and issubclass(value, base)
@@ -176,7 +174,7 @@ def load_ogb(name: str, cache: Path) -> Dataset:
 def from_ogb(
     graph: Mapping[str, AnyArray | int | None],
     labels: AnyArray,
-    split: Mapping[str, AnyArray],
+    split: Mapping[str, IntArray],
     name: str,
 ) -> Dataset:
     """OGB's library-agnostic graph (``edge_index``, ``node_feat``, ``num_nodes``) as a dataset.
@@ -192,14 +190,14 @@ def from_ogb(
     count = int(num_vertices)
     return build(
         name,
-        edge_index,
+        edge_index.astype(np.int64, copy=False),
         num_vertices=count,
         features=features if isinstance(features, np.ndarray) else None,
         labels=_as_classes(name, labels),
         masks=(
-            _mask(count, split["train"]),
-            _mask(count, split["valid"]),
-            _mask(count, split["test"]),
+            _mark(count, split["train"]),
+            _mark(count, split["valid"]),
+            _mark(count, split["test"]),
         ),
         origin="Open Graph Benchmark",
     )

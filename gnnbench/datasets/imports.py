@@ -6,11 +6,13 @@ Whatever is repaired on the way is counted in the dataset's notes.
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 import scipy.io
@@ -126,13 +128,18 @@ def _import_edge_list(file: Path, name: str) -> Dataset:
 
 def _data_lines(file: Path) -> Iterator[tuple[int, str]]:
     """The lines that hold data, comments cut off, each with its number in the file."""
-    opened = gzip.open(file, "rt", encoding="utf-8-sig") if file.suffix == ".gz" else None
-    with opened or file.open(encoding="utf-8-sig") as lines:
+    with _open(file) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             for comment in _COMMENTS:
                 line = line.partition(comment)[0]
             if line.strip():
                 yield number, line.strip()
+
+
+def _open(file: Path) -> BinaryIO:
+    if file.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(file, "rb"))
+    return file.open("rb")
 
 
 def _fields(line: str) -> list[str]:
@@ -162,8 +169,7 @@ def _parse_quickly(file: Path, separator: str | None) -> IntArray | None:
 
 
 def _starts_with_percent(file: Path) -> bool:
-    opened = gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
-    with opened as stream:
+    with _open(file) as stream:
         return stream.read(1) == b"%"
 
 

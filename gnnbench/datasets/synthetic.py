@@ -29,8 +29,8 @@ from gnnbench.units import format_si
 
 #: Quadrant probabilities a, b, c (d is the rest): Graph500's, after Chakrabarti et al. 2004.
 RMAT_QUADRANTS = (0.57, 0.19, 0.19)
-#: The share of a block model's edges that are drawn within a class.
-HOMOPHILY = 0.5
+#: The share of the edges that ``sbm`` draws within a class.
+HOMOPHILY = 0.25
 #: Distance between two class means of the features, in standard deviations of the noise: a vertex
 #: alone is told apart poorly, the mean of its neighbourhood well.
 CLASS_DISTANCE = 2.0
@@ -100,7 +100,7 @@ def parse_size(spec: str) -> SyntheticSize:
 
 
 def check_size(where: str, size: SyntheticSize) -> None:
-    """Raise :class:`DatasetError` for a graph that cannot exist, or not in this machine's memory."""
+    """Raise :class:`DatasetError` for a graph that cannot exist, or not in memory here."""
     if not 2 <= size.vertices <= MAX_VERTICES:
         raise DatasetError(
             f"{where}: {size.vertices:,} vertices is outside 2 to {MAX_VERTICES:,}; choose another "
@@ -273,7 +273,7 @@ def make_rmat(spec: str, seed: int = 0) -> Dataset:
 def make_sbm(spec: str, seed: int = 0) -> Dataset:
     """The block model ``sbm[:vertices=..,edges=..,features=..,classes=..]``.
 
-    Classes are of equal size; half of the edges are drawn within a class, features are noisy class
+    Classes are of equal size; a quarter of the edges is drawn within a class, the rest anywhere; features are noisy class
     means (:func:`make_class_features`), so that a GNN learns the labels far better than a
     perceptron on the features alone.
     """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.layer_major import LayerMajorEngine
 from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.engine.unit_major import UnitMajorEngine
@@ -15,14 +16,22 @@ from gnnbench.models import GNN
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import EpochTrace, Trace
 
-__all__ = ["Clock", "Watch", "train"]
+__all__ = ["Checkpoints", "Clock", "Watch", "train"]
 
 #: Called after every epoch, outside everything timed; returning True ends the training.
 Watch = Callable[[EpochTrace, GNN], bool]
 
 
-def train(bundle: Bundle, setting: Setting, clock: Clock, watch: Watch | None = None) -> Trace:
+def train(
+    bundle: Bundle,
+    setting: Setting,
+    clock: Clock,
+    watch: Watch | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Trace:
     """Train for the workload's epochs and return everything recorded.
+
+    ``checkpoints`` are filled along the way, or followed if they belong to another run.
 
     Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
     ``DeviceOutOfMemory`` at the allocation that would exceed a capacity.
@@ -39,9 +48,9 @@ def train(bundle: Bundle, setting: Setting, clock: Clock, watch: Watch | None = 
         part.begin(setting)
     engine: UnitMajorEngine | LayerMajorEngine
     if bundle.sampler.mode == "mini-batch":
-        engine = UnitMajorEngine(bundle, setting, recorder)
+        engine = UnitMajorEngine(bundle, setting, recorder, checkpoints)
     else:
-        engine = LayerMajorEngine(bundle, setting, recorder)
+        engine = LayerMajorEngine(bundle, setting, recorder, checkpoints)
     engine.prepare()
     preprocessing_s = time.perf_counter() - started_s
     epochs = []

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.machinery import (
     Replicas,
     allocate_host_graph,
@@ -54,7 +55,13 @@ Ids = tuple[int, ...]
 class LayerMajorEngine:
     """Trains on the whole graph; see the module's docstring."""
 
-    def __init__(self, bundle: Bundle, setting: Setting, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        setting: Setting,
+        recorder: Recorder,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         sampler = bundle.sampler
         if not isinstance(sampler, FullGraphSampler):
             raise TypeError("the layer-major engine takes full-graph samplers")
@@ -62,6 +69,7 @@ class LayerMajorEngine:
         self._bundle = bundle
         self._setting = setting
         self._recorder = recorder
+        self._checkpoints = checkpoints
         self._platform = setting.platform
         self._host = setting.platform.host
         self._trainers = bundle.placement.trainers(setting.platform)
@@ -151,6 +159,8 @@ class LayerMajorEngine:
     def run_epoch(self, epoch: int) -> EpochTrace:
         """One full-graph iteration: forward, loss, backward, update."""
         self._recorder.start_epoch(epoch)
+        if self._checkpoints is not None:
+            self._checkpoints.visit(self.replicas, self._recorder)
         self._tapes: dict[tuple[int, int, int], tuple[AggregateTape, UpdateTape]] = {}
         self._cached: dict[int, Tensor] = {}
         self._barrier: Ids = ()

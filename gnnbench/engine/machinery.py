@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -42,6 +43,14 @@ def path_between(platform: Platform, one: Device, other: Device) -> str:
     return platform.link(one.name, other.name).name
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """Parameters and Adam's state at one moment."""
+
+    parameters: dict[str, Tensor]
+    optimiser: dict[str, object]
+
+
 class Replicas:
     """The model on every torch device that trains, kept equal, and its one optimiser (Adam)."""
 
@@ -67,6 +76,22 @@ class Replicas:
         put_gradients(self.master.stack, gradients)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
+        self._broadcast()
+
+    def save(self) -> State:
+        """A copy of the current state."""
+        return State(
+            {name: value.clone() for name, value in self.master.state_dict().items()},
+            copy.deepcopy(self._optimiser.state_dict()),
+        )
+
+    def restore(self, state: State) -> None:
+        """Go back to a saved state."""
+        self.master.load_state_dict(state.parameters)
+        self._optimiser.load_state_dict(copy.deepcopy(state.optimiser))
+        self._broadcast()
+
+    def _broadcast(self) -> None:
         for model in self._copies.values():
             if model is not self.master:
                 model.load_state_dict(self.master.state_dict())

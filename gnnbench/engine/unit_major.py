@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.machinery import (
     Replicas,
     allocate_host_graph,
@@ -69,7 +70,13 @@ class _Propagation:
 class UnitMajorEngine:
     """Trains on sampled mini-batches; see the module's docstring for what a round is."""
 
-    def __init__(self, bundle: Bundle, setting: Setting, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        setting: Setting,
+        recorder: Recorder,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
         sampler = bundle.sampler
         if not isinstance(sampler, MiniBatchSampler):
             raise TypeError("the unit-major engine takes mini-batch samplers")
@@ -77,6 +84,7 @@ class UnitMajorEngine:
         self._bundle = bundle
         self._setting = setting
         self._recorder = recorder
+        self._checkpoints = checkpoints
         self._platform = setting.platform
         self._host = setting.platform.host
         self._trainers = bundle.placement.trainers(setting.platform)
@@ -132,6 +140,8 @@ class UnitMajorEngine:
         self._buffers = ForwardBuffers()
         for index, seeds in enumerate(self._sampler.rounds(epoch)):
             recorder.round = index
+            if self._checkpoints is not None:
+                self._checkpoints.visit(self.replicas, recorder)
             loss = self._run_round(index, seeds, epoch)
             losses.append(loss / len(seeds))
             loss_sum += loss

@@ -5,15 +5,14 @@ A platform file is TOML. Every number is an inline table that carries its unit a
     memory_bandwidth = { value = 205, unit = "GB/s", source = "HyScale-GNN, Table II" }
 
 and a count (``cores``, ``count``) is the same without a unit. An ``[[accelerators]]`` entry with a
-``count`` is a group: ``name = "gpu"`` and a count of 4 make ``gpu0`` to ``gpu3``; without a count it
-is one device of that very name. A ``[[links]]`` entry joins two devices or groups and makes one
+``count`` is a group: ``name = "gpu"`` and a count of 4 make ``gpu0`` to ``gpu3``; without a count
+it is one device of that very name. A ``[[links]]`` entry joins two devices or groups and makes one
 link for each pair of devices, ``host-gpu0`` and so on; from a group to itself, one for each
 unordered pair. Inside, everything is unprefixed SI (:class:`gnnbench.platforms.machine.Platform`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import itertools
 import json
@@ -176,6 +175,12 @@ def _build(table: PlatformTable) -> Platform:
     links: list[Link] = []
     for link in table.links:
         one, other = (link.to, link.from_) if link.to == "host" else (link.from_, link.to)
+        for end in (one, other):
+            if end not in named:
+                raise _Contradiction(
+                    f"[[links]] {link.from_} to {link.to}: there is no device {end!r}; "
+                    f"{suggest(end, groups)}"
+                )
         expanded = _expand_link(link, one, other, named)
         links += expanded
         if expanded:
@@ -196,6 +201,11 @@ def _build(table: PlatformTable) -> Platform:
 def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
     names = [entry.name]
     if entry.count is not None:
+        if entry.name[-1].isdigit():
+            raise _Contradiction(
+                f"[[accelerators]] {entry.name} has a count, which numbers its devices; "
+                f"take the digits off its name"
+            )
         names = [f"{entry.name}{i}" for i in range(entry.count.value)]
     for name in names:
         yield Device(
@@ -215,14 +225,8 @@ def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
 def _expand_link(
     entry: LinkTable, one: str, other: str, named: Mapping[str, tuple[Device, ...]]
 ) -> list[Link]:
-    for end in (one, other):
-        if end not in named:
-            raise _Contradiction(
-                f"[[links]] {entry.from_} to {entry.to}: there is no device {end!r}; "
-                f"{suggest(end, named)}"
-            )
     pairs: Iterable[tuple[Device, Device]] = itertools.product(named[one], named[other])
-    if one == other:
+    if one == other and one not in (device.name for device in named[one]):
         pairs = itertools.combinations(named[one], 2)
     links = []
     for a, b in pairs:
@@ -233,10 +237,6 @@ def _expand_link(
             )
         ends = (a.name, b.name)
         links.append(Link("-".join(ends), ends, entry.bandwidth.si, entry.latency.si))
-    if one == other == "host":
-        raise _Contradiction(
-            "[[links]] host to host joins the host to itself; name two different devices"
-        )
     return links
 
 
@@ -267,14 +267,7 @@ class PlatformRow(NamedTuple):
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A table of the file, got back from a platform: its key in ``sources`` and its numbers."""
-
-    key: str
-    numbers: dict[str, float | int]
-    device: Device | None = None
-    ends: tuple[str, str] | None = None
+Numbers = dict[str, float | int]
 
 
 def show_platform(platform: Platform) -> list[PlatformRow]:
@@ -283,83 +276,93 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
         PlatformRow("name", platform.name, ""),
         PlatformRow("description", platform.description, ""),
     ]
-    for entry in _entries(platform):
-        if entry.device is not None:
-            rows.append(PlatformRow(f"{entry.key}.kind", entry.device.kind, ""))
-            rows.append(PlatformRow(f"{entry.key}.model", entry.device.model, ""))
-            if entry.device.pipelined:
-                rows.append(PlatformRow(f"{entry.key}.pipelined", "true", ""))
-        for key, number in entry.numbers.items():
-            text = format_si(number, BASE_UNIT[key]) if key in BASE_UNIT else str(number)
-            dotted = f"{entry.key}.{key}"
-            rows.append(PlatformRow(dotted, text, platform.sources.get(dotted, "")))
+    for key, device, numbers in _device_entries(platform):
+        rows.append(PlatformRow(f"{key}.kind", device.kind, ""))
+        rows.append(PlatformRow(f"{key}.model", device.model, ""))
+        if device.pipelined:
+            rows.append(PlatformRow(f"{key}.pipelined", "true", ""))
+        rows += _show_numbers(platform, key, numbers)
+    for ends, numbers in _link_entries(platform):
+        rows += _show_numbers(platform, "-".join(ends), numbers)
     return rows
 
 
+def _show_numbers(platform: Platform, key: str, numbers: Numbers) -> Iterator[PlatformRow]:
+    for name, number in numbers.items():
+        text = format_si(number, BASE_UNIT[name]) if name in BASE_UNIT else str(number)
+        dotted = f"{key}.{name}"
+        yield PlatformRow(dotted, text, platform.sources.get(dotted, ""))
+
+
 def to_toml(platform: Platform) -> str:
-    """A description that :func:`read_platform` reads back equal (``virtual`` devices aside).
+    """A description that :func:`read_platform` reads back equal, but for which devices are virtual.
 
     Raises ``PlatformError`` when a number has no source.
     """
     lines = [f"name = {_quote(platform.name)}", f"description = {_quote(platform.description)}"]
-    for entry in _entries(platform):
-        device = entry.device
-        if device is None:
-            assert entry.ends is not None
-            lines += ["", "[[links]]"]
-            lines += [f"from = {_quote(entry.ends[0])}", f"to = {_quote(entry.ends[1])}"]
-        elif device.kind == "cpu":
+    for key, device, numbers in _device_entries(platform):
+        if device.kind == "cpu":
             lines += ["", "[host]", f"model = {_quote(device.model)}"]
         else:
-            lines += ["", "[[accelerators]]", f"name = {_quote(entry.key)}"]
+            lines += ["", "[[accelerators]]", f"name = {_quote(key)}"]
             lines += [f"kind = {_quote(device.kind)}", f"model = {_quote(device.model)}"]
-            lines.append(f"pipelined = {str(device.pipelined).lower()}")
-        for key, number in entry.numbers.items():
-            source = platform.sources.get(f"{entry.key}.{key}")
-            if source is None:
-                raise PlatformError(
-                    f"platform {platform.name} has no source for {entry.key}.{key}; "
-                    f"add one to its sources before writing it."
-                )
-            lines.append(f"{key} = {{ {_write_number(key, number)}, source = {_quote(source)} }}")
+            lines += [f"pipelined = {str(device.pipelined).lower()}"]
+        lines += _write_numbers(platform, key, numbers)
+    for (one, other), numbers in _link_entries(platform):
+        lines += ["", "[[links]]", f"from = {_quote(one)}", f"to = {_quote(other)}"]
+        lines += _write_numbers(platform, f"{one}-{other}", numbers)
     return "\n".join(lines) + "\n"
 
 
-def _entries(platform: Platform) -> Iterator[_Entry]:
-    """The file's tables: devices and links gathered as the keys of ``sources`` name them."""
-    yield _Entry("host", _device_numbers(platform.host), device=platform.host)
+def _write_numbers(platform: Platform, key: str, numbers: Numbers) -> Iterator[str]:
+    for name, number in numbers.items():
+        source = platform.sources.get(f"{key}.{name}")
+        if not source:
+            raise PlatformError(
+                f"platform {platform.name} has no source for {key}.{name}; "
+                f"add one to its sources before writing it."
+            )
+        yield f"{name} = {{ {_write_number(name, number)}, source = {_quote(source)} }}"
 
-    key_of = {"host": "host"}
-    for device in platform.accelerators:
-        group = device.name.rstrip("0123456789")
-        grouped = f"{group}.count" in platform.sources
-        key_of[device.name] = group if grouped else device.name
+
+def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]:
+    """The host, and one accelerator for each entry of the file: its key, itself, its numbers."""
+    yield "host", platform.host, _device_numbers(platform.host)
     groups: dict[str, list[Device]] = {}
     for device in platform.accelerators:
-        groups.setdefault(key_of[device.name], []).append(device)
-    for key, members in groups.items():
-        count = {"count": len(members)} if f"{key}.count" in platform.sources else {}
-        yield _Entry(key, count | _device_numbers(members[0]), device=members[0])
+        groups.setdefault(_entry_key(platform, device.name), []).append(device)
+    for key, (first, *rest) in groups.items():
+        count: Numbers = {} if key == first.name else {"count": 1 + len(rest)}
+        yield key, first, count | _device_numbers(first)
 
-    written = set()
+
+def _link_entries(platform: Platform) -> Iterator[tuple[tuple[str, str], Numbers]]:
+    """The ends of each ``[[links]]`` entry of the file, and its numbers."""
+    entries: dict[tuple[str, str], Numbers] = {}
     for link in platform.links:
-        one, other = link.ends
-        candidates = itertools.product(
-            dict.fromkeys((key_of[one], one)), dict.fromkeys((key_of[other], other))
+        one, other = ((_entry_key(platform, end), end) for end in link.ends)
+        ends = next(
+            (ends for ends in itertools.product(one, other) if _has_source(platform, ends)),
+            link.ends,
         )
-        # Without sources, the widest grouping stands for the link.
-        fallback = (key_of[one], key_of[other])
-        ends = next((e for e in candidates if f"{'-'.join(e)}.bandwidth" in platform.sources), None)
-        ends = ends or fallback
-        if ends not in written:
-            written.add(ends)
-            numbers = {"bandwidth": link.bandwidth_bytes_per_s, "latency": link.latency_s}
-            yield _Entry("-".join(ends), numbers, ends=ends)
+        entries[ends] = {"bandwidth": link.bandwidth_bytes_per_s, "latency": link.latency_s}
+    yield from entries.items()
 
 
-def _device_numbers(device: Device) -> dict[str, float | int]:
+def _has_source(platform: Platform, ends: tuple[str, ...]) -> bool:
+    return f"{'-'.join(ends)}.bandwidth" in platform.sources
+
+
+def _entry_key(platform: Platform, device: str) -> str:
+    """The name of the entry that a device came from: its group's, or its own."""
+    group = device.rstrip("0123456789")
+    grouped = f"{group}.count" in platform.sources and f"{device}.flops" not in platform.sources
+    return group if grouped else device
+
+
+def _device_numbers(device: Device) -> Numbers:
     """The numbers of a device by their key in the file, without those it does not have."""
-    numbers: dict[str, float | int] = {
+    numbers: Numbers = {
         "cores": device.cores if device.kind == "cpu" or device.cores > 1 else 0,
         "flops": device.flops_per_s,
         "memory_bandwidth": device.memory_bandwidth_bytes_per_s,
@@ -387,12 +390,3 @@ def _write_number(key: str, number: float | int) -> str:
 def _quote(text: str) -> str:
     """A TOML basic string; its escapes are JSON's, and DEL besides."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def as_local(platform: Platform, torch_devices: Mapping[str, str]) -> Platform:
-    """The same platform with devices that exist here, on the given torch devices by name."""
-    devices = [
-        dataclasses.replace(device, virtual=False, torch_device=torch_devices[device.name])
-        for device in platform.devices
-    ]
-    return dataclasses.replace(platform, host=devices[0], accelerators=tuple(devices[1:]))

@@ -49,7 +49,7 @@ class Quantity(Table):
 
 
 class _Positive(Quantity):
-    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    value: Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 
 
 class Flops(_Positive):
@@ -75,13 +75,19 @@ class SamplingRate(_Positive):
 class Duration(Quantity):
     base = "s"
     example = '{ value = 10, unit = "us", source = "..." }'
-    value: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    value: Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
 class Count(Table):
     example: ClassVar[str] = '{ value = 4, source = "..." }'
-    value: Annotated[int, Field(gt=0, le=65536)]
+
+    value: Annotated[int, Field(gt=0, le=2**20)]
     source: Source
+
+
+class GroupSize(Count):
+    #: Links grow with its square.
+    value: Annotated[int, Field(gt=0, le=1024)]
 
 
 class HostTable(Table):
@@ -100,7 +106,7 @@ class AcceleratorTable(Table):
     kind: Literal["gpu", "fpga", "sparse"]
     model: Text
     pipelined: bool = False
-    count: Count | None = None
+    count: GroupSize | None = None
     cores: Count | None = None
     flops: Flops
     memory_bandwidth: Bandwidth
@@ -146,9 +152,10 @@ BASE_UNIT = {
 
 
 def suggest(wrong: str, known: Iterable[str]) -> str:
+    """``did you mean 'gpu'``, or what there is to choose from."""
     names = list(known)
     close = difflib.get_close_matches(wrong, names, n=1)
-    return f"did you mean {close[0]!r}" if close else f"there is {', '.join(names)}"
+    return f"did you mean {close[0]!r}" if close else f"choose from {', '.join(names)}"
 
 
 def explain(error: ValidationError, data: dict[str, object]) -> str:
@@ -177,23 +184,21 @@ def _clause(error: ErrorDetails, data: dict[str, object]) -> str:
         subject = f"{key} of {subject}"
 
     if kind == "extra_forbidden":
-        close = _closest_key(error)
-        known = ", ".join(_known_keys(loc))
-        hint = f"did you mean {close!r}" if close else f"its keys are {known}"
-        return f"unknown key {key!r} in {table}; {hint}"
+        return f"unknown key {key!r} in {table}; {suggest(key, _known_keys(loc))}"
     if kind == "missing":
         return f"{table} has no {key}; add {_example(loc)}"
     if kind == "model_type":
+        if not keys or key in _ENTRIES:
+            return f"{key or where} is {_short(given)}; it must be a table"
         example = _example(loc)
-        if keys and "unit" in example:
-            return f"{subject} is {given!r}, without unit and source; write {example}"
-        if keys:
-            return f"{subject} is {given!r}, without a source; write {example}"
-        return f"{where} must be a table, not {given!r}"
+        lacking = "a unit and a source" if "unit" in example else "a source"
+        return f"{subject} is {_short(given)} without {lacking}; write {example}"
     if kind == "value_error":
         return f"{table}: {error['ctx']['error']}"
     if kind == "literal_error":
-        return f"{subject} is {given!r}; it must be {error['ctx']['expected']}"
+        return f"{subject} is {_short(given)}; it must be {error['ctx']['expected']}"
+    if kind == "list_type":
+        return f"{key} must be a list of tables; write [[{key}]]"
     wanted = {
         "greater_than": "above zero",
         "greater_than_equal": "zero or more",
@@ -205,10 +210,9 @@ def _clause(error: ErrorDetails, data: dict[str, object]) -> str:
         "string_too_short": "a text that is not empty",
         "string_pattern_mismatch": "letters, digits and underscores, and begin with no digit",
         "bool_type": "true or false",
-        "list_type": f"a list of tables; write [[{key or where}]]",
     }.get(kind)
     if wanted is None:
-        return f"{subject} is {given!r}: {error['msg']}"
+        return f"{subject} is {_short(given)}: {error['msg']}"
     return f"{subject} is {_short(given)}; it must be {wanted}"
 
 
@@ -227,11 +231,10 @@ def _place(loc: Sequence[int | str], data: dict[str, object]) -> tuple[str, list
     index, *keys = rest
     entries = data[str(top)]
     entry = entries[index] if isinstance(entries, list) and isinstance(index, int) else None
-    label = f"number {int(index) + 1}"
-    if isinstance(entry, dict) and top == "accelerators" and "name" in entry:
-        label = f"{entry['name']}"
-    elif isinstance(entry, dict) and top == "links" and {"from", "to"} <= set(entry):
-        label = f"{entry['from']} to {entry['to']}"
+    named_by = ("name",) if top == "accelerators" else ("from", "to")
+    names = [entry.get(key) for key in named_by] if isinstance(entry, dict) else [None]
+    texts = [name for name in names if isinstance(name, str)]
+    label = " to ".join(texts) if len(texts) == len(names) else f"number {int(index) + 1}"
     return f"[[{top}]] {label}", [str(key) for key in keys]
 
 
@@ -268,16 +271,10 @@ def _example(loc: Sequence[int | str]) -> str:
     key, table = str(loc[-1]), _table_at(loc)
     if key in _ENTRIES:
         return f"a [{key}] table"
-    if key == "value":
-        return "value = and the number"
-    if key == "source":
-        return 'source = "where the number comes from"'
-    if key == "unit":
-        unit = getattr(table, "example", "").split('"')[1]
-        return f'unit = "{unit}"'
-    name = "from_" if key == "from" else key
-    if name in table.model_fields:
-        inline = _type_of(table, name)
-        if issubclass(inline, Quantity | Count):
-            return f"{key} = {inline.example}"
+    if issubclass(table, Quantity | Count):
+        written = dict(part.split(" = ") for part in table.example.strip("{ }").split(", "))
+        return f"{key} = {written[key]}"
+    inline = _type_of(table, "from_" if key == "from" else key)
+    if issubclass(inline, Quantity | Count):
+        return f"{key} = {inline.example}"
     return f'{key} = "..."'

@@ -39,9 +39,10 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 5
 #: A blank that no line is broken at; printed as a plain one.
 _TIE = "\N{NO-BREAK SPACE}"
-_PLAIN = str.maketrans({"·": ".", "µ": "u", "█": "#", "–": "-", "…": "..."} | dict.fromkeys(
-    "▏▎▍", ""
-) | dict.fromkeys("▌▋▊▉", "#"))  # fmt: skip
+#: What stands for them where the encoding lacks them.
+_PLAIN = str.maketrans(
+    {"·": ".", "µ": "u", "█": "#"} | dict.fromkeys("▏▎▍", "") | dict.fromkeys("▌▋▊▉", "#")
+)
 
 #: Text of a cell and its style.
 Cell = tuple[str, str]
@@ -346,12 +347,12 @@ class _Writer:
         self.line([])
 
     def paragraph(self, text: str, style: str = "") -> None:
-        for line in textwrap.wrap(text, self.width) or [""]:
+        for line in _wrap(text, self.width) or [""]:
             self.line([(line, style)])
 
     def entry(self, title: str, text: str, style: str = "") -> None:
         """A titled sentence, wrapped under itself."""
-        lines = textwrap.wrap(text, max(30, self.width - 18), break_long_words=False)
+        lines = _wrap(text, max(30, self.width - 18))
         gap = " " * max(1, 17 - cell_len(title))
         for number, line in enumerate(lines):
             lead: Cell = (f" {title}{gap}", "bold") if number == 0 else (" " * 18, "")
@@ -449,7 +450,7 @@ def _print_failure(write: _Writer, label: str, label_width: int, failure: str) -
     """A run that did not finish: its status and reason, in place of figures."""
     indent = label_width + 3
     style = "red" if failure.startswith("error") else "yellow"
-    lines = textwrap.wrap(failure, max(30, write.width - indent), break_long_words=False)
+    lines = _wrap(failure, max(30, write.width - indent))
     for number, line in enumerate(lines):
         lead = " " + _pad(label, label_width) + "  " if number == 0 else " " * indent
         write.line([(lead, ""), (line, style)])
@@ -466,6 +467,11 @@ def _unique_label(row: Row, groups: Sequence[Group]) -> str:
     """The row's label, with its mode where another group has the same label."""
     same = [group for group in groups if any(other.label == row.label for other in group.rows)]
     return row.label if len(same) == 1 else f"{row.label} ({row.mode})"
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    """Lines broken at blanks only: names and numbers stay whole."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _pad(text: str, width: int, align: Literal["left", "right"] = "left") -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -31,6 +32,9 @@ from gnnbench_plugins.pyg import sampler as pyg_sampler
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, blocks_of
 from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+if TYPE_CHECKING:
+    from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
 KERNELS: list[type[Kernel]] = [PyGKernel, DGLKernel]
 TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-13}
@@ -61,6 +65,7 @@ BLOCKS = {
     "no edges": np.zeros((3, 5), dtype=bool),
     "one vertex": np.zeros((1, 1), dtype=bool),
     "one edge": np.array([[False, True]]),
+    "no destinations": np.zeros((0, 4), dtype=bool),
 }
 
 
@@ -219,6 +224,24 @@ def test_wide_rows(kernel: Kernel, dtype: torch.dtype) -> None:
     assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
 
 
+def test_rows_may_be_strided(kernel: Kernel, dtype: torch.dtype) -> None:
+    edges = BLOCKS["bipartite"]
+    block = block_of(edges)
+    adjacency = kernel.adjacency(block, dtype, CPU)
+    weight = draw(block.num_edges, dtype=dtype).detach()
+    wide = draw(6, block.num_src, dtype=dtype)
+    h = wide.t()[:, ::2]
+    exact = as_matrix(edges, weight.double()) @ h.detach().double()
+    assert_same(adjacency.sum(h, weight), exact)
+    (gradient,) = torch.autograd.grad(adjacency.sum(h).sum(), wide)
+    expected = torch.zeros_like(wide)
+    expected[::2] = torch.from_numpy(edges.sum(0)).to(dtype)
+    assert torch.equal(gradient, expected)
+    g = draw(7, block.num_dst, dtype=dtype).detach().t()[:, 1:4]
+    ours = adjacency.sum_transposed(g, weight)
+    assert_same(ours, as_matrix(edges, weight.double()).t() @ g.double())
+
+
 def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
     block = block_of(random_edges(400, 500, 0.1))
     h, weight = draw(500, 64, dtype=torch.float32), draw(block.num_edges, dtype=torch.float32)
@@ -227,7 +250,7 @@ def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
         adjacency = kernel.adjacency(block, torch.float32, CPU)
         trained = adjacency.sum(h, adjacency.edge_softmax(weight))
         outputs = [adjacency.sum(h, weight.detach()), adjacency.mean(h), trained]
-        total = sum(output.square().sum() for output in outputs)
+        total = torch.stack([output.square().sum() for output in outputs]).sum()
         return [*outputs, *torch.autograd.grad(total, (h, weight))]
 
     first = compute()
@@ -461,7 +484,7 @@ def test_dgl_draws_every_pair_equally_often() -> None:
     assert chi_squared < 20.5  # 5 degrees of freedom, p = 0.001
 
 
-def sampler_output(hops: bool) -> object:
+def sampler_output(hops: bool) -> SamplerOutput:
     """What PyG returns for seeds 5 and 9: 5 has drawn 7 and 9, 9 drew 5, then 7 drew 5 and 2."""
     from torch_geometric.sampler import SamplerOutput
 
@@ -477,7 +500,7 @@ def sampler_output(hops: bool) -> object:
 
 @pytest.mark.parametrize("hops", [True, False], ids=["pyg-lib", "torch-sparse"])
 def test_pyg_output_becomes_blocks(hops: bool) -> None:
-    blocks = blocks_of(sampler_output(hops), num_seeds=2, num_layers=2)  # type: ignore[arg-type]
+    blocks = blocks_of(sampler_output(hops), num_seeds=2, num_layers=2)
     assert listing(blocks) == [
         [[5, 9, 7, 2], [0, 2, 3, 5], [2, 1, 0, 0, 3]],
         [[5, 9, 7], [0, 2, 3], [2, 1, 0]],
@@ -491,13 +514,13 @@ def test_pyg_blocks_are_what_trim_to_layer_keeps() -> None:
     from torch_geometric.utils import trim_to_layer
 
     output = sampler_output(hops=True)
-    blocks = blocks_of(output, num_seeds=2, num_layers=2)  # type: ignore[arg-type]
-    x, edge_index = output.node, torch.stack((output.row, output.col))  # type: ignore[attr-defined]
+    blocks = blocks_of(output, num_seeds=2, num_layers=2)
+    x, edge_index = output.node, torch.stack((output.row, output.col))
     for layer, block in enumerate(blocks):
         x, edge_index, _ = trim_to_layer(
             layer,
-            output.num_sampled_nodes,  # type: ignore[attr-defined]
-            output.num_sampled_edges,  # type: ignore[attr-defined]
+            output.num_sampled_nodes,
+            output.num_sampled_edges,
             x,
             edge_index,
         )
@@ -550,8 +573,8 @@ def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPa
     import torch_geometric.typing
     from torch_geometric.sampler import NeighborSampler, SamplerOutput
 
-    def draw_from_torch(sampler: NeighborSampler, inputs: object) -> SamplerOutput:
-        seeds: Tensor = inputs.node  # type: ignore[attr-defined]
+    def draw_from_torch(sampler: NeighborSampler, inputs: NodeSamplerInput) -> SamplerOutput:
+        seeds: Tensor = inputs.node
         first = int(seeds[0])
         begin, end = sampler.colptr[first : first + 2].tolist()
         neighbour = sampler.row[begin + int(torch.randint(end - begin, (1,)))]

@@ -1,7 +1,8 @@
-"""Neighbour sampling and induced blocks: the compiled kernels, their twins, and their statistics."""
+"""Neighbour sampling and induced blocks: compiled kernels, their twins, the statistics."""
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import subprocess
@@ -16,7 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench.kernels import dispatch, reference
-from gnnbench.records import Block, Graph, IntArray
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import Block, Dataset, Graph, IntArray, Workload
+from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def assert_same(ours: Block, theirs: Block) -> None:
 
 
 def assert_block(block: Block, graph: Graph, fanout: int) -> None:
-    """A block's invariants: sizes, every row a sub-sequence of the graph's row, sources in order."""
+    """A block's invariants: sizes, rows that are sub-sequences of the graph's, sources in order."""
     assert len(block.indptr) == block.num_dst + 1
     assert block.indptr[0] == 0
     assert block.indptr[-1] == len(block.indices)
@@ -118,12 +122,10 @@ def neighbour_sets(block: Block) -> dict[int, tuple[int, ...]]:
     return {int(v): tuple(row.tolist()) for v, row in zip(block.dst_ids, rows, strict=True)}
 
 
-def test_kernels_are_compiled_here() -> None:
-    """The comparisons with the twin below mean something only where both exist."""
-    from gnnbench.kernels import _sample
-
-    assert callable(_sample.sample_layers)
-    assert dispatch.compiled() == (os.environ.get("GNNBENCH_PURE", "") in ("", "0"))
+def test_compiled_kernels_are_used_where_they_exist() -> None:
+    pure = os.environ.get("GNNBENCH_PURE", "") not in ("", "0")
+    built = importlib.util.find_spec("gnnbench.kernels._sample") is not None
+    assert dispatch.compiled() == (built and not pure)
 
 
 def test_pure_environment_selects_the_twin() -> None:
@@ -228,14 +230,14 @@ def test_every_subset_is_equally_likely(varying: str, degree: int, fanout: int, 
 def test_the_uniformity_test_catches_the_biased_draw() -> None:
     """Drawing from [0, j) instead of [0, j], a published mistake, gives two pairs 1/3 and 1/9."""
     keys = reference.derive_keys(11, 0, 0, np.arange(60_000, dtype=np.int64))
-    counts: Counter[tuple[int, int]] = Counter()
     words = [reference.mix(keys + np.uint64(i * reference.GOLDEN % 2**64)) for i in (1, 2)]
     first, second = (
-        ((word >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
+        (word >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)
         for word, bound in zip(words, (2, 3), strict=True)
     )
-    second = np.where(second == first, 3, second)
-    counts.update((min(a, b), max(a, b)) for a, b in zip(first.tolist(), second.tolist()))
+    second = np.where(second == first, np.uint64(3), second)
+    pairs = np.sort(np.stack((first, second), axis=1), axis=1)
+    counts = Counter(map(tuple, pairs.tolist()))
     observed = [counts[pair] for pair in itertools.combinations(range(4), 2)]
     assert scipy.stats.chisquare(observed).pvalue < 1e-12
 
@@ -330,3 +332,79 @@ def test_read_only_arrays_are_accepted(case: Case) -> None:
     for one, other in zip(sample(case), sample_reference(case), strict=True):
         assert_same(one, other)
     dispatch.induce_block(case.graph.indptr, case.graph.indices, case.seeds)
+
+
+def make_setting(graph: Graph, train: IntArray, batch_size: int, seed: int = 3) -> Setting:
+    num_vertices = graph.num_vertices
+    train_mask = np.zeros(num_vertices, dtype=np.bool_)
+    train_mask[train] = True
+    dataset = Dataset(
+        name="test",
+        graph=graph,
+        features=np.zeros((num_vertices, 2), dtype=np.float32),
+        labels=np.zeros(num_vertices, dtype=np.int64),
+        num_classes=1,
+        train_mask=train_mask,
+        val_mask=~train_mask,
+        test_mask=~train_mask,
+    )
+    host = Device("host", "cpu", "a processor", 1e9, 1e9, 10**9)
+    workload = Workload("gcn", (2, 2, 1), 1, batch_size, (3, 2), seed)
+    return Setting(dataset, Platform("test", "a machine", host, (), ()), workload, ())
+
+
+def begin_neighbour(
+    graph: Graph, train: IntArray, batch_size: int, seed: int = 3
+) -> NeighbourSampler:
+    sampler = NeighbourSampler()
+    sampler.begin(make_setting(graph, train, batch_size, seed))
+    return sampler
+
+
+def test_rounds_cut_a_fresh_shuffle_into_batches() -> None:
+    graph, train = random_graph(100, 300), np.arange(0, 100, 3, dtype=np.int64)
+    sampler = begin_neighbour(graph, train, batch_size=10)
+    rounds = sampler.rounds(0)
+    assert [len(seeds) for seeds in rounds] == [10, 10, 10, 4]
+    shuffled = np.concatenate(rounds)
+    np.testing.assert_array_equal(np.sort(shuffled), train)
+    assert not np.array_equal(shuffled, train)
+    np.testing.assert_array_equal(np.concatenate(sampler.rounds(0)), shuffled)
+    assert not np.array_equal(np.concatenate(sampler.rounds(1)), shuffled)
+    other = begin_neighbour(graph, train, batch_size=10, seed=4)
+    assert not np.array_equal(np.concatenate(other.rounds(0)), shuffled)
+
+
+def test_neighbour_sampler_draws_with_the_workload() -> None:
+    graph = random_graph(100, 900)
+    sampler = begin_neighbour(graph, np.arange(50, dtype=np.int64), batch_size=10)
+    seeds = sampler.rounds(2)[0]
+    expected = sample(Case(graph, seeds, (3, 2), 3, 2))
+    for one, other in zip(sampler.sample(seeds, 2, threads=1), expected, strict=True):
+        assert_same(one, other)
+
+
+@given(cases(), st.integers(1, 5))
+def test_whole_graph_ranges(case: Case, num_slots: int) -> None:
+    """The ranges cover every vertex once, with its whole in-neighbourhood, on its owner."""
+    graph, sampler = case.graph, WholeGraphSampler()
+    (round_,) = sampler.chunks(make_setting(graph, case.seeds, 1), num_slots)
+    covered = np.concatenate([unit.output_ids for unit in round_.units])
+    np.testing.assert_array_equal(covered, np.arange(graph.num_vertices))
+    owner = sampler.owner()
+    assert owner.dtype == np.int64
+    assert len(owner) == graph.num_vertices
+    for unit in round_.units:
+        assert (owner[unit.output_ids] == unit.slot).all()
+        (block,) = unit.blocks
+        for vertex, row in neighbour_sets(block).items():
+            whole = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
+            assert row == tuple(whole.tolist())
+
+
+def test_whole_graph_ranges_are_balanced() -> None:
+    graph, sampler = random_graph(2000, 20000), WholeGraphSampler()
+    (round_,) = sampler.chunks(make_setting(graph, np.arange(10, dtype=np.int64), 1), 4)
+    assert [unit.slot for unit in round_.units] == [0, 1, 2, 3]
+    work = [unit.edges[0] + len(unit.output_ids) for unit in round_.units]
+    assert max(work) - min(work) <= 2 * (int(graph.degrees.max()) + 1)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gnnbench.errors import UsageError
 from gnnbench.parts import Adjacency
 from gnnbench.records import Block
 from gnnbench_plugins.reference.kernel import TorchKernel
@@ -185,6 +186,14 @@ def test_saves_rows_only_for_a_learned_weight() -> None:
     assert [t.shape for t in learned] == [weight.shape, h.shape]
 
 
+def test_too_many_edges_for_32_bit_indices_raise() -> None:
+    one = np.zeros(1, dtype=np.int32)
+    many = np.lib.stride_tricks.as_strided(one, shape=(2**31,), strides=(0,))
+    block = Block(np.arange(1), 1, np.array([0, 2**31]), many)
+    with pytest.raises(UsageError, match="more chunks"):
+        bind(block)
+
+
 def test_no_edge_by_width_intermediate() -> None:
     """Peak memory of forward and backward is a few ``(S, f)``, far below one ``(E, f)``."""
     code = """
@@ -220,6 +229,8 @@ import numpy as np, torch
 from gnnbench.records import Block
 from gnnbench_plugins.reference.kernel import TorchKernel
 block = Block(np.arange(2), 1, np.array([0, 1]), np.array([1], dtype=np.int32))
+for array in (block.src_ids, block.indptr, block.indices):
+    array.flags.writeable = False  # as in a memory-mapped graph
 adjacency = TorchKernel().adjacency(block, torch.float32, torch.device("cpu"))
 h = torch.ones(2, 3, requires_grad=True)
 weight = torch.ones(1, requires_grad=True)

@@ -50,13 +50,13 @@ class DGLAdjacency(Adjacency):
 
     @cached_property
     def edge_src(self) -> Tensor:
-        out: Tensor = self._graph.edges(order="eid")[0].long()
-        return out
+        return torch.from_numpy(self.block.indices).to(self._device, torch.int64)
 
     @cached_property
     def edge_dst(self) -> Tensor:
-        out: Tensor = self._graph.edges(order="eid")[1].long()
-        return out
+        rows = torch.arange(self.block.num_dst)
+        degrees = torch.from_numpy(self.block.indptr).diff()
+        return rows.repeat_interleave(degrees).to(self._device)
 
     @cached_property
     def in_degrees(self) -> Tensor:
@@ -80,8 +80,11 @@ class DGLAdjacency(Adjacency):
     def _make(self, layout: str, num_src: int, num_dst: int) -> DGLGraph:
         indptr = torch.from_numpy(self.block.indptr).to(self._ids)
         indices = torch.from_numpy(self.block.indices).to(self._ids)
-        edges = (layout, (indptr, indices, torch.empty(0, dtype=self._ids)))
-        graph = self._dgl.create_block(edges, num_src_nodes=num_src, num_dst_nodes=num_dst)
+        # Left to DGL, ids in order are no array at all, and its libxsmm products insist on one.
+        ids = torch.arange(self.block.num_edges, dtype=self._ids)
+        graph = self._dgl.create_block(
+            (layout, (indptr, indices, ids)), num_src_nodes=num_src, num_dst_nodes=num_dst
+        )
         if self._device.type == "cpu":
             return graph
         try:

@@ -96,9 +96,11 @@ class HongTuSampler(FullGraphSampler):
         moved = [[row[k] for k in found[i]] for i, row in enumerate(sets)]
         before = cost_s(count_volumes(sets, count), rates)
         after = cost_s(count_volumes(moved, count), rates)
-        if after <= before:
-            self._note = f"Algorithm 4 changed the cost of Equation 4 by {after / before - 1:+.1%}"
+        if after < before:
+            self._note = f"Algorithm 4 lowered the cost of Equation 4 by {1 - after / before:.1%}"
             return found
+        if after == before:
+            return order
         self._note = (
             f"Algorithm 4's order would cost {after / before - 1:+.1%} by Equation 4, "
             f"so the range order was kept"

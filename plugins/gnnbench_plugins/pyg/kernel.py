@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -17,7 +18,10 @@ from gnnbench.records import Block
 def require_pyg() -> None:
     """Import PyG; raises ``MissingDependency`` where it cannot be imported."""
     try:
-        import gnnbench_plugins.pyg.propagation  # noqa: F401
+        with warnings.catch_warnings():
+            # What PyG itself runs into when torch is newer than it.
+            warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
+            import gnnbench_plugins.pyg.propagation  # noqa: F401
     except ImportError as error:
         raise MissingDependency(
             f"strategy 'pyg' needs torch-geometric, which does not import here ({error}); "
@@ -44,16 +48,15 @@ class PyGAdjacency(Adjacency):
 
         if weight is not None and weight.requires_grad and torch.is_grad_enabled():
             # A sparse tensor's values carry no gradient, so trained weights ride on messages.
-            size = (self.block.num_src, self.block.num_dst)
-            out: Tensor = SUM.propagate(self._edge_index, size=size, x=(h, None), weight=weight)
+            out: Tensor = SUM(self._edge_index, h, weight, (self.block.num_src, self.block.num_dst))
             return out
-        out = SUM.propagate(self._csr(weight), x=(h, None))
+        out = SUM(self._csr(weight), h)
         return out
 
     def mean(self, h: Tensor) -> Tensor:
         from gnnbench_plugins.pyg.propagation import MEAN
 
-        out: Tensor = MEAN.propagate(self._csr(None), x=(h, None))
+        out: Tensor = MEAN(self._csr(None), h)
         return out
 
     @torch.no_grad()
@@ -63,9 +66,7 @@ class PyGAdjacency(Adjacency):
         indptr, indices, order = self._reversed
         values = self._ones if weight is None else weight[order]
         size = (self.block.num_src, self.block.num_dst)
-        out: Tensor = SUM.propagate(
-            torch.sparse_csr_tensor(indptr, indices, values, size), x=(g, None)
-        )
+        out: Tensor = SUM(torch.sparse_csr_tensor(indptr, indices, values, size), g)
         return out
 
     def edge_softmax(self, scores: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import Adj, OptPairTensor, OptTensor, Size
 from torch_geometric.utils import spmm
 
 
@@ -18,10 +19,18 @@ class Propagation(MessagePassing):
     index the messages exist, and with them the gradient of ``weight``.
     """
 
+    def forward(
+        self, edge_index: Adj, h: Tensor, weight: OptTensor = None, size: Size = None
+    ) -> Tensor:
+        """``(S, f) -> (D, f)``; ``weight`` ``(E,)`` and ``size`` ``(S, D)`` with an edge index."""
+        # propagate_type: (x: OptPairTensor, weight: OptTensor)
+        out: Tensor = self.propagate(edge_index, x=(h, None), weight=weight, size=size)
+        return out
+
     def message(self, x_j: Tensor, weight: Tensor) -> Tensor:
         return weight.view(-1, 1) * x_j
 
-    def message_and_aggregate(self, edge_index: Tensor, x: tuple[Tensor, Tensor | None]) -> Tensor:
+    def message_and_aggregate(self, edge_index: Adj, x: OptPairTensor) -> Tensor:
         return spmm(edge_index, x[0], reduce=self.aggr)
 
 

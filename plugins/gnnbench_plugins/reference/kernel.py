@@ -14,8 +14,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from gnnbench.errors import UsageError
 from gnnbench.parts import Adjacency, Kernel
-from gnnbench.records import Block
+from gnnbench.records import Block, IndexArray, IntArray
+
+#: CSR indices are 32 bits wide, the only width that every build of MKL takes.
+MAX_EDGES = 2**31 - 1
 
 
 @dataclass
@@ -26,6 +30,11 @@ class TorchKernel(Kernel):
     summary: ClassVar[str] = "plain torch: CSR times dense, and its transpose backward"
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> TorchAdjacency:
+        if block.num_edges > MAX_EDGES:
+            raise UsageError(
+                f"a block of {block.num_edges} edges is more than the {MAX_EDGES} that kernel "
+                f"'torch' can index; cut the graph into more chunks."
+            )
         _silence_beta_warning()
         return TorchAdjacency(block, dtype, device)
 
@@ -96,7 +105,7 @@ class TorchAdjacency(Adjacency):
     @cached_property
     def row_ptr(self) -> Tensor:
         """int64 ``(D+1,)``."""
-        return torch.from_numpy(self.block.indptr).to(self.device)
+        return _share(self.block.indptr).to(self.device)
 
     @cached_property
     def _ones(self) -> Tensor:
@@ -106,7 +115,7 @@ class TorchAdjacency(Adjacency):
     def _rows(self) -> tuple[Tensor, Tensor]:
         """Row pointers and columns; int32, which MKL and cuSPARSE take without a copy."""
         row_ptr = torch.from_numpy(self.block.indptr.astype(np.int32))
-        return row_ptr.to(self.device), torch.from_numpy(self.block.indices).to(self.device)
+        return row_ptr.to(self.device), _share(self.block.indices).to(self.device)
 
     @cached_property
     def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -179,6 +188,11 @@ class _EdgeSoftmax(Function):
         return None, weighted - p * adjacency.sum_edges(weighted).index_select(
             0, adjacency.edge_dst
         )
+
+
+def _share(array: IntArray | IndexArray) -> Tensor:
+    """The array as a tensor, without a copy unless it is read-only, which torch warns about."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def _multiply(matrix: Tensor, dense: Tensor) -> Tensor:

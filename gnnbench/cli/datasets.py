@@ -1,0 +1,180 @@
+"""``gnnbench datasets``: the shared graphs, and making others fit for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gnnbench.cli.options import Json, open_console, print_rows, shared_options, write_document
+from gnnbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from gnnbench.records import Dataset
+
+out_option = click.option(
+    "--out",
+    "out_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE.npz",
+    help="Where to write it.  [default: the user's cache, where its name resolves]",
+)
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace the file where it exists."
+)
+
+
+@click.group(
+    "datasets", invoke_without_command=True, short_help="List, describe, import and make datasets."
+)
+@shared_options
+@click.pass_context
+def datasets(ctx: click.Context, json_path: Path | None) -> int | None:
+    """List, describe, import and make datasets; without a subcommand, list them."""
+    return None if ctx.invoked_subcommand is not None else print_list(json_path)
+
+
+@datasets.command("list")
+@shared_options
+def list_datasets(json_path: Path | None) -> int:
+    """Every dataset that --dataset knows by name."""
+    return print_list(json_path)
+
+
+def print_list(json_path: Path | None) -> int:
+    """Files first, then what is made or downloaded when asked for."""
+    from gnnbench import datasets as catalogue
+
+    entries = catalogue.list_datasets()
+    if json_path is not None:
+        content: list[Json] = [
+            {
+                "name": e.name,
+                "kind": e.kind,
+                "vertices": e.vertices,
+                "undirected_edges": e.edges,
+                "features": e.features,
+                "classes": e.classes,
+                "where": e.where,
+            }
+            for e in entries
+        ]
+        write_document({"datasets": content}, json_path)
+    numbers = [(entry.vertices, entry.edges, entry.features, entry.classes) for entry in entries]
+    rows = [
+        (e.name, e.kind, *("-" if n is None else f"{n:,}" for n in counts), e.where)
+        for e, counts in zip(entries, numbers, strict=True)
+    ]
+    heading = ("dataset", "kind", "vertices", "edges", "features", "classes", "where")
+    print_rows(open_console(json_path), heading, rows)
+    return 0
+
+
+@datasets.command("info")
+@click.argument("name", metavar="NAME|FILE.npz")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="For graphs that are made.",
+)
+@shared_options
+def info(name: str, seed: int, json_path: Path | None) -> int:
+    """Load a dataset, check it, and describe it."""
+    from gnnbench import datasets as catalogue
+
+    print_facts(catalogue.describe(catalogue.load(name, seed=seed)), json_path)
+    return 0
+
+
+@datasets.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--name", help="The dataset's name.  [default: the file's]")
+@out_option
+@overwrite_option
+@shared_options
+def import_graph(
+    file: Path, name: str | None, out_path: Path | None, overwrite: bool, json_path: Path | None
+) -> int:
+    """Make a dataset of an edge list, a Matrix Market file or a raw .npz.
+
+    The graph is made symmetric, sorted, and free of self loops and duplicates; what was changed
+    or made up is said.
+    """
+    from gnnbench import datasets as catalogue
+
+    stem = name or Path(file.name.removesuffix(".gz")).stem
+    target = choose_target(stem, out_path, overwrite)
+    dataset = catalogue.import_file(file, name=name)
+    write_dataset(dataset, target, overwrite, json_path)
+    return 0
+
+
+@datasets.command("make")
+@click.argument("name")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
+)
+@out_option
+@overwrite_option
+@shared_options
+def make(
+    name: str, seed: int, out_path: Path | None, overwrite: bool, json_path: Path | None
+) -> int:
+    """Make or download the dataset NAME and keep it as a file.
+
+    Such as rmat:vertices=1M,edges=16M, sbm, or a stand-in like ogbn-products:0.01.
+    """
+    from gnnbench import datasets as catalogue
+
+    stem = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)
+    target = choose_target(stem, out_path, overwrite)
+    write_dataset(catalogue.load(name, seed=seed), target, overwrite, json_path)
+    return 0
+
+
+def choose_target(stem: str, out_path: Path | None, overwrite: bool) -> Path:
+    """The file to write, refused before the work starts when it cannot be."""
+    from gnnbench import datasets as catalogue
+    from gnnbench.results.output import check_output
+
+    target = out_path
+    if target is None:
+        folder = catalogue.cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{stem}.npz"
+    check_output(target)
+    if target.suffix != ".npz":
+        raise UsageError(f"{target}: datasets are stored as .npz; give a name that ends so.")
+    if target.exists() and not overwrite:
+        raise UsageError(f"{target} exists; give another --out, or allow it with --overwrite.")
+    return target
+
+
+def write_dataset(dataset: Dataset, target: Path, overwrite: bool, json_path: Path | None) -> None:
+    """Save a dataset and describe what was saved."""
+    from gnnbench import datasets as catalogue
+
+    catalogue.save_npz(dataset, target, overwrite=overwrite)
+    print_facts({"file": str(target), **catalogue.describe(dataset)}, json_path)
+
+
+def print_facts(
+    facts: Mapping[str, str | int | float | tuple[str, ...]], json_path: Path | None
+) -> None:
+    """Facts one to a line; several sentences under each other."""
+    if json_path is not None:
+        write_document(facts, json_path)
+    rows = []
+    for name, fact in facts.items():
+        title = name.replace("_", " ")
+        if isinstance(fact, tuple):
+            rows += [(title if i == 0 else "", line) for i, line in enumerate(fact)]
+        elif isinstance(fact, float):
+            rows.append((title, f"{fact:.4g}"))
+        else:
+            rows.append((title, f"{fact:,}" if isinstance(fact, int) else fact))
+    print_rows(open_console(json_path), (), rows)

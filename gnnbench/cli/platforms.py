@@ -1,0 +1,136 @@
+"""``gnnbench platforms``: described machines, and measuring this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gnnbench.cli.options import (
+    Json,
+    check_file,
+    open_console,
+    print_rows,
+    shared_options,
+    write_document,
+)
+
+if TYPE_CHECKING:
+    from gnnbench.platforms.machine import Platform
+
+
+@click.group(
+    "platforms",
+    invoke_without_command=True,
+    short_help="List and show described machines; measure this one.",
+)
+@shared_options
+@click.pass_context
+def platforms(ctx: click.Context, json_path: Path | None) -> int | None:
+    """List and show described machines, measure this one; without a subcommand, list them."""
+    return None if ctx.invoked_subcommand is not None else print_list(json_path)
+
+
+@platforms.command("list")
+@shared_options
+def list_platforms(json_path: Path | None) -> int:
+    """Every platform that --platform knows by name."""
+    return print_list(json_path)
+
+
+def print_list(json_path: Path | None) -> int:
+    from gnnbench.platforms import describe
+
+    entries = describe.list_platforms()
+    if json_path is not None:
+        content: list[Json] = [
+            {"name": e.name, "description": e.description, "file": str(e.path) if e.path else None}
+            for e in entries
+        ]
+        write_document({"platforms": content}, json_path)
+    rows = [(entry.name, entry.description) for entry in entries]
+    print_rows(open_console(json_path), ("platform", "what it is"), rows)
+    return 0
+
+
+@platforms.command("show")
+@click.argument("name", metavar="NAME|FILE.toml")
+@shared_options
+def show(name: str, json_path: Path | None) -> int:
+    """Every number of a platform, and where it comes from."""
+    from gnnbench.platforms import describe
+
+    print_platform(describe.load_platform(name), json_path)
+    return 0
+
+
+@platforms.command("probe")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="About how long to measure the processor; each GPU takes as long again.",
+)
+@click.option(
+    "--out",
+    "out_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE.toml",
+    help="Also write the description to a file.",
+)
+@click.option("--save", is_flag=True, help="Keep it as the platform 'local'.")
+@shared_options
+def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | None) -> int:
+    """Measure this machine and describe it as a platform."""
+    if out_path is not None:
+        check_file(out_path)
+
+    from gnnbench.platforms.describe import to_toml
+    from gnnbench.platforms.probe import probe as measure
+    from gnnbench.platforms.probe import save_local
+    from gnnbench.results.output import write_text
+
+    platform = measure(seconds)
+    print_platform(platform, json_path)
+    written = []
+    if out_path is not None:
+        write_text(out_path, to_toml(platform))
+        written.append(out_path)
+    if save:
+        written.append(save_local(platform))
+    console = open_console(json_path)
+    for path in written:
+        console.print(f"wrote {path}", markup=False, soft_wrap=True)
+    if not written:
+        console.print("nothing was kept; use --save, or --out FILE.toml")
+    return 0
+
+
+def print_platform(platform: Platform, json_path: Path | None) -> None:
+    """A platform as rows of key, value and source; in JSON with SI numbers too."""
+    from gnnbench.platforms.describe import show_platform
+
+    if json_path is not None:
+        write_document(_platform_document(platform), json_path)
+    console = open_console(json_path)
+    console.print(f"{platform.name}: {platform.description}", style="bold", markup=False)
+    rows = [(row.key, row.value, row.source) for row in show_platform(platform)]
+    told = ("name", "description")
+    print_rows(console, ("", "value", "source"), [row for row in rows if row[0] not in told])
+
+
+def _platform_document(platform: Platform) -> dict[str, Json]:
+    from dataclasses import asdict
+
+    devices: list[Json] = [asdict(device) for device in platform.devices]
+    links: list[Json] = [asdict(link) for link in platform.links]
+    return {
+        "name": platform.name,
+        "description": platform.description,
+        "virtual": platform.virtual,
+        "devices": devices,
+        "links": links,
+        "sources": dict(platform.sources),
+    }

@@ -1,0 +1,259 @@
+"""``gnnbench plugins``: what is installed, what it can be told, whether it keeps its promises."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gnnbench.cli.options import (
+    Json,
+    load_registry,
+    open_console,
+    plugin_option,
+    print_rows,
+    shared_options,
+    write_document,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gnnbench.parts import Part
+    from gnnbench.plugins import Registry
+    from gnnbench.records import Strategy
+
+
+@click.group(
+    "plugins",
+    invoke_without_command=True,
+    short_help="List, show, check and make strategies and parts.",
+)
+@plugin_option
+@shared_options
+@click.pass_context
+def plugins(
+    ctx: click.Context, extra_plugins: tuple[str, ...], json_path: Path | None
+) -> int | None:
+    """List, show, check and make strategies and parts; without a subcommand, list them."""
+    if ctx.invoked_subcommand is not None:
+        return None
+    return list_command_body(extra_plugins, json_path)
+
+
+@plugins.command("list")
+@plugin_option
+@shared_options
+def list_plugins(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
+    """Every strategy and part on offer, and the distribution it comes from."""
+    return list_command_body(extra_plugins, json_path)
+
+
+def list_command_body(extra: tuple[str, ...], json_path: Path | None) -> int:
+    """Print what is on offer; with JSON to a file, both."""
+    registry = load_registry(extra)
+    if json_path is not None:
+        write_document(_list_document(registry), json_path)
+    console = open_console(json_path)
+    print_rows(
+        console,
+        ("strategy", "modes", "from", "what it is"),
+        [
+            (s.name, ", ".join(s.bundles), str(registry.origin(s)), s.summary)
+            for s in registry.strategies
+        ],
+    )
+    for kind, parts in _parts_by_kind(registry):
+        console.print()
+        print_rows(
+            console,
+            (kind, "from", "what it does"),
+            [(part.name, str(registry.origin(part)), part.summary) for part in parts],
+        )
+    return 0
+
+
+def _parts_by_kind(registry: Registry) -> list[tuple[str, tuple[type[Part], ...]]]:
+    from gnnbench.records import PART_KINDS
+
+    return [(kind, parts) for kind in PART_KINDS if (parts := registry.parts_of(kind))]
+
+
+def _list_document(registry: Registry) -> dict[str, Json]:
+    return {
+        "strategies": [_strategy_document(registry, s) for s in registry.strategies],
+        "parts": {
+            kind: [_part_document(registry, part) for part in parts]
+            for kind, parts in _parts_by_kind(registry)
+        },
+        "problems": list(registry.problems),
+    }
+
+
+def _strategy_document(registry: Registry, strategy: Strategy) -> dict[str, Json]:
+    from gnnbench.records import PART_KINDS
+
+    origin = registry.origin(strategy)
+    return {
+        "name": strategy.name,
+        "summary": strategy.summary,
+        "source": strategy.source,
+        "plugin": origin.plugin,
+        "distribution": origin.distribution,
+        "version": origin.version,
+        "bundles": {
+            mode: {kind: parts.named(kind) for kind in PART_KINDS}
+            for mode, parts in strategy.bundles.items()
+        },
+    }
+
+
+def _part_document(registry: Registry, part: type[Part]) -> dict[str, Json]:
+    from gnnbench.parts import option_fields
+    from gnnbench.plugins import describe_option
+
+    origin = registry.origin(part)
+    return {
+        "name": part.name,
+        "summary": part.summary,
+        "modes": sorted(part.modes),
+        "options": {name: describe_option(part, name) for name in option_fields(part)},
+        "plugin": origin.plugin,
+        "distribution": origin.distribution,
+        "version": origin.version,
+    }
+
+
+@plugins.command("show")
+@click.argument("name")
+@plugin_option
+@shared_options
+def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
+    """A strategy's five parts and the options of each, or the parts called NAME.
+
+    A part may be named with its kind: communication=hongtu.
+    """
+    registry = load_registry(extra_plugins)
+    kind, equals, part_name = name.partition("=")
+    strategies = [s for s in registry.strategies if s.name == name]
+    parts = [
+        part
+        for part_kind, offered in _parts_by_kind(registry)
+        for part in offered
+        if (part.name == part_name and part_kind == kind if equals else part.name == name)
+    ]
+    if not strategies and not parts:
+        if equals:
+            from gnnbench.cli.compare import parse_swaps
+
+            registry.part(*parse_swaps([name])[0])
+        registry.strategy(name)  # raises, with close matches
+    if json_path is not None:
+        content: dict[str, Json] = {
+            "strategies": [_strategy_document(registry, s) for s in strategies],
+            "parts": [{"part": part.kind, **_part_document(registry, part)} for part in parts],
+        }
+        write_document(content, json_path)
+    console = open_console(json_path)
+    for strategy in strategies:
+        _print_strategy(console, registry, strategy)
+    # A strategy's listing already shows its own parts.
+    for part in parts if not strategies else ():
+        console.print(f"{part.kind} {part.name}: {part.summary}", style="bold")
+        console.print(f"from {registry.origin(part)}; works for {', '.join(sorted(part.modes))}")
+        _print_options(console, part)
+    return 0
+
+
+def _print_strategy(console: Console, registry: Registry, strategy: Strategy) -> None:
+    from gnnbench.records import PART_KINDS
+
+    console.print(f"{strategy.name}: {strategy.summary}", style="bold")
+    if strategy.source:
+        console.print(strategy.source)
+    console.print(f"from {registry.origin(strategy)}")
+    for mode, bundle in strategy.bundles.items():
+        console.print()
+        console.print(mode, style="bold")
+        for kind in PART_KINDS:
+            part = registry.part(kind, bundle.named(kind))
+            console.print(f"  {kind} {part.name}: {part.summary}")
+            _print_options(console, part)
+
+
+def _print_options(console: Console, part: type[Part]) -> None:
+    from gnnbench.parts import option_fields
+    from gnnbench.plugins import describe_option
+
+    for option in option_fields(part):
+        line = f"--set {part.kind}.{describe_option(part, option)}"
+        blanks = " " * 6
+        for text in textwrap.wrap(
+            line,
+            max(40, console.width),
+            initial_indent=blanks,
+            subsequent_indent=2 * blanks,
+            break_on_hyphens=False,
+        ):
+            console.print(text, markup=False, style="dim", soft_wrap=True)
+
+
+@plugins.command("check")
+@click.argument("name")
+@plugin_option
+@shared_options
+def check_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
+    """Run the conformance checks against the strategy NAME; exit status 1 when one fails."""
+    from gnnbench.conformance import check_strategy
+
+    registry = load_registry(extra_plugins)
+    registry.strategy(name)
+    outcomes = check_strategy(registry, name)
+    if json_path is not None:
+        checks: list[Json] = [
+            {"check": o.check, "status": o.status, "reason": o.reason, "why": o.why}
+            for o in outcomes
+        ]
+        write_document({"strategy": name, "checks": checks}, json_path)
+    console = open_console(json_path)
+    print_rows(console, ("check", "outcome", ""), [(o.check, o.status, o.reason) for o in outcomes])
+    failed = sum(o.status == "failed" for o in outcomes)
+    passed = sum(o.status == "passed" for o in outcomes)
+    console.print()
+    console.print(
+        f"{name}: {passed} passed, {failed} failed, {len(outcomes) - passed - failed} do not apply"
+    )
+    return 1 if failed else 0
+
+
+@plugins.command("new")
+@click.argument("name")
+@click.option(
+    "--out",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    metavar="FOLDER",
+    help="The folder to write the package into.  [default: here]",
+)
+@shared_options
+def new_plugin(name: str, folder: Path, json_path: Path | None) -> int:
+    """Write a package with a new strategy NAME, ready to install, run and check."""
+    from gnnbench.scaffold import create
+
+    files = create(name, folder)
+    if json_path is not None:
+        paths: list[Json] = [str(path) for path in files]
+        write_document({"strategy": name, "files": paths}, json_path)
+    console = open_console(json_path)
+    for path in files:
+        console.print(f"wrote {path}", markup=False, soft_wrap=True)
+    package = folder / f"gnnbench-{name}"
+    console.print(
+        f"\nNext: pip install -e {package}\n      gnnbench plugins check {name}",
+        markup=False,
+        soft_wrap=True,
+    )
+    return 0

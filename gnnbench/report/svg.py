@@ -1,0 +1,253 @@
+"""Charts as inline SVG text: bars, a timeline and curves, styled by the page's own CSS.
+
+Each has a title and a description for those who do not see it. Colours are CSS classes
+(``stage-transfer``, ``series-0``), so that a page's light and dark styles both apply.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from gnnbench.records import Scheduled, Stage
+from gnnbench.report.chrome import lanes
+from gnnbench.units import format_si
+
+WIDTH = 880
+_LABEL_WIDTH = 190
+_FIGURE_WIDTH = 110
+#: Most rectangles in one timeline; more are merged, then cut.
+MAX_RECTANGLES = 400
+NUM_SERIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a stacked bar: the CSS class that colours it, what it is, and how much."""
+
+    style: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stacked bar with its label in front and a text behind."""
+
+    label: str
+    segments: tuple[Segment, ...]
+    figure: str
+
+
+def draw_bars(title: str, bars: Sequence[Bar], unit: str) -> str:
+    """Stacked horizontal bars on one scale that starts at zero."""
+    height, gap = 22, 10
+    room = WIDTH - _LABEL_WIDTH - _FIGURE_WIDTH
+    longest = max((sum(s.value for s in bar.segments) for bar in bars), default=0.0) or 1.0
+    shapes, descriptions = [], []
+    for number, bar in enumerate(bars):
+        y = number * (height + gap)
+        middle = y + height / 2
+        shapes.append(_text(_LABEL_WIDTH - 10, middle, bar.label, "end"))
+        x = float(_LABEL_WIDTH)
+        parts = []
+        for segment in bar.segments:
+            width = room * segment.value / longest
+            amount = f"{segment.name} {format_si(segment.value, unit)}"
+            parts.append(amount)
+            if width > 0:
+                shapes.append(_rectangle(x, y, width, height, segment.style, amount))
+            x += width
+        shapes.append(_text(x + 8, middle, bar.figure, "start", "figure"))
+        descriptions.append(f"{bar.label}: {', '.join(parts)}")
+    total = max(1, len(bars)) * (height + gap) - gap
+    return _svg(title, ". ".join(descriptions), total, shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A rectangle of a timeline: one span, or ``count`` neighbours of one stage drawn as one."""
+
+    stage: Stage
+    start_s: float
+    end_s: float
+    count: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What of a timeline is drawn: pieces by lane up to ``end_s``, of ``spans`` spans in all."""
+
+    lanes: tuple[tuple[str, tuple[Piece, ...]], ...]
+    end_s: float
+    total_s: float
+    spans: int
+
+    @property
+    def drawn(self) -> int:
+        return sum(len(pieces) for _, pieces in self.lanes)
+
+    def describe(self) -> str:
+        """What was left out, as a sentence; empty when nothing was."""
+        sentences = []
+        if any(piece.count > 1 for _, pieces in self.lanes for piece in pieces):
+            sentences.append("Neighbouring spans of one stage are drawn as one.")
+        if self.end_s < self.total_s:
+            shown, whole = format_si(self.end_s, "s"), format_si(self.total_s, "s")
+            sentences.append(f"Only the first {shown} of {whole} are drawn.")
+        return " ".join(sentences)
+
+
+def reduce_timeline(timeline: Sequence[Scheduled], limit: int = MAX_RECTANGLES) -> Reduced:
+    """At most ``limit`` rectangles: neighbours closer than can be seen are merged, then it is cut.
+
+    Only spans of one stage that follow each other on one lane merge, so no other stage is covered.
+    """
+    total_s = max((item.end_s for item in timeline), default=0.0)
+    by_lane = [(name, _pieces(items)) for name, items in lanes(timeline)]
+    # From a third of a pixel to gaps of about ten pixels.
+    for share in (0.0, 0.0005, 0.002, 0.01):
+        if sum(len(pieces) for _, pieces in by_lane) <= limit:
+            break
+        by_lane = [(name, _merge(pieces, share * total_s)) for name, pieces in by_lane]
+    end_s = total_s
+    starts = sorted(piece.start_s for _, pieces in by_lane for piece in pieces)
+    if len(starts) > limit:
+        end_s = starts[limit]
+        by_lane = [(name, _cut(pieces, end_s)) for name, pieces in by_lane]
+    return Reduced(
+        tuple((name, tuple(pieces)) for name, pieces in by_lane), end_s, total_s, len(timeline)
+    )
+
+
+def _pieces(items: Iterable[Scheduled]) -> list[Piece]:
+    return [
+        Piece(item.span.stage, item.start_s, item.end_s, 1, item.span.label or item.span.stage)
+        for item in items
+        if item.end_s > item.start_s
+    ]
+
+
+def _merge(pieces: Sequence[Piece], gap_s: float) -> list[Piece]:
+    merged: list[Piece] = []
+    for piece in pieces:
+        last = merged[-1] if merged else None
+        if last and last.stage == piece.stage and piece.start_s - last.end_s <= gap_s:
+            count = last.count + piece.count
+            merged[-1] = Piece(last.stage, last.start_s, piece.end_s, count, last.label)
+        else:
+            merged.append(piece)
+    return merged
+
+
+def _cut(pieces: Sequence[Piece], end_s: float) -> list[Piece]:
+    return [
+        Piece(piece.stage, piece.start_s, min(piece.end_s, end_s), piece.count, piece.label)
+        for piece in pieces
+        if piece.start_s < end_s
+    ]
+
+
+def draw_timeline(title: str, reduced: Reduced) -> str:
+    """A lane for each resource, time from left to right."""
+    height, gap = 16, 4
+    room = WIDTH - _LABEL_WIDTH
+    scale = room / reduced.end_s if reduced.end_s > 0 else 0.0
+    bottom = max(1, len(reduced.lanes)) * (height + gap)
+    shapes = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = _LABEL_WIDTH + share * room
+        anchor = {0.0: "start", 1.0: "end"}.get(share, "middle")
+        shapes.append(_line(x, 0, x, bottom))
+        shapes.append(_text(x, bottom + 12, format_si(share * reduced.end_s, "s"), anchor, "tick"))
+    for number, (lane, pieces) in enumerate(reduced.lanes):
+        y = number * (height + gap)
+        shapes.append(_text(_LABEL_WIDTH - 10, y + height / 2, lane, "end"))
+        for piece in pieces:
+            x = _LABEL_WIDTH + piece.start_s * scale
+            width = max(0.4, (piece.end_s - piece.start_s) * scale)
+            what = piece.label if piece.count == 1 else f"{piece.count} spans"
+            tip = (
+                f"{piece.stage}: {what}, {format_si(piece.start_s, 's')} to "
+                f"{format_si(piece.end_s, 's')}"
+            )
+            shapes.append(_rectangle(x, y, width, height, f"stage-{piece.stage}", tip))
+    description = f"{reduced.spans} spans on {len(reduced.lanes)} resources. {reduced.describe()}"
+    return _svg(title, description.strip(), bottom + 22, shapes)
+
+
+def draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> str:
+    """Loss by epoch, a line for each label; values that are not finite leave a gap."""
+    height, left, bottom = 220, 60, 30
+    finite = [v for values in curves.values() for v in values if math.isfinite(v)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    if high <= low:
+        high = low + 1.0
+    epochs = max((len(values) for values in curves.values()), default=1)
+    room = WIDTH - left - 10
+
+    def x_of(epoch: int) -> float:
+        return left + room * (epoch / (epochs - 1) if epochs > 1 else 0.5)
+
+    def y_of(value: float) -> float:
+        return 8 + (height - bottom - 16) * (high - value) / (high - low)
+
+    shapes = []
+    for share in (0.0, 0.5, 1.0):
+        value = low + share * (high - low)
+        shapes.append(_line(left, y_of(value), WIDTH - 10, y_of(value)))
+        shapes.append(_text(left - 8, y_of(value), f"{value:.3g}", "end", "tick"))
+    for epoch in sorted({0, (epochs - 1) // 2, epochs - 1}):
+        shapes.append(_text(x_of(epoch), height - 18, str(epoch + 1), "middle", "tick"))
+    shapes.append(_text(left + room / 2, height - 4, "epoch", "middle", "tick"))
+    for number, (label, values) in enumerate(curves.items()):
+        style = f"series-{number % NUM_SERIES}"
+        points = [(x_of(i), y_of(v)) if math.isfinite(v) else None for i, v in enumerate(values)]
+        path, pen_up = [], True
+        for point in points:
+            if point is not None:
+                path.append(f"{'M' if pen_up else 'L'}{point[0]:.1f} {point[1]:.1f}")
+            pen_up = point is None
+        line = f'<path class="curve {style}" d="{" ".join(path)}">'
+        shapes.append(f"{line}<title>{escape(label)}</title></path>")
+        if epochs <= 30:
+            shapes += [
+                f'<circle class="{style}" cx="{p[0]:.1f}" cy="{p[1]:.1f}" r="2.5"/>'
+                for p in points
+                if p is not None
+            ]
+    ends = (f"{label} ends at {values[-1]:.4g}" for label, values in curves.items() if values)
+    return _svg(title, "Loss by epoch: " + ", ".join(ends), height, shapes)
+
+
+# --------------------------------------------------------------------------- shapes
+
+
+def _svg(title: str, description: str, height: float, shapes: Sequence[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img">'
+        f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
+        f"{''.join(shapes)}</svg>"
+    )
+
+
+def _rectangle(x: float, y: float, width: float, height: float, style: str, tip: str) -> str:
+    return (
+        f'<rect class="{style}" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:g}">'
+        f"<title>{escape(tip)}</title></rect>"
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
+    named = f' class="{style}"' if style else ""
+    return (
+        f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" '
+        f'dominant-baseline="central">{escape(text)}</text>'
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<line class="grid" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'

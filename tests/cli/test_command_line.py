@@ -1,0 +1,339 @@
+"""What holds for every command: exit status, one-sentence errors, clean output, quick start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from example_comparison import every_status, make_comparison, make_failure, make_run
+
+import gnnbench
+import gnnbench.compare
+import gnnbench.datasets
+import gnnbench.plugins
+from gnnbench.errors import DatasetError, GnnbenchError
+from gnnbench.models import MODELS
+from gnnbench.records import PART_KINDS
+
+# The modules, which the package's names of the same spelling (the commands) hide.
+COMPARE_COMMAND = sys.modules["gnnbench.cli.compare"]
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    """A dataset file of 60 vertices, so that loading costs nothing."""
+    path = tmp_path / "small.npz"
+    gnnbench.datasets.save_npz(
+        gnnbench.datasets.load("sbm:vertices=60,edges=200,features=4,classes=3"), path
+    )
+    return path
+
+
+@pytest.fixture
+def answer(monkeypatch, small):
+    """Makes ``compare`` return or raise what a test wants, without training."""
+
+    def set_answer(result) -> list[str]:
+        def compare(request, registry, progress, command):
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+        monkeypatch.setattr(gnnbench.compare, "compare", compare)
+        return ["compare", "--plugins", "reference", "--dataset", str(small)]
+
+    return set_answer
+
+
+def one_sentence(result, status: int) -> str:
+    """The error line of a command that must have failed with ``status``."""
+    assert result.exit_code == status, result.output
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("gnnbench: error: ")
+    assert lines[0].endswith((".", "?"))
+    return lines[0]
+
+
+# --------------------------------------------------------------------------- starting
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = (
+        "import sys; from gnnbench.cli import main\n"
+        "try: main(['compare', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'numpy', 'scipy', 'rich', 'pydantic') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "--target-accuracy" in done.stdout
+
+
+def test_help_names_every_option_of_the_contract(run):
+    text = run("compare", "--help").stdout
+    for option in (
+        "--plugins", "--dataset", "--model", "--layers", "--hidden", "--epochs", "--batch-size",
+        "--fanouts", "--platform", "--swap", "--set", "--repeats", "--seed", "--threads",
+        "--target-accuracy", "--json", "--trace", "--html", "--plugin", "--no-check", "--debug",
+    ):  # fmt: skip
+        assert f"{option} " in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compare",), ("plugins",), ("plugins", "list"), ("plugins", "show"), ("plugins", "check"),
+        ("plugins", "new"), ("datasets",), ("datasets", "list"), ("datasets", "info"),
+        ("datasets", "import"), ("datasets", "make"), ("platforms",), ("platforms", "list"),
+        ("platforms", "show"), ("platforms", "probe"),
+    ],
+)  # fmt: skip
+def test_every_command_takes_json_and_debug(run, words):
+    text = run(*words, "--help").stdout
+    assert "--json" in text
+    assert "--debug" in text
+
+
+def test_names_spelt_out_for_speed_are_the_real_ones():
+    assert tuple(MODELS) == COMPARE_COMMAND.MODEL_NAMES
+    assert PART_KINDS == COMPARE_COMMAND.PART_NAMES
+
+
+def test_version(run):
+    assert run("--version").stdout == f"gnnbench, version {gnnbench.__version__}\n"
+
+
+def test_it_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "gnnbench", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == ("gnnbench: error: No such command 'nonsense'. See 'gnnbench --help'.\n")
+
+
+# --------------------------------------------------------------------------- exit status
+
+
+def test_done_is_0(run, answer):
+    full = make_failure("dgl", "out-of-memory", "gpu0 is out of memory.")
+    result = run(*answer(make_comparison(make_run("reference"), full)))
+    assert result.exit_code == 0
+    assert "out-of-memory: gpu0 is out of memory." in result.stdout
+
+
+def test_a_run_not_equal_to_the_reference_is_1(run, answer):
+    result = run(*answer(make_comparison(make_run("reference"), make_run("b", error=1e-2))))
+    assert result.exit_code == 1
+    assert "NO (1e-2)" in result.stdout
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_failed_run_is_3(run, answer, others):
+    runs = [make_run("a", error=1e-2)] * others
+    result = run(*answer(make_comparison(*runs, make_failure("b", "error", "ValueError: no"))))
+    assert result.exit_code == 3
+    assert "error: ValueError: no" in result.stdout
+
+
+def test_nothing_done_is_4(run, answer):
+    runs = [make_failure("a", "skipped", "no."), make_failure("b", "out-of-memory", "full.")]
+    assert run(*answer(make_comparison(*runs))).exit_code == 4
+
+
+def test_wrong_usage_is_2(run, answer):
+    words = answer(DatasetError("dataset 'x' has no labels;\nadd some."))
+    assert one_sentence(run(*words), 2).endswith("dataset 'x' has no labels; add some.")
+
+
+def test_a_deliberate_failure_keeps_its_status(run, answer):
+    assert "disk is full" in one_sentence(run(*answer(GnnbenchError("disk is full."))), 3)
+
+
+def test_an_unexpected_error_is_one_sentence_and_3(run, answer):
+    line = one_sentence(run(*answer(ZeroDivisionError("by\nzero"))), 3)
+    assert "unexpected ZeroDivisionError: by zero." in line
+    assert "--debug" in line
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_debug_shows_the_traceback(run, answer, place, monkeypatch):
+    monkeypatch.setenv("GNNBENCH_DEBUG", "")  # which --debug sets; restored afterwards
+    words = answer(ZeroDivisionError("by zero"))
+    words = ["--debug", *words] if place == "before" else [*words, "--debug"]
+    result = run(*words)
+    assert result.exit_code == 3
+    assert "Traceback (most recent call last)" in result.stderr
+
+
+def test_an_interrupt_is_130_without_a_traceback(run, answer):
+    result = run(*answer(KeyboardInterrupt()))
+    assert result.exit_code == 130
+    assert result.stderr.strip() == "gnnbench: error: interrupted."
+
+
+# --------------------------------------------------------------------------- output
+
+
+def test_json_on_standard_output_is_alone_there(run, answer):
+    result = run(*answer(every_status()), "--json", "-")
+    document = json.loads(result.stdout)
+    assert document["schema"] == 1
+    assert "gnnbench compare ·" in result.stderr
+    assert result.exit_code == 3
+
+
+def test_all_outputs_are_written(run, answer, tmp_path):
+    words = answer(every_status())
+    files = {name: tmp_path / name for name in ("json", "trace", "html")}
+    result = run(*words, *(w for name, path in files.items() for w in (f"--{name}", path)))
+    assert json.loads(files["json"].read_text())["schema"] == 1
+    assert json.loads(files["trace"].read_text())["traceEvents"]
+    assert files["html"].read_text().startswith("<!DOCTYPE html>")
+    assert "gnnbench compare ·" in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("option", ["--json", "--trace", "--html"])
+def test_outputs_are_refused_before_anything_runs(run, answer, tmp_path, option):
+    words = answer(AssertionError("it ran"))
+    assert "is a folder" in one_sentence(run(*words, option, tmp_path), 2)
+    lost = tmp_path / "none" / "file"
+    assert "there is no folder" in one_sentence(run(*words, option, lost), 2)
+
+
+def test_outputs_may_not_overwrite_each_other(run, answer, tmp_path):
+    words = answer(AssertionError("it ran"))
+    file = tmp_path / "one"
+    line = one_sentence(run(*words, "--json", file, "--html", file), 2)
+    assert "named for two outputs" in line
+    assert "only --json" in one_sentence(run(*words, "--html", "-"), 2)
+
+
+def test_nothing_is_written_over_when_a_run_fails(run, answer, tmp_path):
+    file = tmp_path / "result.json"
+    file.write_text("precious")
+    one_sentence(run(*answer(ValueError("no")), "--json", file), 3)
+    assert file.read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["result.json", "small.npz"]
+
+
+def test_no_progress_bar_where_it_is_no_terminal(run, answer):
+    assert run(*answer(every_status())).stderr == ""
+
+
+def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with COMPARE_COMMAND.ProgressBar() as progress:
+        progress.begin("hongtu", 4)
+        progress.advance("hongtu")
+        progress.end("hongtu", "done")
+    shown = capsys.readouterr()
+    assert "hongtu" in shown.err
+    assert "/4" in shown.err
+    assert shown.out == ""
+
+
+# --------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--epochs", "0"), "0 is not in the range x>=1"),
+        (("--batch-size", "-3"), "-3 is not in the range x>=1"),
+        (("--hidden", "0"), "'--hidden'"),
+        (("--layers", "0"), "'--layers'"),
+        (("--repeats", "0"), "'--repeats'"),
+        (("--threads", "0"), "'--threads'"),
+        (("--seed", "-1"), "'--seed'"),
+        (("--epochs", "many"), "'many' is not a valid integer"),
+        (("--target-accuracy", "0"), "'--target-accuracy'"),
+        (("--target-accuracy", "1.5"), "'--target-accuracy'"),
+        (("--model", "mlp"), "'mlp' is not one of 'gcn', 'sage', 'gin', 'gat'"),
+        (("--fanouts", "25"), "has 1 number for 2 layers"),
+        (("--fanouts", "25,10,5"), "has 3 numbers for 2 layers"),
+        (("--fanouts", "25,-1"), "0 stands for every neighbour"),
+        (("--fanouts", "25,x"), "not a list of whole numbers"),
+        (("--fanouts", ""), "not a list of whole numbers"),
+        (("--swap", "communication"), "is not PART=NAME"),
+        (("--swap", "transport=hongtu"), "there is no part 'transport'"),
+        (("--set", "memory.device_bytes"), "is not PART.option=value"),
+        (("--set", "device_bytes=2GB"), "is not PART.option=value"),
+        (("--set", "memory.a=1", "--set", "memory.a=2"), "set twice"),
+        (("--plugins", "a,,b"), "empty name"),
+        (("--plugins", "dgl,dgl"), "named twice"),
+        (("--nonsense",), "--nonsense"),
+    ],
+)
+def test_wrong_options_are_one_sentence(run, answer, words, says):
+    assert says in one_sentence(run(*answer(AssertionError("it ran")), *words), 2)
+
+
+def test_plugins_must_be_named(run):
+    assert "--plugins" in one_sentence(run("compare"), 2)
+
+
+def test_the_request_is_what_was_asked_for(run, monkeypatch, small):
+    seen = []
+
+    def compare(request, registry, progress, command):
+        seen.append((request, command))
+        return make_comparison(make_run("reference"))
+
+    monkeypatch.setattr(gnnbench.compare, "compare", compare)
+    words = (
+        f"compare --plugins reference,hongtu --dataset {small} --model gin --layers 3 --hidden 8 "
+        "--epochs 7 --batch-size 16 --platform epyc7543x4-4xa100 --swap communication=vanilla "
+        "--set memory.device_bytes=2GB --set sampler.chunks_per_partition=8 --repeats 2 --seed 5 "
+        "--threads 1 --target-accuracy 0.9 --no-check"
+    ).split()
+    assert run(*words).exit_code == 0
+    ((request, command),) = seen
+    assert request.strategies == ("reference", "hongtu")
+    assert request.workload.model == "gin"
+    assert request.workload.dims == (4, 8, 8, 3)
+    assert request.workload.fanouts == (25, 10, 10)
+    assert (request.workload.epochs, request.workload.batch_size) == (7, 16)
+    assert (request.workload.seed, request.workload.threads) == (5, 1)
+    assert request.platform.name == "epyc7543x4-4xa100"
+    assert request.swaps == (("communication", "vanilla"),)
+    assert request.options == {
+        "memory": {"device_bytes": "2GB"},
+        "sampler": {"chunks_per_partition": "8"},
+    }
+    assert (request.repeats, request.target_accuracy, request.check) == (2, 0.9, False)
+    assert command == ("gnnbench", *words)
+
+
+def test_a_broken_plugin_is_a_warning(run, monkeypatch):
+    from dataclasses import replace
+
+    registry = replace(gnnbench.plugins.load(), problems=("plugin 'x' does not import.",))
+    monkeypatch.setattr(gnnbench.plugins, "load", lambda extra: registry)
+    result = run("plugins", "list", "--json", "-")
+    assert result.exit_code == 0
+    assert "gnnbench: warning: plugin 'x' does not import." in result.stderr
+    assert json.loads(result.stdout)["problems"] == ["plugin 'x' does not import."]
+
+
+def test_columns_that_wrap_never_lose_text():
+    import io
+
+    from rich.console import Console
+
+    from gnnbench.cli.options import print_rows
+
+    for width in (30, 60, 120):
+        stream = io.StringIO()
+        words = "one two three four five six seven eight nine ten"
+        print_rows(
+            Console(file=stream, width=width), ("name", "n", "text"), [("a" * 12, "7", words)]
+        )
+        assert stream.getvalue().split()[3:] == ["a" * 12, "7", *words.split()]

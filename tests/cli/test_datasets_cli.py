@@ -1,0 +1,94 @@
+"""``gnnbench datasets``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """The user's cache, empty and out of the way."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "gnnbench" / "datasets"
+
+
+@pytest.fixture
+def edges(tmp_path):
+    file = tmp_path / "ring.txt"
+    file.write_text("# a ring\n" + "".join(f"{i} {(i + 1) % 12}\n" for i in range(12)))
+    return file
+
+
+def test_list(run):
+    result = run("datasets")
+    assert result.exit_code == 0
+    assert result.stdout == run("datasets", "list").stdout
+    for name in ("cora", "rmat", "sbm", "ogbn-products:SCALE"):
+        assert f"\n{name} " in result.stdout
+    content = json.loads(run("datasets", "list", "--json", "-").stdout)
+    cora = next(entry for entry in content["datasets"] if entry["name"] == "cora")
+    assert (cora["vertices"], cora["undirected_edges"]) == (2708, 5278)
+
+
+def test_info(run):
+    result = run("datasets", "info", "cora", "--json", "-")
+    facts = json.loads(result.stdout)
+    assert (facts["num_vertices"], facts["num_edges"]) == (2708, 10556)
+    assert "10,556" in result.stderr
+
+
+def test_info_of_what_is_not_there(run):
+    result = run("datasets", "info", "coro")
+    assert result.exit_code == 2
+    assert "cora" in result.stderr
+
+
+def test_import_then_use_by_name(run, cache, edges):
+    result = run("datasets", "import", edges)
+    assert result.exit_code == 0, result.output
+    assert (cache / "ring.npz").is_file()
+    facts = json.loads(run("datasets", "info", "ring", "--json", "-").stdout)
+    assert (facts["num_vertices"], facts["num_edges"]) == (12, 24)
+
+
+def test_import_does_not_overwrite_unless_told(run, edges, tmp_path):
+    out = tmp_path / "mine.npz"
+    assert run("datasets", "import", edges, "--out", out).exit_code == 0
+    before = out.read_bytes()
+    refused = run("datasets", "import", edges, "--out", out)
+    assert refused.exit_code == 2
+    assert "--overwrite" in refused.stderr
+    assert out.read_bytes() == before
+    assert run("datasets", "import", edges, "--out", out, "--overwrite").exit_code == 0
+
+
+def test_import_refuses_nonsense(run, tmp_path):
+    file = tmp_path / "bad.txt"
+    file.write_text("0 1\n1 two\n")
+    result = run("datasets", "import", file)
+    assert result.exit_code == 2
+    assert "line 2" in result.stderr
+    assert run("datasets", "import", tmp_path / "none.txt").exit_code == 2
+
+
+@pytest.mark.parametrize("out", ["x.txt", "none/x.npz", "."])
+def test_a_bad_target_is_refused(run, edges, tmp_path, out):
+    result = run("datasets", "import", edges, "--out", tmp_path / out)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_make(run, tmp_path):
+    out = tmp_path / "made.npz"
+    spec = "sbm:vertices=60,edges=200,features=4,classes=3"
+    result = run("datasets", "make", spec, "--out", out, "--json", "-")
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["file"] == str(out)
+    assert facts["num_vertices"] == 60
+    assert (
+        json.loads(run("datasets", "info", out, "--json", "-").stdout)["digest"] == facts["digest"]
+    )

@@ -1,0 +1,499 @@
+"""The bundled strategies keep their promises, and the checks catch strategies that do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+
+import numpy as np
+import pytest
+
+from gnnbench import conformance, plugins
+from gnnbench.conformance import graphs
+from gnnbench.records import (
+    Block,
+    Fetch,
+    PeerFetch,
+    Round,
+    RoundTraffic,
+    Scheduled,
+    Span,
+    Unit,
+    Work,
+)
+
+BUNDLED = ("reference", "pyg", "dgl", "hyscale", "hongtu")
+CHECKS = {check.name: check for check in conformance.CHECKS}
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return plugins.load()
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("strategy", BUNDLED)
+def test_bundled_strategy_conforms(registry, strategy, check):
+    outcome = conformance.run_check(check, registry, strategy)
+    assert outcome.status == "passed", outcome.reason
+    assert outcome.reason
+
+
+# --------------------------------------------------------------------------- the small world
+
+
+def test_graph_is_symmetric_sorted_and_awkward():
+    graph = graphs.make_graph()
+    rows = np.repeat(np.arange(graph.num_vertices), graph.degrees)
+    edges = set(zip(rows.tolist(), graph.indices.tolist(), strict=True))
+    assert len(edges) == graph.num_edges
+    assert edges == {(v, u) for u, v in edges}
+    assert all(u != v for u, v in edges)
+    for begin, end in zip(graph.indptr[:-1], graph.indptr[1:], strict=True):
+        assert np.all(np.diff(graph.indices[begin:end]) > 0)
+    assert graph.degrees.min() == 0
+    assert graph.degrees.max() >= 20
+
+
+def test_rounds_and_training_set_divide_unevenly():
+    dataset, workload = graphs.make_dataset(), graphs.make_workload()
+    assert (dataset.train_mask & (dataset.labels < 0)).any()
+    assert len(dataset.train_ids) % workload.batch_size != 0
+    assert workload.batch_size % len(graphs.make_platform().accelerators) != 0
+
+
+# --------------------------------------------------------------------------- the checks can fail
+
+WRONG = """
+from dataclasses import dataclass
+import numpy as np
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication, MiniBatchSampler, Placement, option
+from gnnbench.records import Block, Fetch, Parts, RoundTraffic, Share, Strategy
+from gnnbench_plugins.reference.communication import VanillaCommunication
+from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.memory import HostMemory
+from gnnbench_plugins.reference.placement import SinglePlacement
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+@hookimpl
+def gnnbench_{kind}():
+    return [Wrong]
+
+@hookimpl
+def gnnbench_strategy():
+    names = dict(sampler="neighbour", placement="single", communication="vanilla",
+                 memory="host", kernel="torch") | {{"{kind}": "wrong"}}
+    return [Strategy("wrong", "breaks a promise", "these tests", {{"mini-batch": Parts(**names)}})]
+
+"""
+
+DROPS_A_ROW = """
+@dataclass
+class Wrong(Communication):
+    '''Forgets the last row.'''
+    name = "wrong"
+    summary = "forgets a row"
+    shares_rows = True
+    def plan(self, round_, previous, owner):
+        nothing = np.empty(0, dtype=np.int64)
+        needed = [np.sort(unit.input_ids) for unit in round_.units]
+        return RoundTraffic(tuple(
+            Fetch(unit.slot, rows, rows[:-1], nothing)
+            for unit, rows in zip(round_.units, needed)
+        ))
+"""
+
+REUSES_WHAT_NEVER_CAME = """
+@dataclass
+class Wrong(Communication):
+    '''Takes every odd row for one that is at hand.'''
+    name = "wrong"
+    summary = "reuses rows it never brought"
+    shares_rows = True
+    def plan(self, round_, previous, owner):
+        needed = [np.sort(unit.input_ids) for unit in round_.units]
+        return RoundTraffic(tuple(
+            Fetch(unit.slot, rows, rows[rows % 2 == 0], rows[rows % 2 == 1])
+            for unit, rows in zip(round_.units, needed)
+        ))
+"""
+
+REUSES_WITHOUT_BUFFERS = """
+@dataclass
+class Wrong(Communication):
+    '''Counts on rows that nothing keeps, for shares_rows is not set.'''
+    name = "wrong"
+    summary = "claims to reuse"
+    def plan(self, round_, previous, owner):
+        fetches = []
+        held = {f.slot: f.transition for f in previous.fetches} if previous else {}
+        for unit in round_.units:
+            needed = np.sort(unit.input_ids)
+            kept = np.intersect1d(needed, held.get(unit.slot, needed[:0]))
+            fetches.append(Fetch(unit.slot, needed, np.setdiff1d(needed, kept), kept))
+        return RoundTraffic(tuple(fetches))
+"""
+
+LOSES_SEEDS = """
+@dataclass
+class Wrong(SinglePlacement):
+    '''Gives out all seeds but one.'''
+    name = "wrong"
+    summary = "loses a seed"
+    def split(self, num_seeds):
+        return (Share(0, num_seeds - 1),)
+"""
+
+REPEATS_SEEDS = """
+@dataclass
+class Wrong(NeighbourSampler):
+    '''Trains on the first round twice.'''
+    name = "wrong"
+    summary = "repeats a round"
+    def rounds(self, epoch):
+        first, *others = super().rounds(epoch)
+        return [first, first, *others]
+"""
+
+INVENTS_EDGES = """
+@dataclass
+class Wrong(NeighbourSampler):
+    '''Points every edge of the output block at one source row.'''
+    name = "wrong"
+    summary = "invents edges"
+    def sample(self, seeds, epoch, threads):
+        *below, last = super().sample(seeds, epoch, threads)
+        return (*below, Block(last.src_ids, last.num_dst, last.indptr, last.indices * 0))
+"""
+
+SCALES_SUMS = """
+@dataclass
+class Wrong(TorchKernel):
+    '''Sums a millionth too much.'''
+    name = "wrong"
+    summary = "sums a little too much"
+    def adjacency(self, block, dtype, device):
+        adjacency = super().adjacency(block, dtype, device)
+        plain = adjacency.sum
+        adjacency.sum = lambda h, weight=None: plain(h, weight) * (1 + 1e-6)
+        return adjacency
+"""
+
+DRAWS_FROM_THE_CLOCK = """
+import itertools
+count = itertools.count()
+@dataclass
+class Wrong(NeighbourSampler):
+    '''Shuffles differently at every call.'''
+    name = "wrong"
+    summary = "never the same"
+    def rounds(self, epoch):
+        return super().rounds(next(count))
+"""
+
+PRICES_NEGATIVE = """
+@dataclass
+class Wrong(TorchKernel):
+    '''Takes less than no time.'''
+    name = "wrong"
+    summary = "faster than possible"
+    def seconds(self, work, device):
+        return -1.0
+"""
+
+IGNORES_CAPACITY = """
+@dataclass
+class Wrong(HostMemory):
+    '''Pretends that every device is large.'''
+    name = "wrong"
+    summary = "ignores capacity"
+    def capacity_bytes(self, device):
+        return 10**12
+"""
+
+CRASHES_WHEN_FULL = """
+@dataclass
+class Wrong(HostMemory):
+    '''Divides by the device's whole kilobytes.'''
+    name = "wrong"
+    summary = "crashes when small"
+    def capacity_bytes(self, device):
+        kilobytes = device.memory_bytes // 1000
+        return device.memory_bytes // kilobytes * kilobytes
+"""
+
+HIDES_ITS_OPTION = """
+@dataclass
+class Wrong(SinglePlacement):
+    '''Has an option without a word about it.'''
+    name = "wrong"
+    summary = "an option without help"
+    secret: int = 3
+"""
+
+SAYS_TOO_MUCH = """
+@dataclass
+class Wrong(VanillaCommunication):
+    '''Does not know when to stop.'''
+    name = "wrong"
+    summary = "a summary that goes on " + "and on " * 20
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "check", "says"),
+    [
+        ("communication", DROPS_A_ROW, "bytes-add-up", r"row \d+ is needed and comes from nowhere"),
+        (
+            "communication",
+            REUSES_WHAT_NEVER_CAME,
+            "bytes-add-up",
+            r"row \d+ is reused, but the slot did not hold it",
+        ),
+        ("communication", REUSES_WITHOUT_BUFFERS, "bytes-add-up", "does not set shares_rows"),
+        (
+            "placement",
+            LOSES_SEEDS,
+            "every-vertex-once",
+            r"shares of 12 seeds in all for a round of 13",
+        ),
+        ("placement", LOSES_SEEDS, "same-maths", r"placement 'wrong' gave out 12 of 13 seeds"),
+        (
+            "sampler",
+            REPEATS_SEEDS,
+            "every-vertex-once",
+            r"vertex \d+ in 2 units; each must be in one",
+        ),
+        (
+            "sampler",
+            INVENTS_EDGES,
+            "every-vertex-once",
+            r"has an in-edge twice, or one that the graph",
+        ),
+        ("kernel", SCALES_SUMS, "same-maths", r"losses .* are off from the reference's by .*1e-09"),
+        ("sampler", DRAWS_FROM_THE_CLOCK, "deterministic", "two runs of one seed gave losses"),
+        ("kernel", PRICES_NEGATIVE, "legal-timeline", r"has a duration of -1\.0 s"),
+        ("memory", IGNORES_CAPACITY, "capacity", r"devices of [\d,]+ bytes held [\d,]+"),
+        ("memory", CRASHES_WHEN_FULL, "capacity", "ended with 'error' ZeroDivisionError"),
+        ("placement", HIDES_ITS_OPTION, "options-documented", "option 'secret' .* has no help"),
+        ("communication", SAYS_TOO_MUCH, "described", "does not fit a line"),
+    ],
+)
+def test_check_catches_a_broken_promise(tmp_path, kind, body, check, says):
+    path = tmp_path / "wrong.py"
+    path.write_text(WRONG.format(kind=kind) + textwrap.dedent(body), encoding="utf-8")
+    outcome = conformance.run_check(CHECKS[check], plugins.load([str(path)]), "wrong")
+    assert outcome.status == "failed", outcome.reason
+    assert_matches(says, outcome.reason)
+
+
+def test_check_that_does_not_apply_says_why(tmp_path):
+    path = tmp_path / "resident.py"
+    path.write_text(
+        textwrap.dedent("""
+            from gnnbench.hookspecs import hookimpl
+            from gnnbench.records import Parts, Strategy
+
+            @hookimpl
+            def gnnbench_strategy():
+                parts = Parts("neighbour", "single", "none", "resident", "torch")
+                return [Strategy("resident", "all on the device", "here", {"mini-batch": parts})]
+        """),
+        encoding="utf-8",
+    )
+    registry = plugins.load([str(path)])
+    outcomes = {
+        outcome.check: outcome for outcome in conformance.check_strategy(registry, "resident")
+    }
+    assert list(outcomes) == list(CHECKS)
+    assert outcomes["bytes-add-up"].status == "not-applicable"
+    assert outcomes["bytes-add-up"].reason == "mini-batch: communication 'none' moves nothing"
+    others = {o.status for name, o in outcomes.items() if name != "bytes-add-up"}
+    assert others == {"passed"}
+
+
+def test_strategy_whose_library_is_missing_is_not_applicable(tmp_path):
+    path = tmp_path / "wrong.py"
+    body = """
+from gnnbench.errors import MissingDependency
+@dataclass
+class Wrong(TorchKernel):
+    '''Needs a library.'''
+    name = "wrong"
+    summary = "needs a library"
+    def begin(self, setting):
+        raise MissingDependency("kernel 'wrong' needs the library fastgraph; install it.")
+"""
+    path.write_text(WRONG.format(kind="kernel") + body, encoding="utf-8")
+    registry = plugins.load([str(path)])
+    for name in ("same-maths", "bytes-add-up", "capacity"):
+        outcome = conformance.run_check(CHECKS[name], registry, "wrong")
+        assert outcome.status == "not-applicable"
+        assert "install it" in outcome.reason
+
+
+def test_unknown_strategy_is_an_error_not_an_outcome(registry):
+    with pytest.raises(plugins.PluginError, match="no strategy 'nobody'"):
+        conformance.check_strategy(registry, "nobody")
+
+
+# --------------------------------------------------------------------------- faults, by hand
+
+
+def assert_matches(pattern, text):
+    assert text is not None
+    with pytest.raises(AssertionError, match=pattern):
+        raise AssertionError(text)
+
+
+def ids(*values):
+    return np.array(values, dtype=np.int64)
+
+
+def round_of(*inputs):
+    units = []
+    for slot, rows in enumerate(inputs):
+        empty = np.zeros(len(rows) + 1, dtype=np.int64)
+        block = Block(ids(*rows), len(rows), empty, np.empty(0, dtype=np.int32))
+        units.append(Unit(slot, (block,)))
+    return Round(0, tuple(units))
+
+
+def test_sharing_by_hand_is_without_fault():
+    """Two slots need {0,1,2} and {1,2,3}; slot 0 brings 0 and 1, slot 1 brings 2 and 3."""
+    round_ = round_of((0, 1, 2), (3, 2, 1))
+    first = RoundTraffic(
+        (
+            Fetch(0, ids(0, 1, 2), ids(0, 1), ids(), (PeerFetch(1, ids(2)),)),
+            Fetch(1, ids(1, 2, 3), ids(2, 3), ids(), (PeerFetch(0, ids(1)),)),
+        )
+    )
+    again = RoundTraffic(
+        tuple(dataclasses.replace(f, from_host=ids(), reused=f.from_host) for f in first.fetches)
+    )
+    assert conformance.find_traffic_fault(round_, first, None) is None
+    assert conformance.find_traffic_fault(round_, again, first) is None
+
+
+@pytest.mark.parametrize(
+    ("fetch", "says"),
+    [
+        (Fetch(0, ids(0, 1), ids(0, 1), ids()), "needed and the unit's input differ by 1 rows"),
+        (Fetch(0, ids(0, 1, 2), ids(1, 0, 2), ids()), "from_host does not ascend"),
+        (Fetch(0, ids(0, 1, 2), ids(0, 1, 2), ids(2)), "row 2 both crosses from the host and is"),
+        (Fetch(0, ids(0, 1, 2), ids(0, 1), ids(2)), "row 2 is reused, but the slot did not hold"),
+        (Fetch(0, ids(0, 1, 2), ids(0, 1), ids()), "row 2 is needed and comes from nowhere"),
+        (
+            Fetch(0, ids(0, 1, 2), ids(0), ids(), (PeerFetch(1, ids(1, 2)),)),
+            "row 1 comes from slot 1, which does not bring it in",
+        ),
+        (
+            Fetch(0, ids(0, 1, 2), ids(0, 1, 2), ids(), (PeerFetch(1, ids(2)),)),
+            "row 2 comes from slot 1 and from elsewhere too",
+        ),
+        (
+            Fetch(0, ids(0, 1, 2), ids(0, 1, 2), ids(), (PeerFetch(1, ids(3)),)),
+            "row 3 comes from slot 1 but the unit does not need it",
+        ),
+        (
+            Fetch(0, ids(0, 1, 2), ids(0, 1), ids(), (PeerFetch(2, ids(2)),)),
+            "a peer fetch from slot 2, which is no peer",
+        ),
+        (Fetch(1, ids(0, 1, 2), ids(0, 1, 2), ids()), r"fetches for slots \[1, 1\]"),
+    ],
+)
+def test_traffic_fault_is_found(fetch, says):
+    round_ = round_of((0, 1, 2), (2, 3))
+    traffic = RoundTraffic((fetch, Fetch(1, ids(2, 3), ids(2, 3), ids())))
+    assert_matches(says, conformance.find_traffic_fault(round_, traffic, None))
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ([(0, 5), (1, 4)], "shares of 9 seeds in all for a round of 10"),
+        ([(1, 5), (0, 5)], "must ascend"),
+        ([(0, 5), (2, 5)], "lie in 0 to 1"),
+        ([(0, 11), (1, -1)], "a share of -1 seeds"),
+    ],
+)
+def test_split_fault_is_found(shares, says):
+    assert conformance.find_split_fault([(0, 10), (1, 0)], 10, 2) is None
+    assert_matches(says, conformance.find_split_fault(shares, 10, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([ids(0, 1)], "1 vertices in no unit, the first is 2"),
+        ([ids(0, 1), ids(1, 2)], "vertex 1 in 2 units"),
+        ([ids(0, 1), ids(2, 7)], "vertex 7 in a unit although it is none of the vertices"),
+    ],
+)
+def test_coverage_fault_is_found(given, says):
+    assert conformance.find_coverage_fault([ids(2), ids(0, 1)], ids(0, 1, 2), "vertices") is None
+    assert_matches(says, conformance.find_coverage_fault(given, ids(0, 1, 2), "vertices"))
+
+
+@pytest.mark.parametrize(
+    ("src", "indptr", "indices", "fanouts", "says"),
+    [
+        ((0, 1, 2), (0, 2), (1, 1), (2,), "vertex 0 has an in-edge twice"),
+        ((3, 0, 2), (0, 2), (1, 2), (2,), "or one that the graph does not have"),
+        ((0, 1, 2), (0, 2), (1, 2), (1,), "vertex 0 has 2 in-edges where 1 are due"),
+        ((0, 1), (0, 1), (1,), None, "vertex 0 has 1 in-edges where 3 are due"),
+        ((0, 1, 1), (0, 1), (1,), (2,), "a source row twice"),
+    ],
+)
+def test_unit_fault_is_found(src, indptr, indices, fanouts, says):
+    star = graphs.Graph(ids(0, 3, 4, 5, 6), np.array([1, 2, 3, 0, 0, 0], dtype=np.int32))
+    block = Block(ids(*src), 1, ids(*indptr), np.array(indices, dtype=np.int32))
+    assert_matches(says, conformance.find_unit_fault(Unit(0, (block,)), star, fanouts))
+
+
+def test_blocks_that_do_not_fit_on_each_other_are_found():
+    lonely = graphs.Graph(ids(0, 0, 0), np.empty(0, dtype=np.int32))
+    none = np.empty(0, dtype=np.int32)
+    below, above = Block(ids(0), 1, ids(0, 0), none), Block(ids(1), 1, ids(0, 0), none)
+    fault = conformance.find_unit_fault(Unit(0, (below, above)), lonely, (2, 2))
+    assert_matches("are not the sources of the next", fault)
+
+
+def entry(number, start_s, seconds, resource="gpu0", after=(), end_s=None):
+    span = Span(
+        id=number,
+        stage="aggregate",
+        label="work",
+        place=resource,
+        resources=(resource,),
+        work=Work("aggregate"),
+        after=after,
+        epoch=0,
+        round=0,
+        layer=0,
+        seconds=seconds,
+        wall_start_s=0.0,
+        wall_s=0.0,
+    )
+    return Scheduled(span, start_s, start_s + seconds if end_s is None else end_s)
+
+
+@pytest.mark.parametrize(
+    ("timeline", "says"),
+    [
+        ([entry(0, 0.0, 2.0), entry(1, 1.0, 2.0)], "spans 0 and 1 hold gpu0 at the same time"),
+        (
+            [entry(0, 0.0, 2.0), entry(1, 1.0, 2.0, "gpu1", after=(0,))],
+            "span 1 .* starts before span 0, which it waits for, has ended",
+        ),
+        ([entry(0, 0.0, 1.0, after=(5,))], "waits for span 5, which is not on the timeline"),
+        ([entry(0, 0.0, float("nan"))], "lasts nan s"),
+        ([entry(0, -1.0, 1.0)], r"starts at -1\.0 s"),
+        ([entry(0, 0.0, 1.0, end_s=3.0)], r"lasts 1\.0 s but stands for 3\.0 s"),
+    ],
+)
+def test_timeline_fault_is_found(timeline, says):
+    legal = [entry(0, 0.0, 2.0), entry(1, 2.0, 1.0, after=(0,)), entry(2, 0.0, 3.0, "gpu1")]
+    assert conformance.find_timeline_fault(legal) is None
+    assert_matches(says, conformance.find_timeline_fault(timeline))

@@ -1,0 +1,664 @@
+"""Platform files: what the bundled ones say, what is refused and how, and the probe."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gnnbench.errors import PlatformError, UsageError
+from gnnbench.platforms import probe as probing
+from gnnbench.platforms.describe import (
+    default_platform,
+    list_platforms,
+    load_platform,
+    local_path,
+    read_platform,
+    show_platform,
+    to_toml,
+)
+from gnnbench.platforms.machine import Link, Platform
+
+BUNDLED = ("epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
+
+HOST = """
+name = "small"
+description = "one host"
+[host]
+model = "a processor"
+cores = { value = 4, source = "s" }
+flops = { value = 0.1, unit = "TFLOP/s", source = "s" }
+memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }
+core_bandwidth = { value = 10, unit = "GB/s", source = "s" }
+memory = { value = 8, unit = "GiB", source = "s" }
+sampling = { value = 20, unit = "Medges/s", source = "s" }
+launch = { value = 5, unit = "us", source = "s" }
+"""
+GPUS = """
+[[accelerators]]
+name = "gpu"
+kind = "gpu"
+model = "a GPU"
+count = { value = 2, source = "s" }
+flops = { value = 10, unit = "TFLOP/s", source = "s" }
+memory_bandwidth = { value = 500, unit = "GB/s", source = "s" }
+memory = { value = 8, unit = "GB", source = "s" }
+launch = { value = 10, unit = "us", source = "s" }
+"""
+HOST_LINK = """
+[[links]]
+from = "host"
+to = "gpu"
+bandwidth = { value = 16, unit = "GB/s", source = "s" }
+latency = { value = 10, unit = "us", source = "s" }
+"""
+SMALL = HOST + GPUS + HOST_LINK
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's cache of this test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def read(text: str, tmp_path: Path) -> Platform:
+    path = tmp_path / "small.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_platform(str(path))
+
+
+def refuse(text: str, tmp_path: Path) -> str:
+    """The sentence a file is refused with, without the file's name."""
+    with pytest.raises(PlatformError) as error:
+        read(text, tmp_path)
+    sentence = str(error.value)
+    start = f"platform file {tmp_path / 'small.toml'}"
+    assert sentence.startswith(start)
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+    return sentence.removeprefix(start).removeprefix(":").strip().removesuffix(".")
+
+
+# --------------------------------------------------------------------------- bundled platforms
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_platform_is_modelled_and_sourced(name: str) -> None:
+    platform = load_platform(name)
+    assert platform.name == name
+    assert platform.virtual
+    assert all(device.virtual and device.torch_device == "cpu" for device in platform.devices)
+    for row in show_platform(platform):
+        number = row.key.count(".") == 1 and row.key.split(".")[1] not in (
+            "kind",
+            "model",
+            "pipelined",
+        )
+        assert bool(row.source) == number, row
+
+
+def test_hyscale_gpu_server() -> None:
+    platform = load_platform("epyc7763x2-4xa5000")
+    host, gpu = platform.host, platform.device("gpu3")
+    assert host.cores == 128
+    assert host.flops_per_s == 7.2e12
+    assert host.memory_bandwidth_bytes_per_s == 410e9
+    assert host.sampled_edges_per_s == 20e6
+    assert gpu.flops_per_s == 27.8e12
+    assert gpu.memory_bandwidth_bytes_per_s == 768e9
+    assert gpu.memory_bytes == 24 * 10**9
+    assert gpu.launch_s == 1e-5
+    assert not gpu.pipelined
+    assert platform.link("gpu0", "host").bandwidth_bytes_per_s == 32e9
+    assert platform.sources["gpu.flops"] == "HyScale-GNN, Table II"
+
+
+def test_hyscale_fpga_server() -> None:
+    platform = load_platform("epyc7763x2-4xu250")
+    fpga = platform.device("fpga0")
+    assert [device.name for device in platform.accelerators] == [f"fpga{i}" for i in range(4)]
+    # Equation 12 divides MACs by N freq, and a MAC is two operations.
+    assert fpga.flops_per_s / 2 == 2048 * 300e6
+    assert fpga.memory_bandwidth_bytes_per_s == 77e9
+    assert fpga.memory_bytes == 64 * 10**9
+    assert fpga.pipelined
+    assert platform.link("host", "fpga2").bandwidth_bytes_per_s == 16e9
+
+
+def test_hongtu_server() -> None:
+    platform = load_platform("epyc7543x4-4xa100")
+    assert platform.host.memory_bytes == 512 * 10**9
+    assert platform.host.cores == 128
+    assert platform.device("gpu0").memory_bytes == 80 * 10**9
+    assert platform.device("gpu0").memory_bandwidth_bytes_per_s == 2039e9
+    assert platform.link("gpu2", "gpu1").bandwidth_bytes_per_s == 200e9
+    assert platform.link("host", "gpu1").bandwidth_bytes_per_s == 32e9
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_links_expand_to_every_pair(name: str) -> None:
+    platform = load_platform(name)
+    group = platform.accelerators[0].name.rstrip("0")
+    to_host = [f"host-{group}{i}" for i in range(4)]
+    between = [f"{group}{i}-{group}{j}" for i in range(4) for j in range(i + 1, 4)]
+    assert [link.name for link in platform.links] == to_host + between
+    link = platform.place(f"{group}1-{group}3")
+    assert isinstance(link, Link)
+    assert link.ends == (f"{group}1", f"{group}3")
+
+
+def test_assumptions_say_so() -> None:
+    given_by_paper = {"gpu.flops", "gpu.memory_bandwidth", "host.flops", "host.memory_bandwidth"}
+    sources = load_platform("epyc7763x2-4xa5000").sources
+    for key, source in sources.items():
+        if key in given_by_paper:
+            assert source.startswith("HyScale-GNN, Table II")
+    for key in ("host.memory", "host.sampling", "gpu.launch", "host-gpu.latency"):
+        assert sources[key].startswith("assumption:")
+
+
+def test_list_names_local_and_every_bundled_file() -> None:
+    entries = list_platforms()
+    assert tuple(entry.name for entry in entries) == ("local", *BUNDLED)
+    assert entries[0].path is None
+    for entry in entries[1:]:
+        assert entry.path is not None
+        assert read_platform(entry.path) == load_platform(entry.name)
+        assert entry.description == load_platform(entry.name).description
+
+
+def test_show_gives_value_and_source() -> None:
+    rows = {row.key: row for row in show_platform(load_platform("epyc7763x2-4xu250"))}
+    assert rows["fpga.memory_bandwidth"].value == "77.0 GB/s"
+    assert rows["fpga.memory_bandwidth"].source == "HyScale-GNN, Table II"
+    assert rows["fpga.count"].value == "4"
+    assert rows["fpga.pipelined"].value == "true"
+    assert rows["host-fpga.latency"].value == "30.0 µs"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "name"), [(False, "epyc7763x2-4xa5000"), (True, "local")], ids=["no-cuda", "cuda"]
+)
+def test_default_platform(cuda: bool, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert default_platform().name == name
+
+
+# --------------------------------------------------------------------------- round trip
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_platform_reads_back_equal(name: str, tmp_path: Path) -> None:
+    platform = load_platform(name)
+    assert read(to_toml(platform), tmp_path) == platform
+
+
+def test_any_number_and_text_reads_back_equal(tmp_path: Path) -> None:
+    platform = read(SMALL, tmp_path)
+    odd = dataclasses.replace(
+        platform,
+        description='a "quoted" name, a \\ backslash, µ, a tab\tand a delete\x7f',
+        host=dataclasses.replace(
+            platform.host, flops_per_s=1e12 / 3, memory_bytes=12_345_678_901, launch_s=0.0
+        ),
+        links=tuple(dataclasses.replace(link, latency_s=0.1 + 0.2) for link in platform.links),
+    )
+    assert read(to_toml(odd), tmp_path) == odd
+
+
+def test_devices_of_their_own_names_read_back_equal(tmp_path: Path) -> None:
+    """Unlike GPUs have an entry each, and a link may name one device of a group."""
+    extra = GPUS.replace('"gpu"\nkind', '"big"\nkind').replace(
+        'count = { value = 2, source = "s" }', 'cores = { value = 108, source = "s" }'
+    )
+    links = HOST_LINK.replace('"gpu"', '"big"') + HOST_LINK.replace('"host"', '"gpu1"').replace(
+        'to = "gpu"', 'to = "big"'
+    )
+    platform = read(SMALL + extra + links, tmp_path)
+    assert [device.name for device in platform.accelerators] == ["gpu0", "gpu1", "big"]
+    assert platform.device("big").cores == 108
+    assert [link.name for link in platform.links] == [
+        "host-gpu0",
+        "host-gpu1",
+        "host-big",
+        "gpu1-big",
+    ]
+    assert read(to_toml(platform), tmp_path) == platform
+
+
+def test_host_comes_first_in_a_link(tmp_path: Path) -> None:
+    turned = HOST_LINK.replace('from = "host"', 'from = "gpu"').replace('to = "gpu"', 'to = "host"')
+    assert read(HOST + GPUS + turned, tmp_path) == read(SMALL, tmp_path)
+
+
+def test_host_alone(tmp_path: Path) -> None:
+    platform = read(HOST, tmp_path)
+    assert platform.accelerators == ()
+    assert platform.links == ()
+    assert platform.host.memory_bytes == 8 * 2**30
+
+
+def test_writing_needs_sources(tmp_path: Path) -> None:
+    platform = dataclasses.replace(read(HOST, tmp_path), sources={})
+    with pytest.raises(PlatformError, match=r"has no source for host\.cores"):
+        to_toml(platform)
+
+
+# --------------------------------------------------------------------------- refusals
+
+BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        pytest.param(
+            "memory_bandwidth = { value = 205",
+            "memory_bandwith = { value = 205",
+            "unknown key 'memory_bandwith' in [host]; did you mean 'memory_bandwidth'",
+            id="unknown key, close",
+        ),
+        pytest.param(
+            "[host]",
+            "[host]\ncolour = 1",
+            "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
+            "core_bandwidth, memory, sampling, launch",
+            id="unknown key, far",
+        ),
+        pytest.param(
+            'name = "small"',
+            'name = "small"\nplatform = 3',
+            "unknown key 'platform' in the file; choose from name, description, host, "
+            "accelerators, links",
+            id="unknown key, top level",
+        ),
+        pytest.param(
+            'value = 500, unit = "GB/s"',
+            'value = 500, units = "GB/s"',
+            "unknown key 'units' in memory_bandwidth of [[accelerators]] gpu; did you mean 'unit'",
+            id="unknown key, in a number",
+        ),
+        pytest.param(
+            'model = "a processor"\n',
+            "",
+            '[host] has no model; add model = "..."',
+            id="missing text",
+        ),
+        pytest.param(
+            BANDWIDTH,
+            "",
+            "[host] has no memory_bandwidth; add memory_bandwidth = "
+            '{ value = 205, unit = "GB/s", source = "..." }',
+            id="missing number",
+        ),
+        pytest.param('name = "small"', "", 'the file has no name; add name = "..."', id="no name"),
+        pytest.param(
+            'from = "host"\n',
+            "",
+            '[[links]] number 1 has no from; add from = "..."',
+            id="missing end",
+        ),
+        pytest.param(
+            'value = 205, unit = "GB/s"',
+            "value = 205",
+            'memory_bandwidth of [host] has no unit; add unit = "GB/s"',
+            id="missing unit",
+        ),
+        pytest.param(
+            BANDWIDTH,
+            'memory_bandwidth = { value = 205, unit = "GB/s" }',
+            'memory_bandwidth of [host] has no source; add source = "..."',
+            id="missing source",
+        ),
+        pytest.param(
+            BANDWIDTH,
+            'memory_bandwidth = { unit = "GB/s", source = "s" }',
+            "memory_bandwidth of [host] has no value; add value = 205",
+            id="missing value",
+        ),
+        pytest.param(
+            BANDWIDTH,
+            "memory_bandwidth = 205",
+            "memory_bandwidth of [host] is 205 without a unit and a source; write "
+            'memory_bandwidth = { value = 205, unit = "GB/s", source = "..." }',
+            id="bare number",
+        ),
+        pytest.param(
+            'count = { value = 2, source = "s" }',
+            "count = 2",
+            "count of [[accelerators]] gpu is 2 without a source; "
+            'write count = { value = 4, source = "..." }',
+            id="bare count",
+        ),
+        pytest.param(
+            'value = 205, unit = "GB/s"',
+            'value = 205, unit = "GB"',
+            "memory_bandwidth of [host]: unit 'GB' is not one of bytes per second "
+            "(such as B/s, kB/s, KB/s, MB/s)",
+            id="wrong unit",
+        ),
+        pytest.param(
+            "value = 16,",
+            "value = -16,",
+            "bandwidth of [[links]] host to gpu is -16; it must be above zero",
+            id="negative bandwidth",
+        ),
+        pytest.param(
+            "value = 205",
+            "value = 0",
+            "memory_bandwidth of [host] is 0; it must be above zero",
+            id="zero bandwidth",
+        ),
+        pytest.param(
+            'latency = { value = 10, unit = "us"',
+            'latency = { value = -10, unit = "us"',
+            "latency of [[links]] host to gpu is -10; it must be zero or more",
+            id="negative latency",
+        ),
+        pytest.param(
+            "value = 205",
+            "value = inf",
+            "memory_bandwidth of [host] is inf; it must be a finite number",
+            id="infinite",
+        ),
+        pytest.param(
+            "value = 205",
+            "value = nan",
+            "memory_bandwidth of [host] is nan; it must be a finite number",
+            id="not a number",
+        ),
+        pytest.param(
+            "value = 205",
+            'value = "205"',
+            "memory_bandwidth of [host] is '205'; it must be a number",
+            id="text for a number",
+        ),
+        pytest.param(
+            "cores = { value = 4,",
+            "cores = { value = 4.5,",
+            "cores of [host] is 4.5; it must be a whole number",
+            id="half a core",
+        ),
+        pytest.param(
+            "count = { value = 2,",
+            "count = { value = 100_000,",
+            "count of [[accelerators]] gpu is 100000; it must be at most 1024",
+            id="too many",
+        ),
+        pytest.param(
+            'unit = "TFLOP/s", source = "s" }\nmemory_bandwidth = { value = 205',
+            'unit = 3, source = "s" }\nmemory_bandwidth = { value = 205',
+            "unit of flops of [host] is 3; it must be a text in quotes",
+            id="number for a unit",
+        ),
+        pytest.param(
+            'kind = "gpu"',
+            'kind = "tpu"',
+            "kind of [[accelerators]] gpu is 'tpu'; it must be 'gpu', 'fpga' or 'sparse'",
+            id="unknown kind",
+        ),
+        pytest.param(
+            'kind = "gpu"',
+            'kind = "gpu"\npipelined = 1',
+            "pipelined of [[accelerators]] gpu is 1; it must be true or false",
+            id="number for a truth value",
+        ),
+        pytest.param(
+            'name = "gpu"',
+            'name = "g-pu"',
+            "name of [[accelerators]] g-pu is 'g-pu'; "
+            "it must be letters, digits and underscores, and begin with no digit",
+            id="dash in a name",
+        ),
+        pytest.param(
+            'to = "gpu"',
+            'to = "gpus"',
+            "[[links]] host to gpus: there is no device 'gpus'; did you mean 'gpu'",
+            id="unknown device, close",
+        ),
+        pytest.param(
+            'to = "gpu"',
+            'to = "fpga7"',
+            "[[links]] host to fpga7: there is no device 'fpga7'; choose from host, gpu",
+            id="unknown device, far",
+        ),
+        pytest.param(
+            'to = "gpu"',
+            'to = "host"',
+            "[[links]] host to host joins host to itself; name two different devices",
+            id="link to itself",
+        ),
+        pytest.param(
+            'to = "gpu"',
+            'to = "gpu0"',
+            'gpu1 has no link to the host; add a [[links]] entry from = "host" to = "gpu1"',
+            id="device without a link",
+        ),
+        pytest.param(
+            'name = "gpu"',
+            'name = "gpu2"',
+            "[[accelerators]] gpu2 has a count, which numbers its devices; "
+            "take the digits off its name",
+            id="numbered group",
+        ),
+        pytest.param(
+            'name = "gpu"',
+            'name = "host"',
+            "two entries are called 'host'; give each [[accelerators]] its own name",
+            id="accelerator called host",
+        ),
+        pytest.param(
+            'name = "gpu"\nkind',
+            'name = "gpu" kind',
+            "is not valid TOML: Expected newline or end of document after a statement "
+            "(at line 15, column 14)",
+            id="TOML syntax",
+        ),
+    ],
+)
+def test_refused_with_a_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+    assert SMALL.count(old) >= 1
+    assert refuse(SMALL.replace(old, new, 1), tmp_path) == sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", 'the file has no name; add name = "..." (and 2 more)'),
+        (
+            HOST.replace("value = 205", "value = -1").replace("value = 4", "value = 0"),
+            "cores of [host] is 0; it must be above zero (and 1 more)",
+        ),
+        (
+            'name = "a"\ndescription = "b"\nhost = 5',
+            "host is 5; it must be a table",
+        ),
+        (
+            'name = "a"\ndescription = "b"\n',
+            "the file has no host; add a [host] table",
+        ),
+        (
+            HOST.replace("[host]", "accelerators = [5]\n[host]"),
+            "[[accelerators]] number 1 is 5; it must be a table",
+        ),
+        (
+            HOST + GPUS.replace("[[accelerators]]", "[accelerators]"),
+            "accelerators must be a list of tables; write [[accelerators]]",
+        ),
+        (
+            SMALL + GPUS,
+            "two entries are called 'gpu'; give each [[accelerators]] its own name",
+        ),
+        (
+            SMALL
+            + GPUS.replace('"gpu"\nkind', '"gpu0"\nkind').replace(
+                'count = { value = 2, source = "s" }', ""
+            ),
+            "two devices are called 'gpu0'; give each [[accelerators]] its own name",
+        ),
+        (SMALL + HOST_LINK, "gpu0 and host are linked twice; keep one [[links]] entry"),
+    ],
+    ids=[
+        "empty",
+        "two errors",
+        "host no table",
+        "no host",
+        "accelerator no table",
+        "single brackets",
+        "same entry twice",
+        "same device twice",
+        "same link twice",
+    ],
+)
+def test_refused_as_a_whole(text: str, sentence: str, tmp_path: Path) -> None:
+    assert refuse(text, tmp_path) == sentence
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    with pytest.raises(PlatformError, match=r"missing\.toml does not exist\.$"):
+        load_platform(str(missing))
+    folder = tmp_path / "folder.toml"
+    folder.mkdir()
+    with pytest.raises(PlatformError, match=r"folder\.toml cannot be read: Is a directory\.$"):
+        load_platform(str(folder))
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PlatformError, match=r"binary\.toml is not text in UTF-8\.$"):
+        load_platform(str(binary))
+
+
+def test_unknown_platform_names_the_close_ones() -> None:
+    with pytest.raises(PlatformError) as close:
+        load_platform("epyc7763x2-4xa500")
+    assert str(close.value).startswith(
+        "there is no platform called 'epyc7763x2-4xa500'; did you mean epyc7763x2-4xa5000"
+    )
+    with pytest.raises(PlatformError) as far:
+        load_platform("quantum")
+    assert str(far.value) == (
+        "there is no platform called 'quantum'; choose from local, "
+        f"{', '.join(BUNDLED)}, or name a .toml file."
+    )
+
+
+# --------------------------------------------------------------------------- this machine
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two CUDA devices to describe, with rates in place of measurements on them."""
+    facts = SimpleNamespace(name="a GPU", total_memory=16 * 2**30, multi_processor_count=80)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: facts)
+    monkeypatch.setattr(probing, "_matmul_rate", lambda device, size, budget_s: 2e13)
+    monkeypatch.setattr(probing, "_triad_rate", lambda device, budget_s: 8e11)
+    monkeypatch.setattr(probing, "_launch_seconds", lambda device, budget_s: 4e-6)
+    monkeypatch.setattr(
+        probing,
+        "_copy_rate",
+        lambda source, target, size, budget_s: (
+            2.5e10 if size > 1 and source.type == "cpu" else 2.4e10 if size > 1 else 1e5
+        ),
+    )
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
+    threads = torch.get_num_threads()
+    platform = probing.probe(seconds=0.2)
+    assert torch.get_num_threads() == threads
+    host = platform.host
+    assert platform.name == "local"
+    assert platform.accelerators == ()
+    assert not platform.virtual
+    assert host.cores >= 1
+    assert host.memory_bytes > 2**28
+    # Wide of any machine there is, and narrow enough to catch a wrong unit.
+    assert 1e8 < host.core_bandwidth_bytes_per_s <= host.memory_bandwidth_bytes_per_s < 1e14
+    assert 1e8 < host.flops_per_s < 1e16
+    assert 1e4 < host.sampled_edges_per_s < 1e10
+    assert 1e-8 < host.launch_s < 1e-2
+    assert platform.sources["host.flops"].startswith("measured here by gnnbench platforms probe on")
+
+    path = probing.save_local(platform)
+    assert path == local_path() == cache / "gnnbench" / "platforms" / "local.toml"
+    assert list(path.parent.iterdir()) == [path]
+    assert load_platform("local") == platform
+    assert list_platforms()[0].path == path
+    # By its path it is a file like any other, and describes a machine that is not here.
+    assert load_platform(str(path)).virtual
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
+    platform = load_platform("local")
+    assert platform == load_platform("local")
+    assert not platform.virtual
+    assert platform.host.torch_device == "cpu"
+    assert platform.host.cores == probing.count_cores()
+    for key in ("flops", "memory_bandwidth", "core_bandwidth", "sampling", "launch"):
+        assert platform.sources[f"host.{key}"].startswith("assumption:")
+    assert platform.sources["host.cores"] == "the operating system"
+    back = read(to_toml(platform), tmp_path)
+    assert back.host == dataclasses.replace(platform.host, virtual=True)
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("probed", [True, False], ids=["probed", "assumed"])
+def test_local_with_gpus(probed: bool) -> None:
+    if probed:
+        probing.save_local(probing.probe(seconds=0.1))
+    platform = load_platform("local")
+    assert not platform.virtual
+    assert [gpu.torch_device for gpu in platform.accelerators] == ["cuda:0", "cuda:1"]
+    assert [gpu.name for gpu in platform.accelerators] == ["gpu0", "gpu1"]
+    assert platform.device("gpu1").memory_bytes == 16 * 2**30
+    assert platform.device("gpu1").cores == 80
+    assert {link.name for link in platform.links} == {"host-gpu0", "host-gpu1", "gpu0-gpu1"}
+    if probed:
+        assert platform.device("gpu1").flops_per_s == 2e13
+        # The slower direction, and the time of a one-byte copy.
+        assert platform.link("host", "gpu1").bandwidth_bytes_per_s == 2.4e10
+        assert platform.link("host", "gpu1").latency_s == 1e-5
+    else:
+        assert platform.sources["gpu1.flops"].startswith("assumption:")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_probed_gpus_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    probing.save_local(probing.probe(seconds=0.1))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(PlatformError) as error:
+        load_platform("local")
+    assert str(error.value) == (
+        f"platform file {local_path()} describes gpu0, gpu1 and torch sees gpu0 here; "
+        f"run gnnbench platforms probe again."
+    )
+
+
+def test_copy_is_measured_on_the_host() -> None:
+    assert probing._copy_rate(probing.CPU, probing.CPU, 2**20, 0.01) > 1e7
+
+
+def test_probe_needs_time() -> None:
+    with pytest.raises(UsageError, match="give it more than 0"):
+        probing.probe(seconds=0)
+
+
+def test_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(PlatformError, match=r"local\.toml cannot be written: Not a directory\.$"):
+        probing.save_local(probing.describe_unmeasured())

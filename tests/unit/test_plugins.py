@@ -1,0 +1,442 @@
+"""Plugins are found, checked, told apart and put together; what is broken says so in a sentence."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import pytest
+
+from gnnbench import plugins
+from gnnbench.errors import PluginError, UsageError
+from gnnbench.parts import Bundle, Placement, option
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import PART_KINDS, Parts, Share
+
+PLAIN = Parts("neighbour", "single", "vanilla", "host", "torch")
+
+HEADER = """
+from dataclasses import dataclass
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Placement, option
+from gnnbench.records import Parts, Share, Strategy
+"""
+
+PLACEMENT = """
+@dataclass
+class Alone(Placement):
+    name = "{name}"
+    summary = "the host alone"
+    def trainers(self, platform):
+        return (platform.host,)
+    def split(self, num_seeds):
+        return (Share(0, num_seeds),)
+
+@hookimpl
+def gnnbench_placement():
+    return [Alone]
+"""
+
+
+def write(folder: Path, name: str, body: str) -> str:
+    path = folder / f"{name}.py"
+    path.write_text(HEADER + textwrap.dedent(body), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Makes modules importable and puts them among the entry points, after the real ones."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    real = list(metadata.entry_points(group=plugins.GROUP))
+    added: list[metadata.EntryPoint] = []
+
+    def entry_points(*, group: str) -> list[metadata.EntryPoint]:
+        return real + added
+
+    monkeypatch.setattr(plugins.metadata, "entry_points", entry_points)
+
+    def add(name: str, body: str) -> None:
+        write(tmp_path, name, body)
+        added.append(metadata.EntryPoint(name, name, plugins.GROUP))
+
+    yield add
+    for entry in added:
+        sys.modules.pop(entry.name, None)
+
+
+# --------------------------------------------------------------------------- loading
+
+
+def test_bundled_reference_is_found():
+    registry = plugins.load()
+    assert registry.problems == ()
+    assert registry.strategy("reference").bundles["mini-batch"] == PLAIN
+    assert registry.origin(registry.part("kernel", "torch")).distribution == "gnnbench"
+
+
+def test_installed_plugin_is_loaded_with_its_origin(install):
+    install("plugged_sound", PLACEMENT.format(name="plugged"))
+    registry = plugins.load()
+    part = registry.part("placement", "plugged")
+    assert registry.origin(part) == plugins.Origin("plugged_sound", None, None)
+
+
+def test_plugin_that_does_not_import_is_reported_and_skipped(install):
+    install("plugged_broken", "import a_library_nobody_has")
+    install("plugged_beside", PLACEMENT.format(name="beside"))
+    registry = plugins.load()
+    (problem,) = registry.problems
+    assert "'plugged_broken'" in problem
+    assert "No module named 'a_library_nobody_has'" in problem
+    assert "plugged_broken.py, line 6" in problem
+    assert registry.part("placement", "beside").name == "beside"
+    assert registry.strategy("reference")
+
+
+def test_plugin_that_exits_while_it_is_imported_is_skipped(install):
+    install("plugged_exits", "raise SystemExit(5)")
+    assert "SystemExit" in plugins.load().problems[0]
+
+
+def test_asking_for_what_a_broken_plugin_offers_says_so(install):
+    install("plugged_gone", "raise OSError('no driver here')")
+    with pytest.raises(PluginError, match=r"'plugged_gone' is not available: .*no driver here"):
+        plugins.load().strategy("plugged_gone")
+
+
+def test_entry_point_of_one_module_twice_is_one_plugin(install):
+    install("plugged_twice", PLACEMENT.format(name="twice"))
+    install("plugged_twice", PLACEMENT.format(name="twice"))
+    assert plugins.load().problems == ()
+
+
+def test_misspelled_hook_of_a_file_is_an_error(tmp_path):
+    path = write(tmp_path, "spelling", "@hookimpl\ndef gnnbench_placment(): return []")
+    with pytest.raises(PluginError, match=r"spelling.py.*'gnnbench_placment'.*gnnbench_placement"):
+        plugins.load([path])
+
+
+def test_misspelled_hook_of_an_installed_plugin_skips_only_that_plugin(install):
+    install("plugged_spelling", "@hookimpl\ndef gnnbench_kernal(): return []")
+    install("plugged_next", PLACEMENT.format(name="next"))
+    registry = plugins.load()
+    (problem,) = registry.problems
+    assert "'plugged_spelling'" in problem
+    assert "did you mean 'gnnbench_kernel'" in problem
+    assert registry.part("placement", "next")
+
+
+def test_hook_with_an_argument_that_no_spec_has_is_an_error(tmp_path):
+    path = write(tmp_path, "argued", "@hookimpl\ndef gnnbench_kernel(device): return []")
+    with pytest.raises(PluginError, match=r"hook of the wrong form.*device"):
+        plugins.load([path])
+
+
+def test_plugin_without_any_marked_hook_is_an_error(tmp_path):
+    path = write(tmp_path, "unmarked", "def gnnbench_kernel(): return []")
+    with pytest.raises(PluginError, match="implements no hook; mark"):
+        plugins.load([path])
+
+
+def test_hook_that_raises_names_plugin_and_hook(tmp_path):
+    path = write(tmp_path, "raising", "@hookimpl\ndef gnnbench_kernel(): return 1 / 0")
+    with pytest.raises(PluginError, match=r"raising.py' offers nothing by gnnbench_kernel.*Zero"):
+        plugins.load([path])
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("x = 1\nraise ValueError('bad table')", r"line 7, raised ValueError: bad table"),
+        ("def f(:\n  pass", r"line 6, raised SyntaxError"),
+    ],
+)
+def test_file_that_raises_names_file_line_and_exception(tmp_path, body, says):
+    path = write(tmp_path, "fails", body)
+    with pytest.raises(PluginError, match=says) as caught:
+        plugins.load([path])
+    assert path in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def test_file_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(PluginError, match="there is no plugin file"):
+        plugins.load([str(tmp_path / "absent.py")])
+
+
+def test_module_that_is_not_there_is_an_error():
+    with pytest.raises(PluginError, match=r"there is no plugin module 'surely_absent\.plugin'"):
+        plugins.load(["surely_absent.plugin"])
+
+
+def test_bundled_module_asked_for_by_name_is_not_a_second_plugin():
+    assert plugins.load(["gnnbench_plugins.reference"]).strategy("reference")
+
+
+# --------------------------------------------------------------------------- what is offered
+
+
+def test_name_offered_twice_names_both_plugins(tmp_path):
+    one = write(tmp_path, "one", PLACEMENT.format(name="same"))
+    other = write(tmp_path, "other", PLACEMENT.format(name="same"))
+    with pytest.raises(PluginError, match=r"placement 'same' .*one\.py.*other\.py"):
+        plugins.load([one, other])
+
+
+def test_strategy_offered_twice_names_both_plugins(tmp_path):
+    again = """
+        @hookimpl
+        def gnnbench_strategy():
+            parts = Parts("neighbour", "single", "vanilla", "host", "torch")
+            return [Strategy("reference", "again", "here", {"mini-batch": parts})]
+    """
+    path = write(tmp_path, "again", again)
+    with pytest.raises(PluginError, match=r"strategy 'reference' .*reference \(gnnbench.*again.py"):
+        plugins.load([path])
+
+
+def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):
+    one = write(tmp_path, "one", PLACEMENT.format(name="one"))
+    other = write(tmp_path, "other", PLACEMENT.format(name="other"))
+    names = [
+        [
+            (part.kind, part.name)
+            for kind in PART_KINDS
+            for part in plugins.load(order).parts_of(kind)
+        ]
+        for order in ([one, other], [other, one])
+    ]
+    assert names[0] == names[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "class Half(Placement):\n    name = 'half'\n    summary = 'x'\n"
+            "    def split(self, n): return ()",
+            r"placement 'half' of plugin .* is abstract; Half must define trainers",
+        ),
+        ("class Half: name = 'half'", "not a subclass of Placement"),
+        ("Half = 'half'", "offers 'half' as a placement"),
+        ("class Half(Placement):\n    summary = 'x'", "needs a class variable name"),
+        ("class Half(Placement):\n    name = 'a,b'", "not 'a,b'"),
+        (
+            "class Half(Placement):\n    name = 'half'\n    def trainers(self, p): ...\n"
+            "    def split(self, n): ...",
+            "needs a class variable summary",
+        ),
+        (
+            "class Half(Placement):\n    name = 'half'\n    summary = 'x'\n"
+            "    modes = frozenset()\n"
+            "    def trainers(self, p): ...\n    def split(self, n): ...",
+            "needs modes",
+        ),
+        (
+            "class Half(Placement):\n    name = 'half'\n    summary = 'x'\n"
+            "    deep: int = option(1, 'h')\n"
+            "    def trainers(self, p): ...\n    def split(self, n): ...",
+            "option 'deep' but lacks the decorator @dataclass",
+        ),
+        (
+            "@dataclass\nclass Half(Placement):\n    deep: int\n    name = 'half'\n"
+            "    summary = 'x'\n"
+            "    def trainers(self, p): ...\n    def split(self, n): ...",
+            "option 'deep' .* has no default",
+        ),
+    ],
+)
+def test_part_that_cannot_be_assembled_is_refused(tmp_path, install, body, says):
+    body += "\n\n@hookimpl\ndef gnnbench_placement(): return [Half]\n"
+    with pytest.raises(PluginError, match=says):
+        plugins.load([write(tmp_path, "halves", body)])
+    # The same in an installed plugin is reported, and nothing else is lost.
+    install("plugged_half", body)
+    registry = plugins.load()
+    assert len(registry.problems) == 1
+    with pytest.raises(PluginError):
+        registry.part("placement", "half")
+    assert registry.strategy("reference")
+
+
+@pytest.mark.parametrize(
+    ("mode", "kernel", "memory", "says"),
+    [
+        (
+            "mini-batch",
+            "torhc",
+            "host",
+            r"no plugin offers its kernel 'torhc' \(did you mean 'torch'",
+        ),
+        ("full-graph", "torch", "host", "its sampler 'neighbour' does not work for full-graph"),
+        ("sideways", "torch", "host", "must have a bundle for mini-batch, for full-graph"),
+    ],
+)
+def test_strategy_that_cannot_be_put_together_is_refused(install, mode, kernel, memory, says):
+    install(
+        "plugged_strategy",
+        f"""
+        @hookimpl
+        def gnnbench_strategy():
+            parts = Parts("neighbour", "single", "vanilla", {memory!r}, {kernel!r})
+            return [Strategy("loose", "loose parts", "here", {{{mode!r}: parts}})]
+        """,
+    )
+    registry = plugins.load()
+    assert len(registry.problems) == 1
+    with pytest.raises(PluginError, match=says):
+        registry.strategy("loose")
+
+
+def test_unknown_names_list_what_there_is():
+    registry = plugins.load()
+    with pytest.raises(PluginError, match=r"no strategy 'referense' \(did you mean 'reference'"):
+        registry.strategy("referense")
+    with pytest.raises(PluginError, match=r"no kernel 'cuda'.*torch"):
+        registry.part("kernel", "cuda")
+    with pytest.raises(UsageError, match=r"no part 'brain'; the parts are sampler, placement"):
+        registry.part("brain", "torch")
+
+
+# --------------------------------------------------------------------------- options
+
+
+@dataclass
+class Tunable(Placement):
+    """A placement with an option of every type."""
+
+    name: ClassVar[str] = "tunable"
+    summary: ClassVar[str] = "for the tests"
+
+    count: int = option(2, "how many")
+    share: float = option(0.5, "of the seeds")
+    quick: bool = option(False, "leave out the slow half")
+    label: str = option("a", "printed")
+    order: Literal["up", "down"] = option("up", "which way")
+    ways: Literal[1, 2] = option(1, "how many ways")
+    cap: int = option(0, "at most", unit="bytes")
+    odd: bytes = option(b"", "cannot be read from text")
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count is {self.count}; give 1 or more")
+
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        return (platform.host,)
+
+    def split(self, num_seeds: int) -> tuple[Share, ...]:
+        return (Share(0, num_seeds),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("count", "12", 12),
+        ("count", " -3 ", -3),
+        ("share", "1e-3", 1e-3),
+        ("quick", "true", True),
+        ("quick", "Off", False),
+        ("label", "1", "1"),
+        ("order", "down", "down"),
+        ("ways", "2", 2),
+        ("cap", "2GB", 2 * 10**9),
+        ("cap", "512 MiB", 512 * 2**20),
+    ],
+)
+def test_option_is_read_by_its_annotation(name, text, value):
+    read = plugins.parse_option(Tunable, name, text)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("count", "two", r"placement.count of placement 'tunable' takes a whole number, not 'two'"),
+        ("count", "1.5", "a whole number"),
+        ("share", "nan", "a finite number"),
+        ("share", "half", "a finite number"),
+        ("quick", "maybe", "true or false"),
+        ("order", "left", "one of up, down, not 'left'"),
+        ("cap", "2 pounds", "a size in bytes"),
+        ("cap", "-1", "a size in bytes"),
+    ],
+)
+def test_text_that_does_not_fit_says_what_does(name, text, says):
+    with pytest.raises(UsageError, match=says):
+        plugins.parse_option(Tunable, name, text)
+
+
+def test_unknown_option_lists_the_options_with_their_help():
+    with pytest.raises(UsageError, match=r"no option 'cuont' \(did you mean 'count'") as caught:
+        plugins.parse_option(Tunable, "cuont", "1")
+    assert "count (a whole number, default 2): how many" in str(caught.value)
+    assert "order (one of up, down, default 'up'): which way" in str(caught.value)
+
+
+def test_option_of_a_type_that_text_cannot_give_is_the_plugins_fault():
+    with pytest.raises(PluginError, match="must be int, float, bool, str or Literal"):
+        plugins.parse_option(Tunable, "odd", "1")
+
+
+def test_part_without_options_says_so():
+    registry = plugins.load()
+    with pytest.raises(UsageError, match="'vanilla' has no option 'depth'; it takes no options"):
+        plugins.parse_option(registry.part("communication", "vanilla"), "depth", "1")
+
+
+# --------------------------------------------------------------------------- assembling
+
+
+def test_assemble_gives_the_named_parts_with_their_options():
+    registry = plugins.load()
+    options = {"memory": {"device_bytes": "2GB"}, "placement": {"on_host": "yes"}}
+    bundle = plugins.assemble(registry, PLAIN, options)
+    assert isinstance(bundle, Bundle)
+    assert [part.name for part in bundle.all()] == [PLAIN.named(kind) for kind in PART_KINDS]
+    assert bundle.memory.device_bytes == 2 * 10**9
+    assert bundle.placement.on_host is True
+
+
+def test_assemble_refuses_options_of_no_part():
+    registry = plugins.load()
+    with pytest.raises(UsageError, match="no part 'memroy'"):
+        plugins.assemble(registry, PLAIN, {"memroy": {"device_bytes": "1"}})
+    with pytest.raises(UsageError, match="memory 'host' has no option 'bytes'"):
+        plugins.assemble(registry, PLAIN, {"memory": {"bytes": "1"}})
+
+
+def test_value_that_a_part_refuses_is_a_usage_error():
+    registry = plugins.load()
+    origins = dict(registry.part_origins)
+    with_tunable = plugins.Registry(
+        parts={**registry.parts, ("placement", "tunable"): Tunable},
+        strategies_by_name=registry.strategies_by_name,
+        part_origins=origins,
+        strategy_origins=registry.strategy_origins,
+    )
+    parts = plugins.with_swap(with_tunable, PLAIN, [("placement", "tunable")])
+    with pytest.raises(UsageError, match=r"with placement.count=0: count is 0; give 1 or more\.$"):
+        plugins.assemble(with_tunable, parts, {"placement": {"count": "0"}})
+
+
+def test_with_swap_replaces_by_name():
+    registry = plugins.load()
+    swapped = plugins.with_swap(
+        registry, PLAIN, [("communication", "none"), ("memory", "resident")]
+    )
+    assert swapped == Parts("neighbour", "single", "none", "resident", "torch")
+    assert plugins.with_swap(registry, PLAIN, []) == PLAIN
+
+
+def test_with_swap_refuses_the_unknown_and_the_ambiguous():
+    registry = plugins.load()
+    with pytest.raises(PluginError, match="no memory 'hots'"):
+        plugins.with_swap(registry, PLAIN, [("memory", "hots")])
+    with pytest.raises(UsageError, match="memory is swapped twice"):
+        plugins.with_swap(registry, PLAIN, [("memory", "host"), ("memory", "resident")])
