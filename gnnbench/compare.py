@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform as host_os
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ from gnnbench.metrics import Digest, digest, summarise
 from gnnbench.models import GNN, build
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
 from gnnbench.platforms.machine import Platform
-from gnnbench.plugins import Registry, assemble, parse_option
+from gnnbench.plugins import Registry, assemble, parse_option, with_swap
 from gnnbench.records import (
     PART_KINDS,
     Comparison,
@@ -118,8 +119,6 @@ def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
 def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
     """The rows of a comparison: each strategy in its modes, and beside it with its part swapped."""
     strategies = tuple(registry.strategy(name) for name in request.strategies)
-    for kind, name in request.swaps:
-        registry.part(kind, name)
     modes = request.modes or choose_modes(strategies)
     rows: list[Row] = []
     for strategy in strategies:
@@ -128,9 +127,7 @@ def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
                 continue
             parts = strategy.bundles[mode]
             rows.append(Row(strategy.name, strategy.name, mode, parts))
-            swapped = parts
-            for kind, name in request.swaps:
-                swapped = replace(swapped, **{kind: name})
+            swapped = with_swap(registry, parts, request.swaps)
             if swapped != parts:
                 names = "·".join(n for k, n in request.swaps if parts.named(k) != n)
                 rows.append(
@@ -419,8 +416,13 @@ class _Comparer:
 
 
 def loss_error(trace: Trace, final_loss: float, reference: ReferenceLosses) -> float:
-    """The largest relative difference of round losses and of the loss after the last update."""
+    """The largest relative difference of round losses and of the loss after the last update.
+
+    Infinite when a loss of either run is not a number, for then nothing was shown.
+    """
     pairs = [(final_loss, reference.final)]
     for epoch, expected in zip(trace.epochs, reference.rounds, strict=True):
         pairs.extend(zip(epoch.round_losses, expected, strict=True))
+    if not all(math.isfinite(loss) for pair in pairs for loss in pair):
+        return math.inf
     return max(abs(ours - theirs) / max(abs(theirs), 1e-12) for ours, theirs in pairs)

@@ -169,8 +169,13 @@ class Placement(Part):
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         """The devices that train; a ``slot`` is a position in this tuple."""
 
-    def prepare(self, setting: Setting, profile: BatchProfile) -> None:  # noqa: B027
-        """Mini-batch only: plan the first split from the sizes of one sampled round."""
+    def prepare(  # noqa: B027 - an optional hook
+        self, setting: Setting, profiles: Sequence[BatchProfile]
+    ) -> None:
+        """Mini-batch only: plan the first split from sampled mini-batches of several sizes.
+
+        ``profiles`` ascend in seeds; the last one is a full round.
+        """
 
     @abstractmethod
     def split(self, num_seeds: int) -> tuple[Share, ...]:

@@ -253,7 +253,10 @@ class HostThreads:
 
 @dataclass(frozen=True, slots=True)
 class BatchProfile:
-    """|V^l| and |E^l| of one sampled round, what a design-phase performance model starts from."""
+    """|V^l| and |E^l| of one sampled mini-batch of some size.
+
+    A design phase samples a few sizes; they do not grow in proportion, since neighbours are shared.
+    """
 
     seeds: int
     vertices: tuple[int, ...]

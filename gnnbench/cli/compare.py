@@ -216,10 +216,9 @@ def exit_status(comparison: Comparison) -> int:
 def write_results(
     comparison: Comparison, json_path: Path | None, trace_path: Path | None, html_path: Path | None
 ) -> None:
-    """The table for people, and the files that were asked for."""
+    """The files that were asked for, then the table for people."""
     from gnnbench.report.table import print_comparison
 
-    print_comparison(comparison, open_console(json_path))
     if json_path is not None:
         from gnnbench.results.schema import to_document, write_json
 
@@ -232,6 +231,7 @@ def write_results(
         from gnnbench.report.html import write_html
 
         write_html(comparison, html_path)
+    print_comparison(comparison, open_console(json_path))
 
 
 # --------------------------------------------------------------------------- reading the options

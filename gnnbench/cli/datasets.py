@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.options import Json, open_console, print_rows, shared_options, write_document
+from gnnbench.cli.options import (
+    Json,
+    has_subcommand,
+    open_console,
+    print_rows,
+    shared_options,
+    write_document,
+)
 from gnnbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +40,7 @@ overwrite_option = click.option(
 @click.pass_context
 def datasets(ctx: click.Context, json_path: Path | None) -> int | None:
     """List, describe, import and make datasets; without a subcommand, list them."""
-    return None if ctx.invoked_subcommand is not None else print_list(json_path)
+    return None if has_subcommand(ctx, json_path) else print_list(json_path)
 
 
 @datasets.command("list")

@@ -79,6 +79,15 @@ def shared_options(command: Command) -> Command:
     return json_option(debug_option(command))
 
 
+def has_subcommand(ctx: click.Context, *given: object) -> bool:
+    """Whether a group was called for a subcommand; its own options are for listing only."""
+    if ctx.invoked_subcommand is None:
+        return False
+    if any(given):
+        raise click.UsageError(f"options go after {ctx.invoked_subcommand!r}, not before it.", ctx)
+    return True
+
+
 def check_file(path: Path) -> None:
     """Refuse an output file that could not be written, before any work is done."""
     if path != STDOUT:

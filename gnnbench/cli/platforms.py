@@ -10,6 +10,7 @@ import click
 from gnnbench.cli.options import (
     Json,
     check_file,
+    has_subcommand,
     open_console,
     print_rows,
     shared_options,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def platforms(ctx: click.Context, json_path: Path | None) -> int | None:
     """List and show described machines, measure this one; without a subcommand, list them."""
-    return None if ctx.invoked_subcommand is not None else print_list(json_path)
+    return None if has_subcommand(ctx, json_path) else print_list(json_path)
 
 
 @platforms.command("list")

@@ -10,6 +10,7 @@ import click
 
 from gnnbench.cli.options import (
     Json,
+    has_subcommand,
     load_registry,
     open_console,
     plugin_option,
@@ -38,9 +39,9 @@ def plugins(
     ctx: click.Context, extra_plugins: tuple[str, ...], json_path: Path | None
 ) -> int | None:
     """List, show, check and make strategies and parts; without a subcommand, list them."""
-    if ctx.invoked_subcommand is not None:
+    if has_subcommand(ctx, extra_plugins, json_path):
         return None
-    return list_command_body(extra_plugins, json_path)
+    return print_list(extra_plugins, json_path)
 
 
 @plugins.command("list")
@@ -48,10 +49,10 @@ def plugins(
 @shared_options
 def list_plugins(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
     """Every strategy and part on offer, and the distribution it comes from."""
-    return list_command_body(extra_plugins, json_path)
+    return print_list(extra_plugins, json_path)
 
 
-def list_command_body(extra: tuple[str, ...], json_path: Path | None) -> int:
+def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
     """Print what is on offer; with JSON to a file, both."""
     registry = load_registry(extra)
     if json_path is not None:

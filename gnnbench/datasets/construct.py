@@ -42,9 +42,9 @@ class Repairs:
 
     def sentences(self) -> tuple[str, ...]:
         said = (
-            (self.self_loops, f"{self.self_loops:,} self loops were removed"),
-            (self.duplicates, f"{self.duplicates:,} duplicate edges were removed"),
-            (self.reverses, f"{self.reverses:,} edges had no reverse, which was added"),
+            (self.self_loops, f"self loops removed: {self.self_loops:,}"),
+            (self.duplicates, f"duplicate edges removed: {self.duplicates:,}"),
+            (self.reverses, f"missing reverse edges added: {self.reverses:,}"),
         )
         return tuple(sentence for count, sentence in said if count)
 
@@ -107,7 +107,7 @@ def find_fault(indptr: IntArray, indices: IndexArray) -> str | None:
     loops = rows == indices
     if loops.any():
         count = int(np.count_nonzero(loops))
-        return f"has {count:,} self loops (the first at vertex {rows[int(np.argmax(loops))]:,})"
+        return f"has self loops ({count:,}, the first at vertex {rows[int(np.argmax(loops))]:,})"
     # Transposing is a counting sort that leaves rows sorted, so equal arrays mean equal graphs.
     entries = np.ones(len(indices), dtype=np.int8)
     transposed = sp.csr_matrix((entries, indices, indptr), shape=(num_vertices,) * 2).T.tocsr()

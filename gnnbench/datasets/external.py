@@ -14,13 +14,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from gnnbench.datasets.construct import MASK_NAMES, AnyArray, Masks, build
-from gnnbench.errors import DatasetError, MissingDependency
+from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency
 from gnnbench.records import BoolArray, Dataset, IntArray
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def load_pyg(spec: str, cache: Path) -> Dataset:
             f"dataset {spec!r} needs torch-geometric ({error}); "
             f"install it with `pip install torch-geometric`."
         ) from error
-    classes: dict[str, Callable[..., Sequence[Data]]] = {
-        key: value
+    classes = {
+        key: cast(Callable[..., Sequence["Data"]], value)
         for key, value in vars(module).items()
         if inspect.isclass(value) and issubclass(value, base)
     }
@@ -216,7 +216,9 @@ def _quiet_download(spec: str) -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
-    except (OSError, EOFError, SystemExit, ValueError, AssertionError, RuntimeError) as error:
+    except GnnbenchError:
+        raise
+    except (Exception, SystemExit) as error:  # foreign code; OGB leaves by exit(-1)
         reason = str(error) or type(error).__name__
         raise DatasetError(
             f"dataset {spec!r}: its library could not load or download it "

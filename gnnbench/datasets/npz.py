@@ -136,9 +136,10 @@ def _read_zip(path: Path) -> dict[str, AnyArray]:
     if not path.is_file():
         raise DatasetError(f"{path}: there is no such file; give the path of a .npz dataset.")
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise ValueError("a single array, not a zip of arrays")
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            raise ValueError("it holds a single array")
+        with stored:
             return {name: stored[name] for name in stored.files}
     except UNREADABLE as error:
         raise DatasetError(
@@ -267,13 +268,16 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool 
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
-        part.replace(file)
+        try:
+            with zipfile.ZipFile(part, "x") as archive:
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise DatasetError(
             f"{file}: cannot be written ({error.strerror or error}); choose a folder with room "
             f"and the right to write."
         ) from error
-    finally:
-        part.unlink(missing_ok=True)

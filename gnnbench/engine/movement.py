@@ -99,6 +99,13 @@ def plan_movement(
                 pulls.append(
                     _Pull(slot, torch.from_numpy(into), _positions(inputs[into], rows))
                 )
+            brought = sum(len(pull.into) for pull in pulls)
+            if brought != len(inputs):
+                raise ValueError(
+                    f"the plan for round {round_.index} brings {brought:,} of the {len(inputs):,} "
+                    f"rows that slot {fetch.slot} needs; the communication part must place every "
+                    f"needed row in a transition set or one peer fetch"
+                )
             leaving = np.flatnonzero(~np.isin(own, kept, assume_unique=True))
             movements.append(
                 SlotMovement(

@@ -113,15 +113,22 @@ class UnitMajorEngine:
                 ledger.allocate(device.name, "vertex features on the device", size * self._itemsize)
             rows = torch.from_numpy(setting.dataset.rows(everything)).to(self._dtype)
             self._features = {d.name: rows.to(d.torch_device) for d in self._trainers}
-        seeds = self._sampler.rounds(0)[0]
-        unit = Unit(0, self._sampler.sample(seeds, 0, setting.workload.threads))
-        self._bundle.placement.prepare(
-            setting, BatchProfile(len(seeds), unit.vertices, unit.edges)
-        )
+        self._bundle.placement.prepare(setting, self._profile())
         # Owner of a vertex's transition row among the accelerators, where a communication shares.
         vertices = np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
         slots = self._accelerator_slots
         self._owner: IntArray = slots[vertices % len(slots)] if len(slots) else vertices * 0
+
+    def _profile(self) -> list[BatchProfile]:
+        """The design phase: mini-batches of a sixteenth of a round up to a whole one."""
+        seeds = self._sampler.rounds(0)[0]
+        sizes = sorted({max(1, len(seeds) // 2**k) for k in range(5)})
+        profiles = []
+        for size in sizes:
+            blocks = self._sampler.sample(seeds[:size], 0, self._setting.workload.threads)
+            unit = Unit(0, blocks)
+            profiles.append(BatchProfile(size, unit.vertices, unit.edges))
+        return profiles
 
     @property
     def _itemsize(self) -> int:
@@ -172,8 +179,10 @@ class UnitMajorEngine:
         self._transferred = tuple(span for spans in arrived.values() for span in spans)
 
         done = []
-        train_cpu: float | None = None
-        train_accelerator: float | None = None
+        # A trainer that got no seeds was done at once; one that does not exist has no time.
+        on_host = len(self._trainers) - len(self._accelerator_slots)
+        train_cpu: float | None = 0.0 if on_host else None
+        train_accelerator: float | None = 0.0 if len(self._accelerator_slots) else None
         before = self._synchronised[-1] if self._synchronised else ()
         for unit, share in zip(units, shares, strict=True):
             device = self._trainers[unit.slot]

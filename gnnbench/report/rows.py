@@ -80,9 +80,14 @@ class Row:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """``"status: reason"`` of every run that did not finish, each sentence once."""
+        """``"status: reason"`` of every run that did not finish, each sentence once.
+
+        A reason that starts with the row's own label loses it: it stands beside it.
+        """
         sentences = (
-            f"{run.status}: {run.reason}" if run.reason else run.status
+            f"{run.status}: {run.reason.removeprefix(f'{run.label}: ')}"
+            if run.reason
+            else run.status
             for run in self.runs
             if run.status != "done"
         )
@@ -223,7 +228,11 @@ def longest_stage(row: Row) -> tuple[Stage, float] | None:
 
 
 def _widest_gap(winner: Row, loser: Row) -> str:
-    """The stage in which the winner saves the most, as a clause; empty when it saves in none."""
+    """Where the winner saves the most, as a clause: a stage, or running stages side by side.
+
+    Stages are busy seconds. Where none shrinks by as much as a twentieth of what the epoch gained,
+    the gain is in how much of them overlaps, or in how evenly devices share them.
+    """
     gaps = []
     for stage in STAGES:
         ours, theirs = winner.stage(stage), loser.stage(stage)
@@ -233,7 +242,10 @@ def _widest_gap(winner: Row, loser: Row) -> str:
             continue
         spent, other = (metric.value if metric else 0.0 for metric in (ours, theirs))
         gaps.append((other - spent, stage, spent, other))
-    gain, stage, spent, other = max(gaps, default=(0.0, "sample", 0.0, 0.0))
-    if gain <= 0:
+    if not gaps:
         return ""
+    gain, stage, spent, other = max(gaps)
+    won, lost = winner.metric("epoch_time"), loser.metric("epoch_time")
+    if won is not None and lost is not None and gain < 0.05 * (lost.value - won.value):
+        return " (no stage is much shorter: its stages overlap more)"
     return f" (the widest gap is {stage}, {format_si(spent, 's')} against {format_si(other, 's')})"

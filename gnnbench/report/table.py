@@ -33,8 +33,6 @@ MODEL_TITLES: dict[ModelName, str] = {
     "gin": "GIN",
     "gat": "GAT",
 }
-#: Metrics whose provenance is worth a mark in the heading even when all of a table is alike.
-_TIMES = ("epoch_time", "time_to_accuracy")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 5
 #: A blank that no line is broken at; printed as a plain one.
@@ -84,9 +82,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         write.entry(title, text)
     for provenance in provenances(row.stage(stage) for row in _done(groups) for stage in STAGES):
         write.blank()
-        _print_panels(
-            write, groups, _stage_columns(groups, provenance), title=f"stages [{provenance}]"
-        )
+        _print_stages(write, groups, provenance)
     notes = run_notes(groups)
     if notes:
         write.blank()
@@ -278,7 +274,18 @@ def _equivalence_style(row: Row) -> str:
     return "" if row.equivalence.holds else "bold red"
 
 
-def _stage_columns(groups: Sequence[Group], provenance: Provenance) -> list[Column]:
+def _print_stages(write: _Writer, groups: Sequence[Group], provenance: Provenance) -> None:
+    """Seconds by stage, with bars as long as leave them all on one line where that can be."""
+    title = f"stages [{provenance}]"
+    label_width = _label_width(groups, title)
+    for cells in range(_BAR_CELLS, 1, -1):
+        columns = _stage_columns(groups, provenance, cells)
+        if len(_split(columns, label_width, write.width)) == 1:
+            break
+    _print_panels(write, groups, columns, title)
+
+
+def _stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: int) -> list[Column]:
     """Busy seconds of each stage with a bar; bars of one group share a scale."""
     done = _done(groups)
     times: dict[tuple[int, Stage], float] = {}
@@ -305,15 +312,15 @@ def _stage_columns(groups: Sequence[Group], provenance: Provenance) -> list[Colu
         cells = []
         for number, row in enumerate(done):
             seconds, scale = times.get((number, stage), 0.0), longest[row.mode]
-            bar = _bar(seconds / scale) if scale > 0 else ""
+            bar = _bar(seconds / scale, bar_cells) if scale > 0 else ""
             cells.append((f"{_pad(texts[number], width, 'right')} {bar}".rstrip(), ""))
         columns.append(Column((stage,), tuple(cells)))
     return columns
 
 
-def _bar(fraction: float) -> str:
-    """``fraction`` of the full bar in eighths of a cell, at least a sliver when above zero."""
-    eighths = round(fraction * _BAR_CELLS * 8)
+def _bar(fraction: float, cells: int) -> str:
+    """``fraction`` of a full bar in eighths of a cell, at least a sliver when above zero."""
+    eighths = round(fraction * cells * 8)
     if fraction > 0:
         eighths = max(1, eighths)
     whole, rest = divmod(eighths, 8)
@@ -373,13 +380,17 @@ def _print_panels(
     with_failures: bool = False,
 ) -> None:
     """Print the columns side by side, or in as many panels as the width asks for."""
-    labels = [row.label for group in groups for row in group.rows]
-    heads = [title] if title else [group.title for group in groups]
-    label_width = max(map(cell_len, (*labels, *heads)), default=0) + 1
+    label_width = _label_width(groups, title)
     for number, (panel, tall) in enumerate(_split(columns, label_width, write.width)):
         if number:
             write.blank()
         _print_panel(write, groups, panel, tall, label_width, title, with_failures and number == 0)
+
+
+def _label_width(groups: Sequence[Group], title: str) -> int:
+    labels = [row.label for group in groups for row in group.rows]
+    heads = [group.title for group in groups]
+    return max(map(cell_len, (*labels, *heads, title))) + 1
 
 
 def _split(
@@ -430,19 +441,22 @@ def _print_panel(
         write.line(cells)
     number = 0
     for group in groups:
-        shown = with_failures or any(row.done for row in group.rows)
-        if group.title != head_label and len(groups) > 1 and shown:
-            write.line([(f" {group.title}", "bold")])
+        titled = group.title == head_label or len(groups) == 1
         for row in group.rows:
-            if row.done:
+            texts = [column.cells[number] for column in columns] if row.done else []
+            number += bool(row.done)
+            failures = row.failures if with_failures else ()
+            has_figures = any(text for text, _ in texts)
+            if not titled and (has_figures or failures):
+                write.line([(f" {group.title}", "bold")])
+                titled = True
+            if has_figures:
                 line_cells: list[Cell] = [(" " + _pad(row.label, label_width), "")]
-                for column in columns:
-                    text, style = column.cells[number]
+                for column, (text, style) in zip(columns, texts, strict=True):
                     padded = _pad(text, column.width(tall), column.align)
                     line_cells += [("  ", ""), (padded, style)]
                 write.line(line_cells)
-                number += 1
-            for failure in row.failures if with_failures else ():
+            for failure in failures:
                 _print_failure(write, row.label, label_width, failure)
 
 

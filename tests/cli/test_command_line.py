@@ -99,6 +99,11 @@ def test_every_command_takes_json_and_debug(run, words):
     assert "--debug" in text
 
 
+@pytest.mark.parametrize("group", ["plugins", "datasets", "platforms"])
+def test_options_before_a_subcommand_are_not_lost_silently(run, group):
+    assert "options go after 'list'" in one_sentence(run(group, "--json", "-", "list"), 2)
+
+
 def test_names_spelt_out_for_speed_are_the_real_ones():
     assert tuple(MODELS) == COMPARE_COMMAND.MODEL_NAMES
     assert PART_KINDS == COMPARE_COMMAND.PART_NAMES

@@ -81,6 +81,11 @@ def test_failed_runs_stay_with_their_reason():
     assert "broken error: ValueError: it broke" in text
 
 
+def test_a_reason_does_not_repeat_the_label():
+    text = show(make_comparison(make_failure("dgl", "skipped", "dgl: it does not fit.")))
+    assert "skipped: it does not fit." in text
+
+
 def test_only_failures_still_make_a_table():
     text = show(make_comparison(make_failure("dgl", "skipped", "DGL is not installed.")))
     assert "full graph" in text
@@ -102,6 +107,15 @@ def test_no_number_is_cut_and_nothing_is_wider(width):
     assert "…" not in text
     for figure in ("0.54-0.57", "1.21 GB", "610 MB", "18.2 G", "NO (1e-2)", "213 ms", "55.0 ms"):
         assert figure in text
+
+
+def test_stages_stay_on_one_line_where_shorter_bars_allow_it():
+    for width in (160, 100):
+        headings = [s for s in show(every_status(), width).splitlines() if "stages [" in s]
+        assert len(headings) == 1
+        assert headings[0].split()[2:] == ["load", "transfer", "aggregate", "update", "synchronize"]
+    narrow = [s for s in show(every_status(), 60).splitlines() if "stages [" in s]
+    assert " ".join(s.split("]")[1].strip() for s in narrow).split() == headings[0].split()[2:]
 
 
 def test_no_escape_codes_or_trailing_blanks_in_a_file():
@@ -186,6 +200,13 @@ def test_the_summary_names_winner_margin_and_stage():
     # hyscale is faster but not equal to the reference: it cannot win.
     assert summarise(mini)[0].startswith("mini-batch: reference takes 500 ms")
     assert summarise(mini)[1] == "mini-batch: not ranked, for unequal losses: hyscale."
+
+
+def test_a_win_without_a_shorter_stage_is_put_down_to_overlap():
+    loser = make_run("b", epoch_s=(0.2,))
+    winner = replace(make_run("a", epoch_s=(0.1,)), stages=loser.stages)
+    (group,) = group_runs(make_comparison(loser, winner))
+    assert "2.00 times as fast as b (no stage is much shorter" in summarise(group)[0]
 
 
 def test_overlapping_samples_are_no_win():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BatchProfile, HostThreads
@@ -64,47 +66,59 @@ def trainer_seconds(
     return total
 
 
-def predict(setting: Setting, profile: BatchProfile, split: Split) -> Prediction:
-    """Equations 6 to 13 for one iteration of ``profile.seeds`` seeds.
+def sizes_of(
+    profiles: Sequence[BatchProfile], seeds: float
+) -> tuple[list[float], list[float]]:
+    """|V^l| and |E^l| of a mini-batch of ``seeds`` seeds, between the profiled sizes."""
+    known = [0.0, *(float(profile.seeds) for profile in profiles)]
 
-    |V^l| and |E^l| of a share are taken proportional to its seeds. T_samp comes from the host's
-    sampling rate, measured for the platform rather than derived (§V: "instead of formulating an
-    equation").
+    def between(values: list[int]) -> float:
+        return float(np.interp(seeds, known, [0.0, *values]))
+
+    depth = len(profiles[-1].edges)
+    return (
+        [between([profile.vertices[layer] for profile in profiles]) for layer in range(depth + 1)],
+        [between([profile.edges[layer] for profile in profiles]) for layer in range(depth)],
+    )
+
+
+def predict(
+    setting: Setting,
+    profiles: Sequence[BatchProfile],
+    accelerators: Sequence[Device],
+    split: Split,
+) -> Prediction:
+    """Equations 6 to 13 for one iteration of as many seeds as the largest profile.
+
+    T_samp comes from the host's sampling rate, measured for the platform rather than derived (§V:
+    "instead of formulating an equation").
     """
     platform, item = setting.platform, setting.workload.itemsize
-    host, accelerators = platform.host, platform.accelerators
+    host = platform.host
     width = setting.layers[0].in_features
-    cpu_share = split.cpu_seeds / profile.seeds
-    device_share = (1.0 - cpu_share) / len(accelerators) if accelerators else 0.0
-    sampled = sum(profile.edges)
+    total = profiles[-1].seeds
+    cpu_vertices, cpu_edges = sizes_of(profiles, split.cpu_seeds)
+    count = len(accelerators)
+    vertices, edges = sizes_of(profiles, (total - split.cpu_seeds) / count if count else 0)
+    sampled = sum(cpu_edges) + count * sum(edges)
     sample_s = sampled / (host.sampled_edges_per_s * (split.threads.sample or host.cores))
-    load_s = (
-        profile.vertices[0] * width * item / host.bandwidth_bytes_per_s(split.threads.load)
-    )  # Equation 7
+    loaded = (cpu_vertices[0] + count * vertices[0]) * width * item
+    load_s = loaded / host.bandwidth_bytes_per_s(split.threads.load)  # Equation 7
     transfer_s = train_accelerator_s = synchronise_s = 0.0
-    if accelerators:
-        link = platform.link(host.name, accelerators[0].name)
-        rows = profile.vertices[0] * device_share
-        transfer_s = rows * width * item / link.bandwidth_bytes_per_s  # Equation 8
-        synchronise_s = 2.0 * setting.parameter_bytes / link.bandwidth_bytes_per_s  # Equation 13
+    for device in accelerators:
+        link = platform.link(host.name, device.name)
+        transfer_s = max(
+            transfer_s, vertices[0] * width * item / link.bandwidth_bytes_per_s
+        )  # Equation 8
+        synchronise_s = max(
+            synchronise_s, 2.0 * setting.parameter_bytes / link.bandwidth_bytes_per_s
+        )  # Equation 13
         train_accelerator_s = max(
-            trainer_seconds(
-                device,
-                0,
-                [v * device_share for v in profile.vertices],
-                [e * device_share for e in profile.edges],
-                setting.layers,
-                item,
-            )
-            for device in accelerators
+            train_accelerator_s,
+            trainer_seconds(device, 0, vertices, edges, setting.layers, item),
         )
     train_cpu_s = trainer_seconds(
-        host,
-        split.threads.train,
-        [v * cpu_share for v in profile.vertices],
-        [e * cpu_share for e in profile.edges],
-        setting.layers,
-        item,
+        host, split.threads.train, cpu_vertices, cpu_edges, setting.layers, item
     )
     return Prediction(
         sample_s, load_s, transfer_s, train_cpu_s, train_accelerator_s, synchronise_s
@@ -125,17 +139,24 @@ def divide_threads(cores: int, parts: int = 8) -> list[HostThreads]:
     return ways
 
 
-def plan_split(setting: Setting, profile: BatchProfile, *, cpu_trainer: bool) -> Split:
+def plan_split(
+    setting: Setting,
+    profiles: Sequence[BatchProfile],
+    accelerators: Sequence[Device],
+    *,
+    cpu_trainer: bool,
+) -> Split:
     """The split with the least predicted T_execution; ties go to fewer seeds on the CPU.
 
     Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths.
     """
-    if not setting.platform.accelerators:
-        candidates = [profile.seeds]
+    total = profiles[-1].seeds
+    if not accelerators:
+        candidates = [total]
     elif not cpu_trainer:
         candidates = [0]
     else:
-        candidates = sorted({round(profile.seeds * part / 32) for part in range(33)})
+        candidates = sorted({round(total * part / 32) for part in range(33)})
     splits = [
         Split(seeds, threads)
         for seeds in candidates
@@ -143,5 +164,8 @@ def plan_split(setting: Setting, profile: BatchProfile, *, cpu_trainer: bool) ->
     ]
     return min(
         splits,
-        key=lambda split: (predict(setting, profile, split).execution_s, split.cpu_seeds),
+        key=lambda split: (
+            predict(setting, profiles, accelerators, split).execution_s,
+            split.cpu_seeds,
+        ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -43,16 +44,17 @@ class HyScalePlacement(Placement):
             return (platform.host,)
         return (*chosen, platform.host) if self.cpu_trainer else chosen
 
-    def prepare(self, setting: Setting, profile: BatchProfile) -> None:
+    def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
         self._trainers = self.trainers(setting.platform)
-        split = plan_split(setting, profile, cpu_trainer=self.cpu_trainer)
-        cpu_seeds = split.cpu_seeds
-        if len(self._trainers) > 1:
-            cpu_seeds = min(profile.seeds, max(0, round(cpu_seeds * self.skew)))
-        self._balancer = Balancer(profile.seeds, cpu_seeds, split.threads)
-        prediction = predict(setting, profile, split)
+        accelerators = [device for device in self._trainers if device.kind != "cpu"]
+        split = plan_split(setting, profiles, accelerators, cpu_trainer=self.cpu_trainer)
+        total, cpu_seeds = profiles[-1].seeds, split.cpu_seeds
+        if accelerators:
+            cpu_seeds = min(total, max(0, round(cpu_seeds * self.skew)))
+        self._balancer = Balancer(total, cpu_seeds, split.threads)
+        prediction = predict(setting, profiles, accelerators, split)
         self._first = (
-            f"first split from the performance model: {cpu_seeds} of {profile.seeds} seeds on the "
+            f"first split from the performance model: {cpu_seeds} of {total} seeds on the "
             f"CPU, predicted round {prediction.execution_s * 1e3:.3g} ms"
         )
 

@@ -1,0 +1,186 @@
+"""OGB and PyG: the conversions on small graphs, and what is said when a library is missing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+import torch_geometric.datasets
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
+
+from gnnbench.datasets import from_pyg, load
+from gnnbench.errors import DatasetError, MissingDependency
+
+EDGES = np.array([[0, 1, 2, 2], [1, 2, 3, 2]])
+ROWS = [[1], [0, 2], [1, 3], [2]]
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "gnnbench" / "datasets"
+
+
+def small_data(**changes: object) -> Data:
+    fields: dict[str, object] = {
+        "edge_index": torch.tensor(EDGES),
+        "x": torch.arange(8, dtype=torch.float32).reshape(4, 2),
+        "y": torch.tensor([0, 1, 2, 0]),
+        "train_mask": torch.tensor([True, True, False, False]),
+        "val_mask": torch.tensor([False, False, True, False]),
+        "test_mask": torch.tensor([False, False, False, True]),
+    }
+    return Data(**{k: v for k, v in (fields | changes).items() if v is not None})
+
+
+def test_from_pyg_symmetrises_and_keeps_the_content() -> None:
+    dataset = from_pyg(small_data(), "small")
+    graph = dataset.graph
+    assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
+    np.testing.assert_array_equal(dataset.features, np.arange(8).reshape(4, 2))
+    np.testing.assert_array_equal(dataset.labels, [0, 1, 2, 0])
+    np.testing.assert_array_equal(dataset.train_ids, [0, 1])
+    assert dataset.notes == (
+        "self loops removed: 1",
+        "missing reverse edges added: 3",
+    )
+
+
+def test_from_pyg_sparse_features() -> None:
+    x = torch.tensor([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
+    for sparse in (x.to_sparse_coo(), x.to_sparse_csr()):
+        dataset = from_pyg(small_data(x=sparse), "small")
+        assert not isinstance(dataset.features, np.ndarray)
+        np.testing.assert_array_equal(dataset.rows(np.arange(4)), x.numpy())
+
+
+def test_from_pyg_takes_the_first_of_several_splits() -> None:
+    masks = {
+        name: torch.stack((small_data()[name], small_data()["test_mask"]), dim=1)
+        for name in ("train_mask", "val_mask", "test_mask")
+    }
+    dataset = from_pyg(small_data(**masks), "small")
+    np.testing.assert_array_equal(dataset.train_ids, [0, 1])
+    assert "the first of several splits is used" in dataset.notes
+
+
+def test_from_pyg_without_content_is_a_topology() -> None:
+    dataset = from_pyg(Data(edge_index=torch.tensor(EDGES), num_nodes=6), "bare")
+    assert dataset.graph.num_vertices == 6
+    assert any("made up at random" in note for note in dataset.notes)
+    partial = from_pyg(small_data(val_mask=None), "small")
+    assert "the incomplete split of the source is not used" in partial.notes
+
+
+def test_from_pyg_refuses_other_data() -> None:
+    with pytest.raises(DatasetError, match="edge_index"):
+        from_pyg(HeteroData(), "mixed")
+    with pytest.raises(DatasetError, match="several labels"):
+        from_pyg(small_data(y=torch.zeros(4, 3)), "multi")
+
+
+class SmallPyG(InMemoryDataset):
+    """A dataset class as PyG has them, with ``count`` graphs and no download."""
+
+    count = 1
+
+    def __init__(self, root: str, name: str = "one") -> None:
+        if name == "broken":
+            raise OSError("no route to host")
+        print("Downloading...")
+        super().__init__(root)
+        self.data, self.slices = self.collate([small_data()] * self.count)
+
+
+def test_load_pyg(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], empty_cache: Path
+) -> None:
+    monkeypatch.setattr(torch_geometric.datasets, "SmallPyG", SmallPyG, raising=False)
+    dataset = load("pyg:SmallPyG/one")
+    assert dataset.name == "pyg:SmallPyG/one"
+    assert dataset.graph.num_edges == 6
+    assert capsys.readouterr().out == ""
+    with pytest.raises(DatasetError, match="no route to host"):
+        load("pyg:SmallPyG/broken")
+    monkeypatch.setattr(SmallPyG, "count", 3)
+    with pytest.raises(DatasetError, match="3 graphs"):
+        load("pyg:SmallPyG")
+
+
+def test_load_pyg_names_close_matches() -> None:
+    with pytest.raises(DatasetError, match="pyg:Planetoid"):
+        load("pyg:Planetoids/Cora")
+    with pytest.raises(DatasetError, match="could not load or download"):
+        load("pyg:Planetoid/NoSuchGraph")
+    with pytest.raises(DatasetError, match="these options"):
+        load("pyg:Reddit/name")
+
+
+def test_load_pyg_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_geometric.datasets", None)
+    with pytest.raises(MissingDependency, match="pip install torch-geometric"):
+        load("pyg:Reddit")
+
+
+# --------------------------------------------------------------------------- OGB
+
+
+class SmallOGB:
+    """Stands where ``ogb.nodeproppred.NodePropPredDataset`` does, with its interface."""
+
+    roots: list[str] = []  # noqa: RUF012 - what the tests look at
+
+    def __init__(self, name: str, root: str) -> None:
+        print("Extracting...")
+        self.roots.append(root)
+        if name == "ogbn-papers100M":
+            raise SystemExit(-1)  # what OGB does when a download is declined
+
+    def __getitem__(self, index: int) -> tuple[dict[str, object], np.ndarray]:
+        x = np.arange(8, dtype=np.float32).reshape(4, 2)
+        graph = {"edge_index": EDGES, "edge_feat": None, "node_feat": x, "num_nodes": 4}
+        return graph, np.array([[0.0], [1.0], [np.nan], [1.0]])
+
+    def get_idx_split(self) -> dict[str, np.ndarray]:
+        return {"train": np.array([0]), "valid": np.array([1]), "test": np.array([3])}
+
+
+@pytest.fixture
+def fake_ogb(monkeypatch: pytest.MonkeyPatch) -> type[SmallOGB]:
+    package, module = ModuleType("ogb"), ModuleType("ogb.nodeproppred")
+    module.NodePropPredDataset = SmallOGB  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ogb", package)
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", module)
+    monkeypatch.setattr(SmallOGB, "roots", [])
+    return SmallOGB
+
+
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "ogbn-products"])
+def test_load_ogb(
+    name: str, fake_ogb: type[SmallOGB], capsys: pytest.CaptureFixture[str], empty_cache: Path
+) -> None:
+    dataset = load(name)
+    graph = dataset.graph
+    assert [r.tolist() for r in np.split(graph.indices, graph.indptr[1:-1])] == ROWS
+    np.testing.assert_array_equal(dataset.labels, [0, 1, -1, 1])
+    np.testing.assert_array_equal(dataset.train_ids, [0])
+    np.testing.assert_array_equal(np.flatnonzero(dataset.test_mask), [3])
+    assert fake_ogb.roots == [str(empty_cache / "ogb")]
+    assert capsys.readouterr().out == ""
+
+
+def test_declined_download_is_an_error_not_an_exit(fake_ogb: type[SmallOGB]) -> None:
+    with pytest.raises(DatasetError, match="could not load or download"):
+        load("ogbn-papers100M")
+
+
+def test_without_ogb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
+    with pytest.raises(DatasetError, match=r"ogbn-products:0\.01, or install the package ogb"):
+        load("ogbn-products")
+    with pytest.raises(MissingDependency, match="pip install ogb"):
+        load("ogbn-arxiv")

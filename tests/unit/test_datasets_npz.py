@@ -1,0 +1,366 @@
+"""The ``.npz`` format: what is read, what is refused and how, and what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gnnbench.datasets import build, find_shared_data, load, load_npz, save_npz
+from gnnbench.errors import DatasetError
+
+Arrays = dict[str, np.ndarray]
+
+# A path 0 - 1 - 2 - 3 and an isolated vertex 4.
+INDPTR = np.array([0, 1, 3, 5, 6, 6], dtype=np.int64)
+INDICES = np.array([1, 0, 2, 1, 3, 2], dtype=np.int32)
+
+
+def dense() -> Arrays:
+    return {
+        "indptr": INDPTR.copy(),
+        "indices": INDICES.copy(),
+        "x": np.arange(10, dtype=np.float32).reshape(5, 2),
+        "y": np.array([0, 1, 0, 1, -1]),
+        "train_mask": np.array([1, 1, 0, 0, 0], dtype=bool),
+        "val_mask": np.array([0, 0, 1, 0, 0], dtype=bool),
+        "test_mask": np.array([0, 0, 0, 1, 0], dtype=bool),
+    }
+
+
+def sparse() -> Arrays:
+    arrays = dense()
+    del arrays["x"]
+    return arrays | {
+        "x_data": np.array([1, 2, 3], dtype=np.float32),
+        "x_indices": np.array([0, 2, 1], dtype=np.int32),
+        "x_indptr": np.array([0, 2, 2, 3, 3, 3], dtype=np.int64),
+        "x_shape": np.array([5, 3]),
+    }
+
+
+def write(folder: Path, arrays: Arrays, name: str = "small.npz") -> Path:
+    path = folder / name
+    np.savez(path, **arrays)
+    return path
+
+
+def replaced(**arrays: object) -> Callable[[Arrays], Arrays]:
+    return lambda base: base | {key: np.asarray(value) for key, value in arrays.items()}
+
+
+def without(*names: str) -> Callable[[Arrays], Arrays]:
+    return lambda base: {key: value for key, value in base.items() if key not in names}
+
+
+INVALID: list[tuple[Callable[[], Arrays], Callable[[Arrays], Arrays], str, str]] = [
+    (dense, without("indptr"), "indptr", "missing"),
+    (dense, without("indices"), "indices", "missing"),
+    (dense, replaced(indptr=INDPTR + 0.5), "indptr", "not whole"),
+    (dense, replaced(indices=INDICES.astype(str)), "indices", "not whole"),
+    (dense, replaced(indices=np.full(6, 2**63 + 5, dtype=np.uint64)), "indices", "not whole"),
+    (dense, replaced(indptr=INDPTR[None]), "indptr", "2 dimensions"),
+    (dense, replaced(indptr=[0]), "indptr", "no vertices"),
+    (dense, replaced(indptr=INDPTR + 1), "indptr", "starts at 1"),
+    (dense, replaced(indptr=[0, 3, 1, 5, 6, 6]), "indptr", "decreases after row 1"),
+    (dense, replaced(indptr=[0, 1, 3, 5, 5, 5]), "indptr", "ends at 5 but indices has 6"),
+    (dense, replaced(indptr=[0] * 6, indices=np.empty(0, np.int32)), "indices", "no edges"),
+    (dense, replaced(indices=[1, 0, 2, 1, 5, 2]), "indices", "contains 5, outside 0 to 4"),
+    (dense, replaced(indices=[1, 0, 2, 1, -3, 2]), "indices", "contains -3"),
+    (dense, replaced(indices=[1, 2, 0, 1, 3, 2]), "indices", "not sorted in row 1"),
+    (dense, replaced(indices=[1, 0, 0, 1, 3, 2]), "indices", "duplicate edges in row 1"),
+    (
+        dense,
+        replaced(indices=[0, 0, 2, 1, 3, 2]),
+        "indices",
+        "has self loops (1, the first at vertex 0)",
+    ),
+    (dense, replaced(indices=[2, 0, 2, 1, 3, 2]), "indices", "directed: row 0 lists 2"),
+    (dense, replaced(x=np.ones((4, 2), np.float32)), "x", "4 rows but indptr 5"),
+    (dense, replaced(x=np.ones((5, 0), np.float32)), "x", "width 0"),
+    (dense, replaced(x=np.ones(5, np.float32)), "x", "1 dimensions"),
+    (dense, replaced(x=np.full((5, 2), np.nan, np.float32)), "x", "NaN"),
+    (dense, replaced(x=np.full((5, 2), np.inf)), "x", "infinite"),
+    (dense, replaced(x=np.full((5, 2), 1e300)), "x", "too large"),
+    (dense, replaced(x=np.full((5, 2), "a")), "x", "not numbers"),
+    (dense, replaced(x=np.full((5, 2), 1j)), "x", "not numbers"),
+    (sparse, replaced(x=np.ones((5, 2))), "x_data", "both x and x_data"),
+    (sparse, without("x_indptr", "x_shape"), "x_indptr, x_shape", "lack"),
+    (sparse, replaced(x_shape=[4, 3]), "x_indptr", "x_shape says 4 rows"),
+    (sparse, replaced(x_shape=[4, 3], x_indptr=[0, 2, 2, 3, 3]), "x_shape", "4 rows but indptr 5"),
+    (sparse, replaced(x_shape=[5]), "x_shape", "two numbers"),
+    (
+        sparse,
+        replaced(x_shape=[5, 0], x_indptr=[0] * 6, x_indices=np.empty(0, int), x_data=[]),
+        "x_shape",
+        "width 0",
+    ),
+    (sparse, replaced(x_indices=[0, 3, 1]), "x_indices", "x_shape says 3 features"),
+    (sparse, replaced(x_indices=[0, 0, 1]), "x_indices", "twice"),
+    (sparse, replaced(x_indices=[0, 1]), "x_data", "one column number"),
+    (sparse, replaced(x_indptr=[0, 2, 1, 3, 3, 3]), "x_indptr", "ascend"),
+    (sparse, replaced(x_data=[1, np.nan, 3]), "x_data", "NaN"),
+    (sparse, replaced(x_data=["a", "b", "c"]), "x_data", "not numbers"),
+    (dense, replaced(y=[0, 1, 0]), "y", "5 vertices"),
+    (dense, replaced(y=np.zeros((5, 3), int)), "y", "2 dimensions"),
+    (dense, replaced(y=[0, 1, 0, 1, 0.5]), "y", "not whole"),
+    (dense, replaced(y=[0, 1, 0, 1, -2]), "y", "contains -2"),
+    (dense, replaced(y=[-1] * 5), "y", "no label at all"),
+    (dense, replaced(y=[0, 1, 0, 1, 10**9]), "y", "class 1,000,000,000"),
+    (dense, without("val_mask"), "val_mask", "all three"),
+    (dense, replaced(train_mask=[True]), "train_mask", "5 vertices"),
+    (dense, replaced(val_mask=[0, 0, 2, 0, 0]), "val_mask", "not flags"),
+    (dense, replaced(train_mask=np.zeros(5, bool)), "train_mask", "no labelled vertex"),
+    (dense, replaced(train_mask=[0, 0, 0, 0, 1]), "train_mask", "no labelled vertex"),
+    (dense, replaced(test_mask=[1, 0, 0, 1, 0]), "train_mask and test_mask", "overlap in 1"),
+    (dense, replaced(test_mask=[0, 0, 1, 1, 0]), "val_mask and test_mask", "overlap in 1"),
+]
+
+
+@pytest.mark.parametrize(("base", "spoil", "array", "reason"), INVALID)
+def test_invalid_file_is_refused_in_one_sentence(
+    tmp_path: Path,
+    base: Callable[[], Arrays],
+    spoil: Callable[[Arrays], Arrays],
+    array: str,
+    reason: str,
+) -> None:
+    path = write(tmp_path, spoil(base()))
+    with pytest.raises(DatasetError) as caught:
+        load_npz(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert array in message
+    assert reason in message
+    assert message.endswith(".")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("indices", [[1, 2, 0, 1, 3, 2], [2, 0, 2, 1, 3, 2]])
+def test_topology_that_can_be_mended_names_the_command(tmp_path: Path, indices: list[int]) -> None:
+    path = write(tmp_path, dense() | {"indices": np.array(indices, np.int32)})
+    with pytest.raises(DatasetError, match="gnnbench datasets import"):
+        load_npz(path)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 100, 0.5, 0.99])
+def test_truncated_file_is_refused(tmp_path: Path, keep: float) -> None:
+    path = write(tmp_path, dense())
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep if keep > 1 else keep * len(whole))])
+    with pytest.raises(DatasetError, match=r"small\.npz: this is not a readable \.npz file"):
+        load_npz(path)
+
+
+def test_corrupt_bytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "small.npz"
+    np.savez_compressed(path, **{**dense(), "x": np.random.default_rng(0).random((5, 400))})
+    spoiled = bytearray(path.read_bytes())
+    middle = len(spoiled) // 2
+    spoiled[middle : middle + 64] = bytes(64)
+    path.write_bytes(bytes(spoiled))
+    with pytest.raises(DatasetError, match=r"small\.npz: this is not a readable \.npz file"):
+        load_npz(path)
+
+
+def test_other_contents_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "small.npz"
+    with path.open("wb") as stream:
+        np.save(stream, INDPTR)
+    with pytest.raises(DatasetError, match="not a readable"):
+        load_npz(path)
+    path.write_text("0 1\n")
+    with pytest.raises(DatasetError, match="not a readable"):
+        load_npz(path)
+    with pytest.raises(DatasetError, match="no such file"):
+        load_npz(tmp_path / "absent.npz")
+    with pytest.raises(DatasetError, match="no such file"):
+        load_npz(tmp_path)
+
+
+def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
+    path = write(tmp_path, dense() | {"x": np.array([{}] * 5, dtype=object)})
+    with pytest.raises(DatasetError, match="not a readable"):
+        load_npz(path)
+
+
+@pytest.mark.parametrize("index_dtype", [np.int32, np.uint8, np.int64, np.uint64, np.float64])
+@pytest.mark.parametrize("feature_dtype", [np.float32, np.float64, np.float16, np.int64, np.bool_])
+def test_lossless_dtypes_give_the_same_dataset(
+    tmp_path: Path, index_dtype: type, feature_dtype: type
+) -> None:
+    arrays = dense() | {"x": (np.arange(10) % 2).reshape(5, 2).astype(feature_dtype)}
+    arrays |= {name: arrays[name].astype(index_dtype) for name in ("indptr", "indices")}
+    dataset = load_npz(write(tmp_path, arrays))
+    assert dataset.graph.indptr.dtype == np.int64
+    assert dataset.graph.indices.dtype == np.int32
+    assert isinstance(dataset.features, np.ndarray)
+    assert dataset.features.dtype == np.float32
+    np.testing.assert_array_equal(dataset.features, (np.arange(10) % 2).reshape(5, 2))
+    np.testing.assert_array_equal(dataset.graph.indices, INDICES)
+    assert dataset.notes == ()
+
+
+def test_float64_features_that_do_not_fit_are_rounded_and_noted(tmp_path: Path) -> None:
+    dataset = load_npz(write(tmp_path, dense() | {"x": np.full((5, 2), 0.1)}))
+    assert dataset.notes == ("features were rounded to float32",)
+
+
+def test_sparse_features_stay_sparse(tmp_path: Path) -> None:
+    dataset = load_npz(write(tmp_path, sparse()))
+    assert sp.issparse(dataset.features)
+    assert dataset.num_features == 3
+    expected = np.zeros((5, 3))
+    expected[0, 0], expected[0, 2], expected[2, 1] = 1, 2, 3
+    np.testing.assert_array_equal(dataset.rows(np.arange(5)), expected)
+
+
+def test_labels_and_split_are_taken_as_they_are(tmp_path: Path) -> None:
+    dataset = load_npz(write(tmp_path, dense()))
+    assert dataset.name == "small"
+    assert dataset.num_classes == 2
+    np.testing.assert_array_equal(dataset.train_ids, [0, 1])
+    np.testing.assert_array_equal(np.flatnonzero(dataset.test_mask), [3])
+    np.testing.assert_array_equal(dataset.labels, [0, 1, 0, 1, -1])
+
+
+def test_topology_alone_gets_random_content_and_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path, {"indptr": INDPTR, "indices": INDICES})
+    dataset = load_npz(path)
+    assert dataset.num_features == 128
+    assert dataset.notes == (
+        "made up at random (seed 0): features (128 wide), labels (5 classes), "
+        "split 25/50/25 (train/val/test)",
+    )
+    assert dataset.digest() == load_npz(path).digest()
+    assert load_npz(path, random_features=7, random_classes=3).num_features == 7
+    assert load_npz(path, random_features=7, random_classes=3).num_classes == 3
+    with pytest.raises(DatasetError, match="at least 1"):
+        load_npz(path, random_features=0)
+    with pytest.raises(DatasetError, match="at least 1"):
+        load_npz(path, random_classes=0)
+
+
+def test_labels_without_masks_get_a_split_of_the_labelled(tmp_path: Path) -> None:
+    ring = np.arange(200)
+    y = np.where(ring < 160, ring % 4, -1)
+    stored = build("ring", np.stack((ring, (ring + 1) % 200)), labels=y, features=np.ones((200, 1)))
+    path = write(
+        tmp_path,
+        {
+            "indptr": stored.graph.indptr,
+            "indices": stored.graph.indices,
+            "x": np.ones((200, 1)),
+            "y": y,
+        },
+    )
+    dataset = load_npz(path)
+    sizes = [int(m.sum()) for m in (dataset.train_mask, dataset.val_mask, dataset.test_mask)]
+    assert sizes == [40, 80, 40]
+    assert not (dataset.train_mask | dataset.val_mask | dataset.test_mask)[160:].any()
+    assert dataset.notes == ("made up at random (seed 0): split 25/50/25 (train/val/test)",)
+
+
+def test_unknown_arrays_are_named(tmp_path: Path) -> None:
+    dataset = load_npz(write(tmp_path, dense() | {"trian_mask": np.ones(5)}))
+    assert dataset.notes == ("arrays that the format does not know were ignored: trian_mask",)
+
+
+# --------------------------------------------------------------------------- writing
+
+
+@pytest.mark.parametrize("arrays", [dense, sparse])
+def test_round_trip(tmp_path: Path, arrays: Callable[[], Arrays]) -> None:
+    dataset = load_npz(write(tmp_path, arrays()))
+    save_npz(dataset, tmp_path / "new" / "copy.npz")
+    again = load_npz(tmp_path / "new" / "copy.npz")
+    assert again.digest() == dataset.digest()
+    assert again.num_classes == dataset.num_classes
+    assert sp.issparse(again.features) == sp.issparse(dataset.features)
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["copy.npz"]
+
+
+def test_round_trip_keeps_the_notes(tmp_path: Path) -> None:
+    dataset = load("sbm:vertices=200,edges=800,features=8,classes=4")
+    save_npz(dataset, tmp_path / "made.npz")
+    again = load_npz(tmp_path / "made.npz")
+    assert again.digest() == dataset.digest()
+    assert again.notes == dataset.notes
+    assert any("synthetic" in note for note in again.notes)
+
+
+def test_round_trip_of_a_topology_stays_a_topology(tmp_path: Path) -> None:
+    dataset = load_npz(write(tmp_path, {"indptr": INDPTR, "indices": INDICES}))
+    save_npz(dataset, tmp_path / "copy.npz")
+    with np.load(tmp_path / "copy.npz") as stored:
+        assert set(stored.files) == {"indptr", "indices", "notes"}
+    again = load_npz(tmp_path / "copy.npz")
+    assert again.digest() == dataset.digest()
+    assert again.notes == dataset.notes
+
+
+def test_nothing_is_written_over_unless_asked(tmp_path: Path) -> None:
+    dataset = load_npz(write(tmp_path, dense()))
+    target = tmp_path / "kept.npz"
+    target.write_bytes(b"precious")
+    with pytest.raises(DatasetError, match="exists"):
+        save_npz(dataset, target)
+    assert target.read_bytes() == b"precious"
+    save_npz(dataset, target, overwrite=True)
+    assert load_npz(target).digest() == dataset.digest()
+
+
+def test_unwritable_targets_are_refused(tmp_path: Path) -> None:
+    dataset = load_npz(write(tmp_path, dense()))
+    with pytest.raises(DatasetError, match=r"stored as \.npz"):
+        save_npz(dataset, tmp_path / "graph.txt")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DatasetError, match="cannot be written"):
+        save_npz(dataset, tmp_path / "file" / "graph.npz")
+
+
+# --------------------------------------------------------------------------- real graphs
+
+# Vertices, undirected edges, features, classes, train/val/test, as the folder's README has them.
+README = {
+    "cora": (2_708, 5_278, 1_433, 7, (140, 500, 1000)),
+    "citeseer": (3_327, 4_552, 3_703, 6, (120, 500, 1000)),
+    "amazon_photo": (7_650, 119_081, 745, 8, None),
+    "musae_facebook": (22_470, 170_823, 4_714, 4, None),
+    "coauthor_physics": (34_493, 247_962, 8_415, 5, None),
+    "soc_slashdot0902": (82_168, 504_230, 128, 16, None),
+    "ego_twitter": (81_306, 1_342_296, 128, 16, None),
+    "facebook_top8": (157_210, 6_572_094, 128, 16, None),
+}
+SHARED = find_shared_data()
+PRESENT = [
+    pytest.param(name, marks=pytest.mark.long) if name == "facebook_top8" else name
+    for name in README
+    if SHARED is not None and (SHARED / f"{name}.npz").is_file()
+]
+
+if PRESENT:  # a clone without the shared folder has nothing to hold against the table
+
+    @pytest.mark.parametrize("name", PRESENT)
+    def test_shared_graph_loads_as_documented(name: str) -> None:
+        vertices, edges, features, classes, split = README[name]
+        dataset = load(name)
+        assert dataset.name == name
+        assert dataset.graph.num_vertices == vertices
+        assert dataset.graph.num_edges == 2 * edges
+        assert dataset.num_features == features
+        assert dataset.num_classes == classes
+        sizes = tuple(
+            int(mask.sum()) for mask in (dataset.train_mask, dataset.val_mask, dataset.test_mask)
+        )
+        labelled = int(np.count_nonzero(dataset.labels >= 0))
+        if split is None:
+            assert sum(sizes) == labelled
+            assert sizes[0] == pytest.approx(labelled / 4, abs=1)
+            assert any("split 25/50/25" in note for note in dataset.notes)
+        else:
+            assert sizes == split
+            assert dataset.notes == ()
