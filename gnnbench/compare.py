@@ -140,7 +140,9 @@ def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def options_for(parts: Parts, options: Options, registry: Registry) -> dict[PartKind, dict[str, str]]:
+def options_for(
+    parts: Parts, options: Options, registry: Registry
+) -> dict[PartKind, dict[str, str]]:
     """The options that a row's parts have."""
     return {
         kind: {

@@ -5,8 +5,8 @@ A part is a dataclass whose fields are its options: ``--set memory.device_bytes=
 the field's annotation. Class variables ``name`` and ``summary`` describe the part, ``modes`` says
 which engines it works under.
 
-Order of calls, in every run: ``refuses`` on each part, ``begin`` on each part, then the engine asks.
-Parts never take times and never look at the clock; the engine does.
+Order of calls, in every run: ``refuses`` on each part, ``begin`` on each part, then the engine
+asks. Parts never take times and never look at the clock; the engine does.
 """
 
 from __future__ import annotations
@@ -169,9 +169,7 @@ class Placement(Part):
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         """The devices that train; a ``slot`` is a position in this tuple."""
 
-    def prepare(  # noqa: B027 - an optional hook
-        self, setting: Setting, profiles: Sequence[BatchProfile]
-    ) -> None:
+    def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
         """Mini-batch only: plan the first split from sampled mini-batches of several sizes.
 
         ``profiles`` ascend in seeds; the last one is a full round.
@@ -185,7 +183,7 @@ class Placement(Part):
         """How the host's threads are divided between sampling, loading and training."""
         return HostThreads()
 
-    def observe(self, times: StageTimes) -> None:  # noqa: B027 - an optional hook
+    def observe(self, times: StageTimes) -> None:
         """Mini-batch only: the stage times of the round just run; rebalance the next one."""
 
 

@@ -159,9 +159,9 @@ class Block:
     """One layer's bipartite graph: the in-edges of some destination vertices.
 
     ``src_ids`` int64 ``(S,)``: global ids of the source rows; the first ``num_dst`` of them are the
-    destinations themselves. ``indptr`` int64 ``(num_dst+1,)`` and ``indices`` int32 ``(E,)`` are the
-    local CSR: row = destination, value = position in ``src_ids``. No self loops are stored; models
-    that want one read the destination's own row, which is always there.
+    destinations themselves. ``indptr`` int64 ``(num_dst+1,)`` and ``indices`` int32 ``(E,)`` are
+    the local CSR: row = destination, value = position in ``src_ids``. No self loops are stored;
+    models that want one read the destination's own row, which is always there.
     """
 
     src_ids: IntArray

@@ -39,7 +39,16 @@ SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
 FORMAT_NAMES = ("indptr", "indices", "x", *SPARSE_NAMES, "y", *MASK_NAMES, "notes")
 
 #: What NumPy and zipfile raise on a file that is not, or no longer, a zip of arrays.
-UNREADABLE = (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -173,7 +173,8 @@ STAND_INS: tuple[StandIn, ...] = (
         classes=107,
         train_fraction=0.85,
         degree_exponent=2.5,
-        source=f"{_SAINT}; its vertices have several labels, here one; {_ASSUMED}",
+        source=f"{_SAINT} (the released files hold 1,569,960 vertices); its vertices have several "
+        f"labels, here one; {_ASSUMED}",
     ),
 )
 

@@ -110,9 +110,7 @@ class LayerMajorEngine:
                     self._dtype,
                     torch.device(device.torch_device),
                 )
-                topology[device.name] = (
-                    topology.get(device.name, 0) + unit.blocks[0].topology_bytes
-                )
+                topology[device.name] = topology.get(device.name, 0) + unit.blocks[0].topology_bytes
         for device in self._trainers:
             ledger.allocate(device.name, "chunk topologies", topology.get(device.name, 0))
             allocate_model(ledger, setting, device)
@@ -274,7 +272,9 @@ class LayerMajorEngine:
         fetched: list[int] = []
         for move in moves:
             for peer, count in move.rows_from_peers:
-                fetched.append(self._between_devices(number, peer, move.slot, count * row_bytes, loaded))
+                fetched.append(
+                    self._between_devices(number, peer, move.slot, count * row_bytes, loaded)
+                )
             with self._recorder.span(
                 "transfer",
                 "assemble input rows",
@@ -582,9 +582,7 @@ class LayerMajorEngine:
             return self._accumulate_on_host(number, below, move.input_ids, rows, device, after)
         pushed: list[int] = []
         for peer, count in move.rows_from_peers:
-            pushed.append(
-                self._between_devices(number, move.slot, peer, count * row_bytes, after)
-            )
+            pushed.append(self._between_devices(number, move.slot, peer, count * row_bytes, after))
         with self._recorder.span(
             "aggregate",
             "accumulate on devices",

@@ -19,8 +19,14 @@ from gnnbench.records import Fetch, IntArray, Round, RoundTraffic, Unit
 
 
 def _positions(ids: IntArray, within: IntArray) -> Tensor:
-    """Where each of ``ids`` stands in the ascending ``within``."""
-    return torch.from_numpy(np.searchsorted(within, ids).astype(np.int64))
+    """Where each of ``ids`` stands in the ascending ``within``; ``ValueError`` if one does not."""
+    positions = np.searchsorted(within, ids).astype(np.int64)
+    if len(ids) and (not len(within) or (np.take(within, positions, mode="clip") != ids).any()):
+        raise ValueError(
+            "the plan takes a row from a transition set that does not hold it; the communication "
+            "part must reuse and fetch only rows that are there"
+        )
+    return torch.from_numpy(positions)
 
 
 @dataclass(slots=True, eq=False)
@@ -96,13 +102,11 @@ def plan_movement(
                     )
                 )
             for slot, rows, into in sources:
-                pulls.append(
-                    _Pull(slot, torch.from_numpy(into), _positions(inputs[into], rows))
-                )
-            brought = sum(len(pull.into) for pull in pulls)
-            if brought != len(inputs):
+                pulls.append(_Pull(slot, torch.from_numpy(into), _positions(inputs[into], rows)))
+            brought = np.concatenate([into for _, _, into in sources])
+            if not np.array_equal(np.sort(brought), np.arange(len(inputs))):
                 raise ValueError(
-                    f"the plan for round {round_.index} brings {brought:,} of the {len(inputs):,} "
+                    f"the plan for round {round_.index} brings {len(brought):,} of the {len(inputs):,} "
                     f"rows that slot {fetch.slot} needs; the communication part must place every "
                     f"needed row in a transition set or one peer fetch"
                 )

@@ -54,6 +54,7 @@ class Recorder:
         self._vertices = 0
         self._depth = 0
         self._excluded_s = 0.0
+        self._inside_s = 0.0
         self._started_s = self._now_s()
 
     def _now_s(self) -> float:
@@ -104,6 +105,15 @@ class Recorder:
         )
 
     @contextmanager
+    def inside_part(self) -> Iterator[None]:
+        """The body asks a part to decide something: its time, though no span, is not harness."""
+        start_s = self._now_s()
+        try:
+            yield
+        finally:
+            self._inside_s += self._now_s() - start_s
+
+    @contextmanager
     def excluded(self) -> Iterator[None]:
         """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
         start_s = self._now_s()
@@ -136,7 +146,7 @@ class Recorder:
             round_losses=tuple(round_losses),
             work_by_device=dict(self._work),
             wall_s=wall_s,
-            harness_s=max(0.0, wall_s - sum(span.wall_s for span in self._spans)),
+            harness_s=max(0.0, wall_s - self._inside_s - sum(span.wall_s for span in self._spans)),
         )
 
 

@@ -56,6 +56,7 @@ from gnnbench.records import (
 #: How many rounds may be under way at once for each prefetch depth: as many as pipeline stages.
 ROUNDS_UNDER_WAY = {0: 1, 1: 3, 2: 4}
 
+
 @dataclass(slots=True)
 class _Propagation:
     """What a trainer hands to the synchroniser when it is DONE."""
@@ -145,7 +146,9 @@ class UnitMajorEngine:
         self._transferred: tuple[int, ...] = ()
         self._previous: tuple[Round, RoundTraffic] | None = None
         self._buffers = ForwardBuffers()
-        for index, seeds in enumerate(self._sampler.rounds(epoch)):
+        with recorder.inside_part():
+            rounds = self._sampler.rounds(epoch)
+        for index, seeds in enumerate(rounds):
             recorder.round = index
             if self._checkpoints is not None:
                 self._checkpoints.visit(self.replicas, recorder)
@@ -159,8 +162,9 @@ class UnitMajorEngine:
 
     def _run_round(self, index: int, seeds: IntArray, epoch: int) -> float:
         placement = self._bundle.placement
-        shares = [share for share in placement.split(len(seeds)) if share.seeds]
-        threads = placement.host_threads()
+        with self._recorder.inside_part():
+            shares = [share for share in placement.split(len(seeds)) if share.seeds]
+            threads = placement.host_threads()
         prefetch = self._bundle.communication.prefetch
         under_way = ROUNDS_UNDER_WAY[prefetch]
         start = self._synchronised[index - under_way] if index >= under_way else ()
@@ -169,7 +173,7 @@ class UnitMajorEngine:
         round_ = Round(index, tuple(units))
         moves = self._plan_traffic(round_)
         rows, loaded, load_s = self._load(
-            units, shares, moves, threads.load, sampled, self._transferred if prefetch == 1 else ()
+            units, moves, threads.load, sampled, self._transferred if prefetch == 1 else ()
         )
         # Two buffers of input rows on a device: the one in use and the one being filled.
         buffers_free = self._synchronised[index - 2] if prefetch and index >= 2 else ()
@@ -195,15 +199,15 @@ class UnitMajorEngine:
             else:
                 train_accelerator = max(train_accelerator or 0.0, result.seconds)
         self._synchronise(done)
-        placement.observe(
-            StageTimes(
-                sample_cpu=sample_s,
-                load=load_s,
-                transfer=transfer_s,
-                train_cpu=train_cpu,
-                train_accelerator=train_accelerator,
-            )
+        times = StageTimes(
+            sample_cpu=sample_s,
+            load=load_s,
+            transfer=transfer_s,
+            train_cpu=train_cpu,
+            train_accelerator=train_accelerator,
         )
+        with self._recorder.inside_part():
+            placement.observe(times)
         return sum(result.loss_sum for result in done)
 
     def _sample(
@@ -229,9 +233,7 @@ class UnitMajorEngine:
             ) as span:
                 blocks = self._sampler.sample(part, epoch, self._setting.workload.threads)
                 unit = Unit(share.slot, blocks)
-                span.work = Work(
-                    "sample", edges=sum(unit.edges), rows=len(part), threads=threads
-                )
+                span.work = Work("sample", edges=sum(unit.edges), rows=len(part), threads=threads)
             units.append(unit)
             spans.append(span.id)
             seconds += span.seconds
@@ -246,27 +248,24 @@ class UnitMajorEngine:
         """Where the accelerators' input rows come from; the CPU trainer reads host memory."""
         if self._resident:
             return {}
-        visiting = tuple(
-            u for u in round_.units if self._trainers[u.slot].name != self._host.name
-        )
+        visiting = tuple(u for u in round_.units if self._trainers[u.slot].name != self._host.name)
         round_ = Round(round_.index, visiting)
         previous = self._previous
-        traffic = self._bundle.communication.plan(
-            round_, previous[1] if previous else None, self._owner
-        )
+        with self._recorder.inside_part():
+            traffic = self._bundle.communication.plan(
+                round_, previous[1] if previous else None, self._owner
+            )
         rounds = ([previous[0]] if previous else []) + [round_]
         plans = ([previous[1]] if previous else []) + [traffic]
         self._previous = (round_, traffic)
         shares_rows = self._bundle.communication.shares_rows
         return {
-            move.slot: move
-            for move in plan_movement(rounds, plans, shares_rows=shares_rows)[-1]
+            move.slot: move for move in plan_movement(rounds, plans, shares_rows=shares_rows)[-1]
         }
 
     def _load(
         self,
         units: Sequence[Unit],
-        shares: Sequence[Share],
         moves: dict[int, SlotMovement],
         threads: int,
         sampled: tuple[int, ...],
@@ -380,9 +379,7 @@ class UnitMajorEngine:
                 with self._recorder.span(
                     "transfer",
                     "device to device",
-                    path_between(
-                        self._platform, self._trainers[peer], self._trainers[unit.slot]
-                    ),
+                    path_between(self._platform, self._trainers[peer], self._trainers[unit.slot]),
                     Work("copy", rows=count, bytes=count * row_bytes),
                     after=everyone,
                 ) as span:
@@ -408,18 +405,38 @@ class UnitMajorEngine:
         seconds = 0.0
         tapes: list[tuple[AggregateTape, UpdateTape]] = []
         with ledger.scope(device.name):
-            for number, (layer, bound) in enumerate(zip(layers, bounds, strict=True)):
+            for number, bound in enumerate(bounds):
                 h, after, layer_s = self._forward_layer(
                     layer_index=number, bound=bound, device=device, share=share, h=h,
                     after=after, tapes=tapes,
                 )  # fmt: skip
                 seconds += layer_s
-            labels = self._labels[torch.from_numpy(unit.output_ids)].to(torch_device)
-            logits = h.detach().requires_grad_()
-            loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-            torch.autograd.backward(loss)
-            gradient = logits.grad
-            ledger.allocate(device.name, "logits and their gradient", 2 * logits.numel() * self._itemsize)
+            gradient: Tensor | None
+            with recorder.span(
+                "update",
+                "loss",
+                device.name,
+                Work(
+                    "update",
+                    rows=len(h),
+                    features=h.shape[1],
+                    macs=h.numel(),
+                    threads=share.threads,
+                ),
+                after=after,
+                resources=compute_resource(device, self._host, "update"),
+                layer=len(layers),
+            ) as span:
+                labels = self._labels[torch.from_numpy(unit.output_ids)].to(torch_device)
+                logits = h.detach().requires_grad_()
+                loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+                torch.autograd.backward(loss)
+                gradient = logits.grad
+            after = (span.id,)
+            seconds += span.seconds
+            ledger.allocate(
+                device.name, "logits and their gradient", 2 * logits.numel() * self._itemsize
+            )
             for number in reversed(range(len(layers))):
                 if gradient is None:
                     raise RuntimeError("a layer above the first returned no gradient")
@@ -434,8 +451,14 @@ class UnitMajorEngine:
         recorder.count_work(
             device.name,
             float(
-                sum(b.num_edges * layer.in_features for b, layer in zip(unit.blocks, layers, strict=True))
-                + sum(b.num_dst * layer.macs_per_row for b, layer in zip(unit.blocks, layers, strict=True))
+                sum(
+                    b.num_edges * layer.in_features
+                    for b, layer in zip(unit.blocks, layers, strict=True)
+                )
+                + sum(
+                    b.num_dst * layer.macs_per_row
+                    for b, layer in zip(unit.blocks, layers, strict=True)
+                )
             ),
         )
         gradients = [g.to("cpu") for g in take_gradients(layers)]
@@ -506,7 +529,10 @@ class UnitMajorEngine:
         self.ledger.allocate(
             device.name,
             "gradients in flight",
-            (block.num_dst * layer.aggregate_features + (0 if first else block.num_src * layer.in_features))
+            (
+                block.num_dst * layer.aggregate_features
+                + (0 if first else block.num_src * layer.in_features)
+            )
             * self._itemsize,
         )
         with self._recorder.span(

@@ -16,7 +16,7 @@ from gnnbench.models.layers import GATLayer, GCNLayer, GINLayer, Layer, SAGELaye
 from gnnbench.parts import LayerShape
 from gnnbench.records import ModelName, Workload
 
-__all__ = ["MODELS", "GNN", "BoundBlock", "Layer", "build"]
+__all__ = ["GNN", "MODELS", "BoundBlock", "Layer", "build"]
 
 MODELS: dict[ModelName, type[GCNLayer] | type[SAGELayer] | type[GINLayer] | type[GATLayer]] = {
     "gcn": GCNLayer,

@@ -63,7 +63,7 @@ class BoundBlock:
         return self._looped
 
     def gcn_weights(self) -> tuple[Tensor, Tensor]:
-        """1/sqrt((D(v)+1)(D(u)+1)) for each edge ``(E,)`` and for each self loop ``(num_dst, 1)``."""
+        """1/sqrt((D(v)+1)(D(u)+1)) for each edge ``(E,)`` and self loop ``(num_dst, 1)``."""
         if self._gcn is None:
             degrees = torch.from_numpy(self._degrees[self.block.src_ids])
             norm = (degrees + 1).to(self.device, torch.float64).rsqrt()

@@ -125,7 +125,7 @@ class GCNLayer(Layer):
 
 
 class SAGELayer(Layer):
-    """GraphSAGE with the mean; HyScale-GNN Equation 4: a_v = h_v || Mean(h_u), then a linear map."""
+    """GraphSAGE with the mean; HyScale-GNN Equation 4: a_v = h_v || Mean(h_u), then W a_v + b."""
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator

@@ -166,6 +166,23 @@ def test_corrupt_bytes_are_refused(tmp_path: Path) -> None:
         load_npz(path)
 
 
+def test_any_spoiled_byte_is_refused_or_harmless(tmp_path: Path) -> None:
+    path = write(tmp_path, dense())
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    refused = []
+    for position, value in zip(rng.integers(len(whole), size=400), rng.bytes(400), strict=True):
+        spoiled = bytearray(whole)
+        spoiled[position] = value
+        path.write_bytes(bytes(spoiled))
+        try:
+            load_npz(path)
+        except DatasetError as error:
+            refused.append(str(error))
+    assert len(refused) > 100
+    assert all(str(path) in message and "\n" not in message for message in refused)
+
+
 def test_other_contents_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "small.npz"
     with path.open("wb") as stream:

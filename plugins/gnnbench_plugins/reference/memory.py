@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import BOTH_MODES, MINI_BATCH, Intermediates, LayerShape, Memory
+from gnnbench.parts import (
+    BOTH_MODES,
+    MINI_BATCH,
+    Bundle,
+    Intermediates,
+    LayerShape,
+    Memory,
+    Setting,
+)
 from gnnbench.records import Mode
 
 
@@ -17,6 +25,16 @@ class ResidentMemory(Memory):
     summary: ClassVar[str] = "everything stays on the device"
     modes: ClassVar[frozenset[Mode]] = BOTH_MODES
     vertex_data: ClassVar[Literal["host", "device"]] = "device"
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        count = len(bundle.placement.trainers(setting.platform))
+        if bundle.sampler.mode == "full-graph" and count > 1:
+            return (
+                f"memory 'resident' trains a full graph in one device's memory, and placement "
+                f"{bundle.placement.name!r} uses {count}; choose placement 'single', or a memory "
+                f"that keeps vertex data on the host."
+            )
+        return None
 
     def intermediates(self, layer: LayerShape) -> Intermediates:
         return "keep"
