@@ -103,7 +103,7 @@ class Dataset:
     def rows(self, ids: IntArray) -> FloatArray:
         """Feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""
         if isinstance(self.features, np.ndarray):
-            return self.features[ids]
+            return self.features.take(ids, axis=0)
         return np.asarray(self.features[ids].toarray(), dtype=np.float32)
 
     def digest(self) -> str:

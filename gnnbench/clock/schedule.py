@@ -41,23 +41,27 @@ def schedule(tasks: Sequence[Task]) -> list[float]:
 
     start_s = [-1.0] * count
     busy: set[str] = set()
-    # A ready task that found a resource taken queues there, and is looked at when it is released.
+    # A ready task that found a resource taken queues there. When it is released, only the first in
+    # its queue is looked at, and the next only if that one must queue elsewhere.
     queues: dict[str, list[int]] = {}
     running: list[tuple[float, int]] = []
-    candidates = [number for number in range(count) if waiting_for[number] == 0]
+    # Tasks that may be able to start now, each with the queue it came from ("" for none).
+    candidates = [(number, "") for number in range(count) if waiting_for[number] == 0]
     now_s, ended = 0.0, 0
     while True:
         heapq.heapify(candidates)
         while candidates:
-            number = heapq.heappop(candidates)
+            number, queue = heapq.heappop(candidates)
             task = tasks[number]
             taken = next((name for name in task.resources if name in busy), None)
-            if taken is not None:
-                heapq.heappush(queues.setdefault(taken, []), number)
+            if taken is None:
+                busy.update(task.resources)
+                start_s[number] = now_s
+                heapq.heappush(running, (now_s + task.duration_s, number))
                 continue
-            busy.update(task.resources)
-            start_s[number] = now_s
-            heapq.heappush(running, (now_s + task.duration_s, number))
+            heapq.heappush(queues.setdefault(taken, []), number)
+            if queues.get(queue) and queue not in busy:
+                heapq.heappush(candidates, (heapq.heappop(queues[queue]), queue))
         if not running:
             break
         now_s = running[0][0]
@@ -70,9 +74,10 @@ def schedule(tasks: Sequence[Task]) -> list[float]:
             for follower in followers[number]:
                 waiting_for[follower] -= 1
                 if waiting_for[follower] == 0:
-                    candidates.append(follower)
-        for name in released:
-            candidates.extend(queues.pop(name, ()))
+                    candidates.append((follower, ""))
+        candidates.extend(
+            (heapq.heappop(queues[name]), name) for name in released if queues.get(name)
+        )
     if ended != count:
         raise ValueError("tasks wait for each other in a circle")
     return start_s

@@ -263,7 +263,7 @@ class _World:
         seeds_by_round = sampler.rounds(0)
         first = Unit(0, sampler.sample(seeds_by_round[0], 0, 0))
         profile = BatchProfile(len(seeds_by_round[0]), first.vertices, first.edges)
-        placement.prepare(self.setting, profile)
+        placement.prepare(self.setting, [profile])
         return tuple(
             Round(index, self._units(sampler, seeds, len(trainers)))
             for index, seeds in enumerate(seeds_by_round)

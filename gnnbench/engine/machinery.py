@@ -22,10 +22,14 @@ def torch_dtype(workload: Workload) -> torch.dtype:
 
 
 def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
-    """Capacities of the host and of every trainer; the memory part may cap the trainers."""
+    """Capacities of the host and of every trainer.
+
+    The memory part may cap the trainers, but not a host that trains beside accelerators.
+    """
     capacity = {platform.host.name: platform.host.memory_bytes}
     for device in trainers:
-        capacity[device.name] = bundle.memory.capacity_bytes(device)
+        if device.name != platform.host.name or len(trainers) == 1:
+            capacity[device.name] = bundle.memory.capacity_bytes(device)
     return Ledger(capacity)
 
 

@@ -63,11 +63,18 @@ class SlotMovement:
 
 
 def plan_movement(
-    rounds: Sequence[Round], traffic: Sequence[RoundTraffic], *, shares_rows: bool
+    rounds: Sequence[Round],
+    traffic: Sequence[RoundTraffic],
+    *,
+    shares_rows: bool,
+    previous: RoundTraffic | None = None,
 ) -> list[tuple[SlotMovement, ...]]:
     """Positions for every unit of every round, computed once.
 
-    Without ``shares_rows`` every input set crosses directly and no positions are needed.
+    ``previous`` is the traffic of the round before the first of ``rounds``. Without
+    ``shares_rows`` every input set crosses directly and no positions are needed. Raises
+    ``ValueError`` for a plan that leaves a needed row out, brings one twice, or takes one from a
+    transition set that does not hold it.
 
     The rows that leave a transition buffer after a backward round are those that the next round
     does not keep; summed over the rounds they are as many as the rows that came from the host.
@@ -75,7 +82,8 @@ def plan_movement(
     planned: list[tuple[SlotMovement, ...]] = []
     nothing = np.empty(0, dtype=np.int64)
     for index, (round_, plan) in enumerate(zip(rounds, traffic, strict=True)):
-        before = {f.slot: f.transition for f in traffic[index - 1].fetches} if index else {}
+        last = traffic[index - 1] if index else previous
+        before = {f.slot: f.transition for f in last.fetches} if last else {}
         after = (
             {f.slot: f.reused for f in traffic[index + 1].fetches}
             if index + 1 < len(traffic)
@@ -106,9 +114,9 @@ def plan_movement(
             brought = np.concatenate([into for _, _, into in sources])
             if not np.array_equal(np.sort(brought), np.arange(len(inputs))):
                 raise ValueError(
-                    f"the plan for round {round_.index} brings {len(brought):,} of the {len(inputs):,} "
-                    f"rows that slot {fetch.slot} needs; the communication part must place every "
-                    f"needed row in a transition set or one peer fetch"
+                    f"the plan for round {round_.index} does not bring slot {fetch.slot} each of "
+                    f"its {len(inputs):,} rows exactly once; the communication part must place "
+                    f"every needed row in the own transition set or in one peer fetch"
                 )
             leaving = np.flatnonzero(~np.isin(own, kept, assume_unique=True))
             movements.append(

@@ -144,7 +144,7 @@ class UnitMajorEngine:
         loss_sum = 0.0
         self._synchronised: list[tuple[int, ...]] = []
         self._transferred: tuple[int, ...] = ()
-        self._previous: tuple[Round, RoundTraffic] | None = None
+        self._previous: RoundTraffic | None = None
         self._buffers = ForwardBuffers()
         with recorder.inside_part():
             rounds = self._sampler.rounds(epoch)
@@ -252,16 +252,11 @@ class UnitMajorEngine:
         round_ = Round(round_.index, visiting)
         previous = self._previous
         with self._recorder.inside_part():
-            traffic = self._bundle.communication.plan(
-                round_, previous[1] if previous else None, self._owner
-            )
-        rounds = ([previous[0]] if previous else []) + [round_]
-        plans = ([previous[1]] if previous else []) + [traffic]
-        self._previous = (round_, traffic)
+            traffic = self._bundle.communication.plan(round_, previous, self._owner)
+        self._previous = traffic
         shares_rows = self._bundle.communication.shares_rows
-        return {
-            move.slot: move for move in plan_movement(rounds, plans, shares_rows=shares_rows)[-1]
-        }
+        (moves,) = plan_movement([round_], [traffic], shares_rows=shares_rows, previous=previous)
+        return {move.slot: move for move in moves}
 
     def _load(
         self,

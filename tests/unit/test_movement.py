@@ -138,9 +138,7 @@ def test_backward_accumulates_exactly_the_dense_sum(communication, schedule):
         for unit in round_.units
     }
     traffic = plan(communication, rounds, owner)
-    total = scatter(
-        rounds, traffic, gradients, len(owner), shares_rows=communication.shares_rows
-    )
+    total = scatter(rounds, traffic, gradients, len(owner), shares_rows=communication.shares_rows)
     assert torch.equal(total, dense_sum(rounds, gradients, len(owner)))
 
 
@@ -193,19 +191,21 @@ def test_the_plan_that_is_broken_below():
 @pytest.mark.parametrize(
     ("round_index", "slot", "fields", "says"),
     [
-        pytest.param(0, 0, {"from_peers": ()}, "brings 1 of the 2 rows", id="a fetch left out"),
+        pytest.param(
+            0, 0, {"from_peers": ()}, "each of its 2 rows exactly once", id="a fetch left out"
+        ),
         pytest.param(
             0,
             0,
             {"from_peers": (PeerFetch(1, ids(2)), PeerFetch(1, ids(2)))},
-            "brings 3 of the 2 rows",
+            "each of its 2 rows exactly once",
             id="a row fetched twice",
         ),
         pytest.param(
             1,
             1,
             {"from_host": ids(), "reused": ids()},
-            "brings 1 of the 2 rows",
+            "each of its 2 rows exactly once",
             id="a transition row left out",
         ),
         pytest.param(0, 1, {"from_host": ids(3)}, "does not hold it", id="a host row left out"),
@@ -239,7 +239,7 @@ def test_one_row_twice_and_another_never_is_refused():
         )
         for slot, unit in enumerate(rounds[0].units)
     )
-    with pytest.raises(ValueError, match="brings 2 of the 2 rows"):
+    with pytest.raises(ValueError, match="each of its 2 rows exactly once"):
         plan_movement(rounds, [RoundTraffic(fetches)], shares_rows=True)
 
 

@@ -66,9 +66,7 @@ def trainer_seconds(
     return total
 
 
-def sizes_of(
-    profiles: Sequence[BatchProfile], seeds: float
-) -> tuple[list[float], list[float]]:
+def sizes_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[list[float], list[float]]:
     """|V^l| and |E^l| of a mini-batch of ``seeds`` seeds, between the profiled sizes."""
     known = [0.0, *(float(profile.seeds) for profile in profiles)]
 
@@ -120,9 +118,7 @@ def predict(
     train_cpu_s = trainer_seconds(
         host, split.threads.train, cpu_vertices, cpu_edges, setting.layers, item
     )
-    return Prediction(
-        sample_s, load_s, transfer_s, train_cpu_s, train_accelerator_s, synchronise_s
-    )
+    return Prediction(sample_s, load_s, transfer_s, train_cpu_s, train_accelerator_s, synchronise_s)
 
 
 def divide_threads(cores: int, parts: int = 8) -> list[HostThreads]:
@@ -146,9 +142,10 @@ def plan_split(
     *,
     cpu_trainer: bool,
 ) -> Split:
-    """The split with the least predicted T_execution; ties go to fewer seeds on the CPU.
+    """The split with the least predicted T_execution.
 
     Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths.
+    Ties go to fewer seeds on the CPU, then to the threads that fill the pipeline soonest.
     """
     total = profiles[-1].seeds
     if not accelerators:
@@ -162,10 +159,10 @@ def plan_split(
         for seeds in candidates
         for threads in divide_threads(setting.platform.host.cores)
     ]
-    return min(
-        splits,
-        key=lambda split: (
-            predict(setting, profiles, accelerators, split).execution_s,
-            split.cpu_seeds,
-        ),
-    )
+
+    def rank(split: Split) -> tuple[float, int, float]:
+        prediction = predict(setting, profiles, accelerators, split)
+        filling_s = prediction.sample_s + prediction.load_s + prediction.train_cpu_s
+        return prediction.execution_s, split.cpu_seeds, filling_s
+
+    return min(splits, key=rank)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gnnbench.parts import MINI_BATCH, Placement, Setting, option
+from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Mode, Share, StageTimes
 from gnnbench_plugins.hyscale.drm import Balancer, decide
-from gnnbench_plugins.hyscale.performance import plan_split, predict
+from gnnbench_plugins.hyscale.performance import Split, plan_split, predict
 
 
 @dataclass
@@ -34,9 +35,21 @@ class HyScalePlacement(Placement):
     _balancer: Balancer = field(
         default_factory=lambda: Balancer(1, 1, HostThreads()), init=False, repr=False
     )
+    _full: bool = field(default=True, init=False, repr=False)
     #: Seeds on the CPU trainer and threads, as each round began: what DRM did.
     history: list[tuple[int, HostThreads]] = field(default_factory=list, init=False, repr=False)
     _first: str = field(default="", init=False, repr=False)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        available = len(setting.platform.accelerators)
+        if not 0 <= self.accelerators <= available:
+            return (
+                f"placement.accelerators is {self.accelerators}, and platform "
+                f"{setting.platform.name} has {available}; use 0 for all of them."
+            )
+        if not (math.isfinite(self.skew) and self.skew >= 0):
+            return f"placement.skew is {self.skew}; a share is multiplied by a number from 0 up."
+        return None
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         chosen = platform.accelerators[: self.accelerators or None]
@@ -47,11 +60,13 @@ class HyScalePlacement(Placement):
     def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
         self._trainers = self.trainers(setting.platform)
         accelerators = [device for device in self._trainers if device.kind != "cpu"]
-        split = plan_split(setting, profiles, accelerators, cpu_trainer=self.cpu_trainer)
-        total, cpu_seeds = profiles[-1].seeds, split.cpu_seeds
+        planned = plan_split(setting, profiles, accelerators, cpu_trainer=self.cpu_trainer)
+        total, cpu_seeds = profiles[-1].seeds, planned.cpu_seeds
         if accelerators:
-            cpu_seeds = min(total, max(0, round(cpu_seeds * self.skew)))
-        self._balancer = Balancer(total, cpu_seeds, split.threads)
+            cpu_seeds = min(total, round(cpu_seeds * self.skew))
+        split = Split(cpu_seeds, planned.threads)
+        self._balancer = Balancer(total, split.cpu_seeds, split.threads)
+        self.history.clear()
         prediction = predict(setting, profiles, accelerators, split)
         self._first = (
             f"first split from the performance model: {cpu_seeds} of {total} seeds on the "
@@ -61,6 +76,7 @@ class HyScalePlacement(Placement):
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         balancer = self._balancer
         self.history.append((balancer.cpu_seeds, balancer.threads))
+        self._full = num_seeds == balancer.total_seeds
         on_host = self._trainers[-1].kind == "cpu"
         cpu = round(num_seeds * balancer.cpu_seeds / balancer.total_seeds) if on_host else 0
         if len(self._trainers) == 1 and on_host:
@@ -79,8 +95,9 @@ class HyScalePlacement(Placement):
         return self._balancer.threads
 
     def observe(self, times: StageTimes) -> None:
-        if self.drm:
-            self._balancer.apply(decide(times))
+        # A smaller round says little about a full one: fixed costs weigh more in it.
+        if self.drm and self._full:
+            self._balancer.apply(decide(times), times)
 
     def notes(self) -> tuple[str, ...]:
         if not self.history:

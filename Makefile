@@ -1,0 +1,63 @@
+# Every target does its own set-up, from a bare clone on: .venv, the versions of constraints.txt and
+# the compiled kernels. Nothing is installed again until a file that decides it has changed.
+
+PYTHON ?= python3
+# More options for `make compare`, such as ARGS="--dataset cora --model sage".
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+BUILD_FILES := pyproject.toml setup.py constraints.txt $(wildcard cython_ext/*.pyx)
+
+# As variables these reach pip's isolated build environment too, which -c does not.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
+
+.PHONY: compare test check bench clean
+.DELETE_ON_ERROR:
+
+compare: $(VENV)/.installed
+	$(BIN)/gnnbench compare --plugins hyscale,hongtu $(ARGS)
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.test-installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Runs every benchmark once; results/README.md says how to keep results.
+bench: $(VENV)/.installed
+	$(BIN)/asv machine --yes
+	$(BIN)/asv check
+	$(BIN)/asv run --quick --show-stderr
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info results/asv results/asv-html
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -f gnnbench/kernels/*.so cython_ext/*.c
+	find gnnbench plugins suites tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || { \
+	  echo "gnnbench needs Python 3.10, 3.11 or 3.12, which '$(PYTHON)' is not; name one, as in" \
+	    "make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# Alone and first: pip then takes the build of torch that suits this machine best, and no other
+# package's range decides which.
+$(VENV)/.torch: $(VENV)/.created constraints.txt
+	$(PIP) install torch
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.torch $(BUILD_FILES)
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.test-installed: $(VENV)/.torch $(BUILD_FILES)
+	$(PIP) install --editable '.[test]'
+	@touch $(VENV)/.installed $@

@@ -1,0 +1,1 @@
+"""Benchmarks that asv runs: how long an epoch takes, what it moves, and how fast samplers are."""

@@ -1,0 +1,143 @@
+"""An epoch of each bundled strategy: its time on this machine, and what it moves on a modelled one.
+
+Full-graph and mini-batch epochs are different work, hence two classes. Each process that asv starts
+gets what ``setup_cache`` made once: the dataset, or the figures of the modelled runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+
+from gnnbench import datasets, plugins
+from gnnbench.clock.wall import WallClock
+from gnnbench.compare import Request, compare, make_setting
+from gnnbench.engine.layer_major import LayerMajorEngine
+from gnnbench.engine.recorder import Recorder
+from gnnbench.engine.unit_major import UnitMajorEngine
+from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
+from gnnbench.records import Dataset, Metric, Mode, Workload
+
+FULL_GRAPH = ["reference", "pyg", "dgl", "hongtu"]
+MINI_BATCH = ["reference", "pyg", "dgl", "hyscale"]
+
+#: A real graph, or a block model of about its size where the shared ones are not at hand. It is a
+#: parameter, so that results on the two are never taken for one another.
+DATASET = next(
+    ("cora" for folder in datasets.data_folders() if (folder / "cora.npz").is_file()),
+    "sbm:vertices=2700,edges=5300,features=1400,classes=7",
+)
+
+#: Metrics by mode and strategy.
+Figures = Mapping[tuple[Mode, str], Mapping[str, Metric]]
+
+
+def make_request(dataset: Dataset, platform: str, mode: Mode, *strategies: str) -> Request:
+    """One epoch of GCN with 256 hidden units, not held against the reference."""
+    workload = Workload(
+        model="gcn",
+        dims=(dataset.num_features, 256, dataset.num_classes),
+        epochs=1,
+        batch_size=1024,
+        fanouts=(25, 10),
+        seed=0,
+    )
+    machine = load_platform(platform)
+    return Request(strategies, dataset, workload, machine, check=False, modes=(mode,))
+
+
+class _Epoch:
+    """The wall time of an epoch after the first, which warms up, on this machine."""
+
+    params: ClassVar[list[list[str]]]
+    param_names: ClassVar[list[str]] = ["strategy", "dataset"]
+    mode: ClassVar[Mode]
+    timeout = 600
+
+    def setup_cache(self) -> Dataset:
+        return datasets.load(DATASET)
+
+    def setup(self, dataset: Dataset, strategy: str, _: str) -> None:
+        registry = plugins.load()
+        setting = make_setting(make_request(dataset, LOCAL, self.mode, strategy))
+        parts = registry.strategy(strategy).bundles[self.mode]
+        bundle = plugins.assemble(registry, parts, {})
+        for part in bundle.all():
+            part.begin(setting)
+        recorder = Recorder(WallClock(), synchronise=torch.cuda.is_available())
+        engine_class = LayerMajorEngine if self.mode == "full-graph" else UnitMajorEngine
+        self.engine = engine_class(bundle, setting, recorder)
+        self.engine.prepare()
+        self.engine.run_epoch(0)
+
+    def time_epoch(self, dataset: Dataset, strategy: str, _: str) -> None:
+        self.engine.run_epoch(1)
+
+
+class FullGraphEpoch(_Epoch):
+    mode = "full-graph"
+    params: ClassVar = [FULL_GRAPH, [DATASET]]
+
+
+class MiniBatchEpoch(_Epoch):
+    mode = "mini-batch"
+    params: ClassVar = [MINI_BATCH, [DATASET]]
+
+
+class _ModelledEpoch:
+    """The figures of an epoch on HyScale-GNN's CPU-GPU server, a described machine.
+
+    They follow from the seed alone: a change is a change of a strategy, the engine or the clock.
+    """
+
+    params: ClassVar[list[list[str]]]
+    param_names: ClassVar[list[str]] = ["strategy", "dataset"]
+    mode: ClassVar[Mode]
+    timeout = 600
+
+    def setup_cache(self) -> Figures:
+        dataset, registry = datasets.load(DATASET), plugins.load()
+        figures: dict[tuple[Mode, str], Mapping[str, Metric]] = {}
+        modes: list[tuple[Mode, list[str]]] = [
+            ("full-graph", FULL_GRAPH),
+            ("mini-batch", MINI_BATCH),
+        ]
+        for mode, strategies in modes:
+            request = make_request(dataset, FALLBACK, mode, *strategies)
+            for run in compare(request, registry).runs:
+                if run.status != "done":
+                    raise RuntimeError(f"{run.label} ({run.mode}) is {run.status}: {run.reason}")
+                figures[run.mode, run.strategy] = run.metrics
+        return figures
+
+    def _read(self, figures: Figures, strategy: str, metric: str) -> float:
+        return figures[self.mode, strategy][metric].value
+
+    def track_modelled_epoch_s(self, figures: Figures, strategy: str, _: str) -> float:
+        return self._read(figures, strategy, "epoch_time")
+
+    def track_host_to_device_bytes(self, figures: Figures, strategy: str, _: str) -> float:
+        return self._read(figures, strategy, "host_to_device_bytes")
+
+    def track_reused_bytes(self, figures: Figures, strategy: str, _: str) -> float:
+        return self._read(figures, strategy, "reused_bytes")
+
+    def track_peak_device_bytes(self, figures: Figures, strategy: str, _: str) -> float:
+        return self._read(figures, strategy, "peak_device_bytes")
+
+    track_modelled_epoch_s.unit = "seconds"  # type: ignore[attr-defined]
+    track_host_to_device_bytes.unit = "bytes"  # type: ignore[attr-defined]
+    track_reused_bytes.unit = "bytes"  # type: ignore[attr-defined]
+    track_peak_device_bytes.unit = "bytes"  # type: ignore[attr-defined]
+
+
+class FullGraphModelled(_ModelledEpoch):
+    mode = "full-graph"
+    params: ClassVar = [FULL_GRAPH, [DATASET]]
+
+
+class MiniBatchModelled(_ModelledEpoch):
+    mode = "mini-batch"
+    params: ClassVar = [MINI_BATCH, [DATASET]]

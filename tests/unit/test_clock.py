@@ -1,0 +1,116 @@
+"""The clocks' prices, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gnnbench.clock.model import ModelClock
+from gnnbench.clock.wall import WallClock
+from gnnbench.errors import PlatformError
+from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.plugins import load
+from gnnbench.records import Work
+
+HOST = Device(
+    name="host",
+    kind="cpu",
+    model="eight cores",
+    flops_per_s=800.0,
+    memory_bandwidth_bytes_per_s=100.0,
+    memory_bytes=10**9,
+    launch_s=0.5,
+    cores=8,
+    core_bandwidth_bytes_per_s=20.0,
+    sampled_edges_per_s=5.0,
+)
+GPU = Device(
+    name="gpu0",
+    kind="gpu",
+    model="one accelerator",
+    flops_per_s=4000.0,
+    memory_bandwidth_bytes_per_s=1000.0,
+    memory_bytes=10**9,
+    launch_s=0.25,
+)
+PLATFORM = Platform(
+    "tiny",
+    "made by hand",
+    HOST,
+    (GPU,),
+    (Link("host-gpu0", ("host", "gpu0"), 50.0, latency_s=2.0),),
+)
+
+
+@pytest.fixture(scope="module")
+def clock():
+    kernel = load().part("kernel", "torch")()
+    return ModelClock(PLATFORM, kernel)
+
+
+@pytest.mark.parametrize(
+    ("work", "place", "seconds"),
+    [
+        # A link: its latency, and bytes over its bandwidth, whatever the threads.
+        (Work("copy", bytes=300), "host-gpu0", 2.0 + 300 / 50),
+        (Work("copy", bytes=0), "host-gpu0", 2.0),
+        (Work("copy", bytes=300, threads=1), "host-gpu0", 2.0 + 300 / 50),
+        # A memory: all its bandwidth; by threads 20 bytes/s each, until 5 of them draw all of it.
+        (Work("copy", bytes=300), "host", 3.0),
+        (Work("copy", bytes=300, threads=1), "host", 15.0),
+        (Work("copy", bytes=300, threads=5), "host", 3.0),
+        (Work("copy", bytes=300, threads=8), "host", 3.0),
+        (Work("copy", bytes=300), "gpu0", 0.3),
+        # Sampling: 5 edges a second for each thread, eight threads when none are named.
+        (Work("sample", edges=80), "host", 80 / (5 * 8)),
+        (Work("sample", edges=80, threads=2), "host", 80 / (5 * 2)),
+        # Equation 11: edges x width x bytes over the bandwidth, after the launch.
+        (Work("aggregate", edges=10, features=5, itemsize=4), "gpu0", 0.25 + 10 * 5 * 4 / 1000),
+        (Work("aggregate", edges=10, features=5, itemsize=8), "gpu0", 0.25 + 10 * 5 * 8 / 1000),
+        (Work("aggregate", edges=10, features=5, threads=2), "host", 0.5 + 10 * 5 * 4 / 40),
+        # Equation 12: a multiply-accumulate is two operations; two of eight threads are a quarter.
+        (Work("update", macs=6000, rows=3), "gpu0", 0.25 + 2 * 6000 / 4000),
+        (Work("update", macs=600), "host", 0.5 + 2 * 600 / 800),
+        (Work("update", macs=600, threads=2), "host", 0.5 + 2 * 600 / 200),
+        (Work("update", macs=600, threads=80), "host", 0.5 + 2 * 600 / 800),
+    ],
+)
+def test_model_prices(clock, work, place, seconds):
+    assert clock.seconds(work, place, wall_s=123.0) == pytest.approx(seconds, rel=1e-12)
+
+
+def test_a_place_must_be_on_the_platform(clock):
+    with pytest.raises(PlatformError, match="has no device 'gpu7'; it has host, gpu0"):
+        clock.seconds(Work("copy", bytes=1), "gpu7", 0.0)
+
+
+def test_a_host_without_a_bandwidth_per_core_gives_all_of_it_to_any_thread():
+    host = replace(HOST, core_bandwidth_bytes_per_s=0.0)
+    clock = ModelClock(replace(PLATFORM, host=host), load().part("kernel", "torch")())
+    assert clock.seconds(Work("copy", bytes=300, threads=1), "host", 0.0) == 3.0
+
+
+def test_the_kernel_has_the_last_word_on_its_own_work():
+    class Costly(load().part("kernel", "torch")):
+        def seconds(self, work, device):
+            return 42.0 + work.edges
+
+    clock = ModelClock(PLATFORM, Costly())
+    assert clock.seconds(Work("aggregate", edges=3, features=1), "gpu0", 0.0) == 45.0
+    assert clock.seconds(Work("copy", bytes=300), "host", 0.0) == 3.0
+
+
+def test_a_kernel_prices_only_aggregation_and_update():
+    with pytest.raises(ValueError, match="no cost for 'sample'"):
+        load().part("kernel", "torch")().seconds(Work("sample", edges=1), GPU)
+
+
+def test_the_wall_clock_says_what_was_measured():
+    clock = WallClock()
+    assert clock.seconds(Work("update", macs=10**15), "anywhere", wall_s=0.125) == 0.125
+    assert clock.provenance == "measured"
+
+
+def test_modelled_times_are_never_called_measured(clock):
+    assert clock.provenance == "modelled"

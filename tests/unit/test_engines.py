@@ -1,0 +1,376 @@
+"""Every way of cutting up the graph trains as plain torch does, within the memory there is."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.datasets import build
+from gnnbench.engine import train
+from gnnbench.engine.evaluate import whole_graph_block
+from gnnbench.engine.recorder import Ledger
+from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.models import BoundBlock
+from gnnbench.models import build as build_model
+from gnnbench.parts import Setting
+from gnnbench.records import Parts
+
+HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
+PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
+HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
+MODELS = ("gcn", "sage", "gin", "gat")
+EPOCHS = 3
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Graphs this small only wait for a second thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+@cache
+def dataset(name):
+    """``awkward``: 60 vertices, a hub, two isolated. ``tiny``: a path of 4, one vertex alone.
+    ``ring``: every vertex knows the two before and the two after it."""
+    if name == "awkward":
+        return make_dataset()
+    random = np.random.default_rng(3)
+    count = 5 if name == "tiny" else 600
+    vertices = np.arange(count)
+    if name == "tiny":
+        edges = np.array([[0, 1, 2], [1, 2, 3]])
+    else:
+        edges = np.hstack([[vertices, (vertices + step) % count] for step in (1, 2)])
+    return build(
+        name,
+        edges.astype(np.int64),
+        num_vertices=count,
+        features=random.standard_normal((count, 7)).astype(np.float32),
+        labels=random.permutation(vertices % 3),
+    )
+
+
+@cache
+def setting_for(model, num_layers, accelerators, data="awkward", dtype="float64"):
+    workload = dataclasses.replace(make_workload(model, num_layers, EPOCHS), dtype=dtype)
+    return Setting(
+        dataset=dataset(data),
+        platform=make_platform(accelerators),
+        workload=workload,
+        layers=build_model(workload).shapes,
+    )
+
+
+def run(parts, options, setting):
+    """The trace of a run, and the bundle that made it."""
+    bundle = plugins.assemble(registry(), parts, options)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+@cache
+def plain_torch(model, num_layers, data):
+    """Losses and final parameters by autograd over the whole graph, without any engine."""
+    setting = setting_for(model, num_layers, 1, data)
+    workload, data_ = setting.workload, setting.dataset
+    gnn = build_model(workload)
+    kernel = registry().part("kernel", "torch")()
+    bound = BoundBlock(
+        whole_graph_block(data_), kernel, data_.graph.degrees, torch.float64, torch.device("cpu")
+    )
+    features = torch.from_numpy(data_.features).to(torch.float64)
+    labels, train_ids = torch.from_numpy(data_.labels), torch.from_numpy(data_.train_ids)
+    optimiser = torch.optim.Adam(
+        gnn.parameters(), lr=workload.learning_rate, weight_decay=workload.weight_decay
+    )
+    losses = []
+    for _ in range(EPOCHS):
+        optimiser.zero_grad()
+        logits = gnn([bound] * num_layers, features)
+        loss = torch.nn.functional.cross_entropy(logits[train_ids], labels[train_ids])
+        torch.autograd.backward(loss)
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses, {name: p.detach().numpy() for name, p in gnn.named_parameters()}
+
+
+def assert_equal_to_plain(trace, model, num_layers, data, case):
+    losses, parameters = plain_torch(model, num_layers, data)
+    assert [e.loss for e in trace.epochs] == pytest.approx(losses, rel=1e-9, abs=0), case
+    assert trace.parameters.keys() == parameters.keys()
+    for name, expected in parameters.items():
+        np.testing.assert_allclose(
+            trace.parameters[name],
+            expected,
+            rtol=1e-9,
+            atol=1e-9 * np.abs(expected).max(),
+            err_msg=f"{name} {case}",
+        )
+
+
+# --------------------------------------------------------------------------- same maths, full graph
+
+
+def communications():
+    yield "vanilla", {}
+    for p2p in ("true", "false"):
+        for reuse in ("true", "false"):
+            yield "hongtu", {"p2p": p2p, "reuse": reuse}
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 8])
+@pytest.mark.parametrize("accelerators", [1, 2, 4])
+@pytest.mark.parametrize("num_layers", [2, 3])
+@pytest.mark.parametrize("model", MODELS)
+def test_chunks_train_as_plain_torch(model, num_layers, accelerators, chunks):
+    """The whole grid with the full method; on ``tiny`` there are more chunks than vertices."""
+    for data in ("awkward", "tiny"):
+        setting = setting_for(model, num_layers, accelerators, data)
+        options = {"sampler": {"chunks_per_partition": str(chunks)}}
+        trace = run(HONGTU, options, setting)
+        assert_equal_to_plain(trace, model, num_layers, data, (data, accelerators, chunks))
+
+
+@pytest.mark.parametrize("policy", ["hybrid", "recompute"])
+@pytest.mark.parametrize("num_layers", [2, 3])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_way_of_moving_rows_trains_as_plain_torch(model, num_layers, policy):
+    for data, accelerators, chunks in (("awkward", 4, 3), ("tiny", 2, 3)):
+        setting = setting_for(model, num_layers, accelerators, data)
+        for communication, options in communications():
+            trace = run(
+                dataclasses.replace(HONGTU, communication=communication),
+                {
+                    "sampler": {"chunks_per_partition": str(chunks)},
+                    "memory": {"intermediate": policy},
+                    "communication": options,
+                },
+                setting,
+            )
+            case = (data, communication, options)
+            assert_equal_to_plain(trace, model, num_layers, data, case)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_plain_strategy_and_resident_chunks_train_as_plain_torch(model):
+    resident = Parts("hongtu", "single", "none", "resident", "torch")
+    for parts in (PLAIN, resident):
+        trace = run(parts, {}, setting_for(model, 2, 4))
+        assert_equal_to_plain(trace, model, 2, "awkward", parts)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_machine_without_accelerators_trains_on_the_host(model):
+    trace = run(HONGTU, {}, setting_for(model, 2, 0))
+    assert_equal_to_plain(trace, model, 2, "awkward", "host only")
+
+
+def test_more_chunks_than_vertices_leave_some_empty():
+    """What the grid above relies on: chunks without vertices, and with vertices but no edges."""
+    sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
+    rounds = sampler.chunks(setting_for("gcn", 2, 4, "tiny"), 4)
+    units = [unit for round_ in rounds for unit in round_.units]
+    assert len(units) == 32
+    assert sum(len(unit.output_ids) for unit in units) == 5
+    assert any(len(unit.output_ids) == 0 for unit in units)
+    assert any(len(unit.output_ids) and not unit.blocks[0].num_edges for unit in units)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_float32_stays_within_its_tolerance(model):
+    losses, _ = plain_torch(model, 2, "awkward")
+    trace = run(HONGTU, {}, setting_for(model, 2, 4, dtype="float32"))
+    assert [e.loss for e in trace.epochs] == pytest.approx(losses, rel=1e-4)
+
+
+# --------------------------------------------------------------------------- same maths, mini-batch
+
+
+@cache
+def mini_batch_reference(model):
+    return run(
+        Parts("neighbour", "single", "vanilla", "host", "torch"), {}, setting_for(model, 2, 1)
+    )
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(HYSCALE, id="hyscale"),
+        pytest.param(dataclasses.replace(HYSCALE, communication="hongtu"), id="deduplicated"),
+        pytest.param(dataclasses.replace(HYSCALE, communication="vanilla"), id="vanilla"),
+        pytest.param(Parts("neighbour", "hyscale", "none", "resident", "torch"), id="resident"),
+    ],
+)
+def test_mini_batches_train_as_one_device_does(model, parts):
+    expected = mini_batch_reference(model)
+    for accelerators in (1, 3):
+        trace = run(parts, {}, setting_for(model, 2, accelerators))
+        for ours, theirs in zip(trace.epochs, expected.epochs, strict=True):
+            assert ours.round_losses == pytest.approx(theirs.round_losses, rel=1e-9, abs=0)
+        for name, parameter in expected.parameters.items():
+            np.testing.assert_allclose(
+                trace.parameters[name],
+                parameter,
+                rtol=1e-9,
+                atol=1e-9 * np.abs(parameter).max(),
+                err_msg=name,
+            )
+
+
+@pytest.mark.parametrize("p2p", ["true", "false"])
+@pytest.mark.parametrize("reuse", ["true", "false"])
+def test_deduplicated_mini_batches_train_as_one_device_does(p2p, reuse):
+    expected = mini_batch_reference("sage")
+    parts = dataclasses.replace(HYSCALE, communication="hongtu")
+    options = {"communication": {"p2p": p2p, "reuse": reuse}}
+    trace = run(parts, options, setting_for("sage", 2, 3))
+    for ours, theirs in zip(trace.epochs, expected.epochs, strict=True):
+        assert ours.round_losses == pytest.approx(theirs.round_losses, rel=1e-9, abs=0)
+
+
+def test_deduplication_between_mini_batches_saves_rows_on_the_host_link():
+    """With the same split, every row that does not cross now is kept or comes from a peer."""
+    setting = setting_for("gcn", 2, 3)
+    static = {"placement": {"drm": "false", "cpu_trainer": "false"}}
+
+    def crossed(communication, **options):
+        parts = dataclasses.replace(HYSCALE, communication=communication)
+        trace = run(parts, static | ({"communication": options} if options else {}), setting)
+        return trace.epochs[0].bytes
+
+    plain = crossed("vanilla")
+    kept = crossed("hongtu", p2p="false")
+    shared = crossed("hongtu")
+    assert plain["reused"] == plain["device_to_device"] == kept["device_to_device"] == 0
+    assert plain["host_to_device"] == kept["host_to_device"] + kept["reused"]
+    assert kept["reused"] > 0
+    assert shared["host_to_device"] < kept["host_to_device"]
+    assert shared["device_to_device"] > 0
+
+
+# --------------------------------------------------------------------------- determinism
+
+
+@pytest.mark.parametrize("parts", [HONGTU, HYSCALE, PLAIN], ids=["hongtu", "hyscale", "plain"])
+def test_two_runs_are_equal_to_the_bit(parts):
+    one, two = (run(parts, {}, setting_for("sage", 2, 3, dtype="float32")) for _ in range(2))
+    assert [e.round_losses for e in one.epochs] == [e.round_losses for e in two.epochs]
+    assert all(
+        np.array_equal(one.parameters[name], two.parameters[name]) for name in one.parameters
+    )
+    for ours, theirs in zip(one.epochs, two.epochs, strict=True):
+        assert [s.seconds for s in ours.spans] == [s.seconds for s in theirs.spans]
+        assert [s.after for s in ours.spans] == [s.after for s in theirs.spans]
+        assert ours.bytes == theirs.bytes
+    assert one.peak_bytes == two.peak_bytes
+
+
+# --------------------------------------------------------------------------- memory
+
+
+def largest_device(trace):
+    return max(size for name, size in trace.peak_bytes.items() if name != "host")
+
+
+def with_chunks(chunks, **memory):
+    return {"sampler": {"chunks_per_partition": str(chunks)}, "memory": memory}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_more_chunks_need_less_memory(model):
+    """Table 3: what a device holds of the vertex data falls with the number of chunks."""
+    setting = setting_for(model, 2, 2, "ring")
+    peaks = [largest_device(run(HONGTU, with_chunks(n), setting)) for n in (1, 2, 4, 8, 16)]
+    assert peaks == sorted(set(peaks), reverse=True)
+
+
+def test_a_capacity_between_the_two_tells_them_apart():
+    setting = setting_for("gcn", 2, 2, "ring")
+    setting = dataclasses.replace(
+        setting, workload=dataclasses.replace(setting.workload, batch_size=150, fanouts=(0, 0))
+    )
+    peak = largest_device(run(HONGTU, with_chunks(16), setting))
+    # Exactly what it needs is enough, and one byte less is not.
+    cap = str(peak)
+    assert largest_device(run(HONGTU, with_chunks(16, device_bytes=cap), setting)) == peak
+    with pytest.raises(DeviceOutOfMemory):
+        run(HONGTU, with_chunks(16, device_bytes=str(peak - 1)), setting)
+    # In memory, one chunk a device, or in mini-batches, it does not fit.
+    for parts, options in (
+        (PLAIN, {"memory": {"device_bytes": cap}}),
+        (HONGTU, with_chunks(1, device_bytes=cap)),
+        (
+            HYSCALE,
+            {"memory": {"device_bytes": cap}, "placement": {"cpu_trainer": "false"}},
+        ),
+    ):
+        with pytest.raises(DeviceOutOfMemory) as caught:
+            run(parts, options, setting)
+        error = caught.value
+        assert error.device.startswith("gpu")
+        assert error.capacity_bytes == peak
+        assert error.in_use_bytes <= peak < error.in_use_bytes + error.requested_bytes
+        assert error.tensor in str(error)
+        assert f"{error.requested_bytes:,} bytes" in str(error)
+
+
+def test_no_memory_ever_holds_more_than_it_can():
+    for parts in (HONGTU, HYSCALE, PLAIN):
+        setting = setting_for("gcn", 2, 2, "ring")
+        capacity = {device.name: device.memory_bytes for device in setting.platform.devices}
+        trace = run(parts, {}, setting)
+        assert all(0 < size <= capacity[name] for name, size in trace.peak_bytes.items())
+
+
+def test_the_host_holds_what_the_devices_do_not():
+    """Algorithm 1, line 3: h^0..h^L and their gradients, and §4.2's aggregates."""
+    setting = setting_for("gcn", 2, 2, "ring")
+    f0, f1, f2 = setting.workload.dims
+    offloaded = run(HONGTU, {}, setting).peak_bytes["host"]
+    resident = run(PLAIN, {}, setting).peak_bytes["host"]
+    rows = 600 * 8
+    representations, gradients, aggregates = f0 + f1 + f2, f1 + f2, f0 + f1
+    assert offloaded - resident == rows * (representations + gradients + aggregates)
+
+
+def test_a_ledger_replaces_frees_and_refuses():
+    ledger = Ledger({"gpu": 100})
+    ledger.allocate("gpu", "a", 60)
+    ledger.allocate("gpu", "a", 70)
+    with ledger.scope("gpu"):
+        ledger.allocate("gpu", "b", 30)
+        with pytest.raises(DeviceOutOfMemory, match="gpu is out of memory: c needs 1 bytes"):
+            ledger.allocate("gpu", "c", 1)
+    ledger.allocate("gpu", "c", 30)
+    ledger.free("gpu", "a", "c")
+    ledger.allocate("gpu", "a", 100)
+    assert ledger.peak_bytes == {"gpu": 100}
+    with pytest.raises(KeyError):
+        ledger.free("gpu", "b")
+
+
+# --------------------------------------------------------------------------- refusals
+
+
+def test_parts_that_do_not_fit_are_refused_before_anything_runs():
+    mixed = dataclasses.replace(HYSCALE, memory="hongtu")
+    with pytest.raises(IncompatibleParts, match="memory 'hongtu' works for full-graph training"):
+        run(mixed, {}, setting_for("gcn", 2, 2))
+    with pytest.raises(IncompatibleParts, match="give each partition at least 1 chunk"):
+        run(HONGTU, with_chunks(0), setting_for("gcn", 2, 2))

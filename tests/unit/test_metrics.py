@@ -1,0 +1,180 @@
+"""From a trace made by hand to metrics worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnnbench.metrics import busy_by_stage, digest, imbalance, lay_out, summarise
+from gnnbench.records import BYTE_KINDS, EpochTrace, Span, Trace, Work
+
+
+def span(id, stage, place, seconds, after=(), resources=None, wall_start_s=0.0, wall_s=0.0):
+    return Span(
+        id=id,
+        stage=stage,
+        label=stage,
+        place=place,
+        resources=(place,) if resources is None else resources,
+        work=Work("copy"),
+        after=after,
+        epoch=0,
+        round=0,
+        layer=-1,
+        seconds=seconds,
+        wall_start_s=wall_start_s,
+        wall_s=wall_s,
+    )
+
+
+def epoch(spans=(), index=0, wall_s=2.0, harness_s=0.5, work=None, **counted):
+    sizes = dict.fromkeys(BYTE_KINDS, 0) | {k: v for k, v in counted.items() if k in BYTE_KINDS}
+    return EpochTrace(
+        epoch=index,
+        spans=tuple(spans),
+        bytes=sizes,
+        edges=counted.get("edges", 0),
+        vertices=counted.get("vertices", 0),
+        loss=1.0,
+        round_losses=(1.0,),
+        work_by_device=work or {},
+        wall_s=wall_s,
+        harness_s=harness_s,
+    )
+
+
+#: Two trainers: sampling, two transfers on their own links, two trainings, one synchronisation.
+SPANS = (
+    span(0, "sample", "host", 1.0, resources=("host.sample",), wall_start_s=0.1, wall_s=0.2),
+    span(1, "transfer", "link0", 2.0, (0,), wall_start_s=0.3, wall_s=0.1),
+    span(2, "transfer", "link1", 3.0, (0,), wall_start_s=0.4, wall_s=0.1),
+    span(3, "update", "gpu0", 5.0, (1,), wall_start_s=0.5, wall_s=0.4),
+    span(4, "update", "gpu1", 1.0, (2,), wall_start_s=0.9, wall_s=0.1),
+    span(5, "update", "gpu1", 1.5, (4,), wall_start_s=1.0, wall_s=0.2),
+    span(6, "synchronize", "host", 0.5, (3, 5), wall_start_s=1.2, wall_s=0.3),
+)
+
+
+def test_a_modelled_epoch_is_laid_out_by_the_scheduler():
+    laid = [(item.start_s, item.end_s) for item in lay_out(epoch(SPANS), "modelled")]
+    assert laid == [(0, 1), (1, 3), (1, 4), (3, 8), (4, 5), (5, 6.5), (8, 8.5)]
+    assert digest(epoch(SPANS), "modelled").epoch_s == 8.5
+
+
+def test_a_measured_epoch_stands_as_it_happened():
+    result = digest(epoch(SPANS, wall_s=1.75), "measured")
+    assert result.epoch_s == 1.75
+    assert [item.start_s for item in result.timeline] == [0.1, 0.3, 0.4, 0.5, 0.9, 1.0, 1.2]
+    assert result.timeline[0].end_s == pytest.approx(0.3)
+
+
+def test_an_epoch_without_spans_takes_no_time():
+    assert digest(epoch(), "modelled").epoch_s == 0.0
+    assert digest(epoch(), "modelled").stages == {}
+
+
+def test_a_stage_is_as_busy_as_its_busiest_resource():
+    assert busy_by_stage(SPANS) == {
+        "sample": 1.0,
+        "transfer": 3.0,
+        "update": 5.0,  # gpu0's 5 against gpu1's 1 + 1.5
+        "synchronize": 0.5,
+    }
+    assert list(busy_by_stage(SPANS)) == ["sample", "transfer", "update", "synchronize"]
+
+
+def test_a_stage_without_resources_counts_by_place():
+    spans = (span(0, "load", "host", 1.0, resources=()), span(1, "load", "host", 2.0, resources=()))
+    assert busy_by_stage(spans) == {"load": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        ({"gpu0": 6.0, "gpu1": 3.0, "gpu2": 3.0}, 1.5),
+        ({"gpu0": 4.0, "gpu1": 0.0}, 2.0),
+        ({"gpu0": 5.0}, 1.0),
+        ({"gpu0": 0.0, "gpu1": 0.0}, 1.0),
+        ({}, 1.0),
+    ],
+)
+def test_imbalance_is_the_largest_over_the_mean(work, expected):
+    assert imbalance(work) == expected
+
+
+def summarised(provenance="modelled", target=None):
+    epochs = (
+        epoch(
+            SPANS,
+            wall_s=2.0,
+            harness_s=0.5,
+            edges=850,
+            vertices=85,
+            host_to_device=100,
+            reused=7,
+            work={"gpu0": 3.0, "gpu1": 1.0},
+        ),
+        epoch(
+            (span(0, "sample", "host", 4.25, wall_s=1.0),),
+            index=1,
+            wall_s=4.0,
+            harness_s=3.0,
+            edges=850,
+            vertices=85,
+            host_to_device=300,
+            work={"gpu0": 1.0, "gpu1": 1.0},
+        ),
+    )
+    trace = Trace(epochs, {"host": 900, "gpu0": 30, "gpu1": 40}, {}, preprocessing_s=0.75)
+    digests = [digest(item, provenance) for item in epochs]
+    return summarise(trace, digests, provenance, "host", target)
+
+
+def test_metrics_are_means_over_epochs_with_their_samples():
+    metrics, _ = summarised()
+    expected = {
+        "epoch_time": ((8.5 + 4.25) / 2, "s", (8.5, 4.25)),
+        "wall_time": (3.0, "s", (2.0, 4.0)),
+        # The mean of each epoch's rate: 850 / 8.5 and 850 / 4.25.
+        "throughput_edges": (150.0, "edges/s", (100.0, 200.0)),
+        "throughput_vertices": (15.0, "vertices/s", (10.0, 20.0)),
+        "host_to_device_bytes": (200.0, "B", (100.0, 300.0)),
+        "device_to_host_bytes": (0.0, "B", (0.0, 0.0)),
+        "reused_bytes": (3.5, "B", (7.0, 0.0)),
+        "imbalance": (1.25, "1", (1.5, 1.0)),
+        "harness_overhead": (0.5, "1", (0.25, 0.75)),
+        "preprocessing_time": (0.75, "s", ()),
+        "peak_device_bytes": (40.0, "B", ()),
+        "peak_host_bytes": (900.0, "B", ()),
+    }
+    for name, (value, unit, samples) in expected.items():
+        assert metrics[name].value == pytest.approx(value, rel=1e-12), name
+        assert metrics[name].unit == unit, name
+        assert metrics[name].samples == pytest.approx(samples), name
+
+
+def test_what_this_machine_took_is_measured_on_every_platform():
+    for provenance in ("modelled", "measured"):
+        metrics, stages = summarised(provenance)
+        own = {"wall_time", "preprocessing_time", "harness_overhead"}
+        for name, metric in metrics.items():
+            assert metric.provenance == ("measured" if name in own else provenance), name
+        assert {metric.provenance for metric in stages.values()} == {provenance}
+
+
+def test_a_stage_missing_from_an_epoch_counts_as_nothing_there():
+    _, stages = summarised()
+    assert stages["sample"].samples == (1.0, 4.25)
+    assert stages["update"].samples == (5.0, 0.0)
+    assert "recompute" not in stages
+
+
+def test_time_to_accuracy_is_there_when_it_was_reached():
+    assert "time_to_accuracy" not in summarised()[0]
+    assert summarised(target=1.5)[0]["time_to_accuracy"].value == 1.5
+
+
+def test_a_lone_host_is_its_own_device():
+    trace = Trace((epoch(),), {"host": 900}, {}, 0.0)
+    metrics, _ = summarise(trace, [digest(epoch(), "modelled")], "modelled", "host", None)
+    assert metrics["peak_device_bytes"].value == 900.0
+    assert metrics["throughput_edges"].value == 0.0

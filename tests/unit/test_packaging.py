@@ -1,0 +1,201 @@
+"""What is installed is whole, runs away from its sources, and can be installed as pinned."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text(encoding="utf-8"))
+PYTHONS = ("3.10", "3.11", "3.12")
+
+
+def copy_sources(target: Path) -> Path:
+    """What a clone has of the files that decide what is installed; nothing that was built."""
+    built = shutil.ignore_patterns("__pycache__", "*.so", "*.c", "*.egg-info", ".*_cache")
+    for folder in ("gnnbench", "plugins", "cython_ext"):
+        shutil.copytree(ROOT / folder, target / folder, ignore=built)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, target)
+    shutil.copy(ROOT / "Makefile", target)
+    return target
+
+
+def build_wheel(sources: Path, target: Path, **environment: str) -> Path:
+    """The unpacked wheel; built with what is installed here, without the network."""
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index"),
+            *("--no-build-isolation", "--wheel-dir", str(target), "."),
+        ],
+        cwd=sources,
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    (wheel,) = target.glob("gnnbench-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target / "unpacked")
+    return target / "unpacked"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sources = copy_sources(tmp_path_factory.mktemp("sources"))
+    return build_wheel(sources, tmp_path_factory.mktemp("wheel"))
+
+
+def run_installed(installed: Path, work: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """``gnnbench`` from the unpacked wheel, in a folder with no sources near it."""
+    return subprocess.run(
+        [sys.executable, "-m", "gnnbench", *words],
+        cwd=work,
+        env={**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(work)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_wheel_has_all_files_of_the_sources(installed: Path) -> None:
+    for folder, package in (("gnnbench", "gnnbench"), ("plugins/gnnbench_plugins",) * 2):
+        for source in (ROOT / folder).rglob("*"):
+            if source.suffix in (".py", ".pyi", ".typed", ".toml", ".template"):
+                inner = source.relative_to(ROOT / folder)
+                assert (installed / Path(package).name / inner).is_file(), f"{source} is left out"
+
+
+def test_a_wheel_has_every_kernel_compiled(installed: Path) -> None:
+    kernels = sorted(path.stem for path in ROOT.glob("cython_ext/*.pyx"))
+    assert kernels
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    for kernel in kernels:
+        assert (installed / "gnnbench" / "kernels" / f"_{kernel}{suffix}").is_file()
+    assert not list(installed.rglob("*.pyx"))
+    assert not list(installed.rglob("*.c"))
+
+
+def test_every_bundled_plugin_is_an_entry_point() -> None:
+    folders = {path.parent.name for path in ROOT.glob("plugins/gnnbench_plugins/*/__init__.py")}
+    assert PROJECT["project"]["entry-points"]["gnnbench"] == {
+        name: f"gnnbench_plugins.{name}" for name in folders
+    }
+
+
+def test_a_wheel_compares_away_from_its_sources(installed: Path, tmp_path: Path) -> None:
+    data = str(tmp_path / "small.npz")
+    sizes = "sbm:vertices=200,edges=800,features=8,classes=4"
+    run_installed(installed, tmp_path, "datasets", "make", sizes, "--out", data)
+    options = f"--dataset {data} --epochs 1 --platform epyc7763x2-4xa5000 --json -"
+    done = run_installed(
+        installed, tmp_path, "compare", "--plugins", "hyscale,hongtu", *options.split()
+    )
+    runs = json.loads(done.stdout)["runs"]
+    assert {run["strategy"]: run["status"] for run in runs} == {"hyscale": "done", "hongtu": "done"}
+
+
+def test_without_a_compiler_the_twins_are_installed(tmp_path: Path) -> None:
+    sources = copy_sources(tmp_path / "sources")
+    installed = build_wheel(sources, tmp_path / "wheel", CC="false")
+    assert not list(installed.rglob("*.so"))
+    check = "from gnnbench.kernels import dispatch; print(dispatch.compiled(), dispatch.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", check],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["False", str(installed / "gnnbench/kernels/dispatch.py")]
+
+
+# --------------------------------------------------------------------------- pins
+
+
+def read_pins(python: str) -> dict[str, str]:
+    """The version that ``constraints.txt`` pins of each package for one Python."""
+    pins: dict[str, str] = {}
+    for line in ROOT.joinpath("constraints.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            continue
+        pin = Requirement(line)
+        (specifier,) = pin.specifier
+        assert specifier.operator == "==", f"{line} is not an exact version"
+        if pin.marker is None or pin.marker.evaluate({"python_version": python}):
+            assert pin.name not in pins, f"{pin.name} is pinned twice for Python {python}"
+            pins[pin.name] = specifier.version
+    return pins
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_every_requirement_is_pinned_within_its_range(python: str) -> None:
+    pins = read_pins(python)
+    assert pins["torch"] == "2.13.0"
+    project = PROJECT["project"]
+    required = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["test"],
+        *PROJECT["build-system"]["requires"],
+    ]
+    for text in required:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+            assert requirement.name in pins, f"{text} is not in constraints.txt"
+            assert requirement.specifier.contains(pins[requirement.name]), text
+
+
+def test_pythons_are_those_of_the_metadata() -> None:
+    versions = PROJECT["project"]["requires-python"]
+    accepts = Requirement(f"python{versions}").specifier
+    for minor in range(8, 16):
+        assert accepts.contains(f"3.{minor}.1") == (f"3.{minor}" in PYTHONS)
+    classifiers = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
+    assert tuple(classifiers) == PYTHONS
+
+
+# --------------------------------------------------------------------------- make
+
+
+@pytest.mark.parametrize("version", [(3, 9, 18), (3, 13, 0)])
+def test_make_refuses_another_python_in_one_sentence(
+    version: tuple[int, int, int], tmp_path: Path
+) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    pretend = f"import sys; sys.version_info = {version}; exec(sys.argv[2])"
+    python = tmp_path / "other-python"
+    python.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{pretend}' \"$@\"\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    done = subprocess.run(
+        ["make", "compare", f"PYTHON={python}"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert "gnnbench needs Python 3.10, 3.11 or 3.12" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_names_no_package_index() -> None:
+    names = ("Makefile", "constraints.txt", "pyproject.toml", "setup.py", ".ci/run")
+    for name in names:
+        text = ROOT.joinpath(name).read_text(encoding="utf-8")
+        assert "://" not in text, f"{name} names a host"
+        assert "index-url" not in text
+        assert "find-links" not in text

@@ -1,0 +1,195 @@
+"""The recorder and the ledger keep exact books."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gnnbench.engine.recorder import Ledger, Recorder
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.records import Work
+
+# --------------------------------------------------------------------------- recorder
+
+
+class CountingClock:
+    """A second for every edge."""
+
+    provenance = "modelled"
+
+    def seconds(self, work, place, wall_s):
+        return float(work.edges)
+
+
+@pytest.fixture
+def recorder():
+    recorder = Recorder(CountingClock())
+    recorder.start_epoch(3)
+    return recorder
+
+
+def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):
+    recorder.round = 2
+    with recorder.span("sample", "draw", "host", Work("sample", edges=4)) as first:
+        pass
+    with recorder.span(
+        "update",
+        "train",
+        "gpu0",
+        Work("update", edges=5),
+        after=(first.id, first.id),
+        resources=("gpu0.update",),
+        layer=1,
+    ) as second:
+        time.sleep(0.01)
+    assert (first.id, second.id, first.seconds, second.seconds) == (0, 1, 4.0, 5.0)
+    one, two = recorder.end_epoch(0.5, [0.25, 0.75]).spans
+    assert (one.resources, one.after, one.layer, one.epoch, one.round) == (("host",), (), -1, 3, 2)
+    assert (two.resources, two.after, two.layer, two.place) == (("gpu0.update",), (0,), 1, "gpu0")
+    assert two.wall_s >= 0.01
+    assert two.wall_start_s >= one.wall_start_s + one.wall_s
+
+
+def test_work_that_only_its_execution_can_size(recorder):
+    with recorder.span("sample", "draw", "host", Work("sample")) as span:
+        span.work = Work("sample", edges=9)
+    assert recorder.end_epoch(0.0, []).spans[0].work.edges == 9
+    assert span.seconds == 9.0
+
+
+def test_a_span_inside_a_span_is_an_error(recorder):
+    with (
+        recorder.span("load", "outer", "host", Work("copy")),
+        pytest.raises(RuntimeError, match="span 'inner' opened inside another span"),
+        recorder.span("load", "inner", "host", Work("copy")),
+    ):
+        pass
+    assert [span.label for span in recorder.end_epoch(0.0, []).spans] == ["outer"]
+
+
+def test_a_failed_span_leaves_no_trace_and_the_next_may_open(recorder):
+    with pytest.raises(KeyError), recorder.span("load", "fails", "host", Work("copy")):
+        raise KeyError("x")
+    with recorder.span("load", "works", "host", Work("copy")) as span:
+        pass
+    assert span.id == 0
+    assert [span.label for span in recorder.end_epoch(0.0, []).spans] == ["works"]
+
+
+def test_excluded_time_is_not_the_epochs(recorder):
+    with recorder.excluded():
+        time.sleep(0.05)
+    with recorder.span("load", "load", "host", Work("copy")):
+        time.sleep(0.01)
+    trace = recorder.end_epoch(0.0, [])
+    assert trace.wall_s >= 0.01
+    began_s = time.perf_counter()
+    recorder.start_epoch(4)
+    with recorder.excluded():
+        time.sleep(0.05)
+    whole_s = time.perf_counter() - began_s
+    assert recorder.end_epoch(0.0, []).wall_s <= whole_s - 0.05
+
+
+def test_the_harness_share_is_what_no_span_covers(recorder):
+    with recorder.span("load", "load", "host", Work("copy")):
+        time.sleep(0.01)
+    time.sleep(0.02)
+    trace = recorder.end_epoch(0.0, [])
+    assert trace.harness_s >= 0.02
+    assert trace.harness_s == pytest.approx(trace.wall_s - trace.spans[0].wall_s)
+
+
+def test_counts_add_up_and_a_new_epoch_starts_from_nothing(recorder):
+    recorder.count_bytes("host_to_device", 5)
+    recorder.count_bytes("host_to_device", 6)
+    recorder.count_traversed(10, 3)
+    recorder.count_traversed(20, 4)
+    recorder.count_work("gpu0", 1.5)
+    recorder.count_work("gpu0", 2.0)
+    trace = recorder.end_epoch(0.5, [0.25])
+    assert trace.bytes["host_to_device"] == 11
+    assert trace.bytes["all_reduce"] == 0
+    assert (trace.edges, trace.vertices, trace.work_by_device) == (30, 7, {"gpu0": 3.5})
+    assert (trace.epoch, trace.loss, trace.round_losses) == (3, 0.5, (0.25,))
+    recorder.start_epoch(4)
+    fresh = recorder.end_epoch(0.0, [])
+    assert (fresh.edges, fresh.spans, fresh.work_by_device) == (0, (), {})
+    assert set(fresh.bytes.values()) == {0}
+
+
+# --------------------------------------------------------------------------- ledger
+
+
+@pytest.fixture
+def ledger():
+    return Ledger({"gpu0": 100, "host": 1000})
+
+
+def test_a_memory_holds_up_to_its_capacity(ledger):
+    ledger.allocate("gpu0", "features", 60)
+    ledger.allocate("gpu0", "weights", 40)
+    assert ledger.peak_bytes == {"gpu0": 100, "host": 0}
+
+
+def test_one_byte_too_many_is_refused_and_changes_nothing(ledger):
+    ledger.allocate("gpu0", "features", 60)
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        ledger.allocate("gpu0", "weights", 41)
+    error = caught.value
+    assert (error.device, error.tensor) == ("gpu0", "weights")
+    assert (error.requested_bytes, error.in_use_bytes, error.capacity_bytes) == (41, 60, 100)
+    assert str(error).startswith(
+        "gpu0 is out of memory: weights needs 41 bytes, 60 of 100 are in use"
+    )
+    ledger.allocate("gpu0", "weights", 40)
+    assert ledger.peak_bytes["gpu0"] == 100
+
+
+def test_the_same_name_replaces_what_it_held(ledger):
+    ledger.allocate("gpu0", "features", 90)
+    ledger.allocate("gpu0", "features", 95)
+    ledger.allocate("gpu0", "features", 10)
+    ledger.allocate("gpu0", "weights", 90)
+    assert ledger.peak_bytes["gpu0"] == 100
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        ledger.allocate("gpu0", "features", 11)
+    assert caught.value.in_use_bytes == 90
+
+
+def test_freed_bytes_can_be_held_again(ledger):
+    ledger.allocate("gpu0", "features", 70)
+    ledger.allocate("gpu0", "weights", 30)
+    ledger.free("gpu0", "features", "weights")
+    ledger.allocate("gpu0", "features", 100)
+    assert ledger.peak_bytes["gpu0"] == 100
+
+
+def test_freeing_what_is_not_held_is_an_error(ledger):
+    with pytest.raises(KeyError, match="features"):
+        ledger.free("gpu0", "features")
+    ledger.allocate("host", "features", 1)
+    with pytest.raises(KeyError, match="features"):
+        ledger.free("gpu0", "features")
+
+
+def test_a_scope_releases_what_was_newly_held_inside(ledger):
+    ledger.allocate("gpu0", "weights", 10)
+    with ledger.scope("gpu0"):
+        ledger.allocate("gpu0", "activations", 80)
+        ledger.allocate("host", "rows", 500)
+    ledger.allocate("gpu0", "activations", 90)
+    ledger.allocate("host", "others", 500)
+    assert ledger.peak_bytes == {"gpu0": 100, "host": 1000}
+
+
+def test_a_scope_releases_after_an_error_too(ledger):
+    def overfill():
+        with ledger.scope("gpu0"):
+            ledger.allocate("gpu0", "first", 100)
+            ledger.allocate("gpu0", "second", 1)
+
+    with pytest.raises(DeviceOutOfMemory):
+        overfill()
+    ledger.allocate("gpu0", "third", 100)

@@ -1,0 +1,114 @@
+"""Every benchmark of ``suites/`` runs, once, and measures what its name says."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def suites() -> dict[str, ModuleType]:
+    """The suites as asv imports them: as a package of the repository's root."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        import suites.epochs
+        import suites.sampling
+    finally:
+        sys.path.remove(str(ROOT))
+    return {"epochs": suites.epochs, "sampling": suites.sampling}
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("epochs", "FullGraphEpoch"), ("epochs", "MiniBatchEpoch"), ("sampling", "Sampling")],
+)
+def test_timed_benchmarks_run(suites: dict[str, ModuleType], module: str, name: str) -> None:
+    benchmark = getattr(suites[module], name)()
+    timed = [attribute for attribute in dir(benchmark) if attribute.startswith("time_")]
+    assert len(timed) == 1
+    cache = benchmark.setup_cache()
+    for values in itertools.product(*benchmark.params):
+        benchmark.setup(cache, *values)
+        getattr(benchmark, timed[0])(cache, *values)
+
+
+def test_an_epoch_of_the_suite_trains(suites: dict[str, ModuleType]) -> None:
+    benchmark = suites["epochs"].MiniBatchEpoch()
+    dataset = benchmark.setup_cache()
+    benchmark.setup(dataset, "reference", "")
+    losses = [benchmark.engine.run_epoch(epoch).loss for epoch in range(5)]
+    assert losses[-1] < losses[0]
+
+
+def test_samplers_of_the_suite_draw_the_same_task(suites: dict[str, ModuleType]) -> None:
+    benchmark = suites["sampling"].Sampling()
+    dataset = benchmark.setup_cache()
+    edges = {}
+    for sampler in suites["sampling"].MAKERS:
+        benchmark.setup(dataset, sampler)
+        outer, inner = benchmark.draw()
+        assert inner.num_dst == suites["sampling"].SEEDS
+        edges[sampler] = outer.num_edges + inner.num_edges
+    assert edges["compiled"] == edges["twin"]
+    assert edges["dgl"] == pytest.approx(edges["twin"], rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def figures(suites: dict[str, ModuleType]) -> dict[tuple[str, str, str], float]:
+    """What is tracked: by class, strategy and benchmark."""
+    tracked = {}
+    cache = None
+    for name in ("FullGraphModelled", "MiniBatchModelled"):
+        benchmark = getattr(suites["epochs"], name)()
+        cache = cache or benchmark.setup_cache()
+        for strategy, dataset in itertools.product(*benchmark.params):
+            for track in (attribute for attribute in dir(benchmark) if attribute[:6] == "track_"):
+                assert getattr(benchmark, track).unit in ("seconds", "bytes")
+                value = getattr(benchmark, track)(cache, strategy, dataset)
+                tracked[name, strategy, track] = value
+    return tracked
+
+
+def test_tracked_figures_tell_the_strategies_apart(
+    figures: dict[tuple[str, str, str], float],
+) -> None:
+    assert all(value > 0 for (_, _, track), value in figures.items() if track.endswith("epoch_s"))
+    for system, name in (("hongtu", "FullGraphModelled"), ("hyscale", "MiniBatchModelled")):
+        assert figures[name, system, "track_host_to_device_bytes"] > 0
+        peak = "track_peak_device_bytes"
+        assert 0 < figures[name, system, peak] < figures[name, "reference", peak]
+    # Only HongTu keeps rows between rounds.
+    reusing = {key[1] for key, value in figures.items() if key[2] == "track_reused_bytes" and value}
+    assert reusing == {"hongtu"}
+
+
+def test_asv_takes_the_suites(tmp_path: Path) -> None:
+    """With nobody to answer a prompt, and results that go elsewhere than the checkout's."""
+    config = ROOT.joinpath("asv.conf.json").read_text(encoding="utf-8")
+    for path in (".", "suites", "results/asv", "build/asv"):
+        assert f'"{path}"' in config
+    config = config.replace('"."', f'"{ROOT}"').replace('"suites"', f'"{ROOT / "suites"}"')
+    tmp_path.joinpath("asv.conf.json").write_text(config, encoding="utf-8")
+    # asv takes PYTHONPATH away from benchmarks unless it is called this.
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "HOME": str(tmp_path), "ASV_PYTHONPATH": paths}
+    for words in (["machine", "--yes"], ["check"], ["run", "--quick", "--bench", "Sampling"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "asv", *words],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "sampling.Sampling.time_sample" in done.stdout
+    assert "failed" not in done.stdout
