@@ -93,6 +93,13 @@ POSITIVE = click.IntRange(min=1)
     help="Set an option of a part; 'gnnbench plugins show' lists them. May be repeated.",
 )
 @click.option(
+    "--learning-rate",
+    type=click.FloatRange(min=0.0, min_open=True),
+    default=0.01,
+    show_default=True,
+    help="Adam's learning rate.",
+)
+@click.option(
     "--repeats", type=POSITIVE, default=1, show_default=True, help="Times to run each strategy."
 )
 @click.option(
@@ -136,6 +143,7 @@ def compare(
     platform: str | None,
     swaps: tuple[str, ...],
     settings: tuple[str, ...],
+    learning_rate: float,
     repeats: int,
     seed: int,
     threads: int | None,
@@ -180,6 +188,7 @@ def compare(
         batch_size=batch_size,
         fanouts=counts,
         seed=seed,
+        learning_rate=learning_rate,
         threads=used_threads,
     )
     request = comparing.Request(

@@ -39,8 +39,21 @@ def train(
     reason = bundle.refusal(setting)
     if reason is not None:
         raise IncompatibleParts(reason)
-    if setting.workload.threads:
-        torch.set_num_threads(setting.workload.threads)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(setting.workload.threads or threads)
+    try:
+        return _train(bundle, setting, clock, watch, checkpoints)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(
+    bundle: Bundle,
+    setting: Setting,
+    clock: Clock,
+    watch: Watch | None,
+    checkpoints: Checkpoints | None,
+) -> Trace:
     uses_cuda = any(device.torch_device != "cpu" for device in setting.platform.devices)
     recorder = Recorder(clock, synchronise=uses_cuda)
     started_s = time.perf_counter()

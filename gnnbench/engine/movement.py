@@ -142,6 +142,12 @@ def plan_movement(
 
 
 def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
+    moved = len(fetch.from_host) + len(fetch.reused)
+    if moved != unit.blocks[0].num_src:
+        raise ValueError(
+            f"slot {fetch.slot} needs {unit.blocks[0].num_src:,} rows and its plan accounts for "
+            f"{moved:,}; a communication part that keeps or shares rows must set shares_rows"
+        )
     nothing = torch.empty(0, dtype=torch.int64)
     inputs = torch.from_numpy(unit.input_ids)
     return SlotMovement(

@@ -66,9 +66,9 @@ class BoundBlock:
         """1/sqrt((D(v)+1)(D(u)+1)) for each edge ``(E,)`` and self loop ``(num_dst, 1)``."""
         if self._gcn is None:
             degrees = torch.from_numpy(self._degrees[self.block.src_ids])
-            norm = (degrees + 1).to(self.device, torch.float64).rsqrt()
-            adjacency = self.adjacency
+            norm = (degrees + 1).to(self.device, torch.float64).rsqrt().to(self.dtype)
             own = norm[: self.block.num_dst]
-            edge = norm[adjacency.edge_src] * own[adjacency.edge_dst]
-            self._gcn = (edge.to(self.dtype), (own * own).to(self.dtype).unsqueeze(1))
+            edge = norm.index_select(0, self.adjacency.edge_src)
+            edge *= own.index_select(0, self.adjacency.edge_dst)
+            self._gcn = (edge, (own * own).unsqueeze(1))
         return self._gcn
