@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# As on the command line, before anything imports torch.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def is_long(item: pytest.Item) -> bool:
