@@ -59,11 +59,9 @@ def _train(
     started_s = time.perf_counter()
     for part in bundle.all():
         part.begin(setting)
-    engine: UnitMajorEngine | LayerMajorEngine
-    if bundle.sampler.mode == "mini-batch":
-        engine = UnitMajorEngine(bundle, setting, recorder, checkpoints)
-    else:
-        engine = LayerMajorEngine(bundle, setting, recorder, checkpoints)
+    mini_batch = bundle.sampler.mode == "mini-batch"
+    make = UnitMajorEngine if mini_batch else LayerMajorEngine
+    engine = make(bundle, setting, recorder, checkpoints)
     engine.prepare()
     preprocessing_s = time.perf_counter() - started_s
     epochs = []

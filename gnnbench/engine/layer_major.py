@@ -16,15 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.engine.base import Engine
 from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.machinery import (
-    Replicas,
     allocate_host_graph,
     allocate_model,
     compute_resource,
-    open_ledger,
     path_between,
-    torch_dtype,
 )
 from gnnbench.engine.movement import (
     ForwardBuffers,
@@ -52,7 +50,7 @@ from gnnbench.records import EpochTrace, RoundTraffic, Stage, Unit, Work
 Ids = tuple[int, ...]
 
 
-class LayerMajorEngine:
+class LayerMajorEngine(Engine):
     """Trains on the whole graph; see the module's docstring."""
 
     def __init__(
@@ -62,24 +60,12 @@ class LayerMajorEngine:
         recorder: Recorder,
         checkpoints: Checkpoints | None = None,
     ) -> None:
-        sampler = bundle.sampler
-        if not isinstance(sampler, FullGraphSampler):
+        super().__init__(bundle, setting, recorder, checkpoints)
+        if not isinstance(bundle.sampler, FullGraphSampler):
             raise TypeError("the layer-major engine takes full-graph samplers")
-        self._sampler = sampler
-        self._bundle = bundle
-        self._setting = setting
-        self._recorder = recorder
-        self._checkpoints = checkpoints
-        self._platform = setting.platform
-        self._host = setting.platform.host
-        self._trainers = bundle.placement.trainers(setting.platform)
-        self._dtype = torch_dtype(setting.workload)
-        self._itemsize = setting.workload.itemsize
+        self._sampler = bundle.sampler
         self._on_host = bundle.memory.vertex_data == "host"
-        self._labels = torch.from_numpy(setting.dataset.labels)
         self._train_ids = torch.from_numpy(setting.dataset.train_ids)
-        self.ledger = open_ledger(bundle, setting.platform, self._trainers)
-        self.replicas = Replicas(setting.workload, self._trainers)
         self._layers = self.replicas.master.stack
 
     # ------------------------------------------------------------------ preparation
@@ -97,7 +83,6 @@ class LayerMajorEngine:
         self._moves = plan_movement(
             self._rounds, traffic, shares_rows=bundle.communication.shares_rows
         )
-        degrees = setting.dataset.graph.degrees
         self._bounds: dict[tuple[int, int], BoundBlock] = {}
         topology: dict[str, int] = {}
         for round_ in self._rounds:
@@ -106,11 +91,18 @@ class LayerMajorEngine:
                 self._bounds[round_.index, unit.slot] = BoundBlock(
                     unit.blocks[0],
                     bundle.kernel,
-                    degrees,
+                    self._degrees,
                     self._dtype,
                     torch.device(device.torch_device),
                 )
                 topology[device.name] = topology.get(device.name, 0) + unit.blocks[0].topology_bytes
+        # One unit that is the whole graph in the device's memory: tensors need no copies at all.
+        everything = np.arange(setting.dataset.graph.num_vertices)
+        self._undivided = (
+            not self._on_host
+            and len(self._bounds) == 1
+            and np.array_equal(self._rounds[0].units[0].input_ids, everything)
+        )
         for device in self._trainers:
             ledger.allocate(device.name, "chunk topologies", topology.get(device.name, 0))
             allocate_model(ledger, setting, device)
@@ -175,7 +167,9 @@ class LayerMajorEngine:
         layer = self._layers[number]
         vertices = self._setting.dataset.graph.num_vertices
         source = self._representations[number]
-        output = torch.empty((vertices, layer.out_features), dtype=self._dtype)
+        output = torch.empty((0 if self._undivided else vertices, layer.out_features)).to(
+            self._dtype
+        )
         policy = self._bundle.memory.intermediates(layer.shape)
         if policy == "cache":
             self._cached[number] = torch.empty(
@@ -195,9 +189,12 @@ class LayerMajorEngine:
                         stages=("aggregate", "update"), keep_tape=policy == "keep",
                     )  # fmt: skip
                     ids = torch.from_numpy(unit.output_ids)
-                    last = self._store(
-                        number, output, ids, tape[1].output.detach(), device, last, "outputs"
-                    )
+                    if self._undivided:
+                        output = tape[1].output.detach()
+                    else:
+                        last = self._store(
+                            number, output, ids, tape[1].output.detach(), device, last, "outputs"
+                        )
                     if policy == "cache":
                         last = self._store(
                             number, self._cached[number], ids, tape[0].output, device, last,
@@ -225,12 +222,8 @@ class LayerMajorEngine:
     ) -> tuple[dict[int, Tensor], Ids]:
         """The input rows of a round's units, by slot, and the spans they arrive with."""
         if not self._on_host:
-            whole = self._setting.dataset.graph.num_vertices
             return {
-                move.slot: source
-                if len(move.input_ids) == whole and len(moves) == 1
-                else source[move.input_ids]
-                for move in moves
+                move.slot: source if self._undivided else source[move.input_ids] for move in moves
             }, self._barrier
         row_bytes = source.shape[1] * self._itemsize
         inputs: dict[int, Tensor] = {}
@@ -424,7 +417,8 @@ class LayerMajorEngine:
     ) -> tuple[Tensor, Ids]:
         """Copy rows of vertex data to a unit's device."""
         if not self._on_host:
-            return source[ids].to(device.torch_device), after
+            rows = source if self._undivided else source[ids]
+            return rows.to(device.torch_device), after
         size = len(ids) * source.shape[1] * self._itemsize
         with self._recorder.span(
             "transfer",
@@ -465,7 +459,9 @@ class LayerMajorEngine:
         first = number == 0
         policy = self._bundle.memory.intermediates(layer.shape)
         source = self._representations[number]
-        below = torch.zeros((0 if first else len(source), layer.in_features), dtype=self._dtype)
+        below = torch.zeros((0, layer.in_features), dtype=self._dtype)
+        if not first and not self._undivided:
+            below = self._clear_gradients(number, len(source))
         forward = ForwardBuffers()
         backward = GradientBuffers()
         for round_, moves in zip(self._rounds, self._moves, strict=True):
@@ -475,7 +471,7 @@ class LayerMajorEngine:
             if policy == "recompute":
                 inputs, arrived = self._bring(number, source, moves, forward)
             if not first and self._on_host and not moves[0].direct:
-                backward.open(moves, layer.in_features, below)
+                arrived = self._open_buffers(number, below, moves, backward, arrived)
             ends: list[int] = []
             for unit, move in zip(round_.units, moves, strict=True):
                 device = self._trainers[unit.slot]
@@ -506,9 +502,12 @@ class LayerMajorEngine:
                     if not first:
                         if rows is None:
                             raise RuntimeError("a layer above the first returned no gradient")
-                        last = self._return_gradient(
-                            number, below, move, rows, device, backward, last
-                        )
+                        if self._undivided:
+                            below = rows
+                        else:
+                            last = self._return_gradient(
+                                number, below, move, rows, device, backward, last
+                            )
                 ends.extend(last)
             if not first and self._on_host and not moves[0].direct:
                 ends = self._leave_buffers(number, below, moves, backward, ends)
@@ -554,6 +553,49 @@ class LayerMajorEngine:
         ) as span:
             rows = run_aggregate_backward(layer, bound, aggregate, below, first=first)
         return rows, ((span.id, update.id) if device.pipelined else (span.id,))
+
+    def _clear_gradients(self, number: int, vertices: int) -> Tensor:
+        """The layer's input gradients, zero, where vertex data lives."""
+        width = self._layers[number].in_features
+        place = self._host if self._on_host else self._trainers[0]
+        with self._recorder.span(
+            "offload" if self._on_host else "aggregate",
+            "clear gradients",
+            place.name,
+            Work("copy", rows=vertices, bytes=vertices * width * self._itemsize),
+            after=self._barrier,
+            layer=number,
+        ) as span:
+            below = torch.zeros((vertices, width), dtype=self._dtype)
+        self._barrier = (span.id,)
+        return below
+
+    def _open_buffers(
+        self,
+        number: int,
+        below: Tensor,
+        moves: Sequence[SlotMovement],
+        buffers: GradientBuffers,
+        after: Ids,
+    ) -> Ids:
+        """Start a round's transition gradients from the rows kept of the round before."""
+        spans: list[int] = []
+        kept: dict[int, Tensor] = {}
+        for move in moves:
+            size = move.rows_reused * below.shape[1] * self._itemsize
+            with self._recorder.span(
+                "transfer",
+                "keep gradients on device",
+                self._trainers[move.slot].name,
+                Work("copy", rows=move.rows_reused, bytes=size),
+                after=after,
+                layer=number,
+            ) as span:
+                kept[move.slot] = buffers.opened(move, below)
+            self._recorder.count_bytes("reused", size)
+            spans.append(span.id)
+        buffers.commit(kept)
+        return tuple(spans)
 
     def _return_gradient(
         self,
@@ -633,15 +675,19 @@ class LayerMajorEngine:
         ends: list[int] = []
         for move in moves:
             device = self._trainers[move.slot]
-            rows = buffers.leave(move)
-            self._recorder.count_bytes(
-                "reused",
-                (move.rows_in_transition - len(rows)) * below.shape[1] * self._itemsize,
-            )
+            count = len(move.leaving_ids)
+            # HongTu Figure 7 (b): gathered in the device's memory, so that one copy crosses.
+            with self._recorder.span(
+                "offload",
+                "compact gradients",
+                device.name,
+                Work("copy", rows=count, bytes=count * below.shape[1] * self._itemsize),
+                after=after,
+                layer=number,
+            ) as span:
+                rows = buffers.leave(move)
             ends.extend(
-                self._accumulate_on_host(
-                    number, below, move.leaving_ids, rows, device, tuple(after)
-                )
+                self._accumulate_on_host(number, below, move.leaving_ids, rows, device, (span.id,))
             )
         return ends
 

@@ -209,17 +209,18 @@ class GradientBuffers:
     def __init__(self) -> None:
         self._buffers: dict[int, Tensor] = {}
 
-    def open(self, moves: Sequence[SlotMovement], width: int, like: Tensor) -> None:
-        """Start the round: zero, but for rows kept from the round before."""
-        opened = {}
-        for move in moves:
-            buffer = torch.zeros(
-                (move.rows_in_transition, width), dtype=like.dtype, device=like.device
-            )
-            if move.rows_reused:
-                buffer[move.reused_into] = self._buffers[move.slot][move.reused_source]
-            opened[move.slot] = buffer
-        self._buffers = opened
+    def opened(self, move: SlotMovement, like: Tensor) -> Tensor:
+        """A slot's buffer for the next round: zero, but for rows kept from the round before."""
+        buffer = torch.zeros(
+            (move.rows_in_transition, like.shape[1]), dtype=like.dtype, device=like.device
+        )
+        if move.rows_reused:
+            buffer[move.reused_into] = self._buffers[move.slot][move.reused_source]
+        return buffer
+
+    def commit(self, buffers: dict[int, Tensor]) -> None:
+        """All slots have opened theirs: these are now the current ones."""
+        self._buffers = buffers
 
     def accumulate(self, move: SlotMovement, gradient: Tensor) -> None:
         """Add a unit's input gradients ``(S, f)`` to the owners' buffers."""

@@ -15,15 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.engine.base import Engine
 from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.machinery import (
-    Replicas,
     allocate_host_graph,
     allocate_model,
     compute_resource,
-    open_ledger,
     path_between,
-    torch_dtype,
 )
 from gnnbench.engine.movement import ForwardBuffers, SlotMovement, plan_movement
 from gnnbench.engine.passes import (
@@ -68,7 +66,7 @@ class _Propagation:
     seconds: float
 
 
-class UnitMajorEngine:
+class UnitMajorEngine(Engine):
     """Trains on sampled mini-batches; see the module's docstring for what a round is."""
 
     def __init__(
@@ -78,27 +76,15 @@ class UnitMajorEngine:
         recorder: Recorder,
         checkpoints: Checkpoints | None = None,
     ) -> None:
-        sampler = bundle.sampler
-        if not isinstance(sampler, MiniBatchSampler):
+        super().__init__(bundle, setting, recorder, checkpoints)
+        if not isinstance(bundle.sampler, MiniBatchSampler):
             raise TypeError("the unit-major engine takes mini-batch samplers")
-        self._sampler = sampler
-        self._bundle = bundle
-        self._setting = setting
-        self._recorder = recorder
-        self._checkpoints = checkpoints
-        self._platform = setting.platform
-        self._host = setting.platform.host
-        self._trainers = bundle.placement.trainers(setting.platform)
-        self._dtype = torch_dtype(setting.workload)
-        self._degrees = setting.dataset.graph.degrees
-        self._labels = torch.from_numpy(setting.dataset.labels)
+        self._sampler = bundle.sampler
         self._resident = bundle.memory.vertex_data == "device"
         self._accelerator_slots = np.array(
             [s for s, device in enumerate(self._trainers) if device.name != self._host.name],
             dtype=np.int64,
         )
-        self.ledger = open_ledger(bundle, setting.platform, self._trainers)
-        self.replicas = Replicas(setting.workload, self._trainers)
 
     def prepare(self) -> None:
         """Place what stays for the whole run, and let the placement plan its first split."""
@@ -130,10 +116,6 @@ class UnitMajorEngine:
             unit = Unit(0, blocks)
             profiles.append(BatchProfile(size, unit.vertices, unit.edges))
         return profiles
-
-    @property
-    def _itemsize(self) -> int:
-        return self._setting.workload.itemsize
 
     def run_epoch(self, epoch: int) -> EpochTrace:
         """One pass over the training vertices."""

@@ -69,7 +69,7 @@ def scatter(rounds, traffic, gradients, num_vertices, *, shares_rows=True):
             for move in moves:
                 total.index_add_(0, move.input_ids, gradients[round_.index, move.slot])
             continue
-        buffers.open(moves, WIDTH, total)
+        buffers.commit({move.slot: buffers.opened(move, total) for move in moves})
         for move in moves:
             buffers.accumulate(move, gradients[round_.index, move.slot])
         for move in moves:
@@ -286,7 +286,7 @@ def test_backward_follows_the_movement():
     total = torch.zeros((4, WIDTH), dtype=torch.float64)
     buffers = GradientBuffers()
     for round_, moves in zip(ROUNDS, (loaded[0], kept[1]), strict=True):
-        buffers.open(moves, WIDTH, total)
+        buffers.commit({move.slot: buffers.opened(move, total) for move in moves})
         for move in moves:
             buffers.accumulate(move, gradients[round_.index, move.slot])
         for move in moves:
