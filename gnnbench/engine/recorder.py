@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 
 from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.platforms.machine import Platform
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
 
 
@@ -39,9 +40,15 @@ class Opened:
 class Recorder:
     """Collects one epoch at a time. ``synchronise`` waits for CUDA before each reading."""
 
-    def __init__(self, clock: Clock, *, synchronise: bool = False) -> None:
+    def __init__(
+        self, clock: Clock, platform: Platform | None = None, *, synchronise: bool = False
+    ) -> None:
         self._clock = clock
         self._synchronise = synchronise
+        # What a transfer holds: its link, or the links it is routed over.
+        self._held_by = (
+            {link.name: platform.occupied_by(link) for link in platform.links} if platform else {}
+        )
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
@@ -74,7 +81,10 @@ class Recorder:
         resources: tuple[str, ...] | None = None,
         layer: int = -1,
     ) -> Iterator[Opened]:
-        """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
+        """Time the body as one span on ``place``.
+
+        It holds ``resources``: by default the device, or the links that the transfer goes over.
+        """
         opened = Opened(len(self._spans) + self._depth, work)
         if self._depth:
             raise RuntimeError(f"span {label!r} opened inside another span")
@@ -92,7 +102,7 @@ class Recorder:
                 stage=stage,
                 label=label,
                 place=place,
-                resources=(place,) if resources is None else resources,
+                resources=self._held_by.get(place, (place,)) if resources is None else resources,
                 work=opened.work,
                 after=tuple(sorted(set(after))),
                 epoch=self.epoch,

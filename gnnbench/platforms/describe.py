@@ -8,7 +8,9 @@ and a count (``cores``, ``count``) is the same without a unit. An ``[[accelerato
 ``count`` is a group: ``name = "gpu"`` and a count of 4 make ``gpu0`` to ``gpu3``; without a count
 it is one device of that very name. A ``[[links]]`` entry joins two devices or groups and makes one
 link for each pair of devices, ``host-gpu0`` and so on; from a group to itself, one for each
-unordered pair. Inside, everything is unprefixed SI (:class:`gnnbench.platforms.machine.Platform`).
+unordered pair. ``via = "host"`` says that the two have no link of their own, so that a transfer
+between them occupies both their links to the host. Inside, everything is unprefixed SI
+(:class:`gnnbench.platforms.machine.Platform`).
 """
 
 from __future__ import annotations
@@ -236,7 +238,12 @@ def _expand_link(
                 f"name two different devices"
             )
         ends = (a.name, b.name)
-        links.append(Link("-".join(ends), ends, entry.bandwidth.si, entry.latency.si))
+        if entry.via in ends:
+            raise _Contradiction(
+                f"[[links]] {entry.from_} to {entry.to} goes via {entry.via}, one of its own ends; "
+                f"take out via"
+            )
+        links.append(Link("-".join(ends), ends, entry.bandwidth.si, entry.latency.si, entry.via))
     return links
 
 
@@ -282,7 +289,9 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
         if device.pipelined:
             rows.append(PlatformRow(f"{key}.pipelined", "true", ""))
         rows += _show_numbers(platform, key, numbers)
-    for ends, numbers in _link_entries(platform):
+    for ends, via, numbers in _link_entries(platform):
+        if via is not None:
+            rows.append(PlatformRow(f"{'-'.join(ends)}.via", via, ""))
         rows += _show_numbers(platform, "-".join(ends), numbers)
     return rows
 
@@ -308,8 +317,10 @@ def to_toml(platform: Platform) -> str:
             lines += [f"kind = {_quote(device.kind)}", f"model = {_quote(device.model)}"]
             lines += [f"pipelined = {str(device.pipelined).lower()}"]
         lines += _write_numbers(platform, key, numbers)
-    for (one, other), numbers in _link_entries(platform):
+    for (one, other), via, numbers in _link_entries(platform):
         lines += ["", "[[links]]", f"from = {_quote(one)}", f"to = {_quote(other)}"]
+        if via is not None:
+            lines.append(f"via = {_quote(via)}")
         lines += _write_numbers(platform, f"{one}-{other}", numbers)
     return "\n".join(lines) + "\n"
 
@@ -336,17 +347,24 @@ def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]
         yield key, first, count | _device_numbers(first)
 
 
-def _link_entries(platform: Platform) -> Iterator[tuple[tuple[str, str], Numbers]]:
-    """The ends of each ``[[links]]`` entry of the file, and its numbers."""
-    entries: dict[tuple[str, str], Numbers] = {}
+def _link_entries(
+    platform: Platform,
+) -> Iterator[tuple[tuple[str, str], str | None, Numbers]]:
+    """The ends of each ``[[links]]`` entry of the file, what lies between, and its numbers."""
+    entries: dict[tuple[str, str], tuple[str | None, Numbers]] = {}
     for link in platform.links:
         one, other = ((_entry_key(platform, end), end) for end in link.ends)
         ends = next(
             (ends for ends in itertools.product(one, other) if _has_source(platform, ends)),
             link.ends,
         )
-        entries[ends] = {"bandwidth": link.bandwidth_bytes_per_s, "latency": link.latency_s}
-    yield from entries.items()
+        numbers: Numbers = {
+            "bandwidth": link.bandwidth_bytes_per_s,
+            "latency": link.latency_s,
+        }
+        entries[ends] = (link.via, numbers)
+    for ends, (via, numbers) in entries.items():
+        yield ends, via, numbers
 
 
 def _has_source(platform: Platform, ends: tuple[str, ...]) -> bool:

@@ -48,12 +48,17 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way between two devices; ``bandwidth_bytes_per_s`` is for one direction."""
+    """A way between two devices; ``bandwidth_bytes_per_s`` is for one direction.
+
+    ``via`` names the device in between where there is no link of their own: a transfer then
+    occupies the links of both ends to that device.
+    """
 
     name: str
     ends: tuple[str, str]
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
+    via: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,12 @@ class Platform:
             f"platform {self.name} has no link between {one} and {other}; "
             f"add a [[links]] entry that names both."
         )
+
+    def occupied_by(self, link: Link) -> tuple[str, ...]:
+        """Names of the links that a transfer over ``link`` holds while it lasts."""
+        if link.via is None:
+            return (link.name,)
+        return tuple(self.link(link.via, end).name for end in link.ends)
 
     def place(self, name: str) -> Device | Link:
         """The device or link called ``name``."""

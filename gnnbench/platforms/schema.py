@@ -120,6 +120,7 @@ class LinkTable(Table):
     to: str
     bandwidth: Bandwidth
     latency: Duration
+    via: Literal["host"] | None = None
 
 
 class PlatformTable(Table):

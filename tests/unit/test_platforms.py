@@ -97,8 +97,24 @@ def test_bundled_platform_is_modelled_and_sourced(name: str) -> None:
             "kind",
             "model",
             "pipelined",
+            "via",
         )
         assert bool(row.source) == number, row
+
+
+def test_a_transfer_via_the_host_occupies_both_host_links() -> None:
+    pcie, nvlink = load_platform("epyc7763x2-4xa5000"), load_platform("epyc7543x4-4xa100")
+    assert pcie.occupied_by(pcie.link("gpu1", "gpu3")) == ("host-gpu1", "host-gpu3")
+    assert pcie.occupied_by(pcie.link("host", "gpu1")) == ("host-gpu1",)
+    assert nvlink.occupied_by(nvlink.link("gpu1", "gpu3")) == ("gpu1-gpu3",)
+
+
+def test_a_link_cannot_go_via_its_own_end(tmp_path: Path) -> None:
+    text = Path(probing.__file__).with_name("epyc7763x2-4xa5000.toml").read_text()
+    path = tmp_path / "odd.toml"
+    path.write_text(text.replace('to = "gpu"\n', 'to = "gpu"\nvia = "host"\n', 1))
+    with pytest.raises(PlatformError, match="via host, one of its own ends; take out via"):
+        load_platform(str(path))
 
 
 def test_hyscale_gpu_server() -> None:
