@@ -51,9 +51,9 @@ def busy_by_stage(spans: Sequence[Span]) -> dict[Stage, float]:
     """Seconds of the busiest resource in each stage; stages that never ran are absent."""
     busy: dict[Stage, dict[str, float]] = {}
     for span in spans:
-        resource = span.resources[0] if span.resources else span.place
         by_resource = busy.setdefault(span.stage, {})
-        by_resource[resource] = by_resource.get(resource, 0.0) + span.seconds
+        for resource in span.resources or (span.place,):
+            by_resource[resource] = by_resource.get(resource, 0.0) + span.seconds
     return {stage: max(busy[stage].values()) for stage in STAGES if stage in busy}
 
 

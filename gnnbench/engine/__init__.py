@@ -55,7 +55,7 @@ def _train(
     checkpoints: Checkpoints | None,
 ) -> Trace:
     uses_cuda = any(device.torch_device != "cpu" for device in setting.platform.devices)
-    recorder = Recorder(clock, setting.platform, synchronise=uses_cuda)
+    recorder = Recorder(clock, synchronise=uses_cuda)
     started_s = time.perf_counter()
     for part in bundle.all():
         part.begin(setting)

@@ -22,7 +22,6 @@ from gnnbench.engine.machinery import (
     allocate_host_graph,
     allocate_model,
     compute_resource,
-    path_between,
 )
 from gnnbench.engine.movement import (
     ForwardBuffers,
@@ -232,10 +231,10 @@ class LayerMajorEngine(Engine):
             device = self._trainers[move.slot]
             torch_device = torch.device(device.torch_device)
             size = move.rows_from_host * row_bytes
-            with self._recorder.span(
+            with self._recorder.transfer(
                 "transfer",
                 "host to device",
-                path_between(self._platform, self._host, device),
+                self._platform.route(self._host, device),
                 Work("copy", rows=move.rows_from_host, bytes=size),
                 after=self._barrier,
                 layer=number,
@@ -283,10 +282,10 @@ class LayerMajorEngine(Engine):
         self, number: int, one: int, other: int, size: int, after: Sequence[int]
     ) -> int:
         """Rows over the link between two devices; the copy itself is part of the assembly."""
-        with self._recorder.span(
+        with self._recorder.transfer(
             "transfer",
             "device to device",
-            path_between(self._platform, self._trainers[one], self._trainers[other]),
+            self._platform.route(self._trainers[one], self._trainers[other]),
             Work("copy", bytes=size),
             after=after,
             layer=number,
@@ -400,10 +399,10 @@ class LayerMajorEngine(Engine):
             into[ids] = rows.to(into.device)
             return after
         size = rows.numel() * self._itemsize
-        with self._recorder.span(
+        with self._recorder.transfer(
             "offload",
             f"{what} to host",
-            path_between(self._platform, self._host, device),
+            self._platform.route(device, self._host),
             Work("copy", rows=len(ids), bytes=size),
             after=after,
             layer=number,
@@ -420,10 +419,10 @@ class LayerMajorEngine(Engine):
             rows = source if self._undivided else source[ids]
             return rows.to(device.torch_device), after
         size = len(ids) * source.shape[1] * self._itemsize
-        with self._recorder.span(
+        with self._recorder.transfer(
             "transfer",
             f"{what} to device",
-            path_between(self._platform, self._host, device),
+            self._platform.route(self._host, device),
             Work("copy", rows=len(ids), bytes=size),
             after=after,
             layer=number,
@@ -641,10 +640,10 @@ class LayerMajorEngine(Engine):
     ) -> Ids:
         """Algorithm 3, lines 6 and 7: gradients cross the link and are added by the CPU."""
         size = rows.numel() * self._itemsize
-        with self._recorder.span(
+        with self._recorder.transfer(
             "offload",
             "gradients to host",
-            path_between(self._platform, self._host, device),
+            self._platform.route(device, self._host),
             Work("copy", rows=len(ids), bytes=size),
             after=after,
             layer=number,
@@ -702,10 +701,10 @@ class LayerMajorEngine(Engine):
             ring = self._bundle.communication.all_reduce == "ring"
             for slot, device in enumerate(devices):
                 peer = devices[(slot + 1) % len(devices)] if ring else self._host
-                with recorder.span(
+                with recorder.transfer(
                     "synchronize",
                     "all-reduce gradients",
-                    path_between(self._platform, device, peer),
+                    self._platform.route(device, peer),
                     Work("copy", bytes=share if ring else 2 * size),
                     after=self._barrier,
                 ) as span:

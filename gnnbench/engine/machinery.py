@@ -40,13 +40,6 @@ def compute_resource(device: Device, host: Device, op: str) -> tuple[str, ...]:
     return ("host.train",) if device.name == host.name else (device.name,)
 
 
-def path_between(platform: Platform, one: Device, other: Device) -> str:
-    """The link between two devices, or the memory itself where both are the same."""
-    if one.name == other.name:
-        return one.name
-    return platform.link(one.name, other.name).name
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
     """Parameters and Adam's state at one moment."""

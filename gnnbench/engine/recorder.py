@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import torch
 
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.platforms.machine import Platform
+from gnnbench.platforms.machine import Route
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
 
 
@@ -40,15 +40,9 @@ class Opened:
 class Recorder:
     """Collects one epoch at a time. ``synchronise`` waits for CUDA before each reading."""
 
-    def __init__(
-        self, clock: Clock, platform: Platform | None = None, *, synchronise: bool = False
-    ) -> None:
+    def __init__(self, clock: Clock, *, synchronise: bool = False) -> None:
         self._clock = clock
         self._synchronise = synchronise
-        # What a transfer holds: its link, or the links it is routed over.
-        self._held_by = (
-            {link.name: platform.occupied_by(link) for link in platform.links} if platform else {}
-        )
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
@@ -81,10 +75,7 @@ class Recorder:
         resources: tuple[str, ...] | None = None,
         layer: int = -1,
     ) -> Iterator[Opened]:
-        """Time the body as one span on ``place``.
-
-        It holds ``resources``: by default the device, or the links that the transfer goes over.
-        """
+        """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
         opened = Opened(len(self._spans) + self._depth, work)
         if self._depth:
             raise RuntimeError(f"span {label!r} opened inside another span")
@@ -102,7 +93,7 @@ class Recorder:
                 stage=stage,
                 label=label,
                 place=place,
-                resources=self._held_by.get(place, (place,)) if resources is None else resources,
+                resources=(place,) if resources is None else resources,
                 work=opened.work,
                 after=tuple(sorted(set(after))),
                 epoch=self.epoch,
@@ -112,6 +103,21 @@ class Recorder:
                 wall_start_s=start_s - self._started_s,
                 wall_s=wall_s,
             )
+        )
+
+    def transfer(
+        self,
+        stage: Stage,
+        label: str,
+        route: Route,
+        work: Work,
+        *,
+        after: Sequence[int] = (),
+        layer: int = -1,
+    ) -> AbstractContextManager[Opened]:
+        """Time the body as one span over a route, holding its lanes."""
+        return self.span(
+            stage, label, route.place, work, after=after, resources=route.lanes, layer=layer
         )
 
     @contextmanager

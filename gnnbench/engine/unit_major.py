@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +22,6 @@ from gnnbench.engine.machinery import (
     allocate_host_graph,
     allocate_model,
     compute_resource,
-    path_between,
 )
 from gnnbench.engine.movement import ForwardBuffers, SlotMovement, plan_movement
 from gnnbench.engine.passes import (
@@ -309,10 +309,10 @@ class UnitMajorEngine(Engine):
             move = moves[unit.slot]
             torch_device = torch.device(device.torch_device)
             crossing = move.rows_from_host * row_bytes
-            with recorder.span(
+            with recorder.transfer(
                 "transfer",
                 "host to device",
-                path_between(self._platform, self._host, device),
+                self._platform.route(self._host, device),
                 Work("copy", rows=move.rows_from_host, features=width, bytes=crossing + topology),
                 after=after,
             ) as span:
@@ -353,10 +353,10 @@ class UnitMajorEngine(Engine):
                 continue
             spans = list(arrived[unit.slot])
             for peer, count in move.rows_from_peers:
-                with self._recorder.span(
+                with self._recorder.transfer(
                     "transfer",
                     "device to device",
-                    path_between(self._platform, self._trainers[peer], self._trainers[unit.slot]),
+                    self._platform.route(self._trainers[peer], self._trainers[unit.slot]),
                     Work("copy", rows=count, bytes=count * row_bytes),
                     after=everyone,
                 ) as span:
@@ -543,35 +543,20 @@ class UnitMajorEngine(Engine):
     def _synchronise(self, done: Sequence[_Propagation]) -> None:
         """Average the gradients weighted by seeds and update every trainer's model.
 
-        Each accelerator sends its gradients over its host link and gets the average back
-        (HyScale-GNN Equation 13); the round ends when all have.
+        The synchroniser on the host gathers every accelerator's gradients over its link, averages,
+        and sends the average back (HyScale-GNN Equation 13); the round ends when all have it.
         """
-        recorder = self._recorder
         finished = tuple(span for result in done for span in result.last_spans)
         total = sum(result.seeds for result in done)
-        spans = []
-        size = 2 * self._setting.parameter_bytes
-        if len(self._trainers) > 1:
-            for slot in self._accelerator_slots:
-                device = self._trainers[slot]
-                with recorder.span(
-                    "synchronize",
-                    "all-reduce gradients",
-                    path_between(self._platform, self._host, device),
-                    Work("copy", bytes=size),
-                    after=finished,
-                ) as span:
-                    pass
-                recorder.count_bytes("all_reduce", size)
-                spans.append(span.id)
-        parameters = self._setting.parameter_bytes // self._itemsize
-        place = self._host if len(self._trainers) > 1 else self._trainers[0]
-        with recorder.span(
+        size = self._setting.parameter_bytes
+        alone = len(self._trainers) == 1
+        gathered = () if alone else self._exchange_gradients("gather gradients", finished)
+        with self._recorder.span(
             "synchronize",
             "average and step",
-            place.name,
-            Work("copy", bytes=len(done) * self._setting.parameter_bytes, rows=parameters),
-            after=tuple(spans) or finished,
+            (self._trainers[0] if alone else self._host).name,
+            Work("copy", bytes=len(done) * size, rows=size // self._itemsize),
+            after=gathered or finished,
             resources=("host.synchronise",),
         ) as step:
             # Each trainer's loss was a sum: dividing by all seeds weights it by its own.
@@ -581,7 +566,28 @@ class UnitMajorEngine(Engine):
                     for parts in zip(*(result.gradients for result in done), strict=True)
                 ]
             )
-        self._synchronised.append((step.id,))
+        scattered = () if alone else self._exchange_gradients("scatter gradients", (step.id,))
+        self._synchronised.append(scattered or (step.id,))
+
+    def _exchange_gradients(
+        self, label: Literal["gather gradients", "scatter gradients"], after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """One model's worth of gradients between each accelerator and the host."""
+        spans = []
+        for slot in self._accelerator_slots:
+            device = self._trainers[slot]
+            ends = (device, self._host) if label == "gather gradients" else (self._host, device)
+            with self._recorder.transfer(
+                "synchronize",
+                label,
+                self._platform.route(*ends),
+                Work("copy", bytes=self._setting.parameter_bytes),
+                after=after,
+            ) as span:
+                pass
+            self._recorder.count_bytes("all_reduce", self._setting.parameter_bytes)
+            spans.append(span.id)
+        return tuple(spans)
 
 
 def _with_threads(work: Work, share: Share) -> Work:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from gnnbench.errors import PlatformError
@@ -48,10 +49,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way between two devices; ``bandwidth_bytes_per_s`` is for one direction.
+    """A way between two devices, as fast in both directions at once.
 
-    ``via`` names the device in between where there is no link of their own: a transfer then
-    occupies the links of both ends to that device.
+    ``bandwidth_bytes_per_s`` is for one direction. ``via`` names the device in between where the
+    two have no link of their own: a transfer then occupies both ends' links to that device.
     """
 
     name: str
@@ -59,6 +60,14 @@ class Link:
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
     via: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A transfer's way: the ``place`` that prices it and the one-way ``lanes`` that it holds."""
+
+    place: str
+    lanes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +110,13 @@ class Platform:
             f"add a [[links]] entry that names both."
         )
 
-    def occupied_by(self, link: Link) -> tuple[str, ...]:
-        """Names of the links that a transfer over ``link`` holds while it lasts."""
-        if link.via is None:
-            return (link.name,)
-        return tuple(self.link(link.via, end).name for end in link.ends)
+    def route(self, source: Device, target: Device) -> Route:
+        """How a transfer goes; within one device, through its memory."""
+        if source.name == target.name:
+            return Route(source.name, (source.name,))
+        link = self.link(source.name, target.name)
+        stops = [source.name, *([link.via] if link.via else []), target.name]
+        return Route(link.name, tuple(f"{a}>{b}" for a, b in pairwise(stops)))
 
     def place(self, name: str) -> Device | Link:
         """The device or link called ``name``."""

@@ -20,7 +20,7 @@ from gnnbench.platforms.describe import (
     show_platform,
     to_toml,
 )
-from gnnbench.platforms.machine import Link, Platform
+from gnnbench.platforms.machine import Link, Platform, Route
 
 BUNDLED = ("epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
 
@@ -102,11 +102,15 @@ def test_bundled_platform_is_modelled_and_sourced(name: str) -> None:
         assert bool(row.source) == number, row
 
 
-def test_a_transfer_via_the_host_occupies_both_host_links() -> None:
+def test_a_transfer_via_the_host_holds_a_lane_of_both_host_links() -> None:
     pcie, nvlink = load_platform("epyc7763x2-4xa5000"), load_platform("epyc7543x4-4xa100")
-    assert pcie.occupied_by(pcie.link("gpu1", "gpu3")) == ("host-gpu1", "host-gpu3")
-    assert pcie.occupied_by(pcie.link("host", "gpu1")) == ("host-gpu1",)
-    assert nvlink.occupied_by(nvlink.link("gpu1", "gpu3")) == ("gpu1-gpu3",)
+    host, one, other = pcie.host, pcie.device("gpu1"), pcie.device("gpu3")
+    assert pcie.route(one, other) == Route("gpu1-gpu3", ("gpu1>host", "host>gpu3"))
+    assert pcie.route(host, one) == Route("host-gpu1", ("host>gpu1",))
+    assert pcie.route(one, host) == Route("host-gpu1", ("gpu1>host",))
+    assert pcie.route(one, one) == Route("gpu1", ("gpu1",))
+    one, other = nvlink.device("gpu1"), nvlink.device("gpu3")
+    assert nvlink.route(other, one) == Route("gpu1-gpu3", ("gpu3>gpu1",))
 
 
 def test_a_link_cannot_go_via_its_own_end(tmp_path: Path) -> None:
