@@ -97,12 +97,13 @@ class HongTuSampler(FullGraphSampler):
         before = cost_s(count_volumes(sets, count), rates)
         after = cost_s(count_volumes(moved, count), rates)
         if after < before:
-            self._note = f"Algorithm 4 lowered the cost of Equation 4 by {1 - after / before:.1%}"
+            gain = 100 * (1 - after / before)
+            self._note = f"Algorithm 4 lowered the cost of Equation 4 by {gain:.2g} %"
             return found
         if after == before:
             return order
         self._note = (
-            f"Algorithm 4's order would cost {after / before - 1:+.1%} by Equation 4, "
+            f"Algorithm 4's order would cost {100 * (after / before - 1):.2g} % more by Equation 4, "
             f"so the range order was kept"
         )
         return order
