@@ -103,8 +103,8 @@ class HongTuSampler(FullGraphSampler):
         if after == before:
             return order
         self._note = (
-            f"Algorithm 4's order would cost {100 * (after / before - 1):.2g} % more by Equation 4, "
-            f"so the range order was kept"
+            f"Algorithm 4's order would cost {100 * (after / before - 1):.2g} % more "
+            f"by Equation 4, so the range order was kept"
         )
         return order
 
