@@ -16,6 +16,7 @@ import torch
 import gnnbench
 from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
+from gnnbench.datasets import EDGE_CONVENTION
 from gnnbench.engine import Checkpoints, Clock, train
 from gnnbench.engine.evaluate import Evaluator
 from gnnbench.errors import (
@@ -222,7 +223,7 @@ def compare(
             "name": dataset.name,
             "num_vertices": dataset.graph.num_vertices,
             "num_edges": dataset.graph.num_edges,
-            "edge_convention": "directed entries of the symmetric CSR, no self loops",
+            "edge_convention": EDGE_CONVENTION,
             "num_features": dataset.num_features,
             "num_classes": dataset.num_classes,
             "digest": dataset.digest(),

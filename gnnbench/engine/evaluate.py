@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from gnnbench.engine.machinery import torch_dtype
 from gnnbench.models import GNN, BoundBlock
 from gnnbench.parts import Kernel, Setting
 from gnnbench.records import Block, Dataset
@@ -30,7 +31,7 @@ class Evaluator:
     def __init__(self, setting: Setting, kernel: Kernel) -> None:
         dataset = setting.dataset
         self._dataset = dataset
-        self._dtype = getattr(torch, setting.workload.dtype)
+        self._dtype = torch_dtype(setting.workload)
         self._bound = BoundBlock(
             whole_graph_block(dataset),
             kernel,

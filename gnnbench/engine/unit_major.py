@@ -9,7 +9,7 @@ communication part's ``prefetch`` depth and stands in the spans' ``after``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -591,16 +591,7 @@ class UnitMajorEngine(Engine):
 
 
 def _with_threads(work: Work, share: Share) -> Work:
-    return Work(
-        op=work.op,
-        edges=work.edges,
-        rows=work.rows,
-        features=work.features,
-        bytes=work.bytes,
-        macs=work.macs,
-        itemsize=work.itemsize,
-        threads=share.threads,
-    )
+    return replace(work, threads=share.threads)
 
 
 def _combine(device: Device, aggregate_s: float, update_s: float) -> float:

@@ -44,7 +44,6 @@ _PLAIN = str.maketrans(
 
 #: Text of a cell and its style.
 Cell = tuple[str, str]
-NO_CELL: Cell = ("", "")
 
 
 @dataclass(frozen=True, slots=True)

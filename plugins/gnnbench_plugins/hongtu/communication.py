@@ -33,7 +33,6 @@ class HongTuCommunication(Communication):
     _transition: int = field(default=0, init=False, repr=False)
     _host: int = field(default=0, init=False, repr=False)
     _relayed: int = field(default=0, init=False, repr=False)
-    _full_graph: bool = field(default=True, init=False, repr=False)
 
     def begin(self, setting: Setting) -> None:
         self._num_vertices = setting.dataset.graph.num_vertices
@@ -45,19 +44,19 @@ class HongTuCommunication(Communication):
         kept_from = {f.slot: f.transition for f in previous.fetches} if previous else {}
         nothing = np.empty(0, dtype=np.int64)
         fetches = []
-        for unit in round_.units:
+        for position, unit in enumerate(round_.units):
             slot = unit.slot
             own = transition[slot]
             before = kept_from.get(slot, nothing) if self.reuse else nothing
             reused = np.intersect1d(own, before, assume_unique=True)
+            # Without P2P a device's own transition set is all it needs, and nothing is missing.
+            missing = np.setdiff1d(needed[slot], own, assume_unique=True)
             peers = []
-            for offset in range(1, len(round_.units)):
-                # Algorithm 2, line 6: every device starts with another peer.
-                peer = round_.units[(_position(round_, slot) + offset) % len(round_.units)].slot
-                missing = np.setdiff1d(needed[slot], own, assume_unique=True)
-                rows = np.intersect1d(missing, transition[peer], assume_unique=True)
-                if len(rows) and self.p2p:
-                    peers.append(PeerFetch(peer, rows))
+            # Algorithm 2, line 6: every device starts with another peer.
+            for other in (*round_.units[position + 1 :], *round_.units[:position]):
+                rows = np.intersect1d(missing, transition[other.slot], assume_unique=True)
+                if len(rows):
+                    peers.append(PeerFetch(other.slot, rows))
             fetches.append(
                 Fetch(
                     slot=slot,
@@ -96,7 +95,3 @@ class HongTuCommunication(Communication):
             f"V_+ru {self._host:,} ({self._host / count:.2f} |V|); "
             f"{self._relayed:,} rows were brought in for peers only",
         )
-
-
-def _position(round_: Round, slot: int) -> int:
-    return next(i for i, unit in enumerate(round_.units) if unit.slot == slot)
