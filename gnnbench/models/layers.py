@@ -151,6 +151,7 @@ class _ProjectedLayer(Layer):
     """
 
     cacheable = False
+    bias: nn.Parameter
 
     @property
     def aggregate_features(self) -> int:
@@ -162,6 +163,9 @@ class _ProjectedLayer(Layer):
 
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
         raise TypeError("AGGREGATE has parameters here; it is recomputed, not cached")
+
+    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
+        return bound.kernel.linear(a, None, self.bias, relu=self.activation)
 
     def aggregate_work(self, block: Block, itemsize: int) -> Work:
         return Work(
@@ -184,9 +188,6 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         return bound.adjacency.sum_scaled(bound.project(h, self.weight), bound.gcn_scaling)
 
-    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, None, self.bias, relu=self.activation)
-
 
 class ProjectedSAGELayer(_ProjectedLayer, SAGELayer):
     """GraphSAGE with the products first: W's upper half for the own row, its lower for the mean."""
@@ -195,9 +196,6 @@ class ProjectedSAGELayer(_ProjectedLayer, SAGELayer):
         own, neighbours = self.weight[: self.in_features], self.weight[self.in_features :]
         mean = bound.adjacency.mean(bound.project(h, neighbours))
         return mean + bound.project(bound.own_rows(h), own)
-
-    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, None, self.bias, relu=self.activation)
 
     def projected_rows(self, block: Block) -> int:
         return block.num_src + block.num_dst
