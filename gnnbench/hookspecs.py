@@ -20,6 +20,7 @@ from gnnbench.parts import (
     Placement,
 )
 from gnnbench.records import Strategy
+from gnnbench.studies import Planner, Reproduction
 
 PROJECT = "gnnbench"
 
@@ -55,3 +56,13 @@ def gnnbench_kernel() -> Iterable[type[Kernel]]:  # type: ignore[empty-body]
 @hookspec
 def gnnbench_strategy() -> Iterable[Strategy]:  # type: ignore[empty-body]
     """Offer strategies: named bundles of five parts, by the parts' names."""
+
+
+@hookspec
+def gnnbench_planner() -> Iterable[type[Planner]]:  # type: ignore[empty-body]
+    """Offer planners: memory, traffic and time of a strategy, predicted without training."""
+
+
+@hookspec
+def gnnbench_reproduction() -> Iterable[type[Reproduction]]:  # type: ignore[empty-body]
+    """Offer reproductions: a table of a paper beside this project's numbers for it."""

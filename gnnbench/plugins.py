@@ -23,11 +23,11 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Literal, NoReturn, cast
+from typing import Literal, NoReturn, TypeVar, cast
 
 import pluggy
 
@@ -47,6 +47,7 @@ from gnnbench.parts import (
     option_fields,
 )
 from gnnbench.records import PART_KINDS, PartKind, Parts, Strategy
+from gnnbench.studies import Planner, Reproduction
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"
@@ -59,6 +60,9 @@ BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "memory": (Memory,),
     "kernel": (Kernel,),
 }
+
+#: A kind of class that plugins offer by name.
+Offered = TypeVar("Offered")
 
 #: Names stand in ``--plugins a,b``, ``--swap kind=name`` and file names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -89,6 +93,8 @@ class Registry:
     strategies_by_name: Mapping[str, Strategy]
     part_origins: Mapping[tuple[PartKind, str], Origin]
     strategy_origins: Mapping[str, Origin]
+    planners: Mapping[str, type[Planner]] = field(default_factory=dict)
+    reproductions: Mapping[str, type[Reproduction]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @property
@@ -113,6 +119,20 @@ class Registry:
         if name not in self.strategies_by_name:
             self._refuse("strategy", name, sorted(self.strategies_by_name))
         return self.strategies_by_name[name]
+
+    def planner(self, name: str) -> type[Planner]:
+        """The planner of the strategy ``name``; ``PluginError`` says which strategies have one."""
+        self.strategy(name)
+        if name not in self.planners:
+            known = ", ".join(sorted(self.planners)) or "none"
+            raise PluginError(f"strategy {name!r} has no planner; there is one for {known}.")
+        return self.planners[name]
+
+    def reproduction(self, name: str) -> type[Reproduction]:
+        """The reproduction called ``name``; ``PluginError`` with close matches if there is none."""
+        if name not in self.reproductions:
+            self._refuse("reproduction", name, sorted(self.reproductions))
+        return self.reproductions[name]
 
     def origin(self, offered: Strategy | type[Part]) -> Origin:
         """Which plugin, of which distribution, offers a strategy or part of this registry."""
@@ -396,8 +416,68 @@ def _collect(
         strategy_origins=types.MappingProxyType(
             {name: plugin.origin for name, (_, plugin) in offered.items()}
         ),
+        planners=_collect_classes(
+            manager,
+            plugins,
+            "planner",
+            Planner,  # type: ignore[type-abstract]
+            problems,
+        ),
+        reproductions=_collect_classes(
+            manager,
+            plugins,
+            "reproduction",
+            Reproduction,  # type: ignore[type-abstract]
+            problems,
+        ),
         problems=tuple(problems),
     )
+
+
+def _collect_classes(
+    manager: pluggy.PluginManager,
+    plugins: Sequence[_Plugin],
+    what: str,
+    base: type[Offered],
+    problems: list[str],
+) -> Mapping[str, type[Offered]]:
+    """The subclasses of ``base`` that plugins offer by the hook ``gnnbench_<what>``, by name."""
+    offered: dict[str, tuple[type[Offered], Origin]] = {}
+    for plugin in plugins:
+        for item in _offers(manager, plugin, f"gnnbench_{what}", problems):
+            try:
+                name, cls = _check_class(what, item, base, plugin.origin.plugin)
+            except _Broken as problem:
+                _report(problem, plugin.required, problems)
+                continue
+            if name in offered:
+                _refuse_twice(what, name, offered[name][1], plugin.origin)
+            offered[name] = (cls, plugin.origin)
+    return types.MappingProxyType({name: cls for name, (cls, _) in offered.items()})
+
+
+def _check_class(
+    what: str, item: object, base: type[Offered], plugin: str
+) -> tuple[str, type[Offered]]:
+    """An offered class and its name; ``_Broken`` says what it lacks."""
+    if not (isinstance(item, type) and issubclass(item, base)):
+        raise _Broken(
+            f"plugin {plugin!r} offers {item!r} as a {what}, which is not a subclass of "
+            f"{base.__name__}."
+        )
+    name = getattr(item, "name", None)
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise _Broken(
+            f"{what} class {item.__name__} of plugin {plugin!r} needs a class variable name of "
+            f"letters, digits, '-', '_' or '.', not {name!r}."
+        )
+    if inspect.isabstract(item):
+        missing = ", ".join(sorted(getattr(item, "__abstractmethods__", ())))
+        raise _Broken(
+            f"{what} {name!r} of plugin {plugin!r} is abstract; {item.__name__} must define "
+            f"{missing}."
+        )
+    return name, item
 
 
 def _offers(
@@ -463,9 +543,9 @@ def _check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
     bare = [key for key, value in vars(part).items() if isinstance(value, dataclasses.Field)]
     if bare:
         raise _Broken(f"{what} declares option {bare[0]!r} but lacks the decorator @dataclass.")
-    for field in option_fields(part).values():
-        if field.default is field.default_factory is dataclasses.MISSING:
-            raise _Broken(f"option {field.name!r} of {what} has no default; give it one.")
+    for option in option_fields(part).values():
+        if option.default is option.default_factory is dataclasses.MISSING:
+            raise _Broken(f"option {option.name!r} of {what} has no default; give it one.")
     return part
 
 

@@ -536,3 +536,44 @@ class Comparison:
     platform_description: str
     modelled: bool
     runs: tuple[RunResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One entry of a table: a number with its unit and origin, or ``text`` where there is none.
+
+    ``quoted`` is a paper's number for the same thing, in the same unit; the error of ``value`` is
+    taken against it. ``text`` stands for what is not a number, such as "out of memory".
+    """
+
+    value: float | None = None
+    unit: str = ""
+    provenance: Provenance = "modelled"
+    quoted: float | None = None
+    text: str = ""
+
+    @property
+    def error(self) -> float | None:
+        """(value - quoted) / quoted, where both are known and ``quoted`` is not zero."""
+        if self.value is None or not self.quoted:
+            return None
+        return (self.value - self.quoted) / self.quoted
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A labelled row: one cell a column."""
+
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What ``plan`` and ``reproduce`` print: cells in rows and columns, and what to know."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
