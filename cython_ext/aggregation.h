@@ -17,19 +17,28 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define PREFETCH(address) __builtin_prefetch((address), 0, 3)
+/* Before a loop over vectors: unrolled early, so that none of them lives in memory. */
+#define UNROLL _Pragma("GCC unroll 20")
 
-/* How many edges before its use a source's row is prefetched. */
-#define AHEAD 16
+/* How far before its use a source's row is prefetched: so many bytes of such rows, a third of a first
+ * cache, and no more than so many edges. */
+#define AHEAD_BYTES 16384
+#define MOST_AHEAD 128
+/* How many rows before their use what describes them is prefetched. */
+#define ROWS_AHEAD 32
 /* Bytes of a row that are packed at a time: four lines, the most rows that a cache of one or two
  * megabytes can hold without paying for half-used pairs of lines. */
 #define PACKED_BYTES 256
+/* Vectors of a row that are summed at a time where a mask leaves few: as many as sum_some knows. */
+#define SOME 8
 /* Elements of the widest row that is gathered into whole lines before it is stored. */
 #define MAX_STAGED 8192
 
 /* out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h; rows are divided by their
- * number of edges where `mean`, and zero where the mask has no bit. Null pointers leave a factor
- * out. `heavy` lists rows whose edges are taken a block of sources at a time, block b of the i-th
- * being edges cuts[b * num_heavy + i] to cuts[(b + 1) * num_heavy + i]. */
+ * number of edges where `mean`, and zero where the mask has no bit, which is so of many whole lines
+ * where `sparse`. Null pointers leave a factor out. `heavy` lists rows whose edges are taken a block
+ * of sources at a time, block b of the i-th being edges cuts[b * num_heavy + i] to
+ * cuts[(b + 1) * num_heavy + i]. */
 #define PRODUCT_OF(T)                                                                              \
     {                                                                                              \
         const int64_t *indptr;                                                                     \
@@ -42,16 +51,16 @@
         const int32_t *heavy;                                                                      \
         const int64_t *cuts;                                                                       \
         int64_t num_heavy, num_blocks, heavy_edges;                                                \
-        int mean, stream, is_double;                                                               \
+        int mean, sparse, stream, is_double;                                                       \
     }
 
-/* Columns that are summed at a time. The tile that is read `ahead` edges on, or as many as the row
- * has where `onward`, and before edge `last`, begins at `next`. */
+/* Columns that are summed at a time, `lanes` of them in the last vector. After these, those at `next`
+ * are read: of the same row where `again`; no edge from `last` on is. */
 #define TILE_OF(T)                                                                                 \
     {                                                                                              \
         const T *h, *next;                                                                         \
         int64_t stride, column, ahead, last;                                                       \
-        int vectors, lanes, onward, stream;                                                        \
+        int vectors, lanes, again, stream;                                                         \
     }
 
 typedef struct PRODUCT_OF(void) product;
@@ -88,6 +97,14 @@ static int64_t find_row(const int64_t *indptr, int64_t num_dst, int64_t work, in
     }
     return low;
 }
+
+/* Begins a loop over every row v of p, whose runs `threads` threads share. */
+#define EACH_ROW(v)                                                                                \
+    const int64_t work = p->num_edges + p->num_dst, runs = count_runs(work, threads);              \
+    _Pragma("omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)")         \
+    for (int64_t run = 0; run < runs; run++)                                                       \
+        for (int64_t v = find_row(p->indptr, p->num_dst, work, run, runs),                         \
+                     end = find_row(p->indptr, p->num_dst, work, run + 1, runs); v < end; v++)
 
 /* e^x for x <= 0, to 2 units in the last place, without a branch, so that it vectorises: e^x =
  * 2^n e^r with |r| <= ln 2 / 2, e^r by its Taylor series. Below the normal numbers it is 0. */

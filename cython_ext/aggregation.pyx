@@ -27,7 +27,7 @@ cdef extern from "aggregation.h" nogil:
         const int32_t* heavy
         const int64_t* cuts
         int64_t num_heavy, num_blocks, heavy_edges
-        int mean, stream, is_double
+        int mean, sparse, stream, is_double
 
     const int PACKED_BYTES
     int c_newest_level "newest_level"()
@@ -77,11 +77,12 @@ def multiply(
     const int64_t[::1] indptr, const int32_t[::1] indices, const floating[:, :] h,
     floating[:, :] out, const floating[::1] weight, const floating[::1] src_scale,
     const floating[::1] dst_scale, const floating[::1] own, const uint8_t[:, ::1] mask,
-    bint mean, bint stream, floating[::1] packed, const int32_t[::1] heavy,
+    bint sparse, bint mean, bint stream, floating[::1] packed, const int32_t[::1] heavy,
     const int64_t[:, ::1] cuts, int64_t heavy_edges, int threads, int level,
 ):
     """out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h, where the mask has bits.
 
+    ``sparse``: the mask has none for many whole lines, which are then not read.
     ``packed``, aligned to 64 bytes, has room for PACKED_BYTES for every source and heavy row.
     """
     cdef product p = of_matrix(indptr, indices, h.shape[0], floating is double)
@@ -93,7 +94,7 @@ def multiply(
     p.out, p.out_stride = &out[0, 0], row_stride(out)
     p.mean, p.stream = mean, stream
     if mask is not None:
-        p.mask, p.mask_stride = &mask[0, 0], mask.shape[1]
+        p.mask, p.mask_stride, p.sparse = &mask[0, 0], mask.shape[1], sparse
     if heavy is not None:
         p.heavy, p.num_heavy, p.heavy_edges = &heavy[0], heavy.shape[0], heavy_edges
         p.cuts, p.num_blocks = &cuts[0, 0], cuts.shape[0] - 1

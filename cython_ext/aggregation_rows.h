@@ -73,211 +73,144 @@ ALWAYS_INLINE void FN(add_edge)(const PRODUCT *p, const TILE *a, int64_t e, V *s
     const T *row = a->h + u * a->stride;
     if (weighted) {
         const T c = FN(coefficient)(p, e, u);
+        UNROLL
         for (int k = 0; k < nv - 1; k++)
             sum[k] += c * FN(load)(row + k * W);
         sum[nv - 1] += c * LOAD_TAIL(row + (nv - 1) * W, tail);
     } else {
+        UNROLL
         for (int k = 0; k < nv - 1; k++)
             sum[k] += FN(load)(row + k * W);
         sum[nv - 1] += LOAD_TAIL(row + (nv - 1) * W, tail);
     }
 }
 
-/* Adds edges [e, stop), while the tiles that are read next are on their way to the cache: those of
- * the edges `ahead` further on, up to the edge before `last`, at `next`. */
-ALWAYS_INLINE void FN(add_edges)(const PRODUCT *p, const TILE *a, int64_t e, int64_t stop,
-                                 const T *next, int64_t ahead, int64_t last, V *sum, const int nv,
-                                 const int weighted, TAIL tail)
-{
-    for (; e < stop; e++) {
-        const int64_t then = e + ahead < last ? e + ahead : e;
-        const char *row = (const char *)(next + p->indices[then] * a->stride);
-        for (int k = 0; k < nv * VECTOR_BYTES; k += 64)
-            PREFETCH(row + k);
-        FN(add_edge)(p, a, e, sum, nv, weighted, tail);
-    }
-}
-
 /* ------------------------------------------------------------------ masks */
 
-/* The vectors of a row's tile of which the mask leaves something, and the lanes that it leaves. */
-typedef struct {
-    int count;
-    int vector[REGISTERS];
-    uint16_t lanes[REGISTERS];
-} FN(kept);
+/* Prefetches where rows further on begin and what is wanted of them: both are read too seldom for the
+ * processor to foresee them. */
+ALWAYS_INLINE void FN(expect_row)(const PRODUCT *p, int64_t v)
+{
+    PREFETCH(p->indptr + v + ROWS_AHEAD);
+    if (p->mask)
+        PREFETCH(p->mask + (v + ROWS_AHEAD) * p->mask_stride);
+}
 
 /* W mask bits from `column`, a multiple of W; bit i of a row is bit i % 8 of its byte i / 8. */
 ALWAYS_INLINE uint32_t FN(mask_bits)(const PRODUCT *p, int64_t v, int64_t column)
 {
     const uint8_t *byte = p->mask + v * p->mask_stride + (column >> 3);
     uint32_t bits = byte[0];
+    if (W < 8)
+        return (bits >> (column & 7)) & ((1u << W) - 1);
     if (W > 8 && (column >> 3) + 1 < p->mask_stride)
         bits |= (uint32_t)byte[1] << 8;
-    return (bits >> (column & 7)) & ((1u << W) - 1);
-}
-
-ALWAYS_INLINE void FN(read_mask)(const PRODUCT *p, const TILE *a, int64_t v, int nv,
-                                 FN(kept) *kept)
-{
-    kept->count = 0;
-    for (int k = 0; k < nv; k++) {
-        uint32_t bits = FN(mask_bits)(p, v, a->column + k * W);
-        if (k == nv - 1)
-            bits &= (1u << a->lanes) - 1;
-        kept->lanes[k] = (uint16_t)bits;
-        kept->vector[kept->count] = k;
-        kept->count += bits != 0;
-    }
+    return bits;
 }
 
 ALWAYS_INLINE V FN(keep_lanes)(V v, uint32_t bits)
 {
-    VI lane, all;
-    for (int i = 0; i < W; i++) {
-        lane[i] = (I)1 << i;
-        all[i] = (I)bits;
-    }
-    return (V)((VI)v & (VI)((all & lane) != 0));
-}
-
-/* Adds edges [e, stop) to n of a tile's vectors, those at `vector`. */
-ALWAYS_INLINE void FN(add_some)(const PRODUCT *p, const TILE *a, int64_t e, int64_t stop,
-                                const int *vector, V *sum, const int n)
-{
-    const int weighted = p->weight || p->src_scale;
-    const TAIL tail = MAKE_TAIL(a->lanes);
-    const int64_t final = vector[n - 1] * W;
-    const int cut = a->lanes < W && vector[n - 1] == a->vectors - 1;
-    V part[4];
-    for (int k = 0; k < n; k++)
-        part[k] = sum[vector[k]];
-    for (; e < stop; e++) {
-        const int64_t u = p->indices[e];
-        const T *row = a->h + u * a->stride;
-        const T c = weighted ? FN(coefficient)(p, e, u) : (T)1;
-        if (e + a->ahead < stop) {
-            const T *next = a->h + p->indices[e + a->ahead] * a->stride;
-            for (int k = 0; k < n; k++)
-                PREFETCH(next + vector[k] * W);
-        }
-        for (int k = 0; k < n - 1; k++)
-            part[k] += c * FN(load)(row + vector[k] * W);
-        part[n - 1] += c * (cut ? LOAD_TAIL(row + final, tail) : FN(load)(row + final));
-    }
-    for (int k = 0; k < n; k++)
-        sum[vector[k]] = part[k];
-}
-
-/* Adds edges [e, stop) to the vectors that the mask keeps, four at a time. */
-static __attribute__((noinline)) void FN(add_kept)(const PRODUCT *p, const TILE *a, int64_t e,
-                                                   int64_t stop, const FN(kept) *kept, V *sum)
-{
-    for (int k = 0; k < kept->count; k += 4) {
-        const int *vector = kept->vector + k;
-        switch (kept->count - k) {
-        case 1: FN(add_some)(p, a, e, stop, vector, sum, 1); break;
-        case 2: FN(add_some)(p, a, e, stop, vector, sum, 2); break;
-        case 3: FN(add_some)(p, a, e, stop, vector, sum, 3); break;
-        default: FN(add_some)(p, a, e, stop, vector, sum, 4);
-        }
-    }
+    static const I one_bit[16] = {
+        1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6, 1 << 7,
+        1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15,
+    };
+    VI lane;
+    memcpy(&lane, one_bit, sizeof lane);
+    return (V)((VI)v & (VI)((((VI){0} + (I)bits) & lane) != 0));
 }
 
 /* ------------------------------------------------------------------ one row's tile */
 
+ALWAYS_INLINE void FN(store_tile)(const TILE *a, T *to, const V *sum, const int nv, TAIL tail)
+{
+    if (a->stream) {
+        UNROLL
+        for (int k = 0; k < nv; k++)
+            STREAM(to + k * W, sum[k]);
+        return;
+    }
+    UNROLL
+    for (int k = 0; k < nv - 1; k++)
+        FN(store)(to + k * W, sum[k]);
+    STORE_TAIL(to + (nv - 1) * W, sum[nv - 1], tail);
+}
+
 /* Scales the sums, adds the row's own term, drops what is masked, and stores. */
 ALWAYS_INLINE void FN(finish)(const PRODUCT *p, const TILE *a, int64_t v, V *sum, T *to,
-                              const int nv, TAIL tail, const FN(kept) *kept)
+                              const int nv, TAIL tail)
 {
     const int64_t count = p->indptr[v + 1] - p->indptr[v];
     if (p->dst_scale || p->mean) {
         T c = p->dst_scale ? p->dst_scale[v] : (T)1;
         if (p->mean && count)
             c /= (T)count;
+        UNROLL
         for (int k = 0; k < nv; k++)
             sum[k] *= c;
     }
     if (p->own) {
         const T *row = a->h + v * a->stride;
+        UNROLL
         for (int k = 0; k < nv - 1; k++)
             sum[k] += p->own[v] * FN(load)(row + k * W);
         sum[nv - 1] += p->own[v] * LOAD_TAIL(row + (nv - 1) * W, tail);
     }
-    if (kept)
+    if (p->mask) {
+        UNROLL
         for (int k = 0; k < nv; k++)
-            sum[k] = FN(keep_lanes)(sum[k], kept->lanes[k]);
-    if (a->stream) {
-        for (int k = 0; k < nv; k++)
-            STREAM(to + k * W, sum[k]);
-        return;
+            sum[k] = FN(keep_lanes)(sum[k], FN(mask_bits)(p, v, a->column + k * W));
     }
-    for (int k = 0; k < nv - 1; k++)
-        FN(store)(to + k * W, sum[k]);
-    STORE_TAIL(to + (nv - 1) * W, sum[nv - 1], tail);
+    FN(store_tile)(a, to, sum, nv, tail);
 }
 
+/* Sums a row's edges, each while the tile of an edge further on is on its way to the cache. With
+ * several tiles those after this one's last are the next tile's, at `next`: the same row's first
+ * ones, or after its last tile those of the rows after it. Rows up to edge `plain` have one tile of
+ * whole lines, and always an edge that much further on. */
 ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *to, const int nv,
-                                const int weighted)
+                                const int weighted, int64_t plain)
 {
     const TAIL tail = MAKE_TAIL(a->lanes);
-    const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
+    const int64_t first = p->indptr[v], stop = p->indptr[v + 1], count = stop - first;
     V sum[REGISTERS];
+    FN(expect_row)(p, v);
+    UNROLL
     for (int k = 0; k < nv; k++)
         sum[k] = (V){0};
-    FN(add_edges)(p, a, first, stop, a->next, a->onward ? stop - first : a->ahead, a->last, sum, nv,
-                  weighted, tail);
-    FN(finish)(p, a, v, sum, to, nv, tail, 0);
-}
-
-/* Reads a row's mask, and sends what it leaves of the first sources on their way to the cache. */
-ALWAYS_INLINE void FN(expect_row)(const PRODUCT *p, const TILE *a, int64_t v, const int nv,
-                                  FN(kept) *kept)
-{
-    FN(read_mask)(p, a, v, nv, kept);
-    const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
-    for (int64_t e = first; e < stop && e < first + AHEAD; e++) {
-        const T *row = a->h + p->indices[e] * a->stride;
-        for (int k = 0; k < kept->count; k++)
-            PREFETCH(row + kept->vector[k] * W);
-    }
-}
-
-/* As sum_tile, of rows [begin, end) under a mask: no vector is read of which nothing is wanted. */
-ALWAYS_INLINE void FN(sum_masked)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end,
-                                  T *to, int64_t step, const int nv, const int weighted)
-{
-    const TAIL tail = MAKE_TAIL(a->lanes);
-    FN(kept) kept[2];
-    FN(expect_row)(p, a, begin, nv, &kept[0]);
-    for (int64_t v = begin; v < end; v++, to += step) {
-        const FN(kept) *now = &kept[(v - begin) & 1];
-        if (v + 1 < end)
-            FN(expect_row)(p, a, v + 1, nv, &kept[(v - begin + 1) & 1]);
-        const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
-        V sum[REGISTERS];
-        for (int k = 0; k < nv; k++)
-            sum[k] = (V){0};
-        if (now->count == nv) {
-            FN(add_edges)(p, a, first, stop, a->h, AHEAD, stop, sum, nv, weighted, tail);
-        } else if (now->count) {
-            V some[REGISTERS] = {0};
-            FN(add_kept)(p, a, first, stop, now, some);
-            for (int k = 0; k < nv; k++)
-                sum[k] = some[k];
+    if (stop <= plain) {
+        for (int64_t e = first; e < stop; e++) {
+            const char *row = (const char *)(a->h + p->indices[e + a->ahead] * a->stride);
+            UNROLL
+            for (int k = 0; k < nv * VECTOR_BYTES; k += 64)
+                PREFETCH(row + k);
+            FN(add_edge)(p, a, e, sum, nv, weighted, tail);
         }
-        FN(finish)(p, a, v, sum, to, nv, tail, now);
+        FN(finish)(p, a, v, sum, to, nv, tail);
+        return;
     }
+    const int64_t ahead = a->next == a->h || a->ahead < count ? a->ahead : count;
+    const int64_t turn = a->next == a->h ? stop : stop - ahead;
+    const int64_t beyond = a->again ? ahead - count : ahead;
+    const int reach = ((nv - 1) * W + a->lanes) * (int)sizeof(T) - 1;
+    for (int64_t e = first; e < stop; e++) {
+        const int64_t then = e < turn ? e + ahead : e + beyond;
+        const int32_t u = p->indices[then < a->last ? then : e];
+        const char *row = (const char *)((e < turn ? a->h : a->next) + u * a->stride);
+        UNROLL
+        for (int k = 0; k < nv * VECTOR_BYTES; k += 64)
+            PREFETCH(row + k);
+        PREFETCH(row + reach);
+        FN(add_edge)(p, a, e, sum, nv, weighted, tail);
+    }
+    FN(finish)(p, a, v, sum, to, nv, tail);
 }
 
 #define ROWS(n, weighted)                                                                          \
     for (int64_t v = begin; v < end; v++, to += step)                                              \
-        FN(sum_tile)(p, a, v, to, n, weighted);
+        FN(sum_tile)(p, a, v, to, n, weighted, plain);
 #define ROW(n)                                                                                     \
     case n:                                                                                        \
-        if (p->mask) {                                                                             \
-            FN(sum_masked)(p, a, begin, end, to, step, n, 1);                                      \
-        } else if (p->weight || p->src_scale) {                                                    \
+        if (p->weight || p->src_scale) {                                                           \
             ROWS(n, 1)                                                                             \
         } else {                                                                                   \
             ROWS(n, 0)                                                                             \
@@ -288,6 +221,8 @@ ALWAYS_INLINE void FN(sum_masked)(const PRODUCT *p, const TILE *a, int64_t begin
 static void FN(sum_tiles)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end, T *to,
                           int64_t step)
 {
+    const int lines = (uintptr_t)a->h % 64 == 0 && a->stride % LINE == 0;
+    const int64_t plain = lines && a->next == a->h ? a->last - a->ahead : -1;
     switch (a->vectors) {
         ROW(1) ROW(2) ROW(3) ROW(4) ROW(5) ROW(6) ROW(7) ROW(8) ROW(9) ROW(10) ROW(11) ROW(12)
 #if REGISTERS > 12
@@ -298,14 +233,131 @@ static void FN(sum_tiles)(const PRODUCT *p, const TILE *a, int64_t begin, int64_
 #undef ROWS
 #undef ROW
 
+/* ------------------------------------------------------------------ what a mask leaves of a tile */
+
+/* A walk over the edges of rows, as often for each row as it has groups of SOME vectors in the tile
+ * of which anything is wanted. */
+typedef struct {
+    int64_t v, e, stop; /* an edge of row v, and the end of that row */
+    int done;           /* how many vectors of the row's tile were in this group or earlier ones */
+    int count;          /* vectors in this group, 0 at the end of the walk */
+    int64_t at[SOME];   /* where in the tile they begin */
+} FN(walk);
+
+/* Goes to the first edge of the next group, of a row before `end`. */
+static void FN(find_group)(const PRODUCT *p, const TILE *a, int64_t end, FN(walk) *w)
+{
+    w->count = 0;
+    for (; w->v < end; w->v++, w->done = 0) {
+        w->e = p->indptr[w->v];
+        w->stop = p->indptr[w->v + 1];
+        if (w->done == 0)
+            FN(expect_row)(p, w->v);
+        if (w->e == w->stop)
+            continue;
+        for (; w->done < a->vectors && w->count < SOME; w->done++) {
+            w->at[w->count] = w->done * W;
+            w->count += FN(mask_bits)(p, w->v, a->column + w->done * W) != 0;
+        }
+        if (w->count)
+            return;
+    }
+}
+
+/* Prefetches what a walk reads at its edge. */
+ALWAYS_INLINE void FN(expect)(const PRODUCT *p, const TILE *a, const FN(walk) *w)
+{
+    const T *row = a->h + p->indices[w->e] * a->stride;
+    for (int k = 0; k < w->count; k++)
+        PREFETCH(row + w->at[k]);
+}
+
+/* Sums the n vectors of a group, while another walk goes ahead of it. */
+ALWAYS_INLINE void FN(sum_group)(const PRODUCT *p, const TILE *a, const FN(walk) *w, int64_t end,
+                                 FN(walk) *ahead, V *sum, const int n)
+{
+    const int weighted = p->weight || p->src_scale;
+    const TAIL tail = MAKE_TAIL(a->lanes);
+    const int cut = a->lanes < W && w->at[n - 1] == (a->vectors - 1) * W;
+    V part[SOME];
+    UNROLL
+    for (int k = 0; k < n; k++)
+        part[k] = (V){0};
+    for (int64_t e = w->e; e < w->stop;) {
+        const int64_t left = w->stop - e, more = ahead->stop - ahead->e;
+        const int64_t pause = ahead->count && more < left ? e + more : w->stop;
+        for (; e < pause; e++, ahead->e++) {
+            const int64_t u = p->indices[e];
+            const T *row = a->h + u * a->stride;
+            const T c = weighted ? FN(coefficient)(p, e, u) : (T)1;
+            if (ahead->count)
+                FN(expect)(p, a, ahead);
+            UNROLL
+            for (int k = 0; k < n - 1; k++)
+                part[k] += c * FN(load)(row + w->at[k]);
+            row += w->at[n - 1];
+            part[n - 1] += c * (cut ? LOAD_TAIL(row, tail) : FN(load)(row));
+        }
+        if (ahead->count && ahead->e == ahead->stop)
+            FN(find_group)(p, a, end, ahead);
+    }
+    UNROLL
+    for (int k = 0; k < n; k++)
+        sum[w->at[k] / W] = part[k];
+}
+
+/* As sum_tiles under a mask, but reads no vector of which nothing is wanted. */
+static void FN(sum_some)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end, T *to,
+                         int64_t step)
+{
+    const TAIL tail = MAKE_TAIL(a->lanes);
+    FN(walk) w = {.v = begin}, ahead;
+    FN(find_group)(p, a, end, &w);
+    ahead = w;
+    for (int i = 0; i < a->ahead && ahead.count; i++) {
+        FN(expect)(p, a, &ahead);
+        if (++ahead.e == ahead.stop)
+            FN(find_group)(p, a, end, &ahead);
+    }
+    for (int64_t v = begin; v < end; v++, to += step) {
+        V sum[REGISTERS];
+        for (int k = 0; k < a->vectors; k++)
+            sum[k] = (V){0};
+        if ((w.count == 0 || w.v != v) && !p->own && !p->dst_scale) {
+            FN(store_tile)(a, to, sum, a->vectors, tail); /* no edge or nothing wanted: zeros */
+            continue;
+        }
+        while (w.count && w.v == v) {
+            switch (w.count) {
+            case 1: FN(sum_group)(p, a, &w, end, &ahead, sum, 1); break;
+            case 2: FN(sum_group)(p, a, &w, end, &ahead, sum, 2); break;
+            case 3: FN(sum_group)(p, a, &w, end, &ahead, sum, 3); break;
+            case 4: FN(sum_group)(p, a, &w, end, &ahead, sum, 4); break;
+            case 5: FN(sum_group)(p, a, &w, end, &ahead, sum, 5); break;
+            case 6: FN(sum_group)(p, a, &w, end, &ahead, sum, 6); break;
+            case 7: FN(sum_group)(p, a, &w, end, &ahead, sum, 7); break;
+            case 8: FN(sum_group)(p, a, &w, end, &ahead, sum, 8); break;
+            }
+            FN(find_group)(p, a, end, &w);
+        }
+        if (a->vectors == SOME)
+            FN(finish)(p, a, v, sum, to, SOME, tail);
+        else
+            FN(finish)(p, a, v, sum, to, a->vectors, tail);
+    }
+}
+
+/* ------------------------------------------------------------------ tiles */
+
 /* The columns of one of a row's `tiles` tiles of about equal width. */
 ALWAYS_INLINE TILE FN(cut_tile)(const PRODUCT *p, int64_t tile, int64_t tiles)
 {
     const int64_t vectors = (p->width + W - 1) / W;
     const int64_t from = vectors * tile / tiles, to = vectors * (tile + 1) / tiles;
+    const int64_t ahead = AHEAD_BYTES / ((to - from) * VECTOR_BYTES);
     return (TILE){
         .h = p->h + from * W, .next = p->h + from * W, .stride = p->h_stride, .column = from * W,
-        .vectors = (int)(to - from), .ahead = AHEAD,
+        .ahead = ahead < MOST_AHEAD ? ahead : MOST_AHEAD, .vectors = (int)(to - from),
         .lanes = to == vectors ? (int)(p->width - (vectors - 1) * W) : W,
     };
 }
@@ -344,24 +396,30 @@ static void FN(flush)(FN(stage) *s)
     s->size -= i;
 }
 
-/* Whole rows [begin, end), tile after tile of a row. While one is summed, the same edges' next one
- * is prefetched, or after the last the first one of as many edges as this row has. */
+/* Whole rows [begin, end): each tile of all of them where one tile is a row or a mask leaves little,
+ * otherwise tile after tile of a row. */
 static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
 {
     const int64_t vectors = (p->width + W - 1) / W;
     const int64_t tiles = (vectors + REGISTERS - 1) / REGISTERS;
     const int streamed = p->stream && FN(in_lines)(p);
-    const int staged =
-        p->stream && !streamed && p->width <= MAX_STAGED && p->out_stride == p->width;
+    const int staged = p->stream && !streamed && !p->sparse && p->width <= MAX_STAGED &&
+                       p->out_stride == p->width;
     FN(stage) s;
     s.to = p->out + begin * p->out_stride;
     s.size = s.skip = (int64_t)((uintptr_t)s.to % 64 / sizeof(T));
     s.to -= s.skip;
-    if (tiles == 1 && !staged) {
-        TILE a = FN(cut_tile)(p, 0, 1);
-        a.last = p->indptr[end];
-        a.stream = streamed;
-        FN(sum_tiles)(p, &a, begin, end, p->out + begin * p->out_stride, p->out_stride);
+    if (p->sparse || (tiles == 1 && !staged)) {
+        for (int64_t tile = 0; tile < tiles; tile++) {
+            TILE a = FN(cut_tile)(p, tile, tiles);
+            T *to = p->out + begin * p->out_stride + a.column;
+            a.last = p->indptr[end];
+            a.stream = streamed;
+            if (p->sparse)
+                FN(sum_some)(p, &a, begin, end, to, p->out_stride);
+            else
+                FN(sum_tiles)(p, &a, begin, end, to, p->out_stride);
+        }
         FENCE();
         return;
     }
@@ -371,13 +429,8 @@ static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
             TILE a = FN(cut_tile)(p, tile, tiles);
             a.last = p->indptr[end];
             a.stream = streamed;
-            if (tile + 1 < tiles) {
-                a.next = a.h + a.vectors * W;
-                a.ahead = 0;
-            } else if (tiles > 1) {
-                a.next = p->h;
-                a.onward = 1;
-            }
+            a.again = tile + 1 < tiles;
+            a.next = a.again ? a.h + a.vectors * W : p->h;
             FN(sum_tiles)(p, &a, v, v + 1, to + a.column, 0);
         }
         if (staged) {
@@ -417,25 +470,16 @@ ALWAYS_INLINE void FN(sum_blocks)(const PRODUCT *p, const TILE *a, T *sums, int6
         for (int64_t i = begin; i < end; i++) {
             V sum[REGISTERS];
             T *so_far = sums + i * (nv * W);
+            UNROLL
             for (int k = 0; k < nv; k++)
                 sum[k] = block ? FN(load)(so_far + k * W) : (V){0};
-            FN(kept) kept = {.count = nv};
-            if (p->mask)
-                FN(read_mask)(p, a, p->heavy[i], nv, &kept);
-            if (kept.count < nv) {
-                V some[REGISTERS];
-                for (int k = 0; k < nv; k++)
-                    some[k] = sum[k];
-                if (kept.count)
-                    FN(add_kept)(p, a, from[i], to[i], &kept, some);
-                for (int k = 0; k < nv; k++)
-                    sum[k] = some[k];
-            } else if (weighted)
+            if (weighted)
                 for (int64_t e = from[i]; e < to[i]; e++)
                     FN(add_edge)(p, a, e, sum, nv, 1, whole);
             else
                 for (int64_t e = from[i]; e < to[i]; e++)
                     FN(add_edge)(p, a, e, sum, nv, 0, whole);
+            UNROLL
             for (int k = 0; k < nv; k++)
                 FN(store)(so_far + k * W, sum[k]);
         }
@@ -443,13 +487,10 @@ ALWAYS_INLINE void FN(sum_blocks)(const PRODUCT *p, const TILE *a, T *sums, int6
     for (int64_t i = begin; i < end; i++) {
         const int64_t v = p->heavy[i];
         V sum[REGISTERS];
+        UNROLL
         for (int k = 0; k < nv; k++)
             sum[k] = FN(load)(sums + i * (nv * W) + k * W);
-        FN(kept) kept;
-        if (p->mask)
-            FN(read_mask)(p, a, v, nv, &kept);
-        FN(finish)(p, a, v, sum, p->out + v * p->out_stride + a->column, nv, tail,
-                   p->mask ? &kept : 0);
+        FN(finish)(p, a, v, sum, p->out + v * p->out_stride + a->column, nv, tail);
     }
 }
 
@@ -477,8 +518,11 @@ static void FN(sum_packed)(const PRODUCT *p, const TILE *a, int64_t begin, int64
         int64_t stop = v;
         while (stop < end && !is_heavy(p, stop))
             stop++;
-        if (stop > v)
-            FN(sum_tiles)(p, a, v, stop, p->out + v * p->out_stride + a->column, p->out_stride);
+        T *to = p->out + v * p->out_stride + a->column;
+        if (p->sparse)
+            FN(sum_some)(p, a, v, stop, to, p->out_stride);
+        else
+            FN(sum_tiles)(p, a, v, stop, to, p->out_stride);
         v = stop + 1;
     }
     FENCE();
@@ -528,37 +572,31 @@ static void FN(multiply)(const PRODUCT *p, T *packed, int threads)
  * edges gives 0 and -1. */
 static void FN(maximise)(const PRODUCT *p, int32_t *from, int threads)
 {
-    const int64_t work = p->num_edges + p->num_dst;
-    const int64_t runs = count_runs(work, threads);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
-    for (int64_t run = 0; run < runs; run++) {
-        const int64_t end = find_row(p->indptr, p->num_dst, work, run + 1, runs);
-        for (int64_t v = find_row(p->indptr, p->num_dst, work, run, runs); v < end; v++) {
-            T *restrict out = p->out + v * p->out_stride;
-            int32_t *restrict arg = from + v * p->width;
-            int64_t e = p->indptr[v];
-            if (e == p->indptr[v + 1]) {
-                for (int64_t j = 0; j < p->width; j++) {
-                    out[j] = 0;
-                    arg[j] = -1;
-                }
-                continue;
-            }
+    EACH_ROW(v) {
+        T *restrict out = p->out + v * p->out_stride;
+        int32_t *restrict arg = from + v * p->width;
+        int64_t e = p->indptr[v];
+        if (e == p->indptr[v + 1]) {
             for (int64_t j = 0; j < p->width; j++) {
-                out[j] = p->h[p->indices[e] * p->h_stride + j];
-                arg[j] = p->indices[e];
+                out[j] = 0;
+                arg[j] = -1;
             }
-            for (e++; e < p->indptr[v + 1]; e++) {
-                const int32_t u = p->indices[e];
-                const T *restrict row = p->h + u * p->h_stride;
-                if (e + 4 < p->num_edges)
-                    for (int64_t j = 0; j < p->width; j += LINE)
-                        PREFETCH(p->h + p->indices[e + 4] * p->h_stride + j);
-                for (int64_t j = 0; j < p->width; j++) {
-                    const int larger = row[j] > out[j];
-                    out[j] = larger ? row[j] : out[j];
-                    arg[j] = larger ? u : arg[j];
-                }
+            continue;
+        }
+        for (int64_t j = 0; j < p->width; j++) {
+            out[j] = p->h[p->indices[e] * p->h_stride + j];
+            arg[j] = p->indices[e];
+        }
+        for (e++; e < p->indptr[v + 1]; e++) {
+            const int32_t u = p->indices[e];
+            const T *restrict row = p->h + u * p->h_stride;
+            if (e + 4 < p->num_edges)
+                for (int64_t j = 0; j < p->width; j += LINE)
+                    PREFETCH(p->h + p->indices[e + 4] * p->h_stride + j);
+            for (int64_t j = 0; j < p->width; j++) {
+                const int larger = row[j] > out[j];
+                out[j] = larger ? row[j] : out[j];
+                arg[j] = larger ? u : arg[j];
             }
         }
     }
@@ -569,70 +607,52 @@ static void FN(maximise)(const PRODUCT *p, int32_t *from, int threads)
 /* products[e] = <g[v], h[u]> for every edge e = (u, v). */
 static void FN(dot_edges)(const PRODUCT *p, const T *g, int64_t g_stride, T *products, int threads)
 {
-    const int64_t work = p->num_edges + p->num_dst;
-    const int64_t runs = count_runs(work, threads);
     const int64_t whole = p->width / W * W;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
-    for (int64_t run = 0; run < runs; run++) {
-        const int64_t end = find_row(p->indptr, p->num_dst, work, run + 1, runs);
-        for (int64_t v = find_row(p->indptr, p->num_dst, work, run, runs); v < end; v++)
-            for (int64_t e = p->indptr[v]; e < p->indptr[v + 1]; e++) {
-                const T *one = g + v * g_stride, *other = p->h + p->indices[e] * p->h_stride;
-                if (e + 8 < p->num_edges)
-                    for (int64_t j = 0; j < p->width; j += LINE)
-                        PREFETCH(p->h + p->indices[e + 8] * p->h_stride + j);
-                V sum = {0};
-                for (int64_t j = 0; j < whole; j += W)
-                    sum += FN(load)(one + j) * FN(load)(other + j);
-                T total = 0;
-                for (int i = 0; i < W; i++)
-                    total += sum[i];
-                for (int64_t j = whole; j < p->width; j++)
-                    total += one[j] * other[j];
-                products[e] = total;
-            }
-    }
+    EACH_ROW(v)
+        for (int64_t e = p->indptr[v]; e < p->indptr[v + 1]; e++) {
+            const T *one = g + v * g_stride, *other = p->h + p->indices[e] * p->h_stride;
+            if (e + 8 < p->num_edges)
+                for (int64_t j = 0; j < p->width; j += LINE)
+                    PREFETCH(p->h + p->indices[e + 8] * p->h_stride + j);
+            V sum = {0};
+            for (int64_t j = 0; j < whole; j += W)
+                sum += FN(load)(one + j) * FN(load)(other + j);
+            T total = 0;
+            for (int i = 0; i < W; i++)
+                total += sum[i];
+            for (int64_t j = whole; j < p->width; j++)
+                total += one[j] * other[j];
+            products[e] = total;
+        }
 }
 
 /* The softmax of the scores of every row's edges. */
 static void FN(soften)(const PRODUCT *p, const T *scores, T *out, int threads)
 {
-    const int64_t work = p->num_edges + p->num_dst;
-    const int64_t runs = count_runs(work, threads);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
-    for (int64_t run = 0; run < runs; run++) {
-        const int64_t end = find_row(p->indptr, p->num_dst, work, run + 1, runs);
-        for (int64_t v = find_row(p->indptr, p->num_dst, work, run, runs); v < end; v++) {
-            const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
-            T largest = -INFINITY, total = 0;
-            for (int64_t e = first; e < stop; e++)
-                largest = scores[e] > largest ? scores[e] : largest;
-            for (int64_t e = first; e < stop; e++)
-                out[e] = JOIN(exponential, ELEMENT, )(scores[e] - largest);
-            for (int64_t e = first; e < stop; e++)
-                total += out[e];
-            for (int64_t e = first; e < stop; e++)
-                out[e] /= total;
-        }
+    EACH_ROW(v) {
+        const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
+        T largest = -INFINITY, total = 0;
+        for (int64_t e = first; e < stop; e++)
+            largest = scores[e] > largest ? scores[e] : largest;
+        for (int64_t e = first; e < stop; e++)
+            out[e] = JOIN(exponential, ELEMENT, )(scores[e] - largest);
+        for (int64_t e = first; e < stop; e++)
+            total += out[e];
+        for (int64_t e = first; e < stop; e++)
+            out[e] /= total;
     }
 }
 
 /* Backward: out_e = q_e (g_e - sum of q g over the edges of e's row), q the softmax. */
 static void FN(soften_back)(const PRODUCT *p, const T *q, const T *g, T *out, int threads)
 {
-    const int64_t work = p->num_edges + p->num_dst;
-    const int64_t runs = count_runs(work, threads);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
-    for (int64_t run = 0; run < runs; run++) {
-        const int64_t end = find_row(p->indptr, p->num_dst, work, run + 1, runs);
-        for (int64_t v = find_row(p->indptr, p->num_dst, work, run, runs); v < end; v++) {
-            const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
-            T total = 0;
-            for (int64_t e = first; e < stop; e++)
-                total += q[e] * g[e];
-            for (int64_t e = first; e < stop; e++)
-                out[e] = q[e] * (g[e] - total);
-        }
+    EACH_ROW(v) {
+        const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
+        T total = 0;
+        for (int64_t e = first; e < stop; e++)
+            total += q[e] * g[e];
+        for (int64_t e = first; e < stop; e++)
+            out[e] = q[e] * (g[e] - total);
     }
 }
 

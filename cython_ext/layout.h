@@ -287,11 +287,15 @@ static void order_components(const Ranked* g, Ordering* o) {
     o->begins[o->components] = (int32_t)placed;
 }
 
-/* Compute both orderings and keep in the first, for each component, whichever is narrower; home is
- * (V,). In a graph that is not symmetric a component of one may not be one of the other; it then
+/* Compute the first ordering, or with `twice` both, of which it then keeps, for each component,
+ * whichever is narrower; home is (V,). In a graph that is not symmetric a component of one may not be one of the other; it then
  * stays as it is. */
-static void order_twice(const Ranked* g, Ordering* o, int32_t* home, int threads) {
+static void order_vertices(const Ranked* g, Ordering* o, int twice, int32_t* home, int threads) {
     (void)threads;
+    if (!twice) {
+        order_components(g, o);
+        return;
+    }
 #pragma omp parallel for num_threads(2) schedule(static, 1) if (threads > 1)
     for (int i = 0; i < 2; i++) order_components(g, &o[i]);
     for (int64_t c = 0; c < o[0].components; c++)

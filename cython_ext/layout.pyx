@@ -62,7 +62,9 @@ cdef extern from "layout.h" nogil:
         int32_t* begins
         int32_t* widths
 
-    void order_twice(const Ranked* ranked, Ordering* orderings, int32_t* home, int threads)
+    void order_vertices(
+        const Ranked* ranked, Ordering* orderings, bint twice, int32_t* home, int threads
+    )
 
     ctypedef struct Stream:
         const int64_t* indptr
@@ -255,12 +257,14 @@ def relabel_graph(
 
 
 def reverse_cuthill_mckee(
-    const int64_t[::1] indptr, const int32_t[::1] indices, const int32_t[::1] starts, int threads
+    const int64_t[::1] indptr, const int32_t[::1] indices, const int32_t[::1] starts,
+    bint from_hubs, int threads
 ):
     """The permutation whose components are searched from ``starts``, or better from a hub."""
     cdef int64_t rows = indptr.shape[0] - 1
     cdef int64_t words = (rows + 63) // 64
     cdef int64_t i
+    cdef int searches = 2 if from_hubs else 1
     cdef Ranked ranked
     cdef Ordering orderings[2]
     cdef const int32_t[::1] by_rank
@@ -276,21 +280,23 @@ def reverse_cuthill_mckee(
     for i in range(rows):
         rank[by_rank[i]] = <int32_t> i
     home = np.empty(rows, dtype=np.int32)
-    seen = np.zeros((2, words), dtype=np.uint64)
-    room = np.empty((2, 2 * rows), dtype=np.uint32)
-    orders = np.empty((2, rows), dtype=np.int32)
-    begins = np.empty((2, rows + 1), dtype=np.int32)
-    widths = np.empty((2, rows), dtype=np.int32)
+    seen = np.zeros((searches, words), dtype=np.uint64)
+    room = np.empty((searches, 2 * rows), dtype=np.uint32)
+    orders = np.empty((searches, rows), dtype=np.int32)
+    begins = np.empty((searches, rows + 1), dtype=np.int32)
+    widths = np.empty((searches, rows), dtype=np.int32)
     ranked.indptr, ranked.indices, ranked.vertices = &indptr[0], first32(indices), rows
     ranked.rank, ranked.by_rank = &rank[0], &by_rank[0]
-    for i in range(2):
+    for i in range(searches):
         orderings[i].starts = &by_rank[0] if i else &starts[0]
         orderings[i].step = -1 if i else 1
         orderings[i].seen, orderings[i].room = &seen[i, 0], &room[i, 0]
         orderings[i].order, orderings[i].begins = &orders[i, 0], &begins[i, 0]
         orderings[i].widths = &widths[i, 0]
     with nogil:
-        order_twice(&ranked, orderings, &home[0], crew(threads, indices.shape[0]))
+        order_vertices(
+            &ranked, orderings, from_hubs, &home[0], crew(threads, indices.shape[0])
+        )
     return orders.base[0, ::-1].copy()
 
 

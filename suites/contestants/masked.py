@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from gnnbench.kernels import dispatch
+from gnnbench.kernels.dispatch.aggregation import count_eighths
 from gnnbench.records import BoolArray, FloatArray
 from suites.contestants import Scope
 from suites.contestants.aggregation import Product, matrix_of, settle, sum_ours
@@ -44,8 +45,12 @@ class MaskedProduct(Product):
 def sum_masked(product: MaskedProduct) -> Contestant:
     matrix, h, threads = matrix_of(product.graph), product.h, torch.get_num_threads()
     mask = dispatch.pack_mask(product.wanted)
-    settle(matrix, product.width, lambda: dispatch.aggregate(matrix, h, threads=threads))
-    return Contestant(lambda _: dispatch.aggregate(matrix, h, mask=mask, threads=threads))
+
+    def call(_: int) -> FloatArray:
+        return dispatch.aggregate(matrix, h, mask=mask, threads=threads)
+
+    settle(matrix, product.width, lambda: call(0), count_eighths(mask, h.itemsize))
+    return Contestant(call)
 
 
 def sum_then_mask(product: MaskedProduct) -> Contestant:

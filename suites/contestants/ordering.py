@@ -45,7 +45,7 @@ def race_cases(scope: Scope) -> Iterator[Case]:
 
 
 def check_order(graph: Graph, order: IndexArray, ours: IndexArray) -> None:
-    """Orders differ; each must be a permutation, and none may be narrower than ours."""
+    """Each must be a permutation, and none may be narrower than ours."""
     if not np.array_equal(np.sort(order), np.arange(graph.num_vertices)):
         raise WrongResult("the order is no permutation of the vertices.")
     theirs, mine = (

@@ -140,6 +140,9 @@ def test_threads_do_not_change_results() -> None:
         lambda threads: layout.sort_edges_by_source(indptr, indices, threads=threads),
         lambda threads: layout.relabel_graph(indptr, indices, order, threads=threads),
         lambda threads: (layout.reverse_cuthill_mckee(indptr, indices, threads=threads),),
+        lambda threads: (
+            layout.reverse_cuthill_mckee(indptr, indices, from_hubs=True, threads=threads),
+        ),
         lambda threads: (layout.bandwidth(indptr, indices, order, threads=threads),),
         lambda threads: (layout.edge_cut(indptr, indices, part, threads=threads),),
     ]
@@ -185,29 +188,42 @@ def test_degree_order_of_huge_degrees() -> None:
     assert ascending.tolist() == [3, 1, 4, 0, 2, 5]
 
 
-@given(graphs())
-def test_cuthill_mckee_is_never_wider_than_scipy(graph: Csr) -> None:
+def order_as_scipy(graph: Csr) -> IndexArray:
     indptr, indices = graph
-    order = assert_alike(lambda: layout.reverse_cuthill_mckee(indptr, indices))
+    shape = (len(indptr) - 1, len(indptr) - 1)
+    matrix = sp.csr_matrix((np.ones(len(indices)), indices, indptr), shape=shape)
+    order: IndexArray = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
+    return order.astype(np.int32)
+
+
+@given(graphs())
+def test_cuthill_mckee_from_hubs_is_never_wider_than_scipy(graph: Csr) -> None:
+    order = assert_alike(lambda: layout.reverse_cuthill_mckee(*graph, from_hubs=True))
     assert order.dtype == np.int32
-    assert sorted(order.tolist()) == list(range(len(indptr) - 1))
+    assert sorted(order.tolist()) == list(range(len(graph[0]) - 1))
     if len(order):
-        matrix = sp.csr_matrix((np.ones(len(indices)), indices, indptr), shape=(len(order),) * 2)
-        theirs = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True)
-        assert layout.bandwidth(indptr, indices, order) <= layout.bandwidth(
-            indptr, indices, theirs.astype(np.int32)
-        )
+        assert layout.bandwidth(*graph, order) <= layout.bandwidth(*graph, order_as_scipy(graph))
 
 
-def test_cuthill_mckee_is_often_narrower_than_scipy() -> None:
+@given(graphs())
+def test_cuthill_mckee_gives_the_order_of_scipy(graph: Csr) -> None:
+    order = assert_alike(lambda: layout.reverse_cuthill_mckee(*graph))
+    assert order.dtype == np.int32
+    if len(order):
+        np.testing.assert_array_equal(order, order_as_scipy(graph))
+
+
+def test_cuthill_mckee_from_hubs_is_often_narrower_than_scipy() -> None:
     """Graphs with enough vertices for both sorts, many components and isolated vertices."""
     narrower = 0
     for seed in range(12):
-        indptr, indices = random_graph(3000, [400, 1500, 4000, 20_000][seed % 4], seed)
-        order = assert_alike(partial(layout.reverse_cuthill_mckee, indptr, indices))
-        matrix = sp.csr_matrix((np.ones(len(indices)), indices, indptr), shape=(3000, 3000))
-        theirs = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int32)
-        ours, scipys = (layout.bandwidth(indptr, indices, ids) for ids in (order, theirs))
+        graph = random_graph(3000, [400, 1500, 4000, 20_000][seed % 4], seed)
+        theirs = order_as_scipy(graph)
+        np.testing.assert_array_equal(
+            assert_alike(partial(layout.reverse_cuthill_mckee, *graph)), theirs
+        )
+        order = assert_alike(partial(layout.reverse_cuthill_mckee, *graph, from_hubs=True))
+        ours, scipys = (layout.bandwidth(*graph, ids) for ids in (order, theirs))
         assert ours <= scipys
         narrower += ours < scipys
     assert narrower > 0
@@ -228,8 +244,9 @@ def test_cuthill_mckee_finds_the_path() -> None:
 
 @given(graphs(symmetric=False))
 def test_cuthill_mckee_of_one_way_edges_is_a_permutation(graph: Csr) -> None:
-    order = assert_alike(lambda: layout.reverse_cuthill_mckee(*graph))
-    assert sorted(order.tolist()) == list(range(len(graph[0]) - 1))
+    for hubs in (False, True):
+        order = assert_alike(partial(layout.reverse_cuthill_mckee, *graph, from_hubs=hubs))
+        assert sorted(order.tolist()) == list(range(len(graph[0]) - 1))
 
 
 @given(graphs(symmetric=False), st.data())

@@ -31,6 +31,8 @@ STREAMED_BYTES = 4 << 20
 BLOCK_SOURCES = 4096
 #: Products that read fewer bytes than this are not worth trying ways for.
 TRIED_BYTES = 32 << 20
+#: Rows of a mask, about, that tell how much it leaves.
+SAMPLED_ROWS = 256
 
 #: Where a product reads its rows: where they are; packed, some columns at a time, so that more of
 #: them fit in the cache; or packed, and for rows with many edges a block of sources at a time.
@@ -70,7 +72,9 @@ class SparseMatrix:
     indptr: IntArray
     indices: IndexArray
     num_src: int
-    _trials: dict[tuple[int, int, int, bool], _Trials] = field(default_factory=dict, repr=False)
+    _trials: dict[tuple[int, int, int, bool, int], _Trials] = field(
+        default_factory=dict, repr=False
+    )
 
     def __post_init__(self) -> None:
         check_vector("indptr", self.indptr, np.dtype(np.int64))
@@ -123,9 +127,11 @@ class SparseMatrix:
             return None
         return rows, cuts, least
 
-    def trials(self, width: int, itemsize: int, threads: int, weighted: bool) -> _Trials:
-        """What is known of products of this kind."""
-        key = (width, itemsize, threads, weighted)
+    def trials(
+        self, width: int, itemsize: int, threads: int, weighted: bool, eighths: int = 8
+    ) -> _Trials:
+        """What is known of products of this kind, of whose lines so many eighths are wanted."""
+        key = (width, itemsize, threads, weighted, eighths)
         if key not in self._trials:
             ways: list[Way] = ["in place"]
             reads = self.num_edges * width * itemsize
@@ -207,11 +213,9 @@ def aggregate(
         )
         return out
     weighted = weight is not None or src_scale is not None
-    trials = matrix.trials(h.shape[1], h.itemsize, threads, weighted)
-    if mask is not None and not trials.settled:
-        way: Way = "in place"
-    else:
-        way = trials.next()
+    eighths = 8 if mask is None else count_eighths(mask, h.itemsize)
+    trials = matrix.trials(h.shape[1], h.itemsize, threads, weighted, eighths)
+    way = trials.next()
     blocks = matrix.blocks if way == "blocked" else None
     packed = None
     if way != "in place":
@@ -229,6 +233,7 @@ def aggregate(
         dst_scale,
         own,
         mask,
+        eighths < 8,
         mean,
         out.nbytes >= STREAMED_BYTES,
         packed,
@@ -238,7 +243,7 @@ def aggregate(
         _threads_for(matrix, h, threads),
         limit_simd(compiled.newest_level()),
     )
-    if mask is None and not trials.settled:
+    if not trials.settled:
         trials.seconds[way].append(time.perf_counter() - start)
     return out
 
@@ -369,6 +374,13 @@ def pack_mask(wanted: npt.NDArray[np.bool_]) -> MaskArray:
     if not isinstance(wanted, np.ndarray) or wanted.dtype != np.bool_ or wanted.ndim != 2:
         raise ValueError("pass the wanted elements as a two-dimensional boolean array.")
     return np.packbits(wanted, axis=1, bitorder="little")
+
+
+def count_eighths(mask: MaskArray, itemsize: int) -> int:
+    """Of 64-byte lines of the output, how many eighths the mask wants anything of, by a sample."""
+    rows = mask[:: max(1, len(mask) // SAMPLED_ROWS)]
+    lines = np.bitwise_or.reduceat(rows, np.arange(0, mask.shape[1], 8 // itemsize), axis=1)
+    return round(8 * np.count_nonzero(lines) / lines.size)
 
 
 def _threads_for(matrix: SparseMatrix, h: Float, threads: int) -> int:

@@ -108,15 +108,19 @@ def degree_order(indptr: IntArray, *, descending: bool = True) -> IndexArray:
     return order
 
 
-def reverse_cuthill_mckee(indptr: IntArray, indices: IndexArray, *, threads: int = 0) -> IndexArray:
+def reverse_cuthill_mckee(
+    indptr: IntArray, indices: IndexArray, *, from_hubs: bool = False, threads: int = 0
+) -> IndexArray:
     """A permutation that brings neighbours close: the vertex at each new place, int32 ``(V,)``.
 
     Cuthill and McKee ("Reducing the bandwidth of sparse symmetric matrices", 1969), reversed
-    (George 1971): each component breadth-first, a vertex's new neighbours by degree. This is done
-    twice, from a vertex of lowest degree, as they do, and from one of highest degree, which is
-    often better in graphs with hubs; the order of smaller bandwidth is kept for each component.
-    Among vertices of lowest degree the first in NumPy's ``argsort`` is chosen, as in SciPy, so that
-    the bandwidth is never above that of ``scipy.sparse.csgraph.reverse_cuthill_mckee``.
+    (George 1971): each component breadth-first from a vertex of lowest degree, a vertex's new
+    neighbours by degree. Of vertices of lowest degree the first in NumPy's ``argsort`` is chosen
+    and of equal neighbours the smallest id, so that where rows ascend, the order is the one of
+    ``scipy.sparse.csgraph.reverse_cuthill_mckee``.
+
+    ``from_hubs`` searches a second time, from a vertex of highest degree, which is often better in
+    graphs with hubs, and keeps for each component the order of smaller bandwidth.
 
     The graph should be symmetric; the order of one that is not is a permutation and no more.
     Raises ``ValueError`` as for every graph.
@@ -127,8 +131,8 @@ def reverse_cuthill_mckee(indptr: IntArray, indices: IndexArray, *, threads: int
     threads = resolve_threads(threads)
     compiled = load("layout")
     if compiled is None:
-        return reference.reverse_cuthill_mckee(indptr, indices, starts)
-    order: IndexArray = compiled.reverse_cuthill_mckee(indptr, indices, starts, threads)
+        return reference.reverse_cuthill_mckee(indptr, indices, starts, from_hubs)
+    order: IndexArray = compiled.reverse_cuthill_mckee(indptr, indices, starts, from_hubs, threads)
     return order
 
 

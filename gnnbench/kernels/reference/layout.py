@@ -128,7 +128,9 @@ def search_components(
     return components
 
 
-def reverse_cuthill_mckee(indptr: IntArray, indices: IndexArray, starts: IndexArray) -> IndexArray:
+def reverse_cuthill_mckee(
+    indptr: IntArray, indices: IndexArray, starts: IndexArray, from_hubs: bool
+) -> IndexArray:
     """See :func:`gnnbench.kernels.dispatch.layout.reverse_cuthill_mckee`."""
     check_csr(indptr, indices, len(indptr) - 1)
     by_rank = degree_order(indptr, descending=False)
@@ -137,7 +139,8 @@ def reverse_cuthill_mckee(indptr: IntArray, indices: IndexArray, starts: IndexAr
         frozenset(order): (width, order)
         for width, order in search_components(indptr, indices, starts, rank)
     }
-    for width, order in search_components(indptr, indices, by_rank[::-1], rank):
+    hubs = by_rank[::-1] if from_hubs else by_rank[:0]
+    for width, order in search_components(indptr, indices, hubs, rank):
         same = frozenset(order)
         if same in best and width < best[same][0]:
             best[same] = width, order
