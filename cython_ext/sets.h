@@ -288,6 +288,131 @@ static void list_bits(const uint64_t *words, int64_t n, int32_t *out) {
     list_bits_baseline(words, n, out);
 }
 
+/* ------------------------------------------------------------------ bitmaps of many sets */
+
+/* As mark, for wide ids: ids that ascend change a word many times, so it waits in a register. */
+static int mark_wide(const int64_t *ids, int64_t n, int64_t universe, uint64_t *words) {
+    uint64_t word = 0, at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t id = (uint64_t) ids[i];
+        if (id >= (uint64_t) universe) return 0;
+        if (id / WORD_BITS != at) {
+            words[at] |= word;
+            at = id / WORD_BITS;
+            word = 0;
+        }
+        word |= 1ULL << (id % WORD_BITS);
+    }
+    if (n) words[at] |= word;
+    return 1;
+}
+
+/* The ids that two bitmaps have in common, of which there are as many as there is room for. */
+static void list_common(const uint64_t *a, const uint64_t *b, int64_t words, int64_t *out) {
+    for (int64_t k = 0; k < words; k++)
+        for (uint64_t w = a[k] & b[k]; w; w &= w - 1) *out++ = k * WORD_BITS + lowest_bit(w);
+}
+
+/* Whether the one has every id of the other. */
+static int contains(const uint64_t *a, const uint64_t *b, int64_t words) {
+    uint64_t missing = 0;
+    for (int64_t k = 0; k < words; k++) missing |= b[k] & ~a[k];
+    return !missing;
+}
+
+/* What a bitmap has in common with four others, which are `words` apart. */
+#define DEFINE_COUNT_FOUR(name, attribute, COUNT)                                                 \
+    attribute static void name(const uint64_t *a, const uint64_t *b, int64_t apart,               \
+                               int64_t words, int64_t *counts) {                                  \
+        const uint64_t *b1 = b + apart, *b2 = b1 + apart, *b3 = b2 + apart;                       \
+        int64_t sum = 0, sum1 = 0, sum2 = 0, sum3 = 0;                                            \
+        for (int64_t k = 0; k < words; k++) {                                                     \
+            sum += COUNT(a[k] & b[k]);                                                            \
+            sum1 += COUNT(a[k] & b1[k]);                                                          \
+            sum2 += COUNT(a[k] & b2[k]);                                                          \
+            sum3 += COUNT(a[k] & b3[k]);                                                          \
+        }                                                                                         \
+        counts[0] += sum, counts[1] += sum1, counts[2] += sum2, counts[3] += sum3;                \
+    }
+DEFINE_COUNT_FOUR(count_four_baseline, , count_bits)
+#ifdef X86
+DEFINE_COUNT_FOUR(count_four_avx2, FOR_AVX2, __builtin_popcountll)
+DEFINE_COUNT_FOUR(count_four_avx512, FOR_AVX512, __builtin_popcountll)
+#endif
+
+static void count_four(const uint64_t *a, const uint64_t *b, int64_t apart, int64_t words,
+                       int64_t *counts, int level) {
+#ifdef X86
+    if (level == AVX512) {
+        count_four_avx512(a, b, apart, words, counts);
+        return;
+    }
+    if (level == AVX2) {
+        count_four_avx2(a, b, apart, words, counts);
+        return;
+    }
+#endif
+    (void) level;
+    count_four_baseline(a, b, apart, words, counts);
+}
+
+/* Adds to counts[i * num_b + j] how many bits rows i of a and j of b have in common, a tile of both
+ * at a time, which stays in a core's second-level cache. */
+static void count_rows(const uint64_t *a, int64_t num_a, const uint64_t *b, int64_t num_b,
+                       int64_t words, int64_t tile, int64_t *counts, int level) {
+    for (int64_t from = 0; from < words; from += tile) {
+        const int64_t n = least(tile, words - from);
+        for (int64_t i = 0; i < num_a; i++) {
+            const uint64_t *const row = a + i * words + from;
+            int64_t j = 0;
+            for (; j + 4 <= num_b; j += 4)
+                count_four(row, b + j * words + from, words, n, counts + i * num_b + j, level);
+            for (; j < num_b; j++)
+                counts[i * num_b + j] += count_common(row, b + j * words + from, n, level);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ places in a buffer */
+
+/* Frees the places of whom `present` has not, and gives the lowest free ones to those of it who
+ * were not there `before`, ascending. Who leaves is as likely as not, so that nothing branches on
+ * it. `free` has room for as many places as there are. Returns one more than the last place taken,
+ * or -1 where an id is outside the universe, or places are too few; what was done then stays. */
+static int64_t settle(int32_t *place, int64_t universe, int64_t *at, int64_t room,
+                      const uint64_t *before, const uint64_t *present, int64_t words,
+                      int64_t *free) {
+    int64_t end = 0, num_free = 0, next = 0;
+    for (int64_t p = 0; p < room; p++) {
+        const int64_t id = at[p], there = id < 0 ? 0 : id;
+        if (id >= universe) return -1;
+        const int64_t stays = id >= 0 && (present[there / WORD_BITS] >> (there % WORD_BITS) & 1);
+        if (id >= 0) place[id] = stays ? (int32_t) p : -1;
+        at[p] = stays ? id : -1;
+        end = stays ? p + 1 : end;
+        free[num_free] = p;
+        num_free += !stays;
+    }
+    for (int64_t k = 0; k < words; k++)
+        for (uint64_t w = present[k] & ~before[k]; w; w &= w - 1) {
+            const int64_t id = k * WORD_BITS + lowest_bit(w);
+            if (id >= universe || next == num_free) return -1;
+            at[free[next]] = id;
+            place[id] = (int32_t) free[next++];
+        }
+    return next && free[next - 1] >= end ? free[next - 1] + 1 : end;
+}
+
+/* out[i] = names[labels[i]]; returns 0 where a label has no name. */
+static int rename_labels(const int32_t *labels, int64_t n, const int32_t *names, int64_t num_names,
+                         int32_t *out) {
+    uint32_t most = 0;
+    for (int64_t i = 0; i < n; i++) most = (uint32_t) labels[i] > most ? (uint32_t) labels[i] : most;
+    if (n && (int64_t) most >= num_names) return 0;
+    for (int64_t i = 0; i < n; i++) out[i] = names[labels[i]];
+    return 1;
+}
+
 /* ------------------------------------------------------------------ all pairs of sets */
 
 /* Sets, ascending, and the room for bitmaps of a tile of the universe: `words` for each set and

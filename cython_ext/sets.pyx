@@ -42,6 +42,20 @@ cdef extern from "sets.h" nogil:
     int64_t count_common(const uint64_t* a, const uint64_t* b, int64_t words, int level)
     void list_bits(const uint64_t* words, int64_t n, int32_t* out)
     void count_pairs(const Pairs* pairs, int threads)
+    bint mark_wide(const int64_t* ids, int64_t n, int64_t universe, uint64_t* words)
+    void list_common(const uint64_t* a, const uint64_t* b, int64_t words, int64_t* out)
+    void count_rows(
+        const uint64_t* a, int64_t num_a, const uint64_t* b, int64_t num_b, int64_t words,
+        int64_t tile, int64_t* counts, int level
+    )
+    int64_t settle_places "settle"(
+        int32_t* place, int64_t universe, int64_t* at, int64_t room,
+        const uint64_t* before, const uint64_t* present, int64_t words, int64_t* free
+    )
+    bint has_every "contains"(const uint64_t* a, const uint64_t* b, int64_t words)
+    bint rename_labels(
+        const int32_t* labels, int64_t n, const int32_t* names, int64_t num_names, int32_t* out
+    )
 
 UNITE, INTERSECT, SUBTRACT = _UNITE, _INTERSECT, _SUBTRACT
 
@@ -192,3 +206,120 @@ def count_intersections(tuple sets_a, sets_b, int64_t universe, int threads):
     with nogil:
         count_pairs(&p, threads)
     return result
+
+
+cdef const int64_t* first64(const int64_t[::1] array) noexcept nogil:
+    return &array[0] if array.shape[0] else NULL
+
+
+def mark_sets(tuple sets, int64_t universe, int64_t words):
+    """The bitmaps of wide ids, ``(len(sets), words)``; None where an id is outside."""
+    cdef uint64_t[:, ::1] out
+    cdef const int64_t[::1] ids
+    cdef int64_t s
+    result = np.zeros((len(sets), words), dtype=np.uint64)
+    if not sets:
+        return result
+    out = result
+    for s, ids in enumerate(sets):
+        if not mark_wide(first64(ids), ids.shape[0], universe, &out[s, 0]):
+            return None
+    return result
+
+
+def count_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b):
+    """How many bits every row of the one shares with every row of the other, int64."""
+    cdef int64_t[:, ::1] counts
+    cdef int64_t tile
+    result = np.zeros((a.shape[0], b.shape[0]), dtype=np.int64)
+    if result.size and a.shape[1]:
+        counts = result
+        tile = max(64, TILE_WORDS // 2 // (a.shape[0] + b.shape[0]) // 8 * 8)
+        with nogil:
+            count_rows(
+                &a[0, 0], a.shape[0], &b[0, 0], b.shape[0], a.shape[1], tile, &counts[0, 0],
+                simd_level()
+            )
+    return result
+
+
+def count_marks_of(const uint64_t[:, ::1] bitmaps):
+    """How many bits every row has, int64."""
+    cdef int64_t[::1] counts
+    cdef int64_t i
+    cdef int level = simd_level()
+    result = np.zeros(bitmaps.shape[0], dtype=np.int64)
+    counts = result
+    if bitmaps.shape[1]:
+        for i in range(bitmaps.shape[0]):
+            counts[i] = count_common(&bitmaps[i, 0], &bitmaps[i, 0], bitmaps.shape[1], level)
+    return result
+
+
+cdef list_row(const uint64_t* a, const uint64_t* b, int64_t words, int level):
+    cdef int64_t count = count_common(a, b, words, level)
+    cdef int64_t[::1] out
+    result = np.empty(count, dtype=np.int64)
+    if count:
+        out = result
+        list_common(a, b, words, &out[0])
+    return result
+
+
+def list_marks(const uint64_t[:, ::1] bitmaps):
+    """The ids of every row, ascending int64."""
+    cdef int64_t i
+    cdef int level = simd_level()
+    if bitmaps.shape[1] == 0:
+        return [np.empty(0, dtype=np.int64) for _ in range(bitmaps.shape[0])]
+    return [
+        list_row(&bitmaps[i, 0], &bitmaps[i, 0], bitmaps.shape[1], level)
+        for i in range(bitmaps.shape[0])
+    ]
+
+
+def list_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b):
+    """The ids that every row of the one shares with every row of the other."""
+    cdef int64_t i, j
+    cdef int level = simd_level()
+    if a.shape[1] == 0:
+        return [
+            [np.empty(0, dtype=np.int64) for _ in range(b.shape[0])] for _ in range(a.shape[0])
+        ]
+    return [
+        [list_row(&a[i, 0], &b[j, 0], a.shape[1], level) for j in range(b.shape[0])]
+        for i in range(a.shape[0])
+    ]
+
+
+def contains(const uint64_t[::1] bitmap, const uint64_t[::1] other):
+    """Whether the one has every bit of the other."""
+    return bitmap.shape[0] == 0 or has_every(&bitmap[0], &other[0], bitmap.shape[0])
+
+
+def settle(
+    int32_t[::1] place, int64_t[::1] at, const uint64_t[::1] before, const uint64_t[::1] present
+):
+    """One more than the last place taken; -1 where not all have one. See ``sets.h``."""
+    cdef int64_t[::1] free
+    if present.shape[0] == 0:
+        return 0
+    free = np.empty(at.shape[0] + 1, dtype=np.int64)
+    return settle_places(
+        <int32_t*> first32(place), place.shape[0], <int64_t*> first64(at), at.shape[0],
+        &before[0], &present[0], present.shape[0], &free[0]
+    )
+
+
+def rename(const int32_t[::1] labels, const int32_t[::1] names):
+    """``names[labels]``; None where a label has no name."""
+    cdef int32_t[::1] out
+    cdef bint sound = True
+    result = np.empty(labels.shape[0], dtype=np.int32)
+    if labels.shape[0]:
+        out = result
+        with nogil:
+            sound = rename_labels(
+                first32(labels), labels.shape[0], first32(names), names.shape[0], &out[0]
+            )
+    return result if sound else None

@@ -28,7 +28,7 @@ from gnnbench.errors import (
 )
 from gnnbench.metrics import Digest, digest, summarise
 from gnnbench.models import GNN, build
-from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
+from gnnbench.parts import Bundle, LayerClass, MiniBatchSampler, Setting, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble, parse_option, with_swap
 from gnnbench.records import (
@@ -49,6 +49,12 @@ from gnnbench.records import (
 
 #: Largest relative difference of losses that counts as the same maths, by dtype.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
+
+#: Why a run is not held against the reference.
+STALE = (
+    "not held equal to the reference: rows of peers may be of an earlier epoch, and the maths "
+    "differ from full-graph training; compare its losses"
+)
 
 Options = Mapping[PartKind, Mapping[str, str]]
 
@@ -71,7 +77,10 @@ class SilentProgress:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to compare. ``modes`` empty means: chosen from what the strategies have in common."""
+    """What to compare. ``modes`` empty means: chosen from what the strategies have in common.
+
+    ``rows``, where there are any, are what runs, instead of the strategies with and without swaps.
+    """
 
     strategies: tuple[str, ...]
     dataset: Dataset
@@ -83,17 +92,22 @@ class Request:
     target_accuracy: float | None = None
     check: bool = True
     modes: tuple[Mode, ...] = ()
+    rows: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the comparison before it has run."""
+    """A line of the comparison before it has run.
+
+    ``options`` (kind, option, text) are its own, and go before those of the request.
+    """
 
     strategy: str
     label: str
     mode: Mode
     parts: Parts
     swapped: bool = False
+    options: tuple[tuple[PartKind, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,10 @@ def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
 
 
 def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
-    """The rows of a comparison: each strategy in its modes, and beside it with its part swapped."""
+    """The rows of a comparison: each strategy in its modes, and beside it with its part swapped;
+    or those that the request has."""
+    if request.rows:
+        return request.rows
     strategies = tuple(registry.strategy(name) for name in request.strategies)
     modes = request.modes or choose_modes(strategies)
     rows: list[Row] = []
@@ -141,18 +158,52 @@ def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def options_for(
-    parts: Parts, options: Options, registry: Registry
-) -> dict[PartKind, dict[str, str]]:
-    """The options that a row's parts have."""
-    return {
+def plan_ablation(request: Request, registry: Registry, *, each_part: bool) -> tuple[Row, ...]:
+    """The rows that show what the parts of the request's one strategy earn, in its usual mode.
+
+    The steps of its own ablation, or, where it has none or with ``each_part``, the whole strategy
+    and then each part swapped for the reference's, one at a time. Raises ``UsageError`` when all
+    five parts are the reference's.
+    """
+    (name,) = request.strategies
+    strategy = registry.strategy(name)
+    mode = strategy.default_mode
+    whole = with_swap(registry, strategy.bundles[mode], request.swaps)
+    if strategy.ablation and not each_part:
+        return tuple(
+            Row(
+                name, step.label, mode, with_swap(registry, whole, step.swaps), options=step.options
+            )
+            for step in strategy.ablation
+        )
+    plain = registry.strategy("reference").bundles[mode]
+    rows = [Row(name, name, mode, whole)]
+    for kind in PART_KINDS:
+        part = plain.named(kind)
+        if part != whole.named(kind):
+            parts = with_swap(registry, whole, [(kind, part)])
+            rows.append(Row(name, f"{kind}={part}", mode, parts))
+    if len(rows) == 1:
+        raise UsageError(
+            f"strategy {name!r} has the plain part of every kind, so there is nothing to take out; "
+            f"choose another strategy."
+        )
+    return tuple(rows)
+
+
+def options_for(row: Row, options: Options, registry: Registry) -> dict[PartKind, dict[str, str]]:
+    """Those of ``options`` that a row's parts have, and the row's own."""
+    chosen = {
         kind: {
             name: text
             for name, text in options.get(kind, {}).items()
-            if name in option_fields(registry.part(kind, parts.named(kind)))
+            if name in option_fields(registry.part(kind, row.parts.named(kind)))
         }
         for kind in PART_KINDS
     }
+    for kind, name, text in row.options:
+        chosen[kind][name] = text
+    return chosen
 
 
 def check_options(rows: tuple[Row, ...], options: Options, registry: Registry) -> None:
@@ -165,12 +216,14 @@ def check_options(rows: tuple[Row, ...], options: Options, registry: Registry) -
                 parse_option(cls, name, text)
 
 
-def make_setting(request: Request) -> Setting:
+def make_setting(request: Request, model: LayerClass | None = None) -> Setting:
+    """The setting of a request; ``model`` is the class that its workload names, if not bundled."""
     return Setting(
         dataset=request.dataset,
         platform=request.platform,
         workload=request.workload,
-        layers=build(request.workload).shapes,
+        layers=build(request.workload, model=model).shapes,
+        model=model,
     )
 
 
@@ -187,16 +240,17 @@ def compare(
 ) -> Comparison:
     """Run every row and return them all; a row that fails says so and the others go on.
 
-    Raises ``UsageError`` for a request that cannot mean anything, and ``IncompatibleParts`` when
-    no row's parts fit together.
+    Raises ``UsageError`` for a request that cannot mean anything, ``PluginError`` for a model that
+    cannot be trained, and ``IncompatibleParts`` when no row's parts fit together.
     """
     progress = progress or SilentProgress()
     rows = plan_rows(request, registry)
     check_options(rows, request.options, registry)
-    setting = make_setting(request)
+    model = registry.model(request.workload.model)
+    setting = make_setting(request, model)
     refusals: dict[Row, str] = {}
     for row in rows:
-        bundle = assemble(registry, row.parts, options_for(row.parts, request.options, registry))
+        bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
         reason = bundle.refusal(setting)
         if reason is not None:
             refusals[row] = f"{row.label}: {reason}"
@@ -231,6 +285,7 @@ def compare(
             "notes": dataset.notes,
         },
         workload=request.workload,
+        model_title=model.title,
         platform=request.platform.name,
         platform_description=request.platform.description,
         modelled=request.platform.virtual,
@@ -310,10 +365,10 @@ class _Comparer:
 
     def _train(self, row: Row, repeat: int, checked: bool) -> RunResult:
         request, setting = self._request, self._setting
-        options = options_for(row.parts, request.options, self._registry)
+        options = options_for(row, request.options, self._registry)
         bundle = assemble(self._registry, row.parts, options)
         clock = clock_for(bundle, setting.platform)
-        evaluator = Evaluator(setting, bundle.kernel)
+        evaluator = Evaluator(setting, bundle.kernel, bundle.memory)
         digests: list[Digest] = []
         reached: list[float] = []
         last: list[GNN] = []
@@ -328,7 +383,8 @@ class _Comparer:
                     reached.append(sum(item.epoch_s for item in digests))
             return False
 
-        checkpoints = Checkpoints() if checked else None
+        stale = bundle.is_stale(setting.platform)
+        checkpoints = Checkpoints() if checked and not stale else None
         trace = train(bundle, setting, clock, watch, checkpoints)
         final_loss, accuracy = evaluator.evaluate(last[0])
         metrics, stages = summarise(
@@ -349,6 +405,8 @@ class _Comparer:
                 error = loss_error(trace, final_loss, reference)
             equivalence = Equivalence(row.mode, error, tolerance)
         notes = trace.notes
+        if stale:
+            notes = (*notes, STALE)
         if request.target_accuracy is not None and not reached:
             notes = (
                 *notes,
@@ -365,6 +423,7 @@ class _Comparer:
             loss=tuple(epoch.loss for epoch in trace.epochs),
             accuracy=accuracy,
             equivalence=equivalence,
+            stale=stale,
             metrics=metrics,
             stages=stages,
             timeline=digests[-1].timeline,
@@ -407,7 +466,8 @@ class _Comparer:
                 return False
 
             trace = train(reference, setting, WallClock(), watch, followed)
-            final, _ = Evaluator(setting, reference.kernel).evaluate(models[0])
+            evaluator = Evaluator(setting, reference.kernel, reference.memory)
+            final, _ = evaluator.evaluate(models[0])
             losses = ReferenceLosses(tuple(epoch.round_losses for epoch in trace.epochs), final)
             if followed is not None:
                 return losses

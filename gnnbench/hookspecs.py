@@ -2,7 +2,8 @@
 
 A plugin is a module (or an object) with any of these functions marked ``@hookimpl``. Each is called
 once when plugins are loaded, never inside a timed region. Names are chosen by the offered class's
-``name``; a name offered twice for the same part is an error that names both plugins.
+``name``; a name offered twice for the same part, as a model or as a strategy is an error that names
+both plugins.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 
 import pluggy
 
+from gnnbench.models import Layer
 from gnnbench.parts import (
     Communication,
     FullGraphSampler,
@@ -51,6 +53,11 @@ def gnnbench_memory() -> Iterable[type[Memory]]:  # type: ignore[empty-body]
 @hookspec
 def gnnbench_kernel() -> Iterable[type[Kernel]]:  # type: ignore[empty-body]
     """Offer kernels: aggregate and update, and what they cost on a device."""
+
+
+@hookspec
+def gnnbench_model() -> Iterable[type[Layer]]:  # type: ignore[empty-body]
+    """Offer models: classes of layers, most simply of one's own ``gnnbench.models.TorchLayer``."""
 
 
 @hookspec

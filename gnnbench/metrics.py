@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from gnnbench.clock.schedule import Task, schedule
+from gnnbench.platforms.machine import DISK
 from gnnbench.records import (
     STAGES,
     EpochTrace,
@@ -90,7 +91,7 @@ def summarise(
         return Metric(fmean(values), unit, origin, tuple(values))
 
     epoch_s = [item.epoch_s for item in digests]
-    devices = {name: size for name, size in trace.peak_bytes.items() if name != host}
+    devices = {n: size for n, size in trace.peak_bytes.items() if n not in (host, DISK)}
     metrics = {
         "epoch_time": mean_of(epoch_s, "s", provenance),
         "wall_time": mean_of([epoch.wall_s for epoch in epochs], "s", "measured"),

@@ -12,19 +12,23 @@ asks. Parts never take times and never look at the clock; the engine does.
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeVar
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import (
     BatchProfile,
     Block,
+    BoolArray,
     Dataset,
     Fetch,
     HostThreads,
@@ -60,7 +64,13 @@ def option(default: T, help: str, *, unit: Literal["", "bytes"] = "") -> T:
 class LayerShape:
     """A layer's sizes: f^{l-1} in, f^l out, the width of what aggregation yields, and whether that
     width is all the backward pass needs (HongTu §4.2: aggregates of GCN, SAGE and GIN can be
-    cached; attention has O(|E|) intermediates and is recomputed)."""
+    cached; attention has O(|E|) intermediates and is recomputed).
+
+    ``edge_features`` is how many values of the workload's dtype the backward pass needs for every
+    edge of a block besides: what autograd saves of AGGREGATE's ``(E,)`` and ``(E, f)`` tensors,
+    which lie on the device from the forward pass of a chunk to the end of its backward pass.
+    Integer indices and what is freed within a pass are not in it. 0 where ``cacheable``.
+    """
 
     in_features: int
     out_features: int
@@ -68,16 +78,37 @@ class LayerShape:
     parameters: int
     macs_per_row: int
     cacheable: bool
+    edge_features: int = 0
+
+
+class LayerClass(Protocol):
+    """What a model is made of: a class of layers, called once for each (``gnnbench.models``).
+
+    ``name`` stands in ``--model``, ``title`` in the results. ``activation`` is False for the last
+    layer of a model; parameters are drawn from ``generator``.
+    """
+
+    name: str
+    title: str
+
+    def __call__(
+        self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
+    ) -> nn.Module: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """The fixed facts of one run, handed to every part's ``begin``."""
+    """The fixed facts of one run, handed to every part's ``begin``.
+
+    ``model`` is the class of the model's layers; None is the bundled one that
+    ``workload.model`` names.
+    """
 
     dataset: Dataset
     platform: Platform
     workload: Workload
     layers: tuple[LayerShape, ...]
+    model: LayerClass | None = None
 
     @property
     def parameter_bytes(self) -> int:
@@ -140,12 +171,26 @@ class MiniBatchSampler(Sampler):
     split_invariant: ClassVar[bool] = True
 
 
+class DeviceCapacity(Protocol):
+    """What the trainers' memories can take, told by the engine, which does the accounting."""
+
+    @property
+    def device_bytes(self) -> int:
+        """The capacity of the smallest."""
+
+    def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
+        """Whether every trainer can work through its units of ``rounds``; ``owner`` as below."""
+
+
 @dataclass
 class FullGraphSampler(Sampler):
     """Rounds of chunks that together cover every vertex once."""
 
     modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
     mode: ClassVar[Mode] = "full-graph"
+
+    def limit(self, capacity: DeviceCapacity) -> None:
+        """Called before ``chunks`` in a run: what they have to fit in."""
 
     @abstractmethod
     def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
@@ -179,15 +224,35 @@ class Placement(Part):
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         """Mini-batch only: shares that add up to ``num_seeds``, in slot order; may be zero."""
 
+    def share_out(self, seeds: IntArray) -> tuple[tuple[Share, IntArray], ...]:
+        """Mini-batch only: each share of a round with its seeds, every one of ``seeds`` in one.
+
+        Runs of the seeds as they come, unless a placement has a reason to choose.
+        """
+        shares = self.split(len(seeds))
+        ends = np.cumsum([share.seeds for share in shares])
+        return tuple(zip(shares, np.split(seeds, ends[:-1]), strict=True))
+
     def host_threads(self) -> HostThreads:
         """How the host's threads are divided between sampling, loading and training."""
         return HostThreads()
+
+    def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
+        """The host's socket in whose memory each vertex's rows lie, int64 ``(V,)``.
+
+        Full graph only; ``owner`` is the sampler's. Spread evenly, as by interleaved pages, unless
+        a placement knows better.
+        """
+        return np.arange(len(owner), dtype=np.int64) % platform.host.sockets
 
     def observe(self, times: StageTimes) -> None:
         """Mini-batch only: the stage times of the round just run; rebalance the next one."""
 
 
 # --------------------------------------------------------------------------- communication
+
+#: What crosses between devices at a layer: its input rows, or, backward, their gradients.
+PeerData = Literal["rows", "gradients"]
 
 
 @dataclass
@@ -202,8 +267,14 @@ class Communication(Part):
     kind: ClassVar[PartKind] = "communication"
     #: False for a part that moves nothing, which only works when the data is on the device.
     moves_rows: ClassVar[bool] = True
+    #: Where the vertex data may live that it plans for: on the host, or on the devices, of which
+    #: each then has the rows of its partition.
+    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"host"})
     #: True where rows are kept between rounds or fetched from peers, through transition buffers.
     shares_rows: ClassVar[bool] = False
+    #: True where a device sends all rows of its partition to every peer, needed there or not, and
+    #: as many gradients come back. Vertex data on the devices only.
+    broadcasts: ClassVar[bool] = False
     #: How gradients are averaged: gathered by a synchroniser on the host and sent back (HyScale-GNN
     #: Equation 13), or by a ring all-reduce between the trainers.
     all_reduce: ClassVar[Literal["host", "ring"]] = "host"
@@ -211,6 +282,22 @@ class Communication(Part):
     @property
     def prefetch(self) -> Literal[0, 1, 2]:
         return 0
+
+    @property
+    def stale(self) -> frozenset[PeerData]:
+        """What a device may have of its peers from an earlier epoch: the maths then differ from
+        full-graph training. Vertex data on the devices only."""
+        return frozenset()
+
+    def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
+        """Which of a peer's rows, or their gradients on the way back, cross in an epoch.
+
+        The others stand as they were when they last crossed. Bool like ``ids``, the vertices that
+        would cross otherwise; where shards are broadcast all of them or none. ``layer`` counts from
+        0, whose rows are the features. Asked of what may be ``stale``, for every peer and layer, in
+        each epoch but the first, in which everything crosses.
+        """
+        return np.ones(len(ids), dtype=np.bool_)
 
     @abstractmethod
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
@@ -231,7 +318,7 @@ def fetch_everything(unit: Unit) -> Fetch:
 
 # --------------------------------------------------------------------------- memory
 
-Intermediates = Literal["keep", "cache", "recompute"]
+Intermediates = Literal["keep", "cache", "offload", "recompute"]
 
 
 @dataclass
@@ -239,6 +326,7 @@ class Memory(Part):
     """Where tensors live, what is kept, recomputed or offloaded.
 
     ``device_bytes`` caps every accelerator's (or lone device's) memory below the platform's own.
+    A memory that keeps the vertex data of a whole graph on the host is an ``OffloadingMemory``.
     """
 
     kind: ClassVar[PartKind] = "memory"
@@ -248,13 +336,49 @@ class Memory(Part):
 
     @abstractmethod
     def intermediates(self, layer: LayerShape) -> Intermediates:
-        """What happens to a layer's intermediate results between forward and backward:
-        kept on the device, the aggregate cached on the host, or everything recomputed."""
+        """What happens to a layer's intermediate results between forward and backward: kept on
+        the device, the aggregate cached on the host, all of them moved there (``offload``), or
+        everything recomputed. Only a layer that is ``cacheable`` may be cached, and only one that
+        is not may be offloaded."""
 
     def capacity_bytes(self, device: Device) -> int:
         if self.device_bytes:
             return min(self.device_bytes, device.memory_bytes)
         return device.memory_bytes
+
+    def host_capacity_bytes(self, host: Device) -> int:
+        """How much of the host's memory a run may hold."""
+        return host.memory_bytes
+
+    def spill_directory(self) -> Path | None:
+        """Where vertex data goes that the host cannot hold; None where there is no such place."""
+        return None
+
+
+@dataclass
+class OffloadingMemory(Memory):
+    """Vertex data of the whole graph on the host within a budget, and on its disk beyond that.
+
+    What goes to disk is chosen once for a run, :func:`gnnbench.footprint.choose_spilled`.
+    """
+
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+    vertex_data: ClassVar[Literal["host", "device"]] = "host"
+    host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")
+    spill_dir: str = option("", "directory for what outgrows the host; empty = the system's")
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if not self.spill_directory().is_dir():
+            return f"memory.spill_dir {self.spill_dir!r} is not a directory; name one that exists."
+        return None
+
+    def host_capacity_bytes(self, host: Device) -> int:
+        if self.host_bytes:
+            return min(self.host_bytes, host.memory_bytes)
+        return host.memory_bytes
+
+    def spill_directory(self) -> Path:
+        return Path(self.spill_dir or tempfile.gettempdir())
 
 
 # --------------------------------------------------------------------------- kernel
@@ -279,7 +403,7 @@ class Adjacency(ABC):
 
     def own_and_mean(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, 2 f)``: each destination's own row, and beside it the mean."""
-        return torch.cat((h[: self.block.num_dst], self.mean(h)), dim=1)
+        return torch.cat((self.own_rows(h), self.mean(h)), dim=1)
 
     @abstractmethod
     def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -290,20 +414,41 @@ class Adjacency(ABC):
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         """``(S, f) -> (D, f)``: out[v] = dst[v] * sum of src[u] * h[u] + own[v] * h[v]."""
-        return (
-            self.sum(h, scaling.of_edges(self)) + scaling.own.unsqueeze(1) * h[: len(scaling.own)]
-        )
+        own = scaling.own.unsqueeze(1) * self.own_rows(h)
+        return self.sum(h, scaling.of_edges(self)) + own
 
     @torch.no_grad()
     def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
         """``(D, f) -> (S, f)``: the backward pass of ``sum_scaled`` without its forward."""
         out = self.sum_transposed(g, scaling.of_edges(self))
-        out[: len(g)] += scaling.own.unsqueeze(1) * g
+        self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
         return out
+
+    def own_rows(self, h: Tensor) -> Tensor:
+        """``(S, f) -> (D, f)``: the destinations' own rows; a view where they are the first."""
+        return h[: self.block.num_dst] if self._own is None else h.index_select(0, self._own)
+
+    def add_to_own_rows(self, out: Tensor, rows: Tensor) -> None:
+        """Add ``(D, f)`` to the destinations' own rows of ``out`` ``(S, f)``, in place."""
+        if self._own is None:
+            out[: self.block.num_dst] += rows
+        else:
+            out.index_add_(0, self._own, rows)
+
+    @cached_property
+    def _own(self) -> Tensor | None:
+        """``block.own`` on the device of the features."""
+        own = self.block.own
+        return None if own is None else torch.from_numpy(own).to(self.in_degrees.device)
 
     @abstractmethod
     def edge_softmax(self, scores: Tensor) -> Tensor:
         """``(E,) -> (E,)``: softmax of the scores of each destination's in-edges."""
+
+    def sum_edges(self, messages: Tensor) -> Tensor:
+        """``(E, f) -> (D, f)``: out[v] = sum of the messages of v's in-edges, in CSR order."""
+        out = messages.new_zeros(self.block.num_dst, messages.shape[1])
+        return out.index_add(0, self.edge_dst, messages)
 
     @property
     @abstractmethod
@@ -352,7 +497,7 @@ class Kernel(Part):
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """Whether layer ``layer`` (from 0) multiplies by W before it aggregates.
 
-        Asked for models whose maths allows both, A (H W) = (A H) W: GCN and GraphSAGE.
+        Asked for models whose maths allows both, A (H W) = (A H) W: GCN, GraphSAGE and CommNet.
         """
         return False
 
@@ -407,6 +552,10 @@ class Bundle:
     def all(self) -> tuple[Part, ...]:
         return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
 
+    def is_stale(self, platform: Platform) -> bool:
+        """Whether devices read rows of earlier epochs from each other: other maths, by design."""
+        return bool(self.communication.stale) and len(self.placement.trainers(platform)) > 1
+
     def refusal(self, setting: Setting) -> str | None:
         """The first reason why these parts cannot run together; None when they can."""
         mode = self.sampler.mode
@@ -423,17 +572,51 @@ class Bundle:
                 f"{self.memory.name!r} keeps vertex data on the host; choose a communication "
                 f"that transfers, or memory 'resident'."
             )
-        if self.memory.vertex_data == "device" and self.communication.moves_rows:
+        if self.memory.vertex_data not in self.communication.serves:
+            where = "on the device" if self.memory.vertex_data == "device" else "on the host"
             return (
-                f"memory {self.memory.name!r} keeps vertex data on the device, so communication "
-                f"{self.communication.name!r} would have nothing to transfer; use communication "
-                f"'none'."
+                f"memory {self.memory.name!r} keeps vertex data {where}, where communication "
+                f"{self.communication.name!r} has nothing to transfer; use one that serves it, "
+                f"'none' or 'halo' on devices, 'vanilla' from the host."
             )
+        if mode == "full-graph":
+            reason = self._refuse_full_graph(setting)
+            if reason is not None:
+                return reason
         for part in self.all():
             reason = part.refuses(self, setting)
             if reason is not None:
                 return reason
         return None
+
+    def _refuse_full_graph(self, setting: Setting) -> str | None:
+        count = len(self.placement.trainers(setting.platform))
+        if self.memory.vertex_data == "device" and count > 1 and not self.communication.moves_rows:
+            return (
+                f"placement {self.placement.name!r} uses {count} devices, each with its own "
+                f"vertex data, and communication {self.communication.name!r} moves nothing between "
+                f"them; choose communication 'halo', or placement 'single'."
+            )
+        return _refuse_intermediates(self.memory, setting.layers)
+
+
+def _refuse_intermediates(memory: Memory, layers: tuple[LayerShape, ...]) -> str | None:
+    """What becomes of a layer's intermediates must suit where vertex data lives, and the layer."""
+    on_device = memory.vertex_data == "device"
+    for number, layer in enumerate(layers, start=1):
+        policy = memory.intermediates(layer)
+        if on_device != (policy == "keep"):
+            where = "the devices" if on_device else "the host"
+            return (
+                f"memory {memory.name!r} keeps vertex data on {where} and would {policy!r} the "
+                f"intermediates of layer {number}; a full graph is trained with both in one place."
+            )
+        if (policy == "cache" and not layer.cacheable) or (policy == "offload" and layer.cacheable):
+            return (
+                f"memory {memory.name!r} would {policy!r} the intermediates of layer {number}; "
+                f"only cacheable layers are cached, and only others are offloaded."
+            )
+    return None
 
 
 def option_fields(part: type[Part]) -> dict[str, dataclasses.Field[object]]:

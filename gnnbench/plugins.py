@@ -34,12 +34,14 @@ import pluggy
 import gnnbench
 from gnnbench import hookspecs, units
 from gnnbench.errors import GnnbenchError, PluginError, UsageError
+from gnnbench.models import MODELS, Layer
 from gnnbench.parts import (
     BOTH_MODES,
     Bundle,
     Communication,
     FullGraphSampler,
     Kernel,
+    LayerClass,
     Memory,
     MiniBatchSampler,
     Part,
@@ -85,16 +87,26 @@ class Origin:
         return f"{self.plugin} ({self.distribution} {self.version})"
 
 
+#: Where the bundled models come from.
+HARNESS = Origin("gnnbench", "gnnbench", gnnbench.__version__)
+
+
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What the loaded plugins offer, by name. ``problems`` are sentences about what was skipped."""
+    """What the loaded plugins offer, by name. ``problems`` are sentences about what was skipped.
+
+    ``models`` are the bundled ones and those of plugins, which ``model_origins`` has.
+    """
 
     parts: Mapping[tuple[PartKind, str], type[Part]]
     strategies_by_name: Mapping[str, Strategy]
     part_origins: Mapping[tuple[PartKind, str], Origin]
     strategy_origins: Mapping[str, Origin]
+    models: Mapping[str, LayerClass] = field(default_factory=lambda: MODELS)
+    model_origins: Mapping[str, Origin] = field(default_factory=dict)
     planners: Mapping[str, type[Planner]] = field(default_factory=dict)
     reproductions: Mapping[str, type[Reproduction]] = field(default_factory=dict)
+    reproduction_origins: Mapping[str, Origin] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     @property
@@ -120,6 +132,12 @@ class Registry:
             self._refuse("strategy", name, sorted(self.strategies_by_name))
         return self.strategies_by_name[name]
 
+    def model(self, name: str) -> LayerClass:
+        """The model called ``name``; ``PluginError`` with close matches if there is none."""
+        if name not in self.models:
+            self._refuse("model", name, list(self.models), "--model takes")
+        return self.models[name]
+
     def planner(self, name: str) -> type[Planner]:
         """The planner of the strategy ``name``; ``PluginError`` says which strategies have one."""
         self.strategy(name)
@@ -140,13 +158,19 @@ class Registry:
             return self.strategy_origins[offered.name]
         return self.part_origins[offered.kind, offered.name]
 
-    def _refuse(self, what: str, name: str, known: Sequence[str]) -> NoReturn:
+    def model_origin(self, name: str) -> Origin:
+        """Which plugin offers the model called ``name``; the bundled ones come with the harness."""
+        return self.model_origins.get(name, HARNESS)
+
+    def _refuse(
+        self, what: str, name: str, known: Sequence[str], offer: str = "there is"
+    ) -> NoReturn:
         related = [problem for problem in self.problems if repr(name) in problem]
         if related:
             raise PluginError(f"{what} {name!r} is not available: {related[0]}")
         raise PluginError(
             f"there is no {what} {name!r}{_closest(name, known)}; "
-            f"there is {', '.join(known) or 'none installed'}."
+            f"{offer} {', '.join(known) or 'none installed'}."
         )
 
 
@@ -400,6 +424,9 @@ def _collect(
                 _refuse_twice("strategy", named.name, offered[named.name][1].origin, plugin.origin)
             offered[named.name] = (named, plugin)
 
+    models, model_origins = _collect_models(manager, plugins, problems)
+    planners = _collect_classes(manager, plugins, "planner", Planner, problems)  # type: ignore[type-abstract]
+    reproductions = _collect_classes(manager, plugins, "reproduction", Reproduction, problems)  # type: ignore[type-abstract]
     # A strategy may use parts of any plugin, so this waits until all parts are known.
     strategies: dict[str, Strategy] = {}
     for name, (strategy, plugin) in offered.items():
@@ -416,22 +443,53 @@ def _collect(
         strategy_origins=types.MappingProxyType(
             {name: plugin.origin for name, (_, plugin) in offered.items()}
         ),
-        planners=_collect_classes(
-            manager,
-            plugins,
-            "planner",
-            Planner,  # type: ignore[type-abstract]
-            problems,
+        models=types.MappingProxyType(models),
+        model_origins=types.MappingProxyType(model_origins),
+        planners=types.MappingProxyType({name: cls for name, (cls, _) in planners.items()}),
+        reproductions=types.MappingProxyType(
+            {name: cls for name, (cls, _) in reproductions.items()}
         ),
-        reproductions=_collect_classes(
-            manager,
-            plugins,
-            "reproduction",
-            Reproduction,  # type: ignore[type-abstract]
-            problems,
+        reproduction_origins=types.MappingProxyType(
+            {name: origin for name, (_, origin) in reproductions.items()}
         ),
         problems=tuple(problems),
     )
+
+
+def _collect_models(
+    manager: pluggy.PluginManager, plugins: Sequence[_Plugin], problems: list[str]
+) -> tuple[dict[str, LayerClass], dict[str, Origin]]:
+    """The bundled models and those that plugins offer, and where the latter come from."""
+    models = dict(MODELS)
+    origins: dict[str, Origin] = {}
+    for plugin in plugins:
+        for item in _offers(manager, plugin, "gnnbench_model", problems):
+            try:
+                name, model = _check_model(item, plugin.origin.plugin)
+            except _Broken as problem:
+                _report(problem, plugin.required, problems)
+                continue
+            if name in models:
+                _refuse_twice("model", name, origins.get(name, HARNESS), plugin.origin)
+            models[name], origins[name] = model, plugin.origin
+    return models, origins
+
+
+def _check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
+    """An offered model's name and its class of layers; ``_Broken`` says what it lacks."""
+    name, layer = _check_class("model", item, Layer, plugin)  # type: ignore[type-abstract]
+    what = f"model {name!r} of plugin {plugin!r}"
+    title = getattr(layer, "title", None)
+    if not (isinstance(title, str) and title.strip()):
+        raise _Broken(f"{what} needs a class variable title, what results call it.")
+    try:
+        inspect.signature(layer).bind(1, 1, activation=True, generator=None)
+    except TypeError as error:
+        raise _Broken(
+            f"{what} cannot be made ({_describe(error)}); __init__ of {layer.__name__} must take "
+            f"(self, in_features, out_features, *, activation, generator)."
+        ) from error
+    return name, cast(LayerClass, layer)
 
 
 def _collect_classes(
@@ -440,8 +498,9 @@ def _collect_classes(
     what: str,
     base: type[Offered],
     problems: list[str],
-) -> Mapping[str, type[Offered]]:
-    """The subclasses of ``base`` that plugins offer by the hook ``gnnbench_<what>``, by name."""
+) -> Mapping[str, tuple[type[Offered], Origin]]:
+    """The subclasses of ``base`` that plugins offer by the hook ``gnnbench_<what>``, by name, and
+    where they come from."""
     offered: dict[str, tuple[type[Offered], Origin]] = {}
     for plugin in plugins:
         for item in _offers(manager, plugin, f"gnnbench_{what}", problems):
@@ -453,7 +512,7 @@ def _collect_classes(
             if name in offered:
                 _refuse_twice(what, name, offered[name][1], plugin.origin)
             offered[name] = (cls, plugin.origin)
-    return types.MappingProxyType({name: cls for name, (cls, _) in offered.items()})
+    return offered
 
 
 def _check_class(

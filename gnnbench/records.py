@@ -37,7 +37,6 @@ STAGES: tuple[Stage, ...] = (
 )
 Provenance = Literal["measured", "modelled", "quoted"]
 Status = Literal["done", "out-of-memory", "skipped", "error"]
-ModelName = Literal["gcn", "sage", "gin", "gat"]
 PartKind = Literal["sampler", "placement", "communication", "memory", "kernel"]
 PART_KINDS: tuple[PartKind, ...] = ("sampler", "placement", "communication", "memory", "kernel")
 
@@ -131,12 +130,13 @@ class Dataset:
 class Workload:
     """What is trained, the same for every strategy of a comparison.
 
+    ``model`` is the name of a bundled model (``gnnbench.models.MODELS``) or of a plugin's.
     ``dims`` are f^0 .. f^L. ``batch_size`` counts the seeds of one iteration over *all* trainers,
     so that every strategy takes the same optimisation steps. ``fanouts`` are given from the seeds
     outwards (the papers' "25, 10": 25 for the seeds' layer); 0 means every neighbour.
     """
 
-    model: ModelName
+    model: str
     dims: tuple[int, ...]
     epochs: int
     batch_size: int
@@ -164,8 +164,10 @@ class Workload:
 class Block:
     """One layer's bipartite graph: the in-edges of some destination vertices.
 
-    ``src_ids`` int64 ``(S,)``: global ids of the source rows; the first ``num_dst`` of them are the
-    destinations themselves. ``indptr`` int64 ``(num_dst+1,)`` and ``indices`` int32 ``(E,)`` are
+    ``src_ids`` int64 ``(S,)``: global ids of the source rows. The first ``num_dst`` of them are the
+    destinations themselves, or those at the distinct positions ``own``, int32 ``(num_dst,)``, where
+    the rows stand in a buffer that fixes their places; such a block may have sources that no edge
+    and no destination reads. ``indptr`` int64 ``(num_dst+1,)`` and ``indices`` int32 ``(E,)`` are
     the local CSR: row = destination, value = position in ``src_ids``. No self loops are stored;
     models that want one read the destination's own row, which is always there.
     """
@@ -174,6 +176,7 @@ class Block:
     num_dst: int
     indptr: IntArray
     indices: IndexArray
+    own: IndexArray | None = None
 
     @property
     def num_src(self) -> int:
@@ -185,12 +188,13 @@ class Block:
 
     @property
     def dst_ids(self) -> IntArray:
-        return self.src_ids[: self.num_dst]
+        return self.src_ids[: self.num_dst] if self.own is None else self.src_ids[self.own]
 
     @property
     def topology_bytes(self) -> int:
-        """Bytes of the local CSR with 32-bit indices, as a device stores it."""
-        return 4 * (len(self.indptr) + len(self.indices))
+        """Bytes of the local CSR with 32-bit indices, and of ``own``, as a device stores them."""
+        positions = 0 if self.own is None else len(self.own)
+        return 4 * (len(self.indptr) + len(self.indices) + positions)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -274,10 +278,15 @@ class BatchProfile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeerFetch:
-    """Rows copied from another trainer's transition buffer: N_ij ∩ T_kj in HongTu."""
+    """Rows that one trainer reads of another's transition set, N_ij ∩ T_kj in HongTu.
+
+    ``ids`` are copied now. ``kept`` were read from a peer for the round before as well, are still
+    there and do not come again (N_ij ∩ N_i,j-1, HongTu §6).
+    """
 
     slot: int
     ids: IntArray
+    kept: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -287,8 +296,9 @@ class Fetch:
     ``needed`` (N_ij) are the rows its unit reads. ``transition`` (T_ij) are the rows this trainer
     brings in for itself and its peers: the disjoint union of ``from_host`` (N_ij^cpu), which cross
     the host link now, and ``reused`` (N_ij^gpu), which stay from the round before. ``from_peers``
-    says which needed rows come from other trainers' transitions. Every needed row is either in
-    the own transition set or in exactly one peer fetch.
+    says which needed rows are in other trainers' transition sets, in the order in which peers are
+    asked. Every needed row is in the own transition set, or in exactly one peer fetch, where it is
+    copied or kept.
     """
 
     slot: int
@@ -303,12 +313,58 @@ class Fetch:
             return self.from_host
         return np.union1d(self.from_host, self.reused)
 
+    @property
+    def read_from_peers(self) -> IntArray:
+        """The needed rows of peers' transition sets, copied or kept, ascending."""
+        parts = [ids for peer in self.from_peers for ids in (peer.ids, peer.kept)]
+        return np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRows:
+    """How many rows a trainer's two buffers have: ``neighbour``, which its kernel reads, and
+    ``transition``, which its peers read. Where both are one merged buffer, ``transition`` is None.
+    """
+
+    neighbour: int
+    transition: int | None = None
+
+    def at_least(self, other: BufferRows) -> BufferRows:
+        """Buffers that are large enough for either; both must be merged, or neither."""
+        neighbour = max(self.neighbour, other.neighbour)
+        if self.transition is None or other.transition is None:
+            return BufferRows(neighbour)
+        return BufferRows(neighbour, max(self.transition, other.transition))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundTraffic:
-    """The fetches of all trainers of a round, one per unit, in the units' order."""
+    """The fetches of all trainers of a round, one per unit, in the units' order.
+
+    ``merged``: a trainer holds T_ij and N_ij in one buffer (HongTu §6, data buffer deduplication),
+    or else in one each. It is the same for all rounds of a run.
+    """
 
     fetches: tuple[Fetch, ...]
+    merged: bool = True
+
+    def buffer_rows(self) -> dict[int, BufferRows]:
+        """By slot, the rows that this round needs room for: those of N_ij and
+        T_ij together, or of each.
+
+        Rows that stay keep their places, and that costs no room: over several rounds the buffers
+        are as large as the largest of them.
+        """
+        rows = {}
+        for fetch in self.fetches:
+            transition = len(fetch.from_host) + len(fetch.reused)
+            if self.merged:
+                # N_ij without T_ij is what peers have.
+                read = sum(len(peer.ids) + len(peer.kept) for peer in fetch.from_peers)
+                rows[fetch.slot] = BufferRows(transition + read)
+            else:
+                rows[fetch.slot] = BufferRows(len(fetch.needed), transition)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +393,8 @@ class Work:
     ``op``: ``sample`` (``edges`` drawn), ``copy`` (``bytes`` moved over a link or within a
     memory), ``aggregate`` (``edges`` of width ``features`` into ``rows``) or ``update`` (``macs``
     multiply-accumulates over ``rows``). ``threads`` of the host do it, 0 meaning all.
+    ``remote_bytes`` is the part of ``bytes`` that a transfer between host and device takes across
+    the host's sockets.
     """
 
     op: Literal["sample", "copy", "aggregate", "update"]
@@ -347,6 +405,7 @@ class Work:
     macs: int = 0
     itemsize: int = 4
     threads: int = 0
+    remote_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,13 +543,28 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
+class Ablation:
+    """One step of an ablation: a strategy with ``swaps`` of its parts (kind, name) and ``options``
+    of them set (kind, option, text)."""
+
+    label: str
+    swaps: tuple[tuple[PartKind, str], ...] = ()
+    options: tuple[tuple[PartKind, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Strategy:
-    """A named bundle of parts, one bundle for each mode it supports, its usual mode first."""
+    """A named bundle of parts, one bundle for each mode it supports, its usual mode first.
+
+    ``ablation`` are its paper's steps from a plain baseline to the whole strategy, each of which
+    adds something to the one before; empty where the paper has none.
+    """
 
     name: str
     summary: str
     source: str
     bundles: Mapping[Mode, Parts]
+    ablation: tuple[Ablation, ...] = ()
 
     @property
     def default_mode(self) -> Mode:
@@ -503,7 +577,8 @@ class RunResult:
 
     ``strategy`` is the strategy's name; ``label`` what the table calls the row, ``strategy·part``
     when a part was swapped. ``stages`` are the busy seconds of the busiest resource in each stage,
-    per epoch. ``timeline`` is the last epoch's.
+    per epoch. ``timeline`` is the last epoch's. ``stale`` says that rows of earlier epochs were
+    read: the maths differ by design, and there is no ``equivalence``.
     """
 
     strategy: str
@@ -516,6 +591,7 @@ class RunResult:
     loss: tuple[float, ...] = ()
     accuracy: Mapping[str, float] = field(default_factory=dict)
     equivalence: Equivalence | None = None
+    stale: bool = False
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     stages: Mapping[Stage, Metric] = field(default_factory=dict)
     timeline: tuple[Scheduled, ...] = ()
@@ -524,7 +600,10 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What ``compare`` returns: the setting once, and a row for every run."""
+    """What ``compare`` returns: the setting once, and a row for every run.
+
+    ``model_title`` is what reports call the workload's model.
+    """
 
     created: str
     gnnbench: str
@@ -532,6 +611,7 @@ class Comparison:
     machine: Mapping[str, str | int | float | None]
     dataset: Mapping[str, str | int | float | tuple[str, ...]]
     workload: Workload
+    model_title: str
     platform: str
     platform_description: str
     modelled: bool
@@ -543,7 +623,8 @@ class Cell:
     """One entry of a table: a number with its unit and origin, or ``text`` where there is none.
 
     ``quoted`` is a paper's number for the same thing, in the same unit; the error of ``value`` is
-    taken against it. ``text`` stands for what is not a number, such as "out of memory".
+    taken against it. ``text`` stands for what is not a number, such as "out of memory", and
+    ``quoted_text`` for what the paper has instead of one.
     """
 
     value: float | None = None
@@ -551,6 +632,7 @@ class Cell:
     provenance: Provenance = "modelled"
     quoted: float | None = None
     text: str = ""
+    quoted_text: str = ""
 
     @property
     def error(self) -> float | None:

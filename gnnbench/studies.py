@@ -7,28 +7,40 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
-from gnnbench.parts import Bundle
+from gnnbench.kernels.dispatch import RmatStream
+from gnnbench.parts import Bundle, LayerClass
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Graph, Table
+from gnnbench.records import Dataset, Table, Workload
+
+
+class Progress(Protocol):
+    """Hears how far a planner has got, and takes the times; a planner never does.
+
+    ``begin``, any number of ``advance`` and ``end`` enclose one pass over a graph's edges.
+    """
+
+    def begin(self, label: str, edges: int) -> None: ...
+
+    def advance(self, edges: int) -> None: ...
+
+    def end(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanRequest:
-    """What to plan for: a graph, a model's widths f^0 .. f^L, a platform.
+    """What to plan for: a graph, the workload that would be trained on it, a platform.
 
-    ``itemsize`` is S_feat, the bytes of one feature; ``threads`` of this machine may count.
+    A graph too large to store is a stream of edges. ``model`` is the class of the layers that
+    ``workload.model`` names. ``workload.threads`` of this machine may count, 0 for every core.
     """
 
-    graph: Graph
-    graph_name: str
-    model: str
-    dims: tuple[int, ...]
+    graph: Dataset | RmatStream
+    workload: Workload
     platform: Platform
-    itemsize: int = 4
-    seed: int = 0
-    threads: int = 1
+    model: LayerClass
+    progress: Progress
 
 
 class Planner(ABC):
@@ -40,7 +52,10 @@ class Planner(ABC):
 
     @abstractmethod
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
-        """Tables of what training with ``bundle`` would take; nothing is trained."""
+        """Tables of what training with ``bundle`` would take; nothing is trained.
+
+        Raises ``UsageError`` for a request that cannot be planned for.
+        """
 
 
 class Reproduction(ABC):

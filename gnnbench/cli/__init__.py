@@ -16,11 +16,14 @@ from typing import NoReturn
 import click
 
 from gnnbench import __version__
+from gnnbench.cli.ablate import ablate
 from gnnbench.cli.compare import compare
 from gnnbench.cli.datasets import datasets
 from gnnbench.cli.options import CommandLine, debug_option
+from gnnbench.cli.plan import plan
 from gnnbench.cli.platforms import platforms
 from gnnbench.cli.plugins import plugins
+from gnnbench.cli.reproduce import reproduce
 from gnnbench.errors import GnnbenchError
 
 INTERRUPTED = 130
@@ -107,6 +110,9 @@ def main() -> None:
 
 
 main.add_command(compare)
+main.add_command(ablate)
 main.add_command(plugins)
 main.add_command(datasets)
 main.add_command(platforms)
+main.add_command(plan)
+main.add_command(reproduce)

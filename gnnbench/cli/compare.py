@@ -12,26 +12,23 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    PART_NAMES,
     STDOUT,
     CommandLine,
+    ComparisonOptions,
     check_file,
+    comparison_options,
     load_registry,
     open_console,
-    plugin_option,
-    shared_options,
 )
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from gnnbench.compare import Request
     from gnnbench.platforms.machine import Platform
-    from gnnbench.records import Comparison, Dataset, ModelName, PartKind
-
-# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. A test holds them equal.
-MODEL_NAMES = ("gcn", "sage", "gin", "gat")
-PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
-
-POSITIVE = click.IntRange(min=1)
+    from gnnbench.plugins import Registry
+    from gnnbench.records import Comparison, Dataset, PartKind
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")
@@ -42,170 +39,80 @@ POSITIVE = click.IntRange(min=1)
     metavar="A,B[,C...]",
     help="The strategies to compare, by name; see 'gnnbench plugins'.",
 )
-@click.option(
-    "--dataset",
-    metavar="NAME or FILE.npz",
-    help="A dataset; see 'gnnbench datasets'.  [default: a labelled block model made in memory]",
-)
-@click.option(
-    "--model",
-    type=click.Choice(MODEL_NAMES),
-    default="gcn",
-    show_default=True,
-    help="The GNN.",
-)
-@click.option("--layers", type=POSITIVE, default=2, show_default=True, help="Layers of the GNN.")
-@click.option(
-    "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
-)
-@click.option("--epochs", type=POSITIVE, default=3, show_default=True, help="Epochs to train each.")
-@click.option(
-    "--batch-size",
-    type=POSITIVE,
-    default=1024,
-    show_default=True,
-    help="Seeds of one mini-batch iteration, over all trainers together.",
-)
-@click.option(
-    "--fanouts",
-    metavar="N,N...",
-    help="Neighbours to sample a vertex, a number for each layer, from the seeds outwards; 0 is "
-    "every neighbour.  [default: 25,10, then 10 for each further layer]",
-)
-@click.option(
-    "--platform",
-    metavar="NAME or FILE.toml",
-    help="The machine to run on or to model; see 'gnnbench platforms'.  [default: this machine "
-    "where it has a CUDA device, else epyc7763x2-4xa5000]",
-)
-@click.option(
-    "--swap",
-    "swaps",
-    multiple=True,
-    metavar="PART=NAME",
-    help="Put another part into the strategies. May be repeated.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PART.option=value",
-    help="Set an option of a part; 'gnnbench plugins show' lists them. May be repeated.",
-)
-@click.option(
-    "--learning-rate",
-    type=click.FloatRange(min=0.0, min_open=True),
-    default=0.01,
-    show_default=True,
-    help="Adam's learning rate.",
-)
-@click.option(
-    "--repeats", type=POSITIVE, default=1, show_default=True, help="Times to run each strategy."
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
-)
-@click.option("--threads", type=POSITIVE, help="Threads to use.  [default: all cores]")
-@click.option(
-    "--target-accuracy",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
-    metavar="A",
-    help="Also time how long it takes to reach this validation accuracy.",
-)
-@click.option(
-    "--trace",
-    "trace_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the last epoch's timelines as Chrome trace JSON, which Perfetto opens.",
-)
-@click.option(
-    "--html",
-    "html_path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write the comparison as one self-contained web page.",
-)
-@click.option("--no-check", is_flag=True, help="Do not hold losses against the plain reference.")
-@plugin_option
-@shared_options
+@comparison_options
 @click.pass_obj
-def compare(
-    line: CommandLine,
-    strategies: str,
-    dataset: str | None,
-    model: ModelName,
-    layers: int,
-    hidden: int,
-    epochs: int,
-    batch_size: int,
-    fanouts: str | None,
-    platform: str | None,
-    swaps: tuple[str, ...],
-    settings: tuple[str, ...],
-    learning_rate: float,
-    repeats: int,
-    seed: int,
-    threads: int | None,
-    target_accuracy: float | None,
-    trace_path: Path | None,
-    html_path: Path | None,
-    no_check: bool,
-    extra_plugins: tuple[str, ...],
-    json_path: Path | None,
-) -> int:
+def compare(line: CommandLine, strategies: str, options: ComparisonOptions) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
 
     Every strategy really trains. Times are measured where the platform's devices exist here, and
     modelled where they do not.
     """
-    # Everything that can be refused is, before the first slow import.
-    names = parse_strategies(strategies)
-    counts = parse_fanouts(fanouts, layers)
-    swapped = parse_swaps(swaps)
-    options = parse_settings(settings)
-    check_outputs(json_path, trace_path, html_path)
+    request, registry = prepare(line, parse_strategies(strategies), options)
+    comparison = run_comparison(line, request, registry)
+    write_results(comparison, options)
+    return exit_status(comparison)
 
-    registry = load_registry(extra_plugins)
+
+def prepare(
+    line: CommandLine, names: tuple[str, ...], options: ComparisonOptions
+) -> tuple[Request, Registry]:
+    """What to compare, with its data and its machine, and the plugins to do it with."""
+    # Everything that can be refused is, before the first slow import.
+    counts = parse_fanouts(options.fanouts, options.layers)
+    swaps = parse_swaps(options.swaps)
+    settings = parse_settings(options.settings)
+    check_outputs(options.json_path, options.trace_path, options.html_path)
+
+    registry = load_registry(options.extra_plugins)
     for name in names:
         registry.strategy(name)
+    registry.model(options.model)
 
     import torch
 
-    from gnnbench import compare as comparing
+    from gnnbench.compare import Request
     from gnnbench.records import Workload
 
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
-    used_threads = threads or count_cores()
-    torch.set_num_threads(used_threads)
-    machine = load_machine(platform)
-    data = load_dataset(dataset, seed)
+    threads = options.threads or count_cores()
+    torch.set_num_threads(threads)
+    machine = load_machine(options.platform)
+    data = load_dataset(options.dataset, options.seed)
     workload = Workload(
-        model=model,
-        dims=(data.num_features, *[hidden] * (layers - 1), data.num_classes),
-        epochs=epochs,
-        batch_size=batch_size,
+        model=options.model,
+        dims=(
+            data.num_features,
+            *[options.hidden] * (options.layers - 1),
+            data.num_classes,
+        ),
+        epochs=options.epochs,
+        batch_size=options.batch_size,
         fanouts=counts,
-        seed=seed,
-        learning_rate=learning_rate,
-        threads=used_threads,
+        seed=options.seed,
+        learning_rate=options.learning_rate,
+        threads=threads,
     )
-    request = comparing.Request(
+    request = Request(
         strategies=names,
         dataset=data,
         workload=workload,
         platform=machine,
-        swaps=swapped,
-        options=options,
-        repeats=repeats,
-        target_accuracy=target_accuracy,
-        check=not no_check,
+        swaps=swaps,
+        options=settings,
+        repeats=options.repeats,
+        target_accuracy=options.target_accuracy,
+        check=not options.no_check,
     )
+    return request, registry
+
+
+def run_comparison(line: CommandLine, request: Request, registry: Registry) -> Comparison:
+    """Run every row, with a bar that shows how far it is."""
+    from gnnbench.compare import compare as run
+
     with ProgressBar() as progress:
-        comparison = comparing.compare(request, registry, progress, line.words)
-    write_results(comparison, json_path, trace_path, html_path)
-    return exit_status(comparison)
+        return run(request, registry, progress, line.words)
 
 
 def exit_status(comparison: Comparison) -> int:
@@ -222,24 +129,23 @@ def exit_status(comparison: Comparison) -> int:
     return 1 if unequal else 0
 
 
-def write_results(
-    comparison: Comparison, json_path: Path | None, trace_path: Path | None, html_path: Path | None
-) -> None:
+def write_results(comparison: Comparison, options: ComparisonOptions) -> None:
     """The files that were asked for, then the table for people."""
     from gnnbench.report.table import print_comparison
 
+    json_path = options.json_path
     if json_path is not None:
         from gnnbench.results.schema import to_document, write_json
 
         write_json(to_document(comparison), "-" if json_path == STDOUT else json_path)
-    if trace_path is not None:
+    if options.trace_path is not None:
         from gnnbench.report.chrome import write_chrome_trace
 
-        write_chrome_trace(comparison, trace_path)
-    if html_path is not None:
+        write_chrome_trace(comparison, options.trace_path)
+    if options.html_path is not None:
         from gnnbench.report.html import write_html
 
-        write_html(comparison, html_path)
+        write_html(comparison, options.html_path)
     print_comparison(comparison, open_console(json_path))
 
 
@@ -366,7 +272,8 @@ def load_machine(spec: str | None) -> Platform:
 class ProgressBar:
     """A bar on standard error for the run at hand; nothing where that is not a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "epochs") -> None:
+        self._unit = unit
         self._bars: Progress | None = None
         self._task: TaskID | None = None
 
@@ -380,7 +287,7 @@ class ProgressBar:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=30),
                 MofNCompleteColumn(),
-                TextColumn("epochs"),
+                TextColumn(self._unit),
                 Elapsed(),
                 console=Console(stderr=True),
                 transient=True,
@@ -402,10 +309,10 @@ class ProgressBar:
         if self._bars is not None:
             self._task = self._bars.add_task(label, total=total)
 
-    def advance(self, label: str) -> None:
-        """An epoch is over."""
+    def advance(self, label: str, steps: int = 1) -> None:
+        """An epoch is over, or several steps of something else."""
         if self._bars is not None and self._task is not None:
-            self._bars.advance(self._task)
+            self._bars.advance(self._task, steps)
 
     def end(self, label: str, status: str) -> None:
         """A run is over; its bar goes, its row will be in the table."""

@@ -1,4 +1,5 @@
-"""What all commands share: ``--debug``, ``--json``, ``--plugin``, and where their output goes."""
+"""What commands share: ``--debug``, ``--json``, ``--plugin``, the options of a comparison, and
+where their output goes."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -77,6 +80,149 @@ plugin_option = click.option(
 def shared_options(command: Command) -> Command:
     """``--json`` and ``--debug``."""
     return json_option(debug_option(command))
+
+
+# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. A test holds them equal.
+MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
+PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
+
+POSITIVE = click.IntRange(min=1)
+
+_COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
+    click.option(
+        "--dataset",
+        metavar="NAME or FILE.npz",
+        help="A dataset; see 'gnnbench datasets'.  [default: a labelled block model made in "
+        "memory]",
+    ),
+    click.option(
+        "--model",
+        metavar="NAME",
+        default="gcn",
+        show_default=True,
+        help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
+    ),
+    click.option(
+        "--layers", type=POSITIVE, default=2, show_default=True, help="Layers of the GNN."
+    ),
+    click.option(
+        "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
+    ),
+    click.option(
+        "--epochs", type=POSITIVE, default=3, show_default=True, help="Epochs to train each."
+    ),
+    click.option(
+        "--batch-size",
+        type=POSITIVE,
+        default=1024,
+        show_default=True,
+        help="Seeds of one mini-batch iteration, over all trainers together.",
+    ),
+    click.option(
+        "--fanouts",
+        metavar="N,N...",
+        help="Neighbours to sample a vertex, a number for each layer, from the seeds outwards; 0 "
+        "is every neighbour.  [default: 25,10, then 10 for each further layer]",
+    ),
+    click.option(
+        "--platform",
+        metavar="NAME or FILE.toml",
+        help="The machine to run on or to model; see 'gnnbench platforms'.  [default: this machine "
+        "where it has a CUDA device, else epyc7763x2-4xa5000]",
+    ),
+    click.option(
+        "--swap",
+        "swaps",
+        multiple=True,
+        metavar="PART=NAME",
+        help="Put another part into the strategies. May be repeated.",
+    ),
+    click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="PART.option=value",
+        help="Set an option of a part; 'gnnbench plugins show' lists them. May be repeated.",
+    ),
+    click.option(
+        "--learning-rate",
+        type=click.FloatRange(min=0.0, min_open=True),
+        default=0.01,
+        show_default=True,
+        help="Adam's learning rate.",
+    ),
+    click.option(
+        "--repeats", type=POSITIVE, default=1, show_default=True, help="Times to run each strategy."
+    ),
+    click.option(
+        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
+    ),
+    click.option("--threads", type=POSITIVE, help="Threads to use.  [default: all cores]"),
+    click.option(
+        "--target-accuracy",
+        type=click.FloatRange(0.0, 1.0, min_open=True),
+        metavar="A",
+        help="Also time how long it takes to reach this validation accuracy.",
+    ),
+    click.option(
+        "--trace",
+        "trace_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write the last epoch's timelines as Chrome trace JSON, which Perfetto opens.",
+    ),
+    click.option(
+        "--html",
+        "html_path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write the comparison as one self-contained web page.",
+    ),
+    click.option(
+        "--no-check", is_flag=True, help="Do not hold losses against the plain reference."
+    ),
+    plugin_option,
+    shared_options,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonOptions:
+    """What ``compare`` and ``ablate`` were told, as it was typed."""
+
+    dataset: str | None
+    model: str
+    layers: int
+    hidden: int
+    epochs: int
+    batch_size: int
+    fanouts: str | None
+    platform: str | None
+    swaps: tuple[str, ...]
+    settings: tuple[str, ...]
+    learning_rate: float
+    repeats: int
+    seed: int
+    threads: int | None
+    target_accuracy: float | None
+    trace_path: Path | None
+    html_path: Path | None
+    no_check: bool
+    extra_plugins: tuple[str, ...]
+    json_path: Path | None
+
+
+def comparison_options(command: Callable[..., int]) -> Callable[..., int]:
+    """The options of a comparison; ``command`` is handed them together, as ``options``."""
+
+    @wraps(command)
+    def call(*given: object, **values: object) -> int:
+        own = {field.name: values.pop(field.name) for field in fields(ComparisonOptions)}
+        return command(*given, options=ComparisonOptions(**own), **values)  # type: ignore[arg-type]
+
+    for option in reversed(_COMPARISON_OPTIONS):
+        call = option(call)
+    return call
 
 
 def has_subcommand(ctx: click.Context, *given: object) -> bool:

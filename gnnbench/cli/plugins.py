@@ -48,7 +48,7 @@ def plugins(
 @plugin_option
 @shared_options
 def list_plugins(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
-    """Every strategy and part on offer, and the distribution it comes from."""
+    """Every strategy, part and model on offer, and the distribution it comes from."""
     return print_list(extra_plugins, json_path)
 
 
@@ -73,6 +73,15 @@ def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
             (kind, "from", "what it does"),
             [(part.name, str(registry.origin(part)), part.summary) for part in parts],
         )
+    console.print()
+    print_rows(
+        console,
+        ("model", "from", "what it is"),
+        [
+            (name, str(registry.model_origin(name)), model.title)
+            for name, model in registry.models.items()
+        ],
+    )
     return 0
 
 
@@ -89,6 +98,7 @@ def _list_document(registry: Registry) -> dict[str, Json]:
             kind: [_part_document(registry, part) for part in parts]
             for kind, parts in _parts_by_kind(registry)
         },
+        "models": [_model_document(registry, name) for name in registry.models],
         "problems": list(registry.problems),
     }
 
@@ -108,6 +118,17 @@ def _strategy_document(registry: Registry, strategy: Strategy) -> dict[str, Json
             mode: {kind: parts.named(kind) for kind in PART_KINDS}
             for mode, parts in strategy.bundles.items()
         },
+    }
+
+
+def _model_document(registry: Registry, name: str) -> dict[str, Json]:
+    origin = registry.model_origin(name)
+    return {
+        "name": name,
+        "title": registry.model(name).title,
+        "plugin": origin.plugin,
+        "distribution": origin.distribution,
+        "version": origin.version,
     }
 
 

@@ -11,9 +11,14 @@ class ModelClock:
     """For platforms with at least one virtual device.
 
     Links and memories: bytes over bandwidth (HyScale-GNN Equations 7, 8 and 13), plus a link's
-    latency. Sampling: edges over the host's rate, which grows with its threads. Aggregation and
-    update: what the kernel part says they cost on the device (Equations 11 and 12 unless it knows
-    better).
+    latency. Bytes that a host link brings from another socket, or takes there, go as fast as the
+    slower of the two links, so that such a transfer takes
+
+        latency + (bytes - remote) / BW_link + remote / min(BW_link, BW_socket)
+
+    (HongTu sections 2.1 and 7.3 say that remote memory is slower). Sampling: edges over the host's
+    rate, which grows with its threads. Aggregation and update: what the kernel part says they cost
+    on the device (Equations 11 and 12 unless it knows better).
     """
 
     provenance: Provenance = "modelled"
@@ -26,7 +31,12 @@ class ModelClock:
         """Modelled duration of ``work`` on the device or link called ``place``."""
         where = self._platform.place(place)
         if isinstance(where, Link):
-            return where.latency_s + work.bytes / where.bandwidth_bytes_per_s
+            local_s = (work.bytes - work.remote_bytes) / where.bandwidth_bytes_per_s
+            if not work.remote_bytes:
+                return where.latency_s + local_s
+            between = self._platform.host.socket_bandwidth_bytes_per_s
+            remote_s = work.remote_bytes / min(where.bandwidth_bytes_per_s, between)
+            return where.latency_s + local_s + remote_s
         if work.op == "copy":
             return work.bytes / where.bandwidth_bytes_per_s(work.threads)
         if work.op == "sample":

@@ -86,8 +86,9 @@ def find_traffic_fault(
 
     With T the transition set of a slot (HongTu §5): T is the disjoint union of what comes from the
     host and what is reused; what is reused was in the slot's T of the round before; every needed
-    row is in the own T or comes from exactly one peer, out of that peer's T. Without
-    ``shares_rows`` there is nothing to reuse and no peer, so all needed rows come from the host.
+    row is in the own T or is one peer's, in that peer's T, and kept only if it was a peer's in the
+    round before. Without ``shares_rows`` there is nothing to reuse and no peer, so all needed rows
+    come from the host.
     """
     if [fetch.slot for fetch in traffic.fetches] != [unit.slot for unit in round_.units]:
         return (
@@ -116,6 +117,7 @@ def _find_fetch_fault(
         ("from_host", fetch.from_host),
         ("reused", fetch.reused),
         *((f"from_peers[{peer.slot}]", peer.ids) for peer in fetch.from_peers),
+        *((f"from_peers[{peer.slot}].kept", peer.kept) for peer in fetch.from_peers),
     ]
     for name, ids in named:
         if ids.tolist() != sorted(set(ids.tolist())):
@@ -135,9 +137,18 @@ def _find_fetch_fault(
             f"({len(never)} such rows)"
         )
 
+    read = set(before.read_from_peers.tolist()) if before else set()
     reached = (from_host | reused) & needed
     for peer in fetch.from_peers:
-        rows = set(peer.ids.tolist())
+        rows, stay = set(peer.ids.tolist()), set(peer.kept.tolist())
+        if both := rows & stay:
+            return f"row {min(both)} is both copied from slot {peer.slot} and kept"
+        if never := stay - read:
+            return (
+                f"row {min(never)} is kept, but came from no peer for the round before "
+                f"({len(never)} such rows)"
+            )
+        rows |= stay
         if peer.slot == fetch.slot or peer.slot not in now:
             return f"a peer fetch from slot {peer.slot}, which is no peer in this round"
         if absent := rows - set(now[peer.slot].transition.tolist()):

@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from gnnbench.platforms.machine import Device, Link, Platform
-from gnnbench.records import Dataset, Graph, ModelName, Workload
+from gnnbench.records import Dataset, Graph, Workload
 
 NUM_VERTICES = 60
 NUM_ISOLATED = 2
@@ -54,7 +54,7 @@ def make_dataset() -> Dataset:
     )
 
 
-def make_workload(model: ModelName = "gcn", num_layers: int = 2, epochs: int = 2) -> Workload:
+def make_workload(model: str = "gcn", num_layers: int = 2, epochs: int = 2) -> Workload:
     """Float64, rounds of 13, 13 and the remaining seeds, fan-outs below and above the degrees."""
     return Workload(
         model=model,

@@ -77,5 +77,5 @@ def _train(
             for name, parameter in engine.replicas.master.named_parameters()
         },
         preprocessing_s=preprocessing_s,
-        notes=tuple(note for part in bundle.all() for note in part.notes()),
+        notes=(*(note for part in bundle.all() for note in part.notes()), *engine.notes()),
     )

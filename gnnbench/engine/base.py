@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -14,9 +16,10 @@ from gnnbench.engine.machinery import (
     projected_layers,
     torch_dtype,
 )
-from gnnbench.engine.recorder import Recorder
+from gnnbench.engine.movement import Exchange
+from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.parts import Bundle, Setting
-from gnnbench.records import EpochTrace
+from gnnbench.records import EpochTrace, Work
 
 
 class Engine(ABC):
@@ -42,13 +45,50 @@ class Engine(ABC):
         self._labels = torch.from_numpy(setting.dataset.labels)
         self.ledger = open_ledger(bundle, setting.platform, self._trainers)
         projected = projected_layers(bundle, setting)
-        self.replicas = Replicas(setting.workload, self._trainers, projected)
+        self.replicas = Replicas(setting, self._trainers, projected)
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
 
     @abstractmethod
     def prepare(self) -> None:
         """Plan, and place what stays in memory for the whole run."""
 
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the reader of the result, of what the engine decided."""
+        return ()
+
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochTrace:
         """Train one epoch and return what it did."""
+
+    @contextmanager
+    def _exchange_rows(
+        self,
+        slot: int,
+        exchange: Exchange,
+        row_bytes: int,
+        after: Sequence[int],
+        layer: int = -1,
+        *,
+        push: bool,
+    ) -> Iterator[Opened]:
+        """A span for rows between two buffers, of two devices or of one.
+
+        A device asks one peer after the other (Algorithm 2, line 6; Algorithm 3, line 2), for which
+        ``after`` names its last exchange, and one peer at a time reads or adds to its buffer.
+        """
+        device, peer = self._trainers[slot], self._trainers[exchange.slot]
+        route = self._platform.route(*((device, peer) if push else (peer, device)))
+        between = device.name != peer.name
+        size = exchange.rows * row_bytes
+        with self._recorder.span(
+            "transfer",
+            "device to device" if between else "copy between buffers",
+            route.place,
+            Work("copy", rows=exchange.rows, bytes=size),
+            after=after,
+            resources=(*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
+            layer=layer,
+        ) as span:
+            yield span
+        if between:
+            self._recorder.count_bytes("device_to_device", size)

@@ -1,17 +1,36 @@
-"""Full-graph evaluation of a trained model, outside everything that is timed."""
+"""Full-graph evaluation of a trained model, outside everything that is timed.
+
+Layer by layer, and within a layer some destinations at a time: what is held is the representations
+of two layers, which are spilled as the memory part would spill them, and one block's rows.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from gnnbench.engine.machinery import torch_dtype
-from gnnbench.models import GNN, BoundBlock
-from gnnbench.parts import Kernel, Setting
-from gnnbench.records import Block, Dataset
+from gnnbench.engine.host_store import HostStore, trim_heap
+from gnnbench.engine.machinery import (
+    feature_rows,
+    host_graph_bytes,
+    shares_features,
+    torch_dtype,
+)
+from gnnbench.engine.movement import read_rows
+from gnnbench.engine.recorder import Ledger
+from gnnbench.footprint import layer_buffers
+from gnnbench.kernels.buffers import pool
+from gnnbench.kernels.dispatch import induce_block
+from gnnbench.models import GNN, BoundBlock, Layer
+from gnnbench.parts import Kernel, Memory, Setting
+from gnnbench.records import Block, Dataset, Graph, IntArray
+
+#: The most that the rows of a block's destinations and in-edges take, one row for each.
+BLOCK_BYTES = 1 << 29
 
 
 def whole_graph_block(dataset: Dataset) -> Block:
@@ -26,28 +45,29 @@ def whole_graph_block(dataset: Dataset) -> Block:
 
 
 class Evaluator:
-    """Computes the training loss and accuracies over the whole graph, on the host."""
+    """Computes the training loss and accuracies over the whole graph, on the host.
 
-    def __init__(self, setting: Setting, kernel: Kernel) -> None:
-        dataset = setting.dataset
-        self._dataset = dataset
+    Beside the data set it holds the outputs of two layers, on disk where ``memory`` spills and its
+    budget of the host does not hold them, and about ``block_bytes`` of one block.
+    """
+
+    def __init__(
+        self, setting: Setting, kernel: Kernel, memory: Memory, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._setting = setting
+        self._kernel = kernel
+        self._memory = memory
+        self._block_bytes = block_bytes
         self._dtype = torch_dtype(setting.workload)
-        self._bound = BoundBlock(
-            whole_graph_block(dataset),
-            kernel,
-            dataset.graph.degrees,
-            self._dtype,
-            torch.device("cpu"),
-        )
+        self._degrees = setting.dataset.graph.degrees
 
     @torch.no_grad()
     def evaluate(self, model: GNN) -> tuple[float, Mapping[str, float]]:
         """The mean training loss, and accuracy on train, val and test (absent when empty)."""
-        dataset = self._dataset
-        h = torch.from_numpy(dataset.rows(np.arange(dataset.graph.num_vertices))).to(self._dtype)
+        dataset = self._setting.dataset
         if next(model.parameters()).device.type != "cpu":
             model = copy.deepcopy(model).to("cpu")
-        logits = model([self._bound] * len(model.stack), h)
+        logits = self._compute_logits(model)
         labels = torch.from_numpy(dataset.labels)
         train = torch.from_numpy(dataset.train_ids)
         loss = float(torch.nn.functional.cross_entropy(logits[train], labels[train]))
@@ -62,3 +82,75 @@ class Evaluator:
             if chosen.any():
                 accuracy[name] = float(correct[chosen].mean())
         return loss, accuracy
+
+    def _compute_logits(self, model: GNN) -> Tensor:
+        """h^L, ``(V, classes)``."""
+        setting, host = self._setting, self._setting.platform.host
+        vertices = setting.dataset.graph.num_vertices
+        buffers = layer_buffers(model.shapes, vertices, setting.workload.itemsize)
+        held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
+        store = HostStore(
+            buffers,
+            self._memory.host_capacity_bytes(host) - held_bytes,
+            self._memory.spill_directory(),
+            # This machine's memory, of which the platform's description says nothing.
+            Ledger({host.name: sum(buffer.size_bytes for buffer in buffers)}),
+            host.name,
+            self._dtype,
+        )
+        flats = [store.empty(buffer.name) for buffer in buffers]
+        large = buffers[0].size_bytes > self._block_bytes
+        h: Tensor | None = None
+        for number, layer in enumerate(model.stack):
+            width = layer.out_features
+            out = flats[number % 2][: vertices * width].view(vertices, width)
+            for ids, bound in self._blocks(layer):
+                if large:
+                    # What training or the block before has left idle.
+                    pool.release()
+                    trim_heap()
+                rows = self._read(h, bound.block.src_ids)
+                out[ids[0] : ids[-1] + 1] = layer.update(bound, layer.aggregate(bound, rows))
+                del rows
+                store.drop_pages()
+            h = out
+        if h is None:
+            raise ValueError("a model has at least one layer")
+        return h
+
+    def _blocks(self, layer: Layer) -> Iterator[tuple[IntArray, BoundBlock]]:
+        """Consecutive destinations, and their block, which is the whole graph where that fits."""
+        graph = self._setting.dataset.graph
+        width = max(layer.in_features, layer.out_features)
+        rows = max(1, self._block_bytes // (width * self._setting.workload.itemsize))
+        whole = graph.num_vertices + graph.num_edges <= rows
+        for ids in cut_rows(graph, rows):
+            block = (
+                whole_graph_block(self._setting.dataset)
+                if whole
+                else induce_block(graph.indptr, graph.indices, ids)
+            )
+            yield (
+                ids,
+                BoundBlock(block, self._kernel, self._degrees, self._dtype, torch.device("cpu")),
+            )
+
+    def _read(self, h: Tensor | None, ids: IntArray) -> Tensor:
+        """Rows ``ids`` of the layer below, or of the features where there is none."""
+        if h is None:
+            if len(ids) == len(self._degrees) and shares_features(self._setting):
+                return torch.from_numpy(self._setting.dataset.features)
+            return feature_rows(self._setting, ids, sparse=False)
+        return h if len(ids) == len(h) else read_rows(h, torch.from_numpy(ids), h.device)
+
+
+def cut_rows(graph: Graph, rows: int) -> Iterator[IntArray]:
+    """Consecutive ranges of vertices, int64, which with their in-edges count at most ``rows``; a
+    vertex with more is alone."""
+    ends = graph.indptr + np.arange(len(graph.indptr))
+    begin = 0
+    while begin < graph.num_vertices:
+        end = int(np.searchsorted(ends, ends[begin] + rows, side="right")) - 1
+        end = max(end, begin + 1)
+        yield np.arange(begin, end, dtype=np.int64)
+        begin = end

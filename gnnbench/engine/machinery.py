@@ -18,6 +18,9 @@ from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import IntArray, Workload
 
+#: How many bytes of features are converted at a time.
+FILLED_BYTES = 1 << 26
+
 
 def torch_dtype(workload: Workload) -> torch.dtype:
     return torch.float32 if workload.dtype == "float32" else torch.float64
@@ -26,12 +29,16 @@ def torch_dtype(workload: Workload) -> torch.dtype:
 def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
     """Capacities of the host and of every trainer.
 
-    The memory part may cap the trainers, but not a host that trains beside accelerators.
+    The memory part may cap both. Its cap of a device holds for a host that trains alone, but not
+    for one that trains beside accelerators.
     """
-    capacity = {platform.host.name: platform.host.memory_bytes}
+    host = platform.host
+    capacity = {host.name: bundle.memory.host_capacity_bytes(host)}
     for device in trainers:
-        if device.name != platform.host.name or len(trainers) == 1:
+        if device.name != host.name:
             capacity[device.name] = bundle.memory.capacity_bytes(device)
+        elif len(trainers) == 1:
+            capacity[host.name] = min(capacity[host.name], bundle.memory.capacity_bytes(host))
     return Ledger(capacity)
 
 
@@ -54,9 +61,10 @@ class Replicas:
     """The model on every torch device that trains, kept equal, and its one optimiser (Adam)."""
 
     def __init__(
-        self, workload: Workload, trainers: tuple[Device, ...], projected: frozenset[int]
+        self, setting: Setting, trainers: tuple[Device, ...], projected: frozenset[int]
     ) -> None:
-        self.master = build(workload, projected)
+        workload = setting.workload
+        self.master = build(workload, projected, setting.model)
         self._copies: dict[str, GNN] = {"cpu": self.master}
         for device in trainers:
             if device.torch_device not in self._copies:
@@ -145,6 +153,25 @@ def feature_rows(setting: Setting, ids: IntArray, *, sparse: bool) -> Tensor:
     )
 
 
+def shares_features(setting: Setting) -> bool:
+    """Whether the data set's features can be trained on as they are, without a copy."""
+    features = setting.dataset.features
+    return (
+        isinstance(features, np.ndarray)
+        and features.dtype == np.float32 == np.dtype(setting.workload.dtype)
+        and features.flags.c_contiguous
+        and features.flags.writeable
+    )
+
+
+def fill_features(setting: Setting, into: Tensor) -> None:
+    """Write all features into ``into`` ``(V, f)``, some rows at a time."""
+    rows = max(1, FILLED_BYTES // (into.shape[1] * into.element_size()))
+    for begin in range(0, len(into), rows):
+        ids = np.arange(begin, min(begin + rows, len(into)))
+        into[begin : begin + rows] = feature_rows(setting, ids, sparse=False)
+
+
 def stored_bytes(rows: Tensor) -> int:
     """Bytes of a dense tensor, or of the three of a sparse one."""
     if rows.layout != torch.sparse_csr:
@@ -167,11 +194,19 @@ def feature_store_bytes(setting: Setting) -> int:
     return int(features.size) * setting.workload.itemsize
 
 
-def allocate_host_graph(ledger: Ledger, setting: Setting) -> None:
-    """The topology, the features as stored, labels, the master model and Adam's moments."""
-    host = setting.platform.host.name
+def host_graph_bytes(setting: Setting) -> dict[str, int]:
+    """By name, bytes of the topology, the features as stored, and labels and masks."""
     graph = setting.dataset.graph
-    ledger.allocate(host, "graph topology", graph.indptr.nbytes + graph.indices.nbytes)
-    ledger.allocate(host, "vertex features", feature_store_bytes(setting))
-    ledger.allocate(host, "labels and masks", 11 * graph.num_vertices)
+    return {
+        "graph topology": graph.indptr.nbytes + graph.indices.nbytes,
+        "vertex features": feature_store_bytes(setting),
+        "labels and masks": 11 * graph.num_vertices,
+    }
+
+
+def allocate_host_graph(ledger: Ledger, setting: Setting) -> None:
+    """The data set, the master model and Adam's moments."""
+    host = setting.platform.host.name
+    for name, size_bytes in host_graph_bytes(setting).items():
+        ledger.allocate(host, name, size_bytes)
     ledger.allocate(host, "optimiser state", 3 * setting.parameter_bytes)

@@ -10,13 +10,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import FunctionCtx
 
 from gnnbench.models import BoundBlock, Layer
 
 
 @dataclass(slots=True)
 class AggregateTape:
-    """What the backward pass of AGGREGATE needs: nothing but the block where it is linear."""
+    """What the backward pass of AGGREGATE needs: nothing but the block where it is linear.
+
+    ``source`` is where the gradient of the source rows will be; None where nobody needs it.
+    """
 
     source: Tensor | None
     output: Tensor
@@ -24,10 +29,54 @@ class AggregateTape:
 
 @dataclass(slots=True)
 class UpdateTape:
-    """The aggregate as a leaf, and the representation computed from it."""
+    """Where the aggregate's gradient will be, and the representation computed from it."""
 
     leaf: Tensor
     output: Tensor
+
+
+class _Enter(Function):
+    """Rows go on as they are; their gradient goes to a leaf that has their shape."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, leaf: Tensor, rows: Tensor) -> Tensor:
+        return rows.detach()
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class _Shed(Function):
+    """A tensor's shape and its place in the graph, without its memory."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, tensor: Tensor) -> Tensor:
+        return tensor.new_zeros(1).expand(tensor.shape)
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+def _enter(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A leaf of no memory for the gradient of ``rows``, and the rows as they enter the graph.
+
+    So the rows live as long as autograd needs them, and no longer.
+    """
+    leaf = rows.new_zeros(1).expand(rows.shape).requires_grad_()
+    entered: Tensor = _Enter.apply(leaf, rows.detach())  # type: ignore[no-untyped-call]
+    return leaf, entered
+
+
+def without_outputs(
+    aggregate: AggregateTape, update: UpdateTape
+) -> tuple[AggregateTape, UpdateTape]:
+    """The tapes, holding only what autograd has saved."""
+    return (
+        AggregateTape(aggregate.source, _Shed.apply(aggregate.output)),  # type: ignore[no-untyped-call]
+        UpdateTape(update.leaf, _Shed.apply(update.output)),  # type: ignore[no-untyped-call]
+    )
 
 
 def run_aggregate(layer: Layer, bound: BoundBlock, h: Tensor, *, first: bool) -> AggregateTape:
@@ -35,16 +84,20 @@ def run_aggregate(layer: Layer, bound: BoundBlock, h: Tensor, *, first: bool) ->
     if layer.cacheable:
         with torch.no_grad():
             return AggregateTape(None, layer.aggregate(bound, h))
-    source = h if first else h.detach().requires_grad_()
-    return AggregateTape(source, layer.aggregate(bound, source))
+    if first:
+        return AggregateTape(None, layer.aggregate(bound, h))
+    source, entered = _enter(h)
+    return AggregateTape(source, layer.aggregate(bound, entered))
 
 
 def run_update(
     layer: Layer, bound: BoundBlock, aggregate: Tensor, *, needs_input_gradient: bool
 ) -> UpdateTape:
     """UPDATE forward, from a leaf."""
-    leaf = aggregate.detach().requires_grad_(needs_input_gradient)
-    return UpdateTape(leaf, layer.update(bound, leaf))
+    if not needs_input_gradient:
+        return UpdateTape(aggregate, layer.update(bound, aggregate.detach()))
+    leaf, entered = _enter(aggregate)
+    return UpdateTape(leaf, layer.update(bound, entered))
 
 
 def needs_aggregate_gradient(layer: Layer, *, first: bool) -> bool:
@@ -76,10 +129,10 @@ def run_aggregate_backward(
             return None
         with torch.no_grad():
             return layer.aggregate_backward(bound, gradient)
-    if tape is None or tape.source is None:
+    if tape is None:
         raise ValueError("a layer that is not cacheable needs its forward pass for its backward")
     torch.autograd.backward(tape.output, gradient)
-    return tape.source.grad
+    return None if tape.source is None else tape.source.grad
 
 
 def take_gradients(layers: tuple[Layer, ...]) -> list[Tensor]:

@@ -175,6 +175,25 @@ class Ledger:
         self._in_use = dict.fromkeys(capacity_bytes, 0)
         self.peak_bytes = dict.fromkeys(capacity_bytes, 0)
 
+    def open(self, memory: str, capacity_bytes: int) -> None:
+        """One more memory, empty."""
+        self._capacity[memory] = capacity_bytes
+        self._held[memory] = {}
+        self._in_use[memory] = self.peak_bytes[memory] = 0
+
+    def free_bytes(self, memory: str) -> int:
+        """How much more the memory can take."""
+        return self._capacity[memory] - self._in_use[memory]
+
+    def grow(self, memory: str, tensor: str, size_bytes: int) -> int:
+        """Hold ``size_bytes`` more under the name ``tensor``, which need not be held yet.
+
+        Returns what it holds then.
+        """
+        whole_bytes = self._held[memory].get(tensor, 0) + size_bytes
+        self.allocate(memory, tensor, whole_bytes)
+        return whole_bytes
+
     def allocate(self, memory: str, tensor: str, size_bytes: int) -> None:
         """Hold ``size_bytes`` under the name ``tensor``, replacing what that name held before.
 

@@ -25,7 +25,7 @@ from gnnbench.engine.machinery import (
     feature_rows,
     stored_bytes,
 )
-from gnnbench.engine.movement import ForwardBuffers, SlotMovement, plan_movement
+from gnnbench.engine.movement import Buffers, MovementPlanner, SlotMovement
 from gnnbench.engine.passes import (
     AggregateTape,
     UpdateTape,
@@ -55,6 +55,10 @@ from gnnbench.records import (
 
 #: How many rounds may be under way at once for each prefetch depth: as many as pipeline stages.
 ROUNDS_UNDER_WAY = {0: 1, 1: 3, 2: 4}
+
+
+#: The shares of a round and the seeds of each.
+Handed = Sequence[tuple[Share, IntArray]]
 
 
 @dataclass(slots=True)
@@ -129,7 +133,11 @@ class UnitMajorEngine(Engine):
         self._synchronised: list[tuple[int, ...]] = []
         self._transferred: tuple[int, ...] = ()
         self._previous: RoundTraffic | None = None
-        self._buffers = ForwardBuffers()
+        self._buffers = Buffers()
+        self._movements = MovementPlanner(
+            self._setting.dataset.graph.num_vertices,
+            shares_rows=self._bundle.communication.shares_rows,
+        )
         with recorder.inside_part():
             rounds = self._sampler.rounds(epoch)
         for index, seeds in enumerate(rounds):
@@ -147,13 +155,16 @@ class UnitMajorEngine(Engine):
     def _run_round(self, index: int, seeds: IntArray, epoch: int) -> float:
         placement = self._bundle.placement
         with self._recorder.inside_part():
-            shares = [share for share in placement.split(len(seeds)) if share.seeds]
+            handed = placement.share_out(seeds)
             threads = placement.host_threads()
         prefetch = self._bundle.communication.prefetch
         under_way = ROUNDS_UNDER_WAY[prefetch]
         start = self._synchronised[index - under_way] if index >= under_way else ()
 
-        units, sampled, sample_s = self._sample(shares, seeds, epoch, threads.sample, start)
+        self._check_shares(handed, seeds)
+        handed = tuple((share, part) for share, part in handed if share.seeds)
+        shares = [share for share, _ in handed]
+        units, sampled, sample_s = self._sample(handed, epoch, threads.sample, start)
         round_ = Round(index, tuple(units))
         moves = self._plan_traffic(round_)
         rows, loaded, load_s = self._load(
@@ -194,19 +205,22 @@ class UnitMajorEngine(Engine):
             placement.observe(times)
         return sum(result.loss_sum for result in done)
 
+    def _check_shares(self, handed: Handed, seeds: IntArray) -> None:
+        given = np.concatenate([seeds[:0], *(part for _, part in handed)])
+        fits = all(share.seeds == len(part) for share, part in handed)
+        if not fits or not np.array_equal(np.sort(given), np.sort(seeds)):
+            count = sum(share.seeds for share, _ in handed)
+            raise ValueError(
+                f"placement {self._bundle.placement.name!r} gave out {count} of {len(seeds)} "
+                f"seeds; each must be in one share, and a share must count its own"
+            )
+
     def _sample(
-        self,
-        shares: Sequence[Share],
-        seeds: IntArray,
-        epoch: int,
-        threads: int,
-        after: tuple[int, ...],
+        self, handed: Handed, epoch: int, threads: int, after: tuple[int, ...]
     ) -> tuple[list[Unit], tuple[int, ...], float]:
-        """One mini-batch for each share, from consecutive runs of the round's seeds."""
-        units, spans, seconds, offset = [], [], 0.0, 0
-        for share in shares:
-            part = seeds[offset : offset + share.seeds]
-            offset += share.seeds
+        """One mini-batch for each share."""
+        units, spans, seconds = [], [], 0.0
+        for share, part in handed:
             with self._recorder.span(
                 "sample",
                 "sample",
@@ -222,10 +236,6 @@ class UnitMajorEngine(Engine):
             spans.append(span.id)
             seconds += span.seconds
             self._recorder.count_traversed(sum(unit.edges), sum(unit.vertices))
-        if offset != len(seeds):
-            raise ValueError(
-                f"placement {self._bundle.placement.name!r} gave out {offset} of {len(seeds)} seeds"
-            )
         return units, tuple(spans), seconds
 
     def _plan_traffic(self, round_: Round) -> dict[int, SlotMovement]:
@@ -238,9 +248,7 @@ class UnitMajorEngine(Engine):
         with self._recorder.inside_part():
             traffic = self._bundle.communication.plan(round_, previous, self._owner)
         self._previous = traffic
-        shares_rows = self._bundle.communication.shares_rows
-        (moves,) = plan_movement([round_], [traffic], shares_rows=shares_rows, previous=previous)
-        return {move.slot: move for move in moves}
+        return {move.slot: move for move in self._movements.plan(round_, traffic)}
 
     def _load(
         self,
@@ -326,16 +334,12 @@ class UnitMajorEngine(Engine):
             arrived[unit.slot] = (span.id,)
             longest_s = max(longest_s, span.seconds)
             if not move.direct:
-                with recorder.span(
-                    "transfer",
-                    "reuse on device",
-                    device.name,
-                    Work("copy", rows=move.rows_reused, bytes=move.rows_reused * row_bytes),
-                    after=(span.id,),
-                ) as kept:
-                    self._buffers.reuse(move, rows[unit.slot], torch_device)
-                    self._buffers.load(move, rows[unit.slot])
-                arrived[unit.slot] = (kept.id,)
+                self._buffers.make_room(
+                    move.slot, move.buffer_rows, width, self._dtype, torch_device
+                )
+                self._buffers.load(move, rows[unit.slot])
+                size = self._buffers.size_bytes(move.slot)
+                self.ledger.allocate(device.name, "neighbour rows", size)
         if self._bundle.communication.shares_rows:
             self._exchange(units, moves, rows, arrived, row_bytes)
         return arrived, longest_s
@@ -348,27 +352,30 @@ class UnitMajorEngine(Engine):
         arrived: dict[int, tuple[int, ...]],
         row_bytes: int,
     ) -> None:
-        """Rows that one accelerator brought in for another."""
-        self._buffers.commit()
+        """Rows that one accelerator brought in for another.
+
+        A mini-batch has a copy of its rows, as the next one's may arrive while it is computed.
+        """
         everyone = tuple(span for spans in arrived.values() for span in spans)
         for unit in units:
             move = moves.get(unit.slot)
             if move is None or move.direct:
                 continue
-            spans = list(arrived[unit.slot])
-            for peer, count in move.rows_from_peers:
-                with self._recorder.transfer(
-                    "transfer",
-                    "device to device",
-                    self._platform.route(self._trainers[peer], self._trainers[unit.slot]),
-                    Work("copy", rows=count, bytes=count * row_bytes),
-                    after=everyone,
-                ) as span:
-                    pass
-                self._recorder.count_bytes("device_to_device", count * row_bytes)
-                spans.append(span.id)
-            rows[unit.slot] = self._buffers.assemble(move)
-            arrived[unit.slot] = tuple(spans)
+            ready = everyone
+            for pull in move.pulls:
+                with self._exchange_rows(move.slot, pull, row_bytes, ready, push=False) as span:
+                    self._buffers.pull(move, pull)
+                ready = (*everyone, span.id)
+            count = len(unit.input_ids)
+            with self._recorder.span(
+                "transfer",
+                "assemble input rows",
+                self._trainers[unit.slot].name,
+                Work("copy", rows=count, bytes=count * row_bytes),
+                after=ready,
+            ) as span:
+                rows[unit.slot] = self._buffers.assemble(move)
+            arrived[unit.slot] = (span.id,)
 
     # ------------------------------------------------------------------ propagation
 

@@ -132,7 +132,6 @@ class _Context(FunctionCtx):
     factors: Factors
     keep: MaskArray
     scale: Float
-    softmax: Float
     source: IndexArray
     relu: bool
     needs_input_grad: tuple[bool, ...]
@@ -322,14 +321,17 @@ class _EdgeSoftmax(Function):
     @staticmethod
     def forward(ctx: _Context, matrix: SparseMatrix, scores: Tensor) -> Tensor:
         softmax = kernels.edge_softmax(matrix, read(scores), threads=torch.get_num_threads())
-        ctx.matrix, ctx.softmax = matrix, softmax
-        return torch.from_numpy(softmax)
+        ctx.matrix = matrix
+        out = torch.from_numpy(softmax)
+        ctx.save_for_backward(out)
+        return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, gradient: Tensor) -> tuple[None, Tensor]:
+        softmax = read(cast(Tensor, ctx.saved_tensors[0]))
         out = kernels.edge_softmax_backward(
-            ctx.matrix, ctx.softmax, read(gradient), threads=torch.get_num_threads()
+            ctx.matrix, softmax, read(gradient), threads=torch.get_num_threads()
         )
         return None, torch.from_numpy(out)
 

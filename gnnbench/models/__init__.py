@@ -1,42 +1,52 @@
 """GNN models as stacks of aggregate + update layers.
 
 ``build`` makes one from a workload; everything that trains uses the same parameters, drawn from
-the workload's seed.
+the workload's seed. ``TorchLayer`` is where a model of one's own starts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from gnnbench.errors import PluginError, UsageError
 from gnnbench.models.bound import BoundBlock
 from gnnbench.models.layers import (
+    CommNetLayer,
     GATLayer,
     GCNLayer,
+    GGCNLayer,
     GINLayer,
     Layer,
+    ProjectedCommNetLayer,
     ProjectedGCNLayer,
     ProjectedSAGELayer,
     SAGELayer,
+    glorot,
 )
-from gnnbench.parts import LayerShape
-from gnnbench.records import ModelName, Workload
+from gnnbench.models.user import TorchLayer
+from gnnbench.parts import LayerClass, LayerShape
+from gnnbench.records import Workload
 
-__all__ = ["GNN", "MODELS", "PROJECTED", "BoundBlock", "Layer", "build"]
+__all__ = ["GNN", "MODELS", "PROJECTED", "BoundBlock", "Layer", "TorchLayer", "build", "glorot"]
 
-MODELS: dict[ModelName, type[GCNLayer] | type[SAGELayer] | type[GINLayer] | type[GATLayer]] = {
+#: The bundled models by name.
+MODELS: Mapping[str, LayerClass] = {
     "gcn": GCNLayer,
     "sage": SAGELayer,
     "gin": GINLayer,
     "gat": GATLayer,
+    "commnet": CommNetLayer,
+    "ggcn": GGCNLayer,
 }
 
 #: Layers that multiply by W before they aggregate, of the models whose maths allows it.
-PROJECTED: dict[ModelName, type[GCNLayer] | type[SAGELayer]] = {
+PROJECTED: Mapping[str, LayerClass] = {
     "gcn": ProjectedGCNLayer,
     "sage": ProjectedSAGELayer,
+    "commnet": ProjectedCommNetLayer,
 }
 
 
@@ -63,21 +73,83 @@ class GNN(nn.Module):
         return h
 
 
-def build(workload: Workload, projected: Collection[int] = ()) -> GNN:
+def build(
+    workload: Workload, projected: Collection[int] = (), model: LayerClass | None = None
+) -> GNN:
     """The workload's model with freshly drawn parameters, in the workload's dtype.
 
-    Layers whose number, from 0, is in ``projected`` multiply by W before they aggregate.
+    Layers whose number, from 0, is in ``projected`` multiply by W before they aggregate. ``model``
+    is the class of the layers, None the bundled one of the workload's name.
+
+    Raises ``UsageError`` for a name that no bundled model has and ``PluginError`` for a class that
+    does not make layers which can be trained.
     """
+    if model is None and workload.model not in MODELS:
+        raise UsageError(
+            f"there is no bundled model {workload.model!r}; there is {', '.join(MODELS)}."
+        )
+    plain = model or MODELS[workload.model]
     generator = torch.Generator().manual_seed(workload.seed)
     last = workload.num_layers - 1
-    layers = [
-        (PROJECTED if i in projected else MODELS)[workload.model](
-            workload.dims[i],
-            workload.dims[i + 1],
-            activation=i < last,
-            generator=generator,
+    # torch's own initialisers draw from its global generator.
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(workload.seed)
+        layers = [
+            _make_layer(
+                PROJECTED[workload.model] if i in projected else plain,
+                workload.dims[i],
+                workload.dims[i + 1],
+                activation=i < last,
+                generator=generator,
+            )
+            for i in range(workload.num_layers)
+        ]
+    gnn = GNN(layers)
+    return gnn.to(torch.float32 if workload.dtype == "float32" else torch.float64)
+
+
+def _make_layer(
+    model: LayerClass,
+    in_features: int,
+    out_features: int,
+    *,
+    activation: bool,
+    generator: torch.Generator,
+) -> Layer:
+    """One layer, made and checked for what would silently not be trained."""
+    what = f"model {model.name!r}"
+    try:
+        layer = model(in_features, out_features, activation=activation, generator=generator)
+    except Exception as error:
+        raise PluginError(
+            f"a layer of {what} cannot be made with in_features={in_features}, "
+            f"out_features={out_features}, activation={activation}: {type(error).__name__}: "
+            f"{str(error).rstrip('.')}."
+        ) from error
+    if not isinstance(layer, Layer):
+        raise PluginError(f"{what} makes {layer!r}, which is not a gnnbench.models.Layer.")
+    if (layer.in_features, layer.out_features) != (in_features, out_features):
+        raise PluginError(
+            f"a layer of {what} for {in_features} to {out_features} features says that it is for "
+            f"{layer.in_features} to {layer.out_features}; pass on what __init__ was given."
         )
-        for i in range(workload.num_layers)
-    ]
-    model = GNN(layers)
-    return model.to(torch.float32 if workload.dtype == "float32" else torch.float64)
+    for name, value in vars(layer).items():
+        if isinstance(value, Tensor):
+            raise PluginError(
+                f"{what} keeps {name!r} as a plain tensor ({value.dtype}), which is neither "
+                f"trained nor converted to the workload's dtype; make it a torch.nn.Parameter, or "
+                f"a buffer by register_buffer if it is constant."
+            )
+    parameters = dict(layer.named_parameters())
+    frozen = [name for name, value in parameters.items() if not value.requires_grad]
+    if frozen:
+        raise PluginError(
+            f"{what} has a parameter {frozen[0]!r} without a gradient, which the optimiser would "
+            f"still decay; make it a buffer by register_buffer."
+        )
+    if not parameters:
+        raise PluginError(
+            f"a layer of {what} has no parameters, so there is nothing to train; assign a "
+            f"torch.nn.Parameter or a module to an attribute in __init__."
+        )
+    return layer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,17 +21,17 @@ def with_self_loops(block: Block) -> Block:
     own = indptr[:-1]
     mask = np.ones(len(indices), dtype=bool)
     mask[own] = False
-    indices[own] = np.arange(block.num_dst, dtype=np.int32)
+    indices[own] = np.arange(block.num_dst, dtype=np.int32) if block.own is None else block.own
     indices[mask] = block.indices
-    return Block(src_ids=block.src_ids, num_dst=block.num_dst, indptr=indptr, indices=indices)
+    return replace(block, indptr=indptr, indices=indices)
 
 
 class BoundBlock:
     """What a layer aggregates over: the block's adjacency and full-graph degrees.
 
-    ``degrees`` are the full graph's D(v), int64 ``(V,)``, also when the block is sampled; so a
-    sampled GCN layer with unlimited fan-out equals the full-graph layer. Coefficients and the
-    adjacency with self loops are made when first asked for, and kept.
+    Made from the full graph's D(v), int64 ``(V,)``, also when the block is sampled; so a sampled
+    GCN layer with unlimited fan-out equals the full-graph layer. Coefficients and the adjacency
+    with self loops are made when first asked for, and kept.
     """
 
     def __init__(
@@ -64,14 +66,23 @@ class BoundBlock:
         return self._looped
 
     @property
+    def degrees(self) -> Tensor:
+        """D(u) of each source in the full graph, ``(S,)``, in the dtype of the features."""
+        return torch.from_numpy(self._degrees[self.block.src_ids]).to(self.device, self.dtype)
+
+    @property
     def gcn_scaling(self) -> Scaling:
         """1/sqrt((D(v)+1)(D(u)+1)) for each edge, and for a vertex's own row."""
         if self._gcn is None:
             degrees = torch.from_numpy(self._degrees[self.block.src_ids])
             norm = (degrees + 1).to(self.device, torch.float64).rsqrt().to(self.dtype)
-            own = norm[: self.block.num_dst]
+            own = self.adjacency.own_rows(norm)
             self._gcn = Scaling(src=norm, dst=own, own=own * own)
         return self._gcn
+
+    def release(self) -> None:
+        """Let go of what was made; it is made again when asked for."""
+        self._plain = self._looped = self._gcn = None
 
     def project(self, h: Tensor, weight: Tensor) -> Tensor:
         """``h W``, of dense rows or of features as a sparse CSR tensor."""
@@ -80,12 +91,12 @@ class BoundBlock:
         return h @ weight
 
     def own_rows(self, h: Tensor) -> Tensor:
-        """The destinations' rows, which are the first."""
+        """The destinations' own rows, ``(S, f) -> (D, f)``; sparse rows must stand first."""
         count = self.block.num_dst
-        if count == len(h):
+        if count == len(h) and self.block.own is None:
             return h
         if h.layout != torch.sparse_csr:
-            return h[:count]
+            return self.adjacency.own_rows(h)
         row_ptr = h.crow_indices()[: count + 1]
         stop = int(row_ptr[-1])
         return csr_tensor(row_ptr, h.col_indices()[:stop], h.values()[:stop], (count, h.shape[1]))

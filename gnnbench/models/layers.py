@@ -1,4 +1,4 @@
-"""GCN, GraphSAGE, GIN and GAT layers, each as AGGREGATE and UPDATE.
+"""The bundled models' layers, each as AGGREGATE and UPDATE.
 
 The split follows HyScale-GNN Equations 1 and 2 and HongTu Equation 1. ``aggregate`` turns the
 source rows ``(S, f_in)`` into ``(D, w)``; ``update`` turns those into ``(D, f_out)``. Where the
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +28,15 @@ def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
 
 
 class Layer(nn.Module, ABC):
-    """One GNN layer. ``activation`` is False for the last layer of a model."""
+    """One GNN layer. ``activation`` is False for the last layer of a model.
 
+    A class that is offered as a model has a ``name`` and a ``title``, and is called as
+    ``LayerClass`` says, with a ``generator`` to draw parameters from.
+    """
+
+    #: The model's name, in ``--model NAME``, and what reports call it.
+    name: ClassVar[str]
+    title: ClassVar[str]
     #: Whether ``aggregate`` is linear and free of parameters, so that its output can be cached.
     cacheable = True
 
@@ -49,6 +57,11 @@ class Layer(nn.Module, ABC):
         return self.aggregate_features * self.out_features
 
     @property
+    def edge_features(self) -> int:
+        """Values per edge that the backward pass of ``aggregate`` needs; see ``LayerShape``."""
+        return 0
+
+    @property
     def shape(self) -> LayerShape:
         return LayerShape(
             in_features=self.in_features,
@@ -57,15 +70,16 @@ class Layer(nn.Module, ABC):
             parameters=sum(p.numel() for p in self.parameters()),
             macs_per_row=self.macs_per_row,
             cacheable=self.cacheable,
+            edge_features=self.edge_features,
         )
 
     @abstractmethod
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         """AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
 
-    @abstractmethod
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        """``(D, aggregate_features) -> (S, in_features)``; only where ``cacheable``."""
+        """``(D, aggregate_features) -> (S, in_features)``; every ``cacheable`` layer has it."""
+        raise TypeError(f"AGGREGATE of {type(self).__name__} is recomputed, not cached")
 
     @abstractmethod
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
@@ -98,12 +112,15 @@ class GCNLayer(Layer):
     a_v = sum over u in N(v) and v of h_u / sqrt((D(v)+1)(D(u)+1)); h_v = ReLU(a_v W + b).
     """
 
+    name = "gcn"
+    title = "GCN"
+
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
     ) -> None:
         super().__init__(in_features, out_features, activation=activation)
         self.weight = glorot(in_features, out_features, generator)
-        self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
+        self.bias: Tensor = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         return bound.adjacency.sum_scaled(h, bound.gcn_scaling)
@@ -115,15 +132,11 @@ class GCNLayer(Layer):
         return bound.kernel.linear(a, self.weight, self.bias, relu=self.activation)
 
 
-class SAGELayer(Layer):
-    """GraphSAGE with the mean; HyScale-GNN Equation 4: a_v = h_v || Mean(h_u), then W a_v + b."""
+class _MeanLayer(Layer):
+    """a_v = h_v || Mean(h_u), then a_v W + b."""
 
-    def __init__(
-        self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
-    ) -> None:
-        super().__init__(in_features, out_features, activation=activation)
-        self.weight = glorot(2 * in_features, out_features, generator)
-        self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
+    weight: nn.Parameter
+    bias: Tensor
 
     @property
     def aggregate_features(self) -> int:
@@ -136,11 +149,46 @@ class SAGELayer(Layer):
         own, mean = gradient[:, : self.in_features], gradient[:, self.in_features :]
         degree = bound.adjacency.in_degrees.clamp(min=1).unsqueeze(1)
         out = bound.adjacency.sum_transposed(mean / degree)
-        out[: bound.block.num_dst] += own
+        bound.adjacency.add_to_own_rows(out, own)
         return out
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         return bound.kernel.linear(a, self.weight, self.bias, relu=self.activation)
+
+
+class SAGELayer(_MeanLayer):
+    """GraphSAGE with the mean; HyScale-GNN Equation 4: a_v = h_v || Mean(h_u), then W a_v + b."""
+
+    name = "sage"
+    title = "GraphSAGE"
+
+    def __init__(
+        self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
+    ) -> None:
+        super().__init__(in_features, out_features, activation=activation)
+        self.weight = glorot(2 * in_features, out_features, generator)
+        self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
+
+
+class CommNetLayer(_MeanLayer):
+    """CommNet: h_v' = ReLU(h_v H + c_v C), c_v the mean of the neighbours' rows.
+
+    Sukhbaatar, Szlam and Fergus 2016, with a linear module, on a graph: an agent hears its
+    neighbours instead of everybody. That is GraphSAGE without a bias; ``weight`` holds H above C,
+    each drawn for its own size.
+    """
+
+    name = "commnet"
+    title = "CommNet"
+
+    def __init__(
+        self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
+    ) -> None:
+        super().__init__(in_features, out_features, activation=activation)
+        own, heard = (glorot(in_features, out_features, generator) for _ in range(2))
+        self.weight = nn.Parameter(torch.cat((own.detach(), heard.detach())))
+        zeros = torch.zeros(out_features, dtype=torch.float64)
+        self.register_buffer("bias", zeros, persistent=False)
 
 
 class _ProjectedLayer(Layer):
@@ -151,7 +199,7 @@ class _ProjectedLayer(Layer):
     """
 
     cacheable = False
-    bias: nn.Parameter
+    bias: Tensor
 
     @property
     def aggregate_features(self) -> int:
@@ -162,7 +210,7 @@ class _ProjectedLayer(Layer):
         return 0
 
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        raise TypeError("AGGREGATE has parameters here; it is recomputed, not cached")
+        return Layer.aggregate_backward(self, bound, gradient)
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         return bound.kernel.linear(a, None, self.bias, relu=self.activation)
@@ -189,8 +237,8 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
         return bound.adjacency.sum_scaled(bound.project(h, self.weight), bound.gcn_scaling)
 
 
-class ProjectedSAGELayer(_ProjectedLayer, SAGELayer):
-    """GraphSAGE with the products first: W's upper half for the own row, its lower for the mean."""
+class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
+    """The products first: W's upper half for the own row, its lower for the mean."""
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         own, neighbours = self.weight[: self.in_features], self.weight[self.in_features :]
@@ -201,8 +249,19 @@ class ProjectedSAGELayer(_ProjectedLayer, SAGELayer):
         return block.num_src + block.num_dst
 
 
+class ProjectedSAGELayer(_ProjectedMeanLayer, SAGELayer):
+    """GraphSAGE with the products first."""
+
+
+class ProjectedCommNetLayer(_ProjectedMeanLayer, CommNetLayer):
+    """CommNet with the products first."""
+
+
 class GINLayer(Layer):
     """Graph isomorphism layer, epsilon 0: a_v = h_v + sum of h_u, then a two-layer perceptron."""
+
+    name = "gin"
+    title = "GIN"
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
@@ -218,11 +277,11 @@ class GINLayer(Layer):
         return (self.in_features + self.out_features) * self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        return bound.adjacency.sum(h) + h[: bound.block.num_dst]
+        return bound.adjacency.sum(h) + bound.own_rows(h)
 
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
         out = bound.adjacency.sum_transposed(gradient)
-        out[: bound.block.num_dst] += gradient
+        bound.adjacency.add_to_own_rows(out, gradient)
         return out
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
@@ -236,6 +295,8 @@ class GATLayer(Layer):
     Scores are LeakyReLU(a · [W h_v || W h_u]) with slope 0.2, softmax over N(v) and v.
     """
 
+    name = "gat"
+    title = "GAT"
     cacheable = False
     slope = 0.2
 
@@ -256,19 +317,21 @@ class GATLayer(Layer):
     def macs_per_row(self) -> int:
         return 0
 
+    @property
+    def edge_features(self) -> int:
+        """The score before LeakyReLU and the softmax; as many for each self loop besides."""
+        return 2
+
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         adjacency = bound.adjacency_with_self_loops
         projected = h @ self.weight
         src = (projected @ self.attend_src).squeeze(1)
-        dst = (projected[: bound.block.num_dst] @ self.attend_dst).squeeze(1)
+        dst = (bound.own_rows(projected) @ self.attend_dst).squeeze(1)
         scores = nn.functional.leaky_relu(
             src.index_select(0, adjacency.edge_src) + dst.index_select(0, adjacency.edge_dst),
             self.slope,
         )
         return adjacency.sum(projected, adjacency.edge_softmax(scores))
-
-    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        raise TypeError("attention has parameters and intermediates; it is recomputed, not cached")
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         return bound.kernel.linear(a, None, self.bias, relu=self.activation)
@@ -280,5 +343,71 @@ class GATLayer(Layer):
             rows=block.num_dst,
             features=self.out_features,
             macs=block.num_src * self.in_features * self.out_features,
+            itemsize=itemsize,
+        )
+
+
+class GGCNLayer(Layer):
+    """Gated graph convolution: a neural network on every edge.
+
+    h_v' = ReLU(h_v U + sum over u in N(v) of eta_uv * (h_u W) + b), element by element, with the
+    gate eta_uv = sigmoid(h_v A + h_u B): the gated graph ConvNet of Bresson and Laurent 2017,
+    without its residual and batch normalisation, which makes a vector of the scalar edge gates of
+    Marcheggiani and Titov 2017. HongTu §4.2 names GGCN for its computation on edges, without an
+    equation, and cites Li et al. 2016, whose gates (a GRU) are on vertices.
+    """
+
+    name = "ggcn"
+    title = "GGCN"
+    cacheable = False
+
+    def __init__(
+        self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
+    ) -> None:
+        super().__init__(in_features, out_features, activation=activation)
+        self.own = glorot(in_features, out_features, generator)
+        self.message = glorot(in_features, out_features, generator)
+        self.gate_dst = glorot(in_features, out_features, generator)
+        self.gate_src = glorot(in_features, out_features, generator)
+        self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
+
+    @property
+    def aggregate_features(self) -> int:
+        return self.out_features
+
+    @property
+    def macs_per_row(self) -> int:
+        return 0
+
+    @property
+    def edge_features(self) -> int:
+        """The gate, which is the sigmoid's output and a factor, and h_u W, the other factor."""
+        return 2 * self.out_features
+
+    def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
+        adjacency, own = bound.adjacency, bound.own_rows(h)
+        gates = torch.sigmoid(
+            (own @ self.gate_dst).index_select(0, adjacency.edge_dst)
+            + (h @ self.gate_src).index_select(0, adjacency.edge_src)
+        )
+        messages = gates * (h @ self.message).index_select(0, adjacency.edge_src)
+        return own @ self.own + adjacency.sum_edges(messages)
+
+    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
+        return bound.kernel.linear(a, None, self.bias, relu=self.activation)
+
+    def aggregate_work(self, block: Block, itemsize: int) -> Work:
+        """An edge reads three rows (h_v A, h_u B, h_u W), counted as one of three times the width.
+
+        Multiplications: four products, B and W over the sources, U and A over the destinations,
+        and eta * (h_u W) of each edge. The sigmoid is not counted.
+        """
+        products = 2 * (block.num_src + block.num_dst) * self.in_features
+        return Work(
+            op="aggregate",
+            edges=block.num_edges,
+            rows=block.num_dst,
+            features=3 * self.out_features,
+            macs=(products + block.num_edges) * self.out_features,
             itemsize=itemsize,
         )

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from gnnbench.errors import PlatformError
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.platforms.machine import DISK, Device, Link, Platform
 from gnnbench.platforms.schema import (
     BASE_UNIT,
     AcceleratorTable,
@@ -155,10 +155,26 @@ def _build(table: PlatformTable) -> Platform:
         cores=table.host.cores.value,
         core_bandwidth_bytes_per_s=table.host.core_bandwidth.si,
         sampled_edges_per_s=table.host.sampling.si,
+        disk_bandwidth_bytes_per_s=(
+            table.host.disk_bandwidth.si if table.host.disk_bandwidth else 0.0
+        ),
+        sockets=table.host.sockets.value if table.host.sockets else 1,
+        socket_bandwidth_bytes_per_s=(
+            table.host.socket_bandwidth.si if table.host.socket_bandwidth else 0.0
+        ),
     )
+    if (table.host.sockets is None) != (table.host.socket_bandwidth is None):
+        lacking = "sockets" if table.host.sockets is None else "socket_bandwidth"
+        raise _Contradiction(f"[host] has no {lacking}; give both, or neither for a single socket")
+    if table.host.sockets is not None and host.sockets == 1:
+        raise _Contradiction("[host] has a single socket; take out sockets and socket_bandwidth")
     sources = dict(_sources_of("host", table.host))
     groups: dict[str, tuple[Device, ...]] = {"host": (host,)}
     for entry in table.accelerators:
+        if entry.name == DISK:
+            raise _Contradiction(
+                f"[[accelerators]] {DISK} has the name of the host's disk; rename it"
+            )
         if entry.name in groups:
             raise _Contradiction(
                 f"two entries are called {entry.name!r}; give each [[accelerators]] its own name"
@@ -310,7 +326,7 @@ def to_toml(platform: Platform) -> str:
     """
     lines = [f"name = {_quote(platform.name)}", f"description = {_quote(platform.description)}"]
     for key, device, numbers in _device_entries(platform):
-        if device.kind == "cpu":
+        if device is platform.host:
             lines += ["", "[host]", f"model = {_quote(device.model)}"]
         else:
             lines += ["", "[[accelerators]]", f"name = {_quote(key)}"]
@@ -387,6 +403,9 @@ def _device_numbers(device: Device) -> Numbers:
         "core_bandwidth": device.core_bandwidth_bytes_per_s,
         "memory": device.memory_bytes,
         "sampling": device.sampled_edges_per_s,
+        "disk_bandwidth": device.disk_bandwidth_bytes_per_s,
+        "sockets": device.sockets if device.sockets > 1 else 0,
+        "socket_bandwidth": device.socket_bandwidth_bytes_per_s,
     }
     return {key: number for key, number in numbers.items() if number} | {"launch": device.launch_s}
 

@@ -10,6 +10,8 @@ from typing import Literal
 from gnnbench.errors import PlatformError
 
 DeviceKind = Literal["cpu", "gpu", "fpga", "sparse"]
+#: The name of the host's disk, as a memory in a ledger and as a place that prices a transfer.
+DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,9 @@ class Device:
     platform file says so. ``pipelined`` devices run aggregation and update at the same time
     (HyScale-GNN Equation 10: the operator is max, not sum). ``virtual`` devices do not exist on
     this machine: their times come from the model clock. ``torch_device`` is where the numerics run.
+
+    A host of several ``sockets`` has an equal share of its memory at each, and between any two of
+    them ``socket_bandwidth_bytes_per_s``, one way.
     """
 
     name: str
@@ -32,6 +37,9 @@ class Device:
     cores: int = 1
     core_bandwidth_bytes_per_s: float = 0.0
     sampled_edges_per_s: float = 0.0
+    disk_bandwidth_bytes_per_s: float = 0.0
+    sockets: int = 1
+    socket_bandwidth_bytes_per_s: float = 0.0
     pipelined: bool = False
     virtual: bool = True
     torch_device: str = "cpu"
@@ -110,6 +118,22 @@ class Platform:
             f"add a [[links]] entry that names both."
         )
 
+    def socket(self, device: Device) -> int:
+        """The socket of the host that an accelerator is attached to: in order, evenly spread."""
+        place = self.accelerators.index(device)
+        return place * self.host.sockets // len(self.accelerators)
+
+    @property
+    def disk(self) -> Link:
+        """The way between the host's memory and its disk; ``PlatformError`` when there is none."""
+        rate = self.host.disk_bandwidth_bytes_per_s
+        if not rate:
+            raise PlatformError(
+                f"platform {self.name} does not say how fast its disk is, and the run has to spill "
+                f"to it; add disk_bandwidth to its [host] table, or raise memory.host_bytes."
+            )
+        return Link(DISK, (self.host.name, DISK), rate)
+
     def route(self, source: Device, target: Device) -> Route:
         """How a transfer goes; within one device, through its memory."""
         if source.name == target.name:
@@ -119,7 +143,9 @@ class Platform:
         return Route(link.name, tuple(f"{a}>{b}" for a, b in pairwise(stops)))
 
     def place(self, name: str) -> Device | Link:
-        """The device or link called ``name``."""
+        """The device or link called ``name``, or the way to the disk."""
+        if name == DISK:
+            return self.disk
         for link in self.links:
             if link.name == name:
                 return link

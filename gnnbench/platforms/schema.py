@@ -99,11 +99,14 @@ class HostTable(Table):
     memory: Capacity
     sampling: SamplingRate
     launch: Duration
+    disk_bandwidth: Bandwidth | None = None
+    sockets: Count | None = None
+    socket_bandwidth: Bandwidth | None = None
 
 
 class AcceleratorTable(Table):
     name: DeviceName
-    kind: Literal["gpu", "fpga", "sparse"]
+    kind: Literal["cpu", "gpu", "fpga", "sparse"]
     model: Text
     pipelined: bool = False
     count: GroupSize | None = None
@@ -141,6 +144,8 @@ BASE_UNIT = {
     "flops": Flops.base,
     "memory_bandwidth": Bandwidth.base,
     "core_bandwidth": Bandwidth.base,
+    "disk_bandwidth": Bandwidth.base,
+    "socket_bandwidth": Bandwidth.base,
     "bandwidth": Bandwidth.base,
     "memory": Capacity.base,
     "sampling": SamplingRate.base,

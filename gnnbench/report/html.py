@@ -21,7 +21,7 @@ from gnnbench.report.svg import (
 )
 from gnnbench.report.table import (
     clock_line,
-    format_equivalence,
+    describe_equality,
     provenances,
     run_notes,
     setting_lines,
@@ -206,7 +206,7 @@ def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[str, s
 def _equal_cell(row: Row) -> str:
     bad = row.equivalence is not None and not row.equivalence.holds
     style = ' class="bad"' if bad else ""
-    return f"<td{style}>{format_equivalence(row.equivalence)}</td>"
+    return f"<td{style}>{describe_equality(row)}</td>"
 
 
 def _cell(metric: Metric | None, provenance: Provenance) -> str:

@@ -95,9 +95,15 @@ class Row:
 
     @property
     def ranked(self) -> bool:
-        """Whether this row may win: it finished, and was not found to compute something else."""
+        """Whether this row may win: it finished, and does not compute something else, neither by
+        design nor as was found."""
         equivalence = self.equivalence
-        return bool(self.done) and (equivalence is None or equivalence.holds)
+        return bool(self.done) and not self.stale and (equivalence is None or equivalence.holds)
+
+    @property
+    def stale(self) -> bool:
+        """Whether rows of earlier epochs were read: other maths than the reference's."""
+        return any(run.stale for run in self.done)
 
 
 def _badness(equivalence: Equivalence) -> float:
@@ -190,7 +196,11 @@ def summarise(group: Group) -> tuple[str, ...]:
         ]
         if timed:
             sentences.append(_summarise(group, sorted(timed, key=lambda pair: pair[0].value)))
-    unequal = [row.label for row in group.rows if row.done and not row.ranked]
+    stale = [row.label for row in group.rows if row.stale]
+    if stale:
+        names = ", ".join(stale)
+        sentences.append(f"{group.title}: not ranked, for other maths (stale rows): {names}.")
+    unequal = [row.label for row in group.rows if row.done and not row.ranked and not row.stale]
     if unequal:
         names = ", ".join(unequal)
         sentences.append(f"{group.title}: not ranked, for unequal losses: {names}.")
@@ -213,7 +223,7 @@ def _summarise(group: Group, timed: list[tuple[Metric, Row]]) -> str:
             f"{group.title}: {winner.label} and {runner_up.label} are level within the spread of "
             f"their epochs, {seconds} against {format_si(next_epoch.value, 's')}{busy}."
         )
-    gap = _widest_gap(winner, runner_up)
+    gap = widest_gap(winner, runner_up)
     return (
         f"{group.title}: {winner.label} is fastest, {seconds}, {ratio.value:.2f} times as fast as "
         f"{runner_up.label}{gap}{busy}."
@@ -227,7 +237,7 @@ def longest_stage(row: Row) -> tuple[Stage, float] | None:
     return best if best is not None and best[1] > 0 else None
 
 
-def _widest_gap(winner: Row, loser: Row) -> str:
+def widest_gap(winner: Row, loser: Row) -> str:
     """Where the winner saves the most, as a clause: a stage, or running stages side by side.
 
     Stages are busy seconds. Where none shrinks by as much as a twentieth of what the epoch gained,

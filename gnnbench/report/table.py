@@ -20,21 +20,15 @@ from gnnbench.records import (
     Comparison,
     Equivalence,
     Metric,
-    ModelName,
     Provenance,
     Stage,
 )
 from gnnbench.report.rows import Group, Row, group_runs, summarise
 from gnnbench.units import format_si
 
-MODEL_TITLES: dict[ModelName, str] = {
-    "gcn": "GCN",
-    "sage": "GraphSAGE",
-    "gin": "GIN",
-    "gat": "GAT",
-}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 5
+_LOSS_COLUMNS = 8
 #: A blank that no line is broken at; printed as a plain one.
 _TIE = "\N{NO-BREAK SPACE}"
 #: What stands for them where the encoding lacks them.
@@ -68,7 +62,7 @@ class Column:
 
 def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the whole comparison: setting, table, this machine's own times, stages, summary."""
-    write = _Writer(console)
+    write = Writer(console)
     for line in setting_lines(comparison):
         write.paragraph(line, "bold" if line.startswith("gnnbench compare") else "dim")
     groups = group_runs(comparison)
@@ -82,6 +76,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for provenance in provenances(row.stage(stage) for row in _done(groups) for stage in STAGES):
         write.blank()
         _print_stages(write, groups, provenance)
+    stale = [group for group in groups if any(row.stale for row in group.rows)]
+    if stale:
+        write.blank()
+        _print_panels(write, stale, _loss_columns(stale), "loss by epoch")
     notes = run_notes(groups)
     if notes:
         write.blank()
@@ -100,7 +98,7 @@ def setting_lines(comparison: Comparison) -> list[str]:
     dims = "-".join(str(width) for width in workload.dims)
     epochs = _count(workload.epochs, "epoch")
     layers = _count(workload.num_layers, "layer")
-    model = MODEL_TITLES[workload.model]
+    model = comparison.model_title
     lines = [
         f"gnnbench compare · {dataset['name']} · {model} {layers}, {dims} · {epochs}, "
         f"seed{_TIE}{workload.seed}",
@@ -166,6 +164,11 @@ def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
     return [provenance for provenance in order if provenance in found]
 
 
+def describe_equality(row: Row) -> str:
+    """What stands in the last column: how equal a row is to the reference, or why it is not."""
+    return "stale: maths differ" if row.stale else format_equivalence(row.equivalence)
+
+
 def format_equivalence(equivalence: Equivalence | None) -> str:
     """``"yes (3e-7)"``, ``"NO (1e-2)"`` or ``"not checked"``."""
     if equivalence is None:
@@ -200,9 +203,20 @@ def _main_columns(groups: Sequence[Group]) -> list[Column]:
     }
     for heading, names in traffic.items():
         columns += _metric_columns(done, heading, _sum_of(names), leading=False)
-    cells = [(format_equivalence(row.equivalence), _equivalence_style(row)) for row in done]
+    cells = [(describe_equality(row), _equivalence_style(row)) for row in done]
     columns.append(Column(("equal to", "reference"), tuple(cells)))
     return [column for column in columns if any(text != "-" for text, _ in column.cells)]
+
+
+def _loss_columns(groups: Sequence[Group]) -> list[Column]:
+    """Losses of epochs from the first to the last, as many as fit a line, for all finished rows."""
+    losses = [row.done[0].loss for row in _done(groups)]
+    last = min(map(len, losses)) - 1
+    count = min(last, _LOSS_COLUMNS - 1)
+    epochs = dict.fromkeys(last * i // max(count, 1) for i in range(count + 1))
+    return [
+        _text_column(str(epoch + 1), [_fixed(loss[epoch]) for loss in losses]) for epoch in epochs
+    ]
 
 
 def _sum_of(names: tuple[str, ...]) -> Callable[[Row], Metric | None]:
@@ -256,7 +270,7 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
     time_width = max(map(cell_len, times), default=0)
     speed_width = max(map(cell_len, speeds), default=0)
     cells = tuple(
-        (f"{_pad(t, time_width, 'right')}  {_pad(s, speed_width, 'right')} {r}".rstrip(), style)
+        (f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')} {r}".rstrip(), style)
         for t, s, r, style in zip(times, speeds, ranges, styles, strict=True)
     )
     return Column(("epoch", f"[{provenance}]"), cells)
@@ -273,7 +287,7 @@ def _equivalence_style(row: Row) -> str:
     return "" if row.equivalence.holds else "bold red"
 
 
-def _print_stages(write: _Writer, groups: Sequence[Group], provenance: Provenance) -> None:
+def _print_stages(write: Writer, groups: Sequence[Group], provenance: Provenance) -> None:
     """Seconds by stage, with bars as long as leave them all on one line where that can be."""
     title = f"stages [{provenance}]"
     label_width = _label_width(groups, title)
@@ -312,7 +326,7 @@ def _stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: i
         for number, row in enumerate(done):
             seconds, scale = times.get((number, stage), 0.0), longest[row.mode]
             bar = _bar(seconds / scale, bar_cells) if scale > 0 else ""
-            cells.append((f"{_pad(texts[number], width, 'right')} {bar}".rstrip(), ""))
+            cells.append((f"{pad(texts[number], width, 'right')} {bar}".rstrip(), ""))
         columns.append(Column((stage,), tuple(cells)))
     return columns
 
@@ -329,7 +343,7 @@ def _bar(fraction: float, cells: int) -> str:
 # --------------------------------------------------------------------------- layout
 
 
-class _Writer:
+class Writer:
     """Lines to a console; characters that its encoding lacks are replaced by plain ones."""
 
     def __init__(self, console: Console) -> None:
@@ -372,7 +386,7 @@ class _Writer:
 
 
 def _print_panels(
-    write: _Writer,
+    write: Writer,
     groups: Sequence[Group],
     columns: Sequence[Column],
     title: str = "",
@@ -419,7 +433,7 @@ def _split(
 
 
 def _print_panel(
-    write: _Writer,
+    write: Writer,
     groups: Sequence[Group],
     columns: Sequence[Column],
     tall: bool,
@@ -432,11 +446,11 @@ def _print_panel(
     head_label = title or groups[0].title
     for line in range(height):
         last = line == height - 1
-        cells: list[Cell] = [(" " + _pad(head_label if last else "", label_width), "bold")]
+        cells: list[Cell] = [(" " + pad(head_label if last else "", label_width), "bold")]
         for column, heading in zip(columns, headings, strict=True):
             # One-line headings stand on the lower line.
             text = heading[line - height] if line - height >= -len(heading) else ""
-            cells.append(("  " + _pad(text, column.width(tall), column.align), "dim"))
+            cells.append(("  " + pad(text, column.width(tall), column.align), "dim"))
         write.line(cells)
     number = 0
     for group in groups:
@@ -450,22 +464,22 @@ def _print_panel(
                 write.line([(f" {group.title}", "bold")])
                 titled = True
             if has_figures:
-                line_cells: list[Cell] = [(" " + _pad(row.label, label_width), "")]
+                line_cells: list[Cell] = [(" " + pad(row.label, label_width), "")]
                 for column, (text, style) in zip(columns, texts, strict=True):
-                    padded = _pad(text, column.width(tall), column.align)
+                    padded = pad(text, column.width(tall), column.align)
                     line_cells += [("  ", ""), (padded, style)]
                 write.line(line_cells)
             for failure in failures:
                 _print_failure(write, row.label, label_width, failure)
 
 
-def _print_failure(write: _Writer, label: str, label_width: int, failure: str) -> None:
+def _print_failure(write: Writer, label: str, label_width: int, failure: str) -> None:
     """A run that did not finish: its status and reason, in place of figures."""
     indent = label_width + 3
     style = "red" if failure.startswith("error") else "yellow"
     lines = _wrap(failure, max(30, write.width - indent))
     for number, line in enumerate(lines):
-        lead = " " + _pad(label, label_width) + "  " if number == 0 else " " * indent
+        lead = " " + pad(label, label_width) + "  " if number == 0 else " " * indent
         write.line([(lead, ""), (line, style)])
 
 
@@ -487,7 +501,7 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _pad(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
+def pad(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
     blanks = " " * (width - cell_len(text))
     return text + blanks if align == "left" else blanks + text
 

@@ -29,7 +29,6 @@ from gnnbench.records import (
     Equivalence,
     Metric,
     Mode,
-    ModelName,
     Provenance,
     RunResult,
     Stage,
@@ -81,7 +80,7 @@ class DatasetEntry(_OpenEntry):
 class WorkloadEntry(_Entry):
     """``dims`` are f^0 .. f^L; ``fanouts`` run from the seeds outwards, 0 = every neighbour."""
 
-    model: ModelName
+    model: str
     layers: int
     dims: tuple[int, ...]
     epochs: int

@@ -21,10 +21,14 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
 from gnnbench.engine import train
+from gnnbench.kernels.dispatch import induce_block
+from gnnbench.metrics import lay_out
 from gnnbench.models import build as build_model
-from gnnbench.parts import Setting
+from gnnbench.parts import Bundle, FullGraphSampler, Setting
 from gnnbench.records import Block, Parts, Round, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.memory import HongTuMemory
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, throughputs
 from gnnbench_plugins.hongtu.volumes import (
     Throughputs,
@@ -33,6 +37,7 @@ from gnnbench_plugins.hongtu.volumes import (
     count_volumes,
     reorganise,
 )
+from gnnbench_plugins.reference.kernel import TorchKernel
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -131,7 +136,16 @@ def test_figure_6_rows_come_from_the_owner_next_peer_first():
 
     # Algorithm 2, line 6: GPU i asks i+1, i+2, ... around the ring.
     assert fetched(first) == [[(2, [4])], [(2, [4]), (0, [0])], [(0, [0, 1]), (1, [3])], [(1, [3])]]
-    assert fetched(second) == [[(1, [2, 3])], [(2, [4, 5])], [(3, [6])], [(1, [3]), (2, [5])]]
+    # GPU 1 has vertex 4 from GPU 2, and GPU 3 vertex 3 from GPU 1, from batch 0 (§6).
+    assert fetched(second) == [[(1, [2, 3])], [(2, [5])], [(3, [6])], [(1, []), (2, [5])]]
+    kept = [[(p.slot, p.kept.tolist()) for p in f.from_peers] for f in second]
+    assert kept == [[(1, [])], [(2, [4])], [(3, [])], [(1, [3]), (2, [])]]
+
+
+def test_without_interleaving_every_gpu_starts_with_the_first():
+    traffic = plan(HongTuCommunication(interleaved=False), rounds_of(FIGURE_6), FIGURE_6_OWNER)
+    asked = [[p.slot for p in fetch.from_peers] for fetch in traffic[0].fetches]
+    assert asked == [[2], [0, 2], [0, 1], [1]]
 
 
 @pytest.mark.parametrize(
@@ -226,12 +240,12 @@ def test_algorithm_4_is_a_permutation_within_each_partition(drawn):
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("chunks", [2, 3, 8])
 def test_reorganised_rounds_cost_no_more_by_equation_4(seed, chunks):
-    """The greedy order alone may cost more; the sampler keeps the range order then."""
+    """The greedy order alone may cost more; the sampler keeps the cheaper one."""
     dataset = random_dataset(seed)
     setting = setting_for("gcn", dataset=dataset)
 
-    def cost(reorganised):
-        sampler = HongTuSampler(chunks_per_partition=chunks, reorganise=reorganised)
+    def cost(search):
+        sampler = HongTuSampler(chunks_per_partition=chunks, search=search)
         sampler.begin(setting)
         rounds = sampler.chunks(setting, 3)
         outputs = [u.output_ids for r in rounds for u in r.units]
@@ -239,7 +253,7 @@ def test_reorganised_rounds_cost_no_more_by_equation_4(seed, chunks):
         assert all((sampler.owner()[u.output_ids] == u.slot).all() for r in rounds for u in r.units)
         return cost_s(count_volumes(sets_of(rounds), len(dataset.labels)), throughputs(setting))
 
-    assert cost(True) <= cost(False)
+    assert cost("local") <= cost("greedy") <= cost("none")
 
 
 def test_a_greedy_order_that_costs_more_is_not_taken():
@@ -247,10 +261,10 @@ def test_a_greedy_order_that_costs_more_is_not_taken():
     worse = 0
     for seed in range(30):
         setting = setting_for("gcn", dataset=random_dataset(seed))
-        sampler = HongTuSampler(chunks_per_partition=4)
+        sampler = HongTuSampler(chunks_per_partition=4, search="greedy")
         sampler.begin(setting)
         rounds = sampler.chunks(setting, 3)
-        if "range order was kept" in " ".join(sampler.notes()):
+        if "kept: range order" in " ".join(sampler.notes()):
             worse += 1
             for slot in range(3):
                 first = [u.output_ids.min() for r in rounds for u in r.units if u.slot == slot]
@@ -299,13 +313,17 @@ def test_every_needed_row_comes_from_one_place(p2p, reuse, drawn):
             # What is kept was there.
             before = traffic[j - 1].fetches[i].transition if j else ids()
             assert set(fetch.reused.tolist()) <= set(before.tolist())
-            # Every needed row is in the own transition set, or fetched from exactly one peer.
-            fetched = [v for peer in fetch.from_peers for v in peer.ids.tolist()]
+            # Every needed row is in the own transition set, or in exactly one peer's.
+            fetched = [v for p in fetch.from_peers for v in (*p.ids.tolist(), *p.kept.tolist())]
             assert len(fetched) == len(set(fetched))
             own = set(fetch.transition.tolist())
             assert set(fetched) == set(fetch.needed.tolist()) - own
+            read = traffic[j - 1].fetches[i].read_from_peers if j else ids()
             for peer in fetch.from_peers:
-                assert set(peer.ids.tolist()) <= set(transitions[peer.slot].tolist())
+                rows = {*peer.ids.tolist(), *peer.kept.tolist()}
+                assert rows <= set(transitions[peer.slot].tolist())
+                # What was read from a peer in the round before does not come again.
+                assert set(peer.kept.tolist()) == (rows & set(read.tolist()) if reuse else set())
             # Rows needed = rows transferred + rows reused + rows from peers.
             assert len(fetch.needed) == (
                 len(np.intersect1d(fetch.needed, fetch.from_host))
@@ -374,25 +392,43 @@ def sets_of(rounds):
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """Rows of a sampler's rounds: the volumes; those brought in for peers only; and those that a
+    device reads of other partitions in a batch and in the one before."""
+
+    volumes: Volumes
+    relayed: int
+    neighbours: int
+
+
 def count_rows(sampler, setting, slots):
-    """The volumes of a sampler's rounds, and the rows brought in for peers only."""
     rounds = sampler.chunks(setting, slots)
-    sets = sets_of(rounds)
+    sets, owner = sets_of(rounds), sampler.owner()
     relayed = 0
     for j in range(len(rounds)):
         union = np.unique(np.concatenate([row[j] for row in sets]))
         for i, row in enumerate(sets):
-            relayed += len(np.setdiff1d(union[sampler.owner()[union] == i], row[j]))
-    return count_volumes(sets, setting.dataset.graph.num_vertices), relayed
+            relayed += len(np.setdiff1d(union[owner[union] == i], row[j]))
+    neighbours = sum(
+        int((owner[np.intersect1d(one, other)] != i).sum())
+        for i, row in enumerate(sets)
+        for one, other in itertools.pairwise(row)
+    )
+    return Counted(count_volumes(sets, setting.dataset.graph.num_vertices), relayed, neighbours)
 
 
-def expected_bytes(setting, volumes, relayed, *, recompute, p2p, reuse):
-    """Bytes of one epoch, term by term from Algorithms 1 to 3."""
+def expected_bytes(setting, counted, *, recompute, p2p, reuse, neighbour_reuse=False):
+    """Bytes of one epoch, term by term from Algorithms 1 to 3 and §6."""
+    volumes, relayed = counted.volumes, counted.relayed
     host = volumes.with_reuse if reuse else volumes.with_p2p if p2p else volumes.original
     kept = (volumes.with_p2p if p2p else volumes.original) - host
     # Rows that a unit reads but that are not in its own transition set: all reads, less the
     # transition rows that it reads itself.
     fetched = volumes.original - (volumes.with_p2p - relayed) if p2p else 0
+    if p2p and reuse and neighbour_reuse:
+        fetched -= counted.neighbours
+        kept += counted.neighbours
     vertices, item = setting.dataset.graph.num_vertices, setting.workload.itemsize
     to_device = to_host = between = reused = 0
     for number, layer in enumerate(setting.layers):
@@ -429,29 +465,43 @@ def expected_bytes(setting, volumes, relayed, *, recompute, p2p, reuse):
     }
 
 
-@pytest.mark.parametrize(("p2p", "reuse"), [(True, True), (True, False), (False, False)])
-@pytest.mark.parametrize("intermediate", ["hybrid", "recompute"])
+@pytest.mark.parametrize("buffers", ["merged", "separate"])
+@pytest.mark.parametrize(
+    ("p2p", "reuse", "neighbour_reuse"),
+    [(True, True, True), (True, True, False), (True, False, True), (False, False, False)],
+)
+@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute"])
 @pytest.mark.parametrize("num_layers", [2, 3])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat"])
 def test_bytes_of_a_run_are_volumes_times_row_width(
-    registry, model, num_layers, intermediate, p2p, reuse
+    registry, model, num_layers, memory, p2p, reuse, neighbour_reuse, buffers
 ):
     setting = setting_for(model, num_layers, epochs=2)
     bundle = plugins.assemble(
         registry,
-        Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch"),
+        Parts("hongtu", "hongtu", "hongtu", memory, "torch"),
         {
             "sampler": {"chunks_per_partition": "4"},
-            "memory": {"intermediate": intermediate},
-            "communication": {"p2p": str(p2p).lower(), "reuse": str(reuse).lower()},
+            "communication": {
+                "p2p": str(p2p).lower(),
+                "reuse": str(reuse).lower(),
+                "neighbour_reuse": str(neighbour_reuse).lower(),
+                "buffers": buffers,
+            },
         },
     )
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    volumes, relayed = count_rows(HongTuSampler(chunks_per_partition=4), setting, 3)
-    assert volumes.original > volumes.with_p2p > volumes.with_reuse
-    assert relayed
+    counted = count_rows(HongTuSampler(chunks_per_partition=4), setting, 3)
+    assert counted.volumes.original > counted.volumes.with_p2p > counted.volumes.with_reuse
+    assert counted.relayed
+    assert counted.neighbours
     expected = expected_bytes(
-        setting, volumes, relayed, recompute=intermediate == "recompute", p2p=p2p, reuse=reuse
+        setting,
+        counted,
+        recompute=memory == "hongtu-recompute",
+        p2p=p2p,
+        reuse=reuse,
+        neighbour_reuse=neighbour_reuse,
     )
     for epoch in trace.epochs:
         assert {kind: epoch.bytes[kind] for kind in expected} == expected
@@ -471,8 +521,8 @@ def test_vanilla_moves_the_whole_neighbour_sets_both_ways(registry):
         {"sampler": {"chunks_per_partition": "4"}},
     )
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    volumes, relayed = count_rows(HongTuSampler(chunks_per_partition=4), setting, 3)
-    expected = expected_bytes(setting, volumes, relayed, recompute=False, p2p=False, reuse=False)
+    counted = count_rows(HongTuSampler(chunks_per_partition=4), setting, 3)
+    expected = expected_bytes(setting, counted, recompute=False, p2p=False, reuse=False)
     assert {kind: trace.epochs[0].bytes[kind] for kind in expected} == expected
     assert trace.epochs[0].bytes["device_to_device"] == trace.epochs[0].bytes["reused"] == 0
 
@@ -481,29 +531,179 @@ def test_the_note_gives_the_volumes(registry):
     setting = setting_for("gcn")
     bundle = plugins.assemble(registry, registry.strategy("hongtu").bundles["full-graph"], {})
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    volumes, relayed = count_rows(HongTuSampler(), setting, 3)
+    counted = count_rows(HongTuSampler(), setting, 3)
+    volumes = counted.volumes
     note = next(n for n in trace.notes if "V_ori" in n)
-    for number in (volumes.original, volumes.with_p2p, volumes.with_reuse, relayed):
+    for number in (volumes.original, volumes.with_p2p, volumes.with_reuse, counted.relayed):
         assert f"{number:,} " in note
+    (peers,) = (n for n in trace.notes if "peers' transition sets" in n)
+    read = volumes.original - (volumes.with_p2p - counted.relayed)
+    assert f"{read - counted.neighbours:,} copied, {counted.neighbours:,} there" in peers
+
+
+# --------------------------------------------------------------------------- buffers in place
+
+
+def train_with(registry, setting, memory="hongtu", **options):
+    communication = "hongtu" if options else "vanilla"
+    bundle = plugins.assemble(
+        registry,
+        Parts("hongtu", "hongtu", communication, memory, "torch"),
+        {
+            "sampler": {"chunks_per_partition": "4"},
+            **({"communication": options} if options else {}),
+        },
+    )
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "ggcn"])
+def test_every_way_to_hold_rows_trains_alike(registry, model, memory):
+    """§6 changes where rows stand and nothing else; sums of gradients change their order."""
+    setting = setting_for(model, epochs=2)
+    plain = train_with(registry, setting, memory)
+    for p2p, reuse, neighbours in itertools.product(("true", "false"), repeat=3):
+        for buffers in ("merged", "separate"):
+            ours = train_with(
+                registry, setting, memory,
+                p2p=p2p, reuse=reuse, neighbour_reuse=neighbours, buffers=buffers,
+            )  # fmt: skip
+            # The first epoch's loss is a forward pass alone, where every sum keeps its order.
+            assert ours.epochs[0].loss == plain.epochs[0].loss
+            assert ours.epochs[1].loss == pytest.approx(plain.epochs[1].loss, rel=1e-12, abs=0)
+            for name, parameter in ours.parameters.items():
+                assert np.allclose(parameter, plain.parameters[name], rtol=0, atol=1e-12)
+
+
+def test_reused_rows_take_no_time_and_no_copies(registry):
+    """In place: rows that stay cost nothing, and a merged buffer needs no copies on a device."""
+    setting = setting_for("gcn")
+
+    def labels(buffers):
+        (epoch,) = train_with(registry, setting, buffers=buffers).epochs
+        assert epoch.bytes["reused"] > 0
+        on_devices = [s for s in epoch.spans if s.work.op == "copy" and s.place.startswith("gpu")]
+        return {span.label for span in on_devices if span.seconds > 0}
+
+    gradients = {"clear gradients on device", "compact gradients", "average and step"}
+    assert labels("merged") == gradients
+    assert labels("separate") == gradients | {"copy between buffers"}
+
+
+def test_a_merged_buffer_holds_less_than_two(registry):
+    """Data buffer deduplication: T_ij and N_ij share most of their rows."""
+    setting = setting_for("gcn")
+    merged, separate = (
+        train_with(registry, setting, buffers=buffers).peak_bytes
+        for buffers in ("merged", "separate")
+    )
+    for device in ("gpu0", "gpu1", "gpu2"):
+        assert merged[device] < separate[device]
+
+
+# --------------------------------------------------------------------------- interleaving
+
+
+class EvenSampler(FullGraphSampler):
+    """Four partitions of eight vertices, each in four chunks of two."""
+
+    name = "even"
+    summary = "for the tests of interleaving"
+
+    def chunks(self, setting, num_slots):
+        graph = setting.dataset.graph
+
+        def unit(i, j):
+            first = 8 * i + 2 * j
+            return Unit(i, (induce_block(graph.indptr, graph.indices, ids(first, first + 1)),))
+
+        return tuple(Round(j, tuple(unit(i, j) for i in range(num_slots))) for j in range(4))
+
+    def owner(self):
+        return np.arange(32, dtype=np.int64) // 8
+
+
+def train_evenly(interleaved):
+    """Vertex v and those 8, 16 and 24 further know each other, in four partitions of eight."""
+    vertices = np.arange(32)
+    ends = np.array([(v, (v + step) % 32) for v in vertices for step in (8, 16)]).T
+    dataset = build(
+        "even",
+        ends,
+        num_vertices=32,
+        features=np.ones((32, 7), dtype=np.float32),
+        labels=vertices % 3,
+    )
+    setting = setting_for("gcn", accelerators=4, dataset=dataset)
+    bundle = Bundle(
+        sampler=EvenSampler(),
+        placement=HongTuPlacement(),
+        communication=HongTuCommunication(interleaved=interleaved),
+        memory=HongTuMemory(),
+        kernel=TorchKernel(),
+    )
+    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    return lay_out(trace.epochs[0], "modelled")
+
+
+def exchanges(timeline):
+    """The spans in which a device reads a peer's buffer, or adds to it."""
+    return [item for item in timeline if item.span.label == "device to device"]
+
+
+def asked(item):
+    """The device whose buffer is read or added to."""
+    (buffer,) = (name for name in item.span.resources if name.endswith(".buffer"))
+    return buffer.removesuffix(".buffer")
+
+
+def test_no_two_devices_access_one_peer_at_the_same_time():
+    for interleaved in (True, False):
+        by_peer = {}
+        for item in exchanges(train_evenly(interleaved)):
+            by_peer.setdefault(asked(item), []).append((item.start_s, item.end_s))
+        assert len(by_peer) == 4
+        for spans in by_peer.values():
+            for (_, end), (start, _) in itertools.pairwise(sorted(spans)):
+                assert start >= end
+
+
+def test_interleaved_devices_never_wait_for_each_other():
+    """Algorithm 2, line 6 and Algorithm 3, line 2: in one time slot each asks another peer."""
+
+    def slots(timeline):
+        starts = {}
+        for item in exchanges(timeline):
+            starts.setdefault(round(item.start_s, 12), []).append(asked(item))
+        return [sorted(peers) for _, peers in sorted(starts.items())]
+
+    interleaved, naive = train_evenly(True), train_evenly(False)
+    devices = ["gpu0", "gpu1", "gpu2", "gpu3"]
+    # Three time slots a round: two layers forward, and one backward.
+    assert slots(interleaved) == [devices] * (3 * 4 * 3)
+    assert len(slots(naive)) > len(slots(interleaved))
+
+    def end_s(timeline):
+        return max(item.end_s for item in timeline)
+
+    assert end_s(interleaved) < end_s(naive)
 
 
 def test_caching_aggregates_moves_less_than_recomputing(registry):
     """§4.2: O(|V|) instead of O(alpha |V|) rows to the devices, and no second aggregation."""
     setting = setting_for("gcn")
 
-    def epoch(intermediate):
+    def epoch(memory):
         bundle = plugins.assemble(
             registry,
-            Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch"),
-            {
-                "sampler": {"chunks_per_partition": "8"},
-                "memory": {"intermediate": intermediate},
-            },
+            Parts("hongtu", "hongtu", "hongtu", memory, "torch"),
+            {"sampler": {"chunks_per_partition": "8"}},
         )
         trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
         return trace.epochs[0]
 
-    hybrid, recompute = epoch("hybrid"), epoch("recompute")
+    hybrid, recompute = epoch("hongtu"), epoch("hongtu-recompute")
     assert hybrid.loss == recompute.loss
     assert hybrid.bytes["host_to_device"] < recompute.bytes["host_to_device"]
 

@@ -104,6 +104,7 @@ def make_comparison(*runs: RunResult, modelled: bool = True) -> Comparison:
             "digest": "0123456789abcdef", "origin": "a file", "notes": ("split 25/50/25 drawn",),
         },
         workload=Workload("gcn", (8415, 256, 5), 3, 1024, (25, 10), 0),
+        model_title="GCN",
         platform="epyc7763x2-4xa5000",
         platform_description="two EPYC 7763 and four RTX A5000",
         modelled=modelled,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -13,15 +11,22 @@ from torch import Tensor
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import GNN, MODELS, PROJECTED, BoundBlock, build
-from gnnbench.models.layers import GATLayer, GCNLayer, GINLayer, SAGELayer
-from gnnbench.parts import Kernel
-from gnnbench.records import Block, Graph, ModelName, Workload
+from gnnbench.models.layers import (
+    CommNetLayer,
+    GATLayer,
+    GCNLayer,
+    GGCNLayer,
+    GINLayer,
+    SAGELayer,
+)
+from gnnbench.parts import Adjacency, Kernel
+from gnnbench.records import Block, Graph, Workload
 from gnnbench_plugins.native.kernel import NativeKernel
-from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 
 NUM_VERTICES = 40
 DIMS = (7, 5, 3)
-NAMES: tuple[ModelName, ...] = get_args(ModelName)
+NAMES = tuple(MODELS)
 CPU = torch.device("cpu")
 
 
@@ -39,11 +44,22 @@ def make_graph() -> Graph:
 GRAPH = make_graph()
 
 
-def make_workload(model: ModelName, fanouts: tuple[int, ...] = (0, 0)) -> Workload:
+class PlainAdjacency(TorchAdjacency):
+    """torch's, with the sum over edges that every kernel inherits."""
+
+    sum_edges = Adjacency.sum_edges
+
+
+class PlainKernel(TorchKernel):
+    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> PlainAdjacency:
+        return PlainAdjacency(block, dtype, device)
+
+
+def make_workload(model: str, fanouts: tuple[int, ...] = (0, 0)) -> Workload:
     return Workload(model, DIMS, epochs=1, batch_size=8, fanouts=fanouts, seed=5, dtype="float64")
 
 
-def make_model(name: ModelName, projected: tuple[int, ...] = ()) -> GNN:
+def make_model(name: str, projected: tuple[int, ...] = ()) -> GNN:
     """A fresh model with its biases off zero, so that forgetting one shows."""
     model = build(make_workload(name), projected)
     generator = torch.Generator().manual_seed(9)
@@ -101,10 +117,30 @@ def compute_gat(layer: GATLayer, a: Tensor, h: Tensor) -> Tensor:
     return attention @ z + layer.bias
 
 
-FORMULAS = {"gcn": compute_gcn, "sage": compute_sage, "gin": compute_gin, "gat": compute_gat}
+def compute_commnet(layer: CommNetLayer, a: Tensor, h: Tensor) -> Tensor:
+    mean = torch.diag(1 / a.sum(1).clamp(min=1)) @ a @ h
+    own, heard = layer.weight[: h.shape[1]], layer.weight[h.shape[1] :]
+    return h @ own + mean @ heard
 
 
-def compute_dense(model: GNN, name: ModelName, h: Tensor) -> Tensor:
+def compute_ggcn(layer: GGCNLayer, a: Tensor, h: Tensor) -> Tensor:
+    """With a gate for every pair of vertices, ``(V, V, f)``."""
+    gates = torch.sigmoid((h @ layer.gate_dst)[:, None] + (h @ layer.gate_src)[None])
+    messages = a[:, :, None] * gates * (h @ layer.message)[None]
+    return h @ layer.own + messages.sum(1) + layer.bias
+
+
+FORMULAS = {
+    "gcn": compute_gcn,
+    "sage": compute_sage,
+    "gin": compute_gin,
+    "gat": compute_gat,
+    "commnet": compute_commnet,
+    "ggcn": compute_ggcn,
+}
+
+
+def compute_dense(model: GNN, name: str, h: Tensor) -> Tensor:
     a = make_dense()
     last = len(model.stack) - 1
     for i, layer in enumerate(model.stack):
@@ -114,7 +150,7 @@ def compute_dense(model: GNN, name: ModelName, h: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_forward_and_gradients_equal_the_dense_formula(name: ModelName) -> None:
+def test_forward_and_gradients_equal_the_dense_formula(name: str) -> None:
     model, h = make_model(name), draw(NUM_VERTICES, DIMS[0]).requires_grad_()
     ours = model([whole()] * 2, h)
     theirs = compute_dense(model, name, h)
@@ -129,7 +165,7 @@ def test_forward_and_gradients_equal_the_dense_formula(name: ModelName) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if MODELS[name].cacheable])
 @pytest.mark.parametrize("kind", ["whole", "sampled", "chunk"])
-def test_aggregate_backward_equals_autograd(name: ModelName, kind: str) -> None:
+def test_aggregate_backward_equals_autograd(name: str, kind: str) -> None:
     seeds = np.array([3, 38, 11, 0], dtype=np.int64)
     bound = whole()
     if kind == "sampled":
@@ -147,11 +183,70 @@ def test_aggregate_backward_equals_autograd(name: ModelName, kind: str) -> None:
     torch.testing.assert_close(layer.aggregate_backward(bound, g), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_attention_refuses_the_cached_backward() -> None:
-    layer = make_model("gat").stack[0]
+@pytest.mark.parametrize("name", ["gat", "ggcn"])
+def test_computation_on_edges_refuses_the_cached_backward(name: str) -> None:
+    layer = make_model(name).stack[0]
     assert not layer.shape.cacheable
     with pytest.raises(TypeError, match="recomputed"):
         layer.aggregate_backward(whole(), draw(NUM_VERTICES, DIMS[1]))
+
+
+@pytest.mark.parametrize(("name", "width"), [("gat", 2), ("ggcn", 2 * DIMS[1])])
+def test_edge_features_are_what_autograd_keeps_of_the_edges(name: str, width: int) -> None:
+    """Distinct floating-point tensors with a row per edge (or self loop) that are saved."""
+    bound, layer = whole(), make_model(name).stack[0]
+    num_edges = bound.block.num_edges + (bound.block.num_dst if name == "gat" else 0)
+    saved: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point() and len(tensor) == num_edges:
+            saved[tensor.data_ptr()] = tensor.numel()
+        return tensor
+
+    h = draw(NUM_VERTICES, DIMS[0]).requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        aggregated = layer.aggregate(bound, h)
+    assert aggregated.requires_grad
+    assert sum(saved.values()) == num_edges * width
+    assert layer.shape.edge_features == width
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("gat", "ggcn")])
+def test_a_layer_that_is_cached_keeps_nothing_of_the_edges(name: str) -> None:
+    for shape in make_model(name).shapes:
+        assert shape.cacheable
+        assert shape.edge_features == 0
+
+
+@pytest.mark.parametrize("kernel", [PlainKernel, TorchKernel, NativeKernel])
+@pytest.mark.parametrize("kind", ["whole", "sampled", "empty"])
+def test_sum_edges_is_a_product_with_the_incidence_matrix(
+    kind: str, kernel: type[TorchKernel] | type[NativeKernel]
+) -> None:
+    block = make_blocks("whole" if kind == "whole" else "sampled")[0]
+    if kind == "empty":
+        block = Block(block.src_ids, 2, np.zeros(3, dtype=np.int64), np.empty(0, dtype=np.int32))
+    adjacency = bind(block, kernel()).adjacency
+    messages = draw(block.num_edges, 3).requires_grad_()
+    incidence = torch.zeros(block.num_dst, block.num_edges, dtype=torch.float64)
+    incidence[adjacency.edge_dst, torch.arange(block.num_edges)] = 1
+    out = adjacency.sum_edges(messages)
+    torch.testing.assert_close(out, incidence @ messages, rtol=1e-13, atol=1e-13)
+    g = draw(block.num_dst, 3, seed=1)
+    (gradient,) = torch.autograd.grad(out, messages, g)
+    assert torch.equal(gradient, incidence.t() @ g)
+
+
+def test_the_work_of_a_gated_layer() -> None:
+    """Four products, and one multiplication for each edge and column; three rows read an edge."""
+    (block, _) = make_blocks("sampled")
+    layer = make_model("ggcn").stack[0]
+    work = layer.aggregate_work(block, 8)
+    f_in, f_out = DIMS[:2]
+    sources, destinations = block.num_src * f_in * f_out, block.num_dst * f_in * f_out
+    assert work.macs == 2 * sources + 2 * destinations + block.num_edges * f_out
+    assert (work.edges, work.rows, work.features) == (block.num_edges, block.num_dst, 3 * f_out)
+    assert layer.update_work(block.num_dst, 8).macs == 0
 
 
 # --------------------------------------------------------------------------- W first
@@ -175,7 +270,7 @@ def make_blocks(kind: str) -> list[Block]:
 )
 @pytest.mark.parametrize("name", list(PROJECTED))
 def test_w_first_or_last_is_the_same(
-    name: ModelName, sparse: bool, projected: tuple[int, ...], kind: str, kernel: type[Kernel]
+    name: str, sparse: bool, projected: tuple[int, ...], kind: str, kernel: type[Kernel]
 ) -> None:
     blocks = make_blocks(kind)
     plain, other = make_model(name), make_model(name, projected)
@@ -202,7 +297,7 @@ def test_w_first_or_last_is_the_same(
 
 
 @pytest.mark.parametrize("name", list(PROJECTED))
-def test_w_first_changes_shapes_but_no_parameters(name: ModelName) -> None:
+def test_w_first_changes_shapes_but_no_parameters(name: str) -> None:
     plain, projected = make_model(name), make_model(name, (0, 1))
     for one, other in zip(plain.shapes, projected.shapes, strict=True):
         assert other.parameters == one.parameters
@@ -226,7 +321,7 @@ def test_w_first_changes_shapes_but_no_parameters(name: ModelName) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_unlimited_fanout_equals_the_full_graph(name: ModelName) -> None:
+def test_unlimited_fanout_equals_the_full_graph(name: str) -> None:
     """A mini-batch that samples every neighbour computes what full-graph training computes."""
     model, x = make_model(name), draw(NUM_VERTICES, DIMS[0])
     seeds = np.array([5, 39, 0, 17, 22, 8], dtype=np.int64)
@@ -237,7 +332,7 @@ def test_unlimited_fanout_equals_the_full_graph(name: ModelName) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_chunks_equal_the_full_graph(name: ModelName) -> None:
+def test_chunks_equal_the_full_graph(name: str) -> None:
     """Chunk by chunk, layer by layer: the same rows as the whole graph at once."""
     model, x = make_model(name), draw(NUM_VERTICES, DIMS[0])
     order = np.random.default_rng(0).permutation(NUM_VERTICES).astype(np.int64)
@@ -258,7 +353,7 @@ def test_chunks_equal_the_full_graph(name: ModelName) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shapes_say_what_the_layers_do(name: ModelName) -> None:
+def test_shapes_say_what_the_layers_do(name: str) -> None:
     model, h = make_model(name), draw(NUM_VERTICES, DIMS[0])
     for layer in model.stack:
         aggregated = layer.aggregate(whole(), h)
@@ -269,7 +364,7 @@ def test_shapes_say_what_the_layers_do(name: ModelName) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_dtype_starts_from_the_same_parameters(name: ModelName) -> None:
+def test_every_dtype_starts_from_the_same_parameters(name: str) -> None:
     workload = make_workload(name)
     narrow = Workload(
         name, DIMS, epochs=1, batch_size=8, fanouts=(0, 0), seed=workload.seed, dtype="float32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.engine.movement import ForwardBuffers, GradientBuffers, plan_movement
-from gnnbench.records import Block, Fetch, PeerFetch, Round, RoundTraffic, Unit
+from gnnbench.engine.movement import (
+    Buffers,
+    MovementPlanner,
+    Places,
+    largest_buffers,
+    plan_movement,
+)
+from gnnbench.kernels.dispatch import mark_sets
+from gnnbench.records import Block, BufferRows, Fetch, PeerFetch, Round, RoundTraffic, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.reference.communication import VanillaCommunication
 
 WIDTH = 3
+#: More than any graph here has.
+VERTICES = 40
 
 
 def reading(slot, ids):
@@ -40,40 +50,70 @@ def plan(communication, rounds, owner):
     return traffic
 
 
+CPU = torch.device("cpu")
+
+
+def buffers_for(traffic, width=WIDTH):
+    """Buffers as large as the largest round's, full of what would spoil any sum."""
+    buffers = Buffers()
+    for slot, rows in largest_buffers(traffic).items():
+        buffers.make_room(slot, rows, width, torch.float64, CPU)
+        buffers._neighbour[slot].fill_(torch.nan)
+        buffers._transition[slot].fill_(torch.nan)
+    return buffers
+
+
+def pull_all(buffers, moves):
+    for move in moves:
+        for pull in move.pulls:
+            buffers.pull(move, pull)
+
+
 def gather(rounds, traffic, source, *, shares_rows=True):
     """Every unit's input rows by (round, slot), moved as the engines move them (Algorithm 2)."""
-    buffers, gathered = ForwardBuffers(), {}
-    moved = plan_movement(rounds, traffic, shares_rows=shares_rows)
+    buffers, gathered = buffers_for(traffic), {}
+    moved = plan_movement(rounds, traffic, VERTICES, shares_rows=shares_rows)
     for round_, moves in zip(rounds, moved, strict=True):
         for move in moves:
             rows = source[move.host_ids]
             if move.direct:
                 gathered[round_.index, move.slot] = rows
-                continue
-            buffers.reuse(move, source, source.device)
-            buffers.load(move, rows)
+            else:
+                buffers.load(move, rows)
         if shares_rows:
-            buffers.commit()
+            pull_all(buffers, moves)
             for move in moves:
                 gathered[round_.index, move.slot] = buffers.assemble(move)
+                assert buffers.rows(move).isfinite().all()  # free places hold old rows
     return gathered
+
+
+def go_back(buffers, moves, gradients, total):
+    """One round of Algorithm 3; ``gradients`` are those of the units' inputs, by slot."""
+    for move in moves:
+        buffers.clear(move)
+    for move in moves:
+        rows = torch.zeros((move.block.num_src, WIDTH), dtype=torch.float64)
+        rows[move.input_places] = gradients[move.slot]
+        buffers.add(move, rows)
+        for push in move.pushes:
+            buffers.push(move, push)
+    for move in moves:
+        total.index_add_(0, move.leaving_ids, buffers.leave(move))
 
 
 def scatter(rounds, traffic, gradients, num_vertices, *, shares_rows=True):
     """The host's gradient after every unit's was sent back (Algorithm 3)."""
     total = torch.zeros((num_vertices, WIDTH), dtype=torch.float64)
-    buffers = GradientBuffers()
-    moved = plan_movement(rounds, traffic, shares_rows=shares_rows)
+    buffers = buffers_for(traffic)
+    moved = plan_movement(rounds, traffic, VERTICES, shares_rows=shares_rows)
     for round_, moves in zip(rounds, moved, strict=True):
-        if not shares_rows:
-            for move in moves:
-                total.index_add_(0, move.input_ids, gradients[round_.index, move.slot])
+        of_round = {move.slot: gradients[round_.index, move.slot] for move in moves}
+        if shares_rows:
+            go_back(buffers, moves, of_round, total)
             continue
-        buffers.commit({move.slot: buffers.opened(move, total) for move in moves})
         for move in moves:
-            buffers.accumulate(move, gradients[round_.index, move.slot])
-        for move in moves:
-            total.index_add_(0, move.leaving_ids, buffers.leave(move))
+            total.index_add_(0, move.input_ids, of_round[move.slot])
     return total
 
 
@@ -107,11 +147,15 @@ def schedules(draw):
     return rounds, ids(*owner)
 
 
-COMMUNICATIONS = [
-    pytest.param(HongTuCommunication(p2p=p2p, reuse=reuse), id=f"p2p={p2p}-reuse={reuse}")
-    for p2p in (True, False)
-    for reuse in (True, False)
-] + [pytest.param(VanillaCommunication(), id="vanilla")]
+DEDUPLICATED = [
+    pytest.param(
+        HongTuCommunication(p2p=p2p, reuse=reuse, neighbour_reuse=neighbours, buffers=buffers),
+        id=f"p2p={p2p}-reuse={reuse}-neighbours={neighbours}-{buffers}",
+    )
+    for p2p, reuse, neighbours in itertools.product((True, False), repeat=3)
+    for buffers in ("merged", "separate")
+]
+COMMUNICATIONS = [*DEDUPLICATED, pytest.param(VanillaCommunication(), id="vanilla")]
 
 
 @pytest.mark.parametrize("communication", COMMUNICATIONS)
@@ -142,15 +186,181 @@ def test_backward_accumulates_exactly_the_dense_sum(communication, schedule):
     assert torch.equal(total, dense_sum(rounds, gradients, len(owner)))
 
 
+@pytest.mark.parametrize("communication", DEDUPLICATED)
+@given(schedule=schedules())
+@settings(deadline=None, max_examples=30)
+def test_as_many_rows_go_back_as_came(communication, schedule):
+    """To the host as from it, and to the owners as from them."""
+    rounds, owner = schedule
+    traffic = plan(communication, rounds, owner)
+    moved = plan_movement(rounds, traffic, VERTICES, shares_rows=True)
+    every = [move for moves in moved for move in moves]
+    assert sum(len(m.leaving) for m in every) == sum(m.rows_from_host for m in every)
+    copied, pushed = (
+        sum(exchange.rows for move in every for exchange in exchanges(move))
+        for exchanges in (lambda m: m.pulls, lambda m: m.pushes)
+    )
+    assert pushed == copied
+
+
+# --------------------------------------------------------------------------- places
+
+
+def marked(present):
+    """A set as a bitmap."""
+    return mark_sets([present], VERTICES)[0]
+
+
+def test_figure_7_rows_that_stay_keep_their_places():
+    """Figure 7 (a): {2,6,7} stay, {3,5,8} go to the places of the discarded {1,4,9}."""
+    places = Places(VERTICES)
+    places.follow(marked(ids(1, 2, 4, 6, 7, 9)), 6)
+    assert places.find(ids(1, 2, 4, 6, 7, 9)).tolist() == [0, 1, 2, 3, 4, 5]
+    stayed, discarded = places.find(ids(2, 6, 7)).tolist(), places.find(ids(1, 4, 9)).tolist()
+    places.follow(marked(ids(2, 3, 5, 6, 7, 8)), 6)
+    assert places.find(ids(2, 6, 7)).tolist() == stayed
+    assert places.find(ids(3, 5, 8)).tolist() == discarded
+    assert places.find(ids(1, 4, 9)).tolist() == [-1, -1, -1]
+
+
+def test_figure_7_rows_that_stay_are_not_written():
+    """Of the six rows of the second batch, the three that come are all that the buffer is given."""
+    rounds = (
+        Round(0, (reading(0, [1, 2, 4, 6, 7, 9]),)),
+        Round(1, (reading(0, [2, 3, 5, 6, 7, 8]),)),
+    )
+    traffic = plan(HongTuCommunication(), rounds, np.zeros(10, dtype=np.int64))
+    (first,), (second,) = plan_movement(rounds, traffic, VERTICES, shares_rows=True)
+    assert first.host_ids.tolist() == [1, 2, 4, 6, 7, 9]
+    assert second.host_ids.tolist() == [3, 5, 8]
+    assert second.host_into.tolist() == [0, 2, 5]
+    assert (second.rows_reused, second.pulls) == (3, ())
+
+
+id_sets = st.sets(st.integers(0, 30)).map(lambda s: np.array(sorted(s), dtype=np.int64))
+
+
+@given(sets=st.lists(id_sets, min_size=1, max_size=6))
+def test_places_are_distinct_kept_and_as_few_as_the_largest_set(sets):
+    places, written, largest, before = Places(VERTICES), set(), 0, ids()
+    for each in sets:
+        stayed = np.intersect1d(each, before)
+        kept = places.find(stayed).tolist()
+        places.follow(marked(each), len(each))
+        assert places.find(stayed).tolist() == kept
+        positions = places.find(each)
+        before, largest = each, max(largest, len(each))
+        written |= set(positions.tolist())
+        assert len(set(positions.tolist())) == len(each)
+        assert places.extent == positions.max(initial=-1) + 1
+        assert places.vertices[positions].tolist() == each.tolist()
+        # No place is beyond the largest set so far, and below the last all have been written to.
+        assert places.extent <= largest
+        assert set(range(places.extent)) <= written
+
+
+@pytest.mark.parametrize("communication", DEDUPLICATED)
+@given(schedule=schedules())
+@settings(deadline=None, max_examples=30)
+def test_buffers_are_as_large_as_the_largest_round(communication, schedule):
+    rounds, owner = schedule
+    traffic = plan(communication, rounds, owner)
+    largest = largest_buffers(traffic)
+    for slot, rows in largest.items():
+        mine = [fetch for item in traffic for fetch in item.fetches if fetch.slot == slot]
+        needed, transition = [f.needed for f in mine], [f.transition for f in mine]
+        if communication.buffers == "merged":
+            unions = map(np.union1d, needed, transition)
+            assert rows == BufferRows(max(len(union) for union in unions))
+        else:
+            assert rows == BufferRows(max(map(len, needed)), max(map(len, transition)))
+    for move in itertools.chain(*plan_movement(rounds, traffic, VERTICES, shares_rows=True)):
+        assert move.block.num_src <= largest[move.slot].neighbour
+
+
+def block_of(rows, num_dst, edges):
+    """A block whose edges are (destination, source) positions in ``rows``."""
+    indptr = np.searchsorted([d for d, _ in edges], np.arange(num_dst + 1)).astype(np.int64)
+    return Block(ids(*rows), num_dst, indptr, np.array([s for _, s in edges], dtype=np.int32))
+
+
+@given(schedule=schedules(), merged=st.booleans(), random=st.randoms())
+@settings(deadline=None, max_examples=60)
+def test_a_rewritten_block_is_the_block(schedule, merged, random):
+    """The same destinations, with the same in-edges in the same order, read from the buffer."""
+    rounds, owner = schedule
+
+    def with_edges(unit):
+        rows = unit.input_ids.tolist()
+        num_dst = random.randint(0, len(rows))
+        pairs = itertools.product(range(num_dst), range(len(rows)))
+        edges = [pair for pair in pairs if random.random() < 0.5]
+        return Unit(unit.slot, (block_of(rows, num_dst, edges),))
+
+    rounds = [Round(r.index, tuple(with_edges(unit) for unit in r.units)) for r in rounds]
+    communication = HongTuCommunication(buffers="merged" if merged else "separate")
+    traffic = plan(communication, rounds, owner)
+    for round_, moves in zip(
+        rounds, plan_movement(rounds, traffic, VERTICES, shares_rows=True), strict=True
+    ):
+        for unit, move in zip(round_.units, moves, strict=True):
+            block, placed = unit.blocks[0], move.block
+            assert placed.num_dst == block.num_dst
+            assert placed.dst_ids.tolist() == block.dst_ids.tolist()
+            assert placed.indptr.tolist() == block.indptr.tolist()
+            assert placed.src_ids[placed.indices].tolist() == block.src_ids[block.indices].tolist()
+            assert placed.src_ids[move.input_places.numpy()].tolist() == block.src_ids.tolist()
+
+
+def test_a_slot_that_pauses_starts_again():
+    """A mini-batch may leave a trainer without seeds: its rows are gone after that."""
+    rounds = (Round(0, (reading(0, [1, 2]),)), Round(1, ()), Round(2, (reading(0, [2, 3]),)))
+    traffic = plan(HongTuCommunication(), rounds, ids(0, 0, 0, 0))
+    planner = MovementPlanner(VERTICES, shares_rows=True)
+    *_, (last,) = (planner.plan(*each) for each in zip(rounds, traffic, strict=True))
+    assert (last.rows_reused, last.rows_from_host) == (0, 2)
+
+
+def test_buffers_grow_and_keep_what_they_hold():
+    buffers = Buffers()
+    buffers.make_room(0, BufferRows(2, 1), 1, torch.float64, CPU)
+    buffers._neighbour[0].fill_(5.0)
+    buffers.make_room(0, BufferRows(4, 1), 1, torch.float64, CPU)
+    assert buffers._neighbour[0][:2].tolist() == [[5.0], [5.0]]
+    assert buffers.size_bytes(0) == (4 + 1) * 8
+    buffers.make_room(1, BufferRows(4), 1, torch.float64, CPU)
+    assert buffers.size_bytes(1) == 4 * 8
+
+
+# --------------------------------------------------------------------------- rows kept from peers
+
+
+def test_a_row_read_from_a_peer_twice_crosses_once_and_goes_back_once():
+    """Device 0 reads vertex 1, which device 1 owns, in both rounds."""
+    rounds = (
+        Round(0, (reading(0, [0, 1]), reading(1, [1]))),
+        Round(1, (reading(0, [1]), reading(1, [1]))),
+    )
+    traffic = plan(HongTuCommunication(), rounds, ids(0, 1))
+    (first, _), (second, _) = plan_movement(rounds, traffic, VERTICES, shares_rows=True)
+    assert [(p.slot, p.rows) for p in first.pulls] == [(1, 1)]
+    assert (first.pushes, second.pulls) == ((), ())
+    assert second.rows_reused == 1
+    assert [(p.slot, p.rows) for p in second.pushes] == [(1, 1)]
+
+
 @given(schedule=schedules())
 @settings(deadline=None, max_examples=60)
-def test_as_many_rows_leave_backward_as_come_from_the_host_forward(schedule):
+def test_keeping_neighbours_saves_what_it_keeps(schedule):
     rounds, owner = schedule
-    traffic = plan(HongTuCommunication(), rounds, owner)
-    moved = plan_movement(rounds, traffic, shares_rows=True)
-    arrived = sum(move.rows_from_host for moves in moved for move in moves)
-    left = sum(len(move.leaving) for moves in moved for move in moves)
-    assert left == arrived
+
+    def rows(communication):
+        traffic = plan(communication, rounds, owner)
+        peers = [peer for item in traffic for fetch in item.fetches for peer in fetch.from_peers]
+        return sum(len(peer.ids) for peer in peers), sum(len(peer.kept) for peer in peers)
+
+    copied, kept = rows(HongTuCommunication())
+    assert (copied + kept, 0) == rows(HongTuCommunication(neighbour_reuse=False))
 
 
 # --------------------------------------------------------------------------- wrong plans
@@ -208,7 +418,21 @@ def test_the_plan_that_is_broken_below():
             "each of its 2 rows exactly once",
             id="a transition row left out",
         ),
-        pytest.param(0, 1, {"from_host": ids(3)}, "does not hold it", id="a host row left out"),
+        pytest.param(0, 1, {"from_host": ids(3)}, "exactly once", id="a host row left out"),
+        pytest.param(
+            0,
+            0,
+            {"from_peers": (PeerFetch(1, ids(), ids(2)),)},
+            "keeps one that was not there",
+            id="a peer's row kept that never came",
+        ),
+        pytest.param(
+            1,
+            1,
+            {"from_peers": (PeerFetch(0, ids(1), ids(1)),)},
+            "exactly once",
+            id="a row copied and kept",
+        ),
         pytest.param(
             1,
             1,
@@ -221,7 +445,7 @@ def test_the_plan_that_is_broken_below():
 def test_a_plan_with_a_hole_is_refused(round_index, slot, fields, says):
     traffic = changed(right_plan(), round_index, slot, **fields)
     with pytest.raises(ValueError, match=says):
-        plan_movement(ROUNDS, traffic, shares_rows=True)
+        plan_movement(ROUNDS, traffic, VERTICES, shares_rows=True)
 
 
 def test_one_row_twice_and_another_never_is_refused():
@@ -240,7 +464,7 @@ def test_one_row_twice_and_another_never_is_refused():
         for slot, unit in enumerate(rounds[0].units)
     )
     with pytest.raises(ValueError, match="each of its 2 rows exactly once"):
-        plan_movement(rounds, [RoundTraffic(fetches)], shares_rows=True)
+        plan_movement(rounds, [RoundTraffic(fetches)], VERTICES, shares_rows=True)
 
 
 @pytest.mark.parametrize(
@@ -251,21 +475,21 @@ def test_one_row_twice_and_another_never_is_refused():
             lambda move: setattr(move, "host_into", move.host_into.flip(0)), id="places in a buffer"
         ),
         pytest.param(
-            lambda move: setattr(move.pulls[0], "source", move.pulls[0].source.flip(0)),
-            id="rows of a buffer",
+            lambda move: setattr(move.pulls[0], "there", move.pulls[0].there + 1),
+            id="rows of a peer's buffer",
         ),
     ],
 )
 def test_forward_follows_the_movement(tamper):
     """Rows come from where the movement says, not from where they happen to be right."""
     source = torch.arange(4 * WIDTH, dtype=torch.float64).reshape(4, WIDTH)
-    moves = plan_movement(ROUNDS, right_plan(), shares_rows=True)[0]
-    tamper(moves[1])  # transition rows 2 and 3
-    buffers = ForwardBuffers()
+    traffic = right_plan()
+    moves = plan_movement(ROUNDS, traffic, VERTICES, shares_rows=True)[0]
+    tamper(moves[1])  # transition rows 2 and 3, and row 0 from device 0
+    buffers = buffers_for(traffic)
     for move in moves:
-        buffers.reuse(move, source, source.device)
         buffers.load(move, source[move.host_ids])
-    buffers.commit()
+    pull_all(buffers, moves)
     assert not torch.equal(buffers.assemble(moves[1]), source[moves[1].input_ids])
 
 
@@ -282,15 +506,14 @@ def test_backward_follows_the_movement():
     again = changed(right_plan(), 1, 1, from_host=ids(3), reused=ids())
     assert torch.equal(scatter(ROUNDS, again, gradients, 4), right)
     # Where only round 0 believes so, the gradient of row 3 is added twice.
-    kept, loaded = (plan_movement(ROUNDS, t, shares_rows=True) for t in (right_plan(), again))
+    kept, loaded = (
+        plan_movement(ROUNDS, t, VERTICES, shares_rows=True) for t in (right_plan(), again)
+    )
     total = torch.zeros((4, WIDTH), dtype=torch.float64)
-    buffers = GradientBuffers()
+    buffers = buffers_for(again)
     for round_, moves in zip(ROUNDS, (loaded[0], kept[1]), strict=True):
-        buffers.commit({move.slot: buffers.opened(move, total) for move in moves})
-        for move in moves:
-            buffers.accumulate(move, gradients[round_.index, move.slot])
-        for move in moves:
-            total.index_add_(0, move.leaving_ids, buffers.leave(move))
+        of_round = {move.slot: gradients[round_.index, move.slot] for move in moves}
+        go_back(buffers, moves, of_round, total)
     assert torch.equal(total[3], right[3] + 1)
     assert torch.equal(total[:3], right[:3])
 
@@ -298,12 +521,13 @@ def test_backward_follows_the_movement():
 def test_the_direct_movement_has_no_buffers():
     traffic = plan(VanillaCommunication(), ROUNDS, OWNER)
     for round_, moves in zip(
-        ROUNDS, plan_movement(ROUNDS, traffic, shares_rows=False), strict=True
+        ROUNDS, plan_movement(ROUNDS, traffic, VERTICES, shares_rows=False), strict=True
     ):
         for unit, move in zip(round_.units, moves, strict=True):
             assert move.direct
             assert move.rows_from_host == len(unit.input_ids)
-            assert (move.rows_reused, move.rows_from_peers, move.pulls) == (0, (), ())
+            assert (move.rows_reused, move.pulls, move.pushes) == (0, (), ())
+            assert move.block is unit.blocks[0]
 
 
 def test_a_fetch_without_reuse_is_its_own_transition():

@@ -23,7 +23,7 @@ from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock
 from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import Block, BoolArray, Dataset, Graph, ModelName, Workload
+from gnnbench.records import Block, BoolArray, Dataset, Graph, Workload
 from gnnbench_plugins.dgl import importing
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
@@ -306,6 +306,12 @@ def dense_layer(layer: models.Layer, degrees: Tensor, edges: BoolArray, h: Tenso
     elif kind == "GINLayer":
         hidden = torch.relu((own + adjacency @ h) @ p["weight_1"] + p["bias_1"])
         out = hidden @ p["weight_2"] + p["bias_2"]
+    elif kind == "CommNetLayer":
+        out = torch.cat((own, dense_mean(edges, h)), 1) @ p["weight"]
+    elif kind == "GGCNLayer":
+        gates = torch.sigmoid((own @ p["gate_dst"])[:, None] + (h @ p["gate_src"])[None])
+        messages = adjacency[:, :, None] * gates * (h @ p["message"])[None]
+        out = own @ p["own"] + messages.sum(1) + p["bias"]
     else:
         z = h @ p["weight"]
         scores = z[:num_dst] @ p["attend_dst"] + (z @ p["attend_src"]).t()
@@ -320,7 +326,7 @@ def dense_layer(layer: models.Layer, degrees: Tensor, edges: BoolArray, h: Tenso
     [*((name, ()) for name in models.MODELS), *((name, (0, 1)) for name in models.PROJECTED)],
 )
 def test_models_equal_their_dense_formulas(
-    kernel: Kernel, dtype: torch.dtype, name: ModelName, projected: tuple[int, ...]
+    kernel: Kernel, dtype: torch.dtype, name: str, projected: tuple[int, ...]
 ) -> None:
     chain = [random_edges(9, 14, 0.4), random_edges(5, 9, 0.4)]
     chain = [edges & ~np.eye(*edges.shape, dtype=bool) for edges in chain]
@@ -383,7 +389,7 @@ class RowsMultiplied(TorchFunctionMode):
 
 
 def own_layer(
-    kernel: Kernel, name: ModelName, in_features: int, out_features: int
+    kernel: Kernel, name: str, in_features: int, out_features: int
 ) -> tuple[models.Layer, bool]:
     """The layer as the engine has this kernel train it, and whether W comes first there."""
     setting = setting_for(random_graph(20), (2,))
@@ -400,7 +406,7 @@ def own_layer(
 @pytest.mark.parametrize(("in_features", "out_features"), [(7, 3), (3, 7), (5, 5)])
 @pytest.mark.parametrize("name", ["gcn", "sage"])
 def test_w_comes_where_their_own_modules_have_it(
-    kernel: Kernel, name: ModelName, in_features: int, out_features: int
+    kernel: Kernel, name: str, in_features: int, out_features: int
 ) -> None:
     """The same output as GraphConv, SAGEConv and GCNConv give, with W on the same side."""
     edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
@@ -487,6 +493,25 @@ MODULES = {
     ("pyg", "gcn"): run_pyg_gcn,
     ("pyg", "sage"): run_pyg_sage,
 }
+
+
+def test_the_gated_layer_is_pygs_without_its_inner_biases() -> None:
+    from torch_geometric.nn import ResGatedGraphConv
+
+    edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
+    workload = Workload("ggcn", (5, 3), 1, 5, (0,), seed=3, dtype="float64")
+    (layer,) = models.build(workload).stack
+    bound = BoundBlock(block_of(edges), PyGKernel(), np.arange(2, 16), torch.float64, CPU)
+    module = ResGatedGraphConv(5, 3).double()
+    state = {name: torch.zeros_like(value) for name, value in module.state_dict().items()}
+    for theirs, ours in (("key", "gate_dst"), ("query", "gate_src"), ("value", "message")):
+        state[f"lin_{theirs}.weight"] = layer.get_parameter(ours).t()
+    module.load_state_dict(state | {"lin_skip.weight": layer.get_parameter("own").t()})
+    h = draw(14, 5, dtype=torch.float64).detach()
+    with torch.no_grad():
+        index = torch.stack((bound.adjacency.edge_src, bound.adjacency.edge_dst))
+        expected = module((h, h[:9]), index)
+        torch.testing.assert_close(layer.update(bound, layer.aggregate(bound, h)), expected)
 
 
 # --------------------------------------------------------------------------- samplers

@@ -22,7 +22,7 @@ from gnnbench.platforms.describe import (
 )
 from gnnbench.platforms.machine import Link, Platform, Route
 
-BUNDLED = ("epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
+BUNDLED = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
 
 HOST = """
 name = "small"
@@ -163,8 +163,9 @@ def test_hongtu_server() -> None:
 def test_links_expand_to_every_pair(name: str) -> None:
     platform = load_platform(name)
     group = platform.accelerators[0].name.rstrip("0")
-    to_host = [f"host-{group}{i}" for i in range(4)]
-    between = [f"{group}{i}-{group}{j}" for i in range(4) for j in range(i + 1, 4)]
+    count = len(platform.accelerators)
+    to_host = [f"host-{group}{i}" for i in range(count)]
+    between = [f"{group}{i}-{group}{j}" for i in range(count) for j in range(i + 1, count)]
     assert [link.name for link in platform.links] == to_host + between
     link = platform.place(f"{group}1-{group}3")
     assert isinstance(link, Link)
@@ -287,7 +288,7 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
             "[host]",
             "[host]\ncolour = 1",
             "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
-            "core_bandwidth, memory, sampling, launch",
+            "core_bandwidth, memory, sampling, launch, disk_bandwidth, sockets, socket_bandwidth",
             id="unknown key, far",
         ),
         pytest.param(
@@ -419,7 +420,7 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
         pytest.param(
             'kind = "gpu"',
             'kind = "tpu"',
-            "kind of [[accelerators]] gpu is 'tpu'; it must be 'gpu', 'fpga' or 'sparse'",
+            "kind of [[accelerators]] gpu is 'tpu'; it must be 'cpu', 'gpu', 'fpga' or 'sparse'",
             id="unknown kind",
         ),
         pytest.param(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import sets
 from gnnbench.kernels.native import load
-from gnnbench.records import IndexArray
+from gnnbench.records import IndexArray, IntArray
 
 LEVELS = ["baseline", "avx2", "avx512"]
 OPERATIONS: list[tuple[Callable[..., Any], Callable[..., int], Callable[..., set[int]]]] = [
@@ -243,6 +243,122 @@ def test_deduplicated_volumes() -> None:
     assert sum(len(ids) for batch in batches for ids in batch) == 19
     assert sum(sets.count_distinct(batch, 8) for batch in batches) == 11
     assert len(unions[0]) + sets.count_difference(unions[1], unions[0]) == 8
+
+
+# --------------------------------------------------------------------------- bitmaps
+
+
+def wide(*ids: int) -> IntArray:
+    return np.array(ids, dtype=np.int64)
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("universe", [1, 63, 64, 65, 512, 513, 3000])
+def test_bitmaps_are_sets(universe: int) -> None:
+    """Sets of all densities, empty and full, against Python's own; ids in any order and twice."""
+    random = np.random.default_rng(universe)
+    arrays = [random.integers(0, universe, size) for size in (0, 1, universe // 3, universe)]
+    arrays.append(np.arange(universe)[::-1].copy())
+    truth = [set(ids.tolist()) for ids in arrays]
+    bitmaps = sets.mark_sets(arrays, universe)
+    assert bitmaps.shape == (5, -(-universe // 512) * 8)
+    assert [ids.tolist() for ids in sets.list_marks(bitmaps)] == [sorted(each) for each in truth]
+    assert sets.count_marks(bitmaps).tolist() == [len(each) for each in truth]
+    shared = [[sorted(a & b) for b in truth[1:]] for a in truth]
+    listed = sets.list_shared_marks(bitmaps, bitmaps[1:])
+    assert [[ids.tolist() for ids in row] for row in listed] == shared
+    counts = sets.count_shared_marks(bitmaps, bitmaps[1:])
+    assert counts.tolist() == [[len(ids) for ids in row] for row in shared]
+    for a, first in zip(truth, bitmaps, strict=True):
+        for b, second in zip(truth, bitmaps, strict=True):
+            assert sets.contains(first, second) == (b <= a)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_bitmaps_of_more_words_than_a_tile_has() -> None:
+    random = np.random.default_rng(1)
+    bitmaps = random.integers(0, 2**63, (40, 4000), dtype=np.uint64)
+    counts = sets.count_shared_marks(bitmaps[:3], bitmaps)
+    for i in range(3):
+        assert counts[i].tolist() == sets.count_marks(bitmaps[i] & bitmaps).tolist()
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_no_bitmaps_at_all() -> None:
+    none = sets.mark_sets([], 100)
+    empty = sets.mark_sets([wide()], 0)
+    assert (none.shape, empty.shape) == ((0, 8), (1, 0))
+    assert sets.list_marks(none) == []
+    assert sets.list_marks(empty)[0].tolist() == []
+    assert sets.list_shared_marks(none, sets.mark_sets([wide(3)], 100)) == []
+    assert sets.list_shared_marks(empty, empty)[0][0].tolist() == []
+    assert sets.count_shared_marks(empty, empty).tolist() == [[0]]
+    assert sets.count_shared_marks(none, none).shape == (0, 0)
+    assert sets.count_marks(empty).tolist() == [0]
+    assert sets.contains(empty[0], empty[0])
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_bad_bitmaps_raise() -> None:
+    for outside in (wide(2, 5), wide(-1)):
+        with pytest.raises(ValueError, match=r"sets\[1\] holds"):
+            sets.mark_sets([wide(0), outside], 5)
+    with pytest.raises(ValueError, match="is int32"):
+        sets.mark_sets([ids_of(1)], 5)  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="universe is -1"):
+        sets.mark_sets([], -1)
+    small, large = sets.mark_sets([wide(1)], 512), sets.mark_sets([wide(1)], 513)
+    for run in (sets.list_shared_marks, sets.count_shared_marks):
+        with pytest.raises(ValueError, match="two universes"):
+            run(small, large)
+    with pytest.raises(ValueError, match="two universes"):
+        sets.contains(small[0], large[0])
+    with pytest.raises(ValueError, match="a bitmap is"):
+        sets.contains(small, small)
+    for bad in (small[0], small.astype(np.int64), np.asfortranarray(np.vstack((small, small)))):
+        with pytest.raises(ValueError, match="bitmaps are"):
+            sets.count_marks(bad)
+
+
+@pytest.mark.usefixtures("anywhere")
+@settings(max_examples=50, deadline=None)
+@given(rounds=st.lists(st.sets(st.integers(0, 149)), max_size=6))
+def test_rows_settle_in_the_lowest_free_places(rounds: list[set[int]]) -> None:
+    """Against a dictionary of places, and a search for the lowest free one."""
+    place, at = np.full(150, -1, dtype=np.int32), np.full(150, -1, dtype=np.int64)
+    before, expected = sets.mark_sets([wide()], 150)[0], dict[int, int]()
+    for ids in rounds:
+        present = sets.mark_sets([wide(*ids)], 150)[0]
+        expected = {v: p for v, p in expected.items() if v in ids}
+        for v in sorted(ids - expected.keys()):
+            expected[v] = next(p for p in range(150) if p not in expected.values())
+        end = sets.settle(place, at, before, present)
+        before = present
+        assert {v: int(place[v]) for v in range(150) if place[v] >= 0} == expected
+        assert {int(at[p]): p for p in range(150) if at[p] >= 0} == expected
+        assert end == max(expected.values(), default=-1) + 1
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_rows_that_cannot_settle_raise() -> None:
+    nobody, three = sets.mark_sets([wide(), wide(1, 4, 7)], 10)
+    place, at = np.full(10, -1, dtype=np.int32), np.full(2, -1, dtype=np.int64)
+    with pytest.raises(ValueError, match="no room in a buffer of 2 places"):
+        sets.settle(place, at, nobody, three)
+    with pytest.raises(ValueError, match="outside a universe of"):
+        sets.settle(place, wide(10, -1, -1, -1), nobody, three)
+    with pytest.raises(ValueError, match="two universes"):
+        sets.settle(np.full(600, -1, dtype=np.int32), at, nobody, three)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_labels_are_renamed() -> None:
+    names = ids_of(7, 5, 9)
+    assert sets.rename(ids_of(2, 0, 0, 1), names).tolist() == [9, 7, 7, 5]
+    assert sets.rename(ids_of(), ids_of()).tolist() == []
+    for bad in (ids_of(0, 3), ids_of(-1)):
+        with pytest.raises(ValueError, match="labels holds"):
+            sets.rename(bad, names)
 
 
 @pytest.mark.skipif(load("sets") is None, reason="needs the compiled kernels")

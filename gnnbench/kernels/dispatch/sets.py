@@ -5,7 +5,10 @@ neighbours that partition i's chunk j needs, V_ori is the sum of their sizes, V_
 the batches j of :func:`count_distinct` of all N_ij, and V_+ru that of the first batch's union and
 :func:`count_difference` of every later one from the batch before.
 
-A set is a contiguous int32 array of ids that ascend without repeats, 0 or more.
+A set is a contiguous int32 array of ids that ascend without repeats, 0 or more. Where many sets of
+one universe meet many times they are ``Bitmaps``: uint64 ``(sets, words)``, bit k of word w being
+id 64 w + k. Their union, intersection and difference are NumPy's ``|``, ``&`` and ``& ~``. Ids go
+into them and come out of them as int64.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import numpy as np
 from gnnbench.kernels.dispatch.checks import check_vector
 from gnnbench.kernels.native import load, resolve_threads
 from gnnbench.kernels.reference import sets as reference
-from gnnbench.kernels.reference.sets import Sets
+from gnnbench.kernels.reference.sets import Bitmaps, Sets
 from gnnbench.records import IndexArray, IntArray
 
 
@@ -124,6 +127,168 @@ def count_intersections(
     elif second is None:
         counts += np.triu(counts, 1).T
     return counts
+
+
+# --------------------------------------------------------------------------- bitmaps
+
+
+def mark_sets(sets: Sequence[IntArray], universe: int) -> Bitmaps:
+    """Bitmaps of int64 arrays of ids in ``[0, universe)``, in any order, with repeats if need be.
+
+    All bitmaps of one universe have equally many words, a multiple of 8. Raises ``ValueError`` for
+    other arrays and ids outside the universe.
+    """
+    if universe < 0:
+        raise ValueError(f"universe is {universe}; it must be 0 or more.")
+    members = tuple(sets)
+    for place, ids in enumerate(members):
+        check_vector(f"sets[{place}]", ids, np.dtype(np.int64))
+    words = _count_words(universe)
+    compiled = load("sets")
+    bitmaps: Bitmaps | None = None
+    if compiled is not None:
+        bitmaps = compiled.mark_sets(members, universe, words)
+    if bitmaps is None:
+        for place, ids in enumerate(members):
+            reference.check_inside(f"sets[{place}]", ids, universe)
+        bitmaps = reference.mark_sets(members, words)
+    return bitmaps
+
+
+def list_marks(bitmaps: Bitmaps) -> list[IntArray]:
+    """The ids of every bitmap, ascending int64."""
+    _check_bitmaps(bitmaps)
+    compiled = load("sets")
+    if compiled is None:
+        return reference.list_marks(bitmaps)
+    listed: list[IntArray] = compiled.list_marks(bitmaps)
+    return listed
+
+
+def list_shared_marks(bitmaps: Bitmaps, others: Bitmaps) -> list[list[IntArray]]:
+    """By bitmap and by other bitmap, the ids that both have, ascending int64."""
+    _check_bitmaps(bitmaps, others)
+    compiled = load("sets")
+    if compiled is None:
+        return [reference.list_marks(bitmap & others) for bitmap in bitmaps]
+    listed: list[list[IntArray]] = compiled.list_shared_marks(bitmaps, others)
+    return listed
+
+
+def count_marks(bitmaps: Bitmaps) -> IntArray:
+    """How many ids every bitmap has, int64 ``(len(bitmaps),)``."""
+    _check_bitmaps(bitmaps)
+    compiled = load("sets")
+    if compiled is None:
+        return np.array([len(ids) for ids in reference.list_marks(bitmaps)], dtype=np.int64)
+    counts: IntArray = compiled.count_marks_of(bitmaps)
+    return counts
+
+
+def count_shared_marks(bitmaps: Bitmaps, others: Bitmaps) -> IntArray:
+    """How many ids every bitmap shares with every other, int64 ``(len(bitmaps), len(others))``."""
+    _check_bitmaps(bitmaps, others)
+    compiled = load("sets")
+    if compiled is None:
+        shared = [[len(ids) for ids in reference.list_marks(bitmap & others)] for bitmap in bitmaps]
+        return np.array(shared, dtype=np.int64).reshape(len(bitmaps), len(others))
+    counts: IntArray = compiled.count_shared_marks(bitmaps, others)
+    return counts
+
+
+def contains(bitmap: Bitmaps, other: Bitmaps) -> bool:
+    """Whether a bitmap ``(words,)`` has every id of another."""
+    _check_bitmap(bitmap)
+    _check_bitmap(other)
+    if len(bitmap) != len(other):
+        raise _other_universe(len(bitmap), len(other))
+    compiled = load("sets")
+    if compiled is None:
+        return not (other & ~bitmap).any()
+    found: bool = compiled.contains(bitmap, other)
+    return found
+
+
+def _count_words(universe: int) -> int:
+    """Words of a bitmap: whole cache lines."""
+    return -(-universe // 512) * 8
+
+
+def _check_bitmap(bitmap: Bitmaps) -> None:
+    if bitmap.ndim != 1 or bitmap.dtype != np.uint64 or not bitmap.flags.c_contiguous:
+        raise ValueError(
+            f"a bitmap is {bitmap.dtype} with shape {bitmap.shape}; pass a contiguous row of those "
+            f"that mark_sets makes."
+        )
+
+
+def _other_universe(words: int, others: int) -> ValueError:
+    return ValueError(
+        f"bitmaps of {words} and {others} words are of two universes; pass those of one."
+    )
+
+
+def _check_bitmaps(bitmaps: Bitmaps, others: Bitmaps | None = None) -> None:
+    for each in (bitmaps, bitmaps if others is None else others):
+        if each.ndim != 2 or each.dtype != np.uint64 or not each.flags.c_contiguous:
+            raise ValueError(
+                f"bitmaps are {each.dtype} with shape {each.shape}; pass contiguous rows of "
+                f"uint64, as mark_sets makes them."
+            )
+        if each.shape[1] != bitmaps.shape[1]:
+            raise _other_universe(bitmaps.shape[1], each.shape[1])
+
+
+# --------------------------------------------------------------------------- places
+
+
+def settle(place: IndexArray, at: IntArray, before: Bitmaps, present: Bitmaps) -> int:
+    """Free the places of the rows that ``present`` has not; give the lowest free ones, ascending,
+    to those of it that were not there ``before``. Both are bitmaps ``(words,)``.
+
+    ``place`` int32 ``(universe,)`` has the place of each row in a buffer, ``at`` int64 ``(room,)``
+    the row at each place; -1 where there is none. Both are written in place. Returns one more than
+    the last place taken. Raises ``ValueError`` where there is no room, for ids outside the
+    universe, and for bitmaps of another one.
+    """
+    check_vector("place", place, np.dtype(np.int32))
+    check_vector("at", at, np.dtype(np.int64))
+    for bitmap in (before, present):
+        _check_bitmap(bitmap)
+        if len(bitmap) != _count_words(len(place)):
+            raise _other_universe(len(bitmap), _count_words(len(place)))
+    compiled = load("sets")
+    end: int
+    if compiled is not None:
+        end = compiled.settle(place, at, before, present)
+    else:
+        was, now = reference.list_marks(np.stack((before, present)))
+        for name, rows in (("present", now), ("at", at[at >= 0])):
+            reference.check_inside(name, rows, len(place))
+        end = reference.settle(place, at, was, now)
+    if end < 0:
+        raise ValueError(
+            f"the rows have no room in a buffer of {len(at)} places, or are outside a universe of "
+            f"{len(place)}; make the buffer as large as the largest round."
+        )
+    return end
+
+
+def rename(labels: IndexArray, names: IndexArray) -> IndexArray:
+    """``names[labels]``, int32. ``ValueError`` for a label that has no name."""
+    check_vector("labels", labels, np.dtype(np.int32))
+    check_vector("names", names, np.dtype(np.int32))
+    compiled = load("sets")
+    renamed: IndexArray | None = None
+    if compiled is not None:
+        renamed = compiled.rename(labels, names)
+    if renamed is None:
+        reference.check_inside("labels", labels, len(names))
+        renamed = names[labels]
+    return renamed
+
+
+# --------------------------------------------------------------------------- checks
 
 
 def _combine(operation: str, a: IndexArray, b: IndexArray) -> IndexArray:

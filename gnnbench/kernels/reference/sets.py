@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from gnnbench.records import IndexArray, IntArray
 
 Sets = tuple[IndexArray, ...]
+#: uint64 ``(sets, words)``: bit k of word w of a row is id 64 w + k.
+Bitmaps = npt.NDArray[np.uint64]
 
 
 def check_ascending(name: str, ids: IndexArray) -> None:
@@ -17,7 +20,7 @@ def check_ascending(name: str, ids: IndexArray) -> None:
         )
 
 
-def check_inside(name: str, ids: IndexArray, universe: int) -> None:
+def check_inside(name: str, ids: IndexArray | IntArray, universe: int) -> None:
     """``ValueError`` unless every id is in ``[0, universe)``."""
     if len(ids) and (ids.min() < 0 or ids.max() >= universe):
         raise ValueError(
@@ -56,3 +59,33 @@ def count_intersections(sets_a: Sets, sets_b: Sets) -> IntArray:
         for j, b in enumerate(sets_b):
             counts[i, j] = len(intersect(a, b))
     return counts
+
+
+def mark_sets(sets: tuple[IntArray, ...], words: int) -> Bitmaps:
+    """See :func:`gnnbench.kernels.dispatch.sets.mark_sets`."""
+    is_member = np.zeros((len(sets), 64 * words), dtype=np.bool_)
+    for row, ids in zip(is_member, sets, strict=True):
+        row[ids] = True
+    packed = np.packbits(is_member, axis=1, bitorder="little")
+    return packed.view("<u8").astype(np.uint64, copy=False)
+
+
+def list_marks(bitmaps: Bitmaps) -> list[IntArray]:
+    """See :func:`gnnbench.kernels.dispatch.sets.list_marks`."""
+    octets = bitmaps.astype("<u8", copy=False).view(np.uint8)
+    bits = np.unpackbits(octets, axis=1, bitorder="little")
+    return [np.flatnonzero(row).astype(np.int64, copy=False) for row in bits]
+
+
+def settle(place: IndexArray, at: IntArray, before: IntArray, present: IntArray) -> int:
+    """See :func:`gnnbench.kernels.dispatch.sets.settle`; -1 where there is no room."""
+    leaves = (at >= 0) & ~np.isin(at, present)
+    place[at[leaves]] = -1
+    at[leaves] = -1
+    comes = np.setdiff1d(present, before, assume_unique=True)
+    free = np.flatnonzero(at < 0)[: len(comes)]
+    at[free] = comes[: len(free)]
+    place[comes[: len(free)]] = free
+    if len(free) < len(comes):
+        return -1
+    return int(np.flatnonzero(at >= 0).max(initial=-1)) + 1

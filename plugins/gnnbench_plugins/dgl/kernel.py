@@ -47,19 +47,23 @@ class DGLAdjacency(Adjacency):
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         """Rows scaled before and after, as ``GraphConv`` does: an unweighted sum is fastest."""
         total = self._sum(self._graph, h * scaling.src.unsqueeze(1), None)
-        own = scaling.own.unsqueeze(1) * h[: self.block.num_dst]
+        own = scaling.own.unsqueeze(1) * self.own_rows(h)
         return total * scaling.dst.unsqueeze(1) + own
 
     @torch.no_grad()
     def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
         total = self._sum(self._reversed, g * scaling.dst.unsqueeze(1), None)
         out = total * scaling.src.unsqueeze(1)
-        out[: len(g)] += scaling.own.unsqueeze(1) * g
+        self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
         return out
 
     def edge_softmax(self, scores: Tensor) -> Tensor:
         out: Tensor = self._dgl.ops.edge_softmax(self._graph, scores.unsqueeze(1))
         return out.squeeze(1)
+
+    def sum_edges(self, messages: Tensor) -> Tensor:
+        out: Tensor = self._dgl.ops.copy_e_sum(self._graph, messages)
+        return out
 
     @cached_property
     def edge_src(self) -> Tensor:

@@ -1,7 +1,8 @@
 """HongTu (Wang, Chen, Wong, He): full-graph training with CPU offload.
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
-``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4.
+``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4,
+``prediction`` an epoch from counts alone, ``planner`` plans by it, ``tables`` the paper's tables.
 """
 
 from __future__ import annotations
@@ -14,16 +15,24 @@ from gnnbench.parts import (
     MiniBatchSampler,
     Placement,
 )
-from gnnbench.records import Parts, Strategy
+from gnnbench.records import Ablation, Parts, Strategy
+from gnnbench.studies import Planner, Reproduction
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.memory import HongTuMemory
+from gnnbench_plugins.hongtu.memory import (
+    CachingMemory,
+    HongTuMemory,
+    InMemory,
+    RecomputingMemory,
+)
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
-from gnnbench_plugins.hongtu.sampler import HongTuSampler
+from gnnbench_plugins.hongtu.planner import HongTuPlanner
+from gnnbench_plugins.hongtu.sampler import HongTuSampler, WholePartitionSampler
+from gnnbench_plugins.hongtu.tables import TABLES
 
 
 @hookimpl
 def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [HongTuSampler]
+    return [HongTuSampler, WholePartitionSampler]
 
 
 @hookimpl
@@ -38,7 +47,7 @@ def gnnbench_communication() -> list[type[Communication]]:
 
 @hookimpl
 def gnnbench_memory() -> list[type[Memory]]:
-    return [HongTuMemory]
+    return [HongTuMemory, RecomputingMemory, CachingMemory, InMemory]
 
 
 @hookimpl
@@ -50,5 +59,27 @@ def gnnbench_strategy() -> list[Strategy]:
             source="HongTu: Scalable Full-Graph GNN Training on Multiple GPUs (via "
             "communication-optimized CPU data offloading)",
             bundles={"full-graph": Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")},
-        )
+            # Figure 9.
+            ablation=(
+                Ablation("vanilla", swaps=(("communication", "vanilla"),)),
+                Ablation("+P2P", options=(("communication", "reuse", "false"),)),
+                Ablation("+RU"),
+            ),
+        ),
+        Strategy(
+            name="hongtu-im",
+            summary="full-graph training in the devices' memories, a partition each",
+            source="HongTu, section 7.1: the in-memory version, HongTu-IM",
+            bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "hongtu-im", "torch")},
+        ),
     ]
+
+
+@hookimpl
+def gnnbench_reproduction() -> list[type[Reproduction]]:
+    return list(TABLES)
+
+
+@hookimpl
+def gnnbench_planner() -> list[type[Planner]]:
+    return [HongTuPlanner]

@@ -1,4 +1,4 @@
-"""Deduplicated communication: HongTu §5.1 and §5.2."""
+"""Deduplicated communication: HongTu §5.1, §5.2 and §6."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.kernels.dispatch import count_marks, list_marks, list_shared_marks, mark_sets
+from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.parts import Communication, Setting, option
 from gnnbench.records import Fetch, IntArray, PeerFetch, Round, RoundTraffic
+
+_NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -17,7 +21,8 @@ class HongTuCommunication(Communication):
 
     The union of a round's neighbour sets is divided by owner into transition sets T_ij; a device
     keeps the rows it already has from the round before (T_ij ∩ T_i,j-1) and fetches its other
-    needed rows from its peers. A transition row may be there for peers only.
+    needed rows from its peers, but for those that it fetched for the round before (N_ij ∩ N_i,j-1).
+    A transition row may be there for peers only.
     """
 
     name: ClassVar[str] = "hongtu"
@@ -27,62 +32,100 @@ class HongTuCommunication(Communication):
 
     p2p: bool = option(True, "share rows between devices (+P2P)")
     reuse: bool = option(True, "keep rows between neighbouring rounds (+RU)")
+    neighbour_reuse: bool = option(True, "with reuse, keep rows fetched from peers as well")
+    buffers: Literal["merged", "separate"] = option(
+        "merged", "transition and neighbour rows in one buffer, or in one each"
+    )
+    interleaved: bool = option(True, "each device starts with another peer")
 
     _num_vertices: int = field(default=1, init=False, repr=False)
+    #: The round planned last, and the bitmaps of its N_ij and T_ij by position.
+    _planned: tuple[RoundTraffic, Bitmaps, Bitmaps] | None = field(
+        default=None, init=False, repr=False
+    )
+    #: The owners that ``_owned`` are the bitmaps of, by slot.
+    _owner: IntArray | None = field(default=None, init=False, repr=False)
+    _owned: Bitmaps = field(default_factory=lambda: mark_sets((), 0), init=False, repr=False)
     _original: int = field(default=0, init=False, repr=False)
     _transition: int = field(default=0, init=False, repr=False)
     _host: int = field(default=0, init=False, repr=False)
     _relayed: int = field(default=0, init=False, repr=False)
+    _fetched: int = field(default=0, init=False, repr=False)
+    _kept: int = field(default=0, init=False, repr=False)
 
     def begin(self, setting: Setting) -> None:
         self._num_vertices = setting.dataset.graph.num_vertices
-        self._original = self._transition = self._host = self._relayed = 0
+        self._original = self._transition = self._host = 0
+        self._relayed = self._fetched = self._kept = 0
 
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        needed = {unit.slot: np.sort(unit.input_ids) for unit in round_.units}
-        transition = self._transitions(needed, owner)
-        kept_from = {f.slot: f.transition for f in previous.fetches} if previous else {}
-        nothing = np.empty(0, dtype=np.int64)
+        slots = [unit.slot for unit in round_.units]
+        count = len(slots)
+        needed = mark_sets([unit.input_ids for unit in round_.units], len(owner))
+        transition = self._transitions(needed, slots, owner)
+        held, read = self._find_held(previous, slots, len(owner))
+        # Without P2P a device's own transition set is all it needs, and nothing is missing.
+        missing = needed & ~transition
+        copied = list_shared_marks(missing & ~read, transition)
+        kept = list_shared_marks(missing & read, transition)
+        own = list_marks(np.concatenate((needed, transition & ~held, transition & held)))
         fetches = []
-        for position, unit in enumerate(round_.units):
-            slot = unit.slot
-            own = transition[slot]
-            before = kept_from.get(slot, nothing) if self.reuse else nothing
-            reused = np.intersect1d(own, before, assume_unique=True)
-            # Without P2P a device's own transition set is all it needs, and nothing is missing.
-            missing = np.setdiff1d(needed[slot], own, assume_unique=True)
-            peers = []
-            # Algorithm 2, line 6: every device starts with another peer.
-            for other in (*round_.units[position + 1 :], *round_.units[:position]):
-                rows = np.intersect1d(missing, transition[other.slot], assume_unique=True)
-                if len(rows):
-                    peers.append(PeerFetch(other.slot, rows))
-            fetches.append(
-                Fetch(
-                    slot=slot,
-                    needed=needed[slot],
-                    from_host=np.setdiff1d(own, reused, assume_unique=True),
-                    reused=reused,
-                    from_peers=tuple(peers),
-                )
+        for i, slot in enumerate(slots):
+            # Algorithm 2, line 6: every device starts with the peer after it.
+            start = i + 1 if self.interleaved else 0
+            peers = tuple(
+                PeerFetch(slots[k], copied[i][k], kept[i][k])
+                for k in (*range(start, count), *range(start))
+                if len(copied[i][k]) or len(kept[i][k])
             )
-            self._relayed += len(np.setdiff1d(own, needed[slot], assume_unique=True))
-        self._original += sum(len(ids) for ids in needed.values())
-        self._transition += sum(len(ids) for ids in transition.values())
-        self._host += sum(len(fetch.from_host) for fetch in fetches)
-        return RoundTraffic(tuple(fetches))
+            fetches.append(Fetch(slot, own[i], own[count + i], own[2 * count + i], peers))
+            self._fetched += sum(len(peer.ids) for peer in peers)
+            self._kept += sum(len(peer.kept) for peer in peers)
+            self._original += len(own[i])
+            self._host += len(own[count + i])
+            self._transition += len(own[count + i]) + len(own[2 * count + i])
+        self._relayed += int(count_marks(transition & ~needed).sum())
+        traffic = RoundTraffic(tuple(fetches), merged=self.buffers == "merged")
+        self._planned = (traffic, needed, transition)
+        return traffic
 
-    def _transitions(self, needed: dict[int, IntArray], owner: IntArray) -> dict[int, IntArray]:
+    def _transitions(self, needed: Bitmaps, slots: list[int], owner: IntArray) -> Bitmaps:
         """T_ij: the union of the round's neighbour sets by owner; each set itself without P2P."""
-        if not self.p2p or not needed:
+        if not self.p2p or not slots:
             return needed
-        union = np.unique(np.concatenate(list(needed.values())))
-        owners = owner[union]
-        slots = np.array(sorted(needed), dtype=np.int64)
-        # A partition without a unit in this round (the last, short one) passes its rows on.
-        stray = ~np.isin(owners, slots)
-        owners[stray] = slots[union[stray] % len(slots)]
-        return {int(slot): union[owners == slot] for slot in slots}
+        if self._owner is not owner:
+            self._owner = owner
+            every = range(int(owner.max(initial=-1)) + 1)
+            self._owned = mark_sets([np.flatnonzero(owner == slot) for slot in every], len(owner))
+        union = np.bitwise_or.reduce(needed, axis=0)
+        transition = np.zeros_like(needed)
+        for row, slot in zip(transition, slots, strict=True):
+            if slot < len(self._owned):
+                np.bitwise_and(union, self._owned[slot], out=row)
+        stray = union & ~np.bitwise_or.reduce(transition, axis=0)
+        if stray.any():
+            # A partition without a unit in this round (the last, short one) passes its rows on.
+            (ids,) = list_marks(stray[None])
+            to = np.sort(slots)[ids % len(slots)]
+            transition |= mark_sets([ids[to == slot] for slot in slots], len(owner))
+        return transition
+
+    def _find_held(
+        self, previous: RoundTraffic | None, slots: list[int], num_vertices: int
+    ) -> tuple[Bitmaps, Bitmaps]:
+        """Of the round before, the rows that may stay: T_i,j-1, and what was read from peers."""
+        if previous is None or not self.reuse:
+            nothing = mark_sets([_NOTHING] * len(slots), num_vertices)
+            return nothing, nothing
+        same = [fetch.slot for fetch in previous.fetches] == slots
+        if same and self._planned is not None and self._planned[0] is previous:
+            _, needed, held = self._planned
+        else:
+            last = {fetch.slot: fetch for fetch in previous.fetches}
+            before = [last.get(slot, Fetch(slot, _NOTHING, _NOTHING, _NOTHING)) for slot in slots]
+            needed = mark_sets([fetch.needed for fetch in before], num_vertices)
+            held = mark_sets([fetch.transition for fetch in before], num_vertices)
+        return held, needed & ~held if self.neighbour_reuse else np.zeros_like(held)
 
     def notes(self) -> tuple[str, ...]:
         if not self._original:
@@ -94,4 +137,6 @@ class HongTuCommunication(Communication):
             f"V_+p2p {self._transition:,} ({self._transition / count:.2f} |V|), "
             f"V_+ru {self._host:,} ({self._host / count:.2f} |V|); "
             f"{self._relayed:,} rows were brought in for peers only",
+            f"rows that a device reads of its peers' transition sets in a pass: {self._fetched:,} "
+            f"copied, {self._kept:,} there from the round before",
         )

@@ -1,16 +1,16 @@
-"""Recomputation-caching-hybrid management of intermediate data: HongTu §4.2."""
+"""Intermediate data management: HongTu §4.2's hybrid, and what it is better than."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import FULL_GRAPH, Intermediates, LayerShape, Memory, option
+from gnnbench.parts import FULL_GRAPH, Intermediates, LayerShape, Memory, OffloadingMemory
 from gnnbench.records import Mode
 
 
 @dataclass
-class HongTuMemory(Memory):
+class HongTuMemory(OffloadingMemory):
     """Representations and gradients of every layer in host memory; a device holds one layer of
     one chunk.
 
@@ -20,12 +20,45 @@ class HongTuMemory(Memory):
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "vertex data on the host; aggregates cached or layers recomputed"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    vertex_data: ClassVar[Literal["host", "device"]] = "host"
-
-    intermediate: Literal["hybrid", "recompute"] = option(
-        "hybrid", "cache aggregates where a layer allows it, or recompute every layer"
-    )
 
     def intermediates(self, layer: LayerShape) -> Intermediates:
-        return "cache" if self.intermediate == "hybrid" and layer.cacheable else "recompute"
+        return "cache" if layer.cacheable else "recompute"
+
+
+@dataclass
+class RecomputingMemory(OffloadingMemory):
+    """The same with every layer recomputed from its neighbour rows: HongTu Figure 4 (b)."""
+
+    name: ClassVar[str] = "hongtu-recompute"
+    summary: ClassVar[str] = "vertex data on the host; every layer recomputed backward"
+
+    def intermediates(self, layer: LayerShape) -> Intermediates:
+        return "recompute"
+
+
+@dataclass
+class CachingMemory(OffloadingMemory):
+    """Nothing is recomputed: what a layer's backward pass needs waits on the host.
+
+    Of a cacheable layer that is its aggregate, O(|V|); of another all that autograd saves, O(|E|),
+    which HongTu §4.2 expects to cost more than recomputing it.
+    """
+
+    name: ClassVar[str] = "hongtu-cache"
+    summary: ClassVar[str] = "vertex data and all intermediates on the host"
+
+    def intermediates(self, layer: LayerShape) -> Intermediates:
+        return "cache" if layer.cacheable else "offload"
+
+
+@dataclass
+class InMemory(Memory):
+    """HongTu-IM (§7.1): every device keeps all that belongs to its partition."""
+
+    name: ClassVar[str] = "hongtu-im"
+    summary: ClassVar[str] = "vertex data and intermediates stay on the devices, by partition"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+    vertex_data: ClassVar[Literal["host", "device"]] = "device"
+
+    def intermediates(self, layer: LayerShape) -> Intermediates:
+        return "keep"

@@ -5,23 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from gnnbench.parts import FULL_GRAPH, Placement, option
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import Mode, Share
+from gnnbench.records import IntArray, Mode, Share
 
 
 @dataclass
 class HongTuPlacement(Placement):
-    """Every accelerator works through the chunks of one partition; the host where there is none."""
+    """Every accelerator works through the chunks of one partition; the host where there is none.
+
+    A partition's rows lie at the socket of its accelerator, so that a row which crosses the host
+    link to the device of its own partition is local (§7.3). The paper spreads them over all sockets
+    where few of them have too little memory for the whole graph (§7.6); so does ``numa_aware``
+    switched off.
+    """
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "one partition per device, its chunks one after the other"
     modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
 
     accelerators: int = option(0, "m: how many accelerators to use; 0 = all")
+    numa_aware: bool = option(True, "a partition's rows at its accelerator's socket, or anywhere")
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return platform.accelerators[: self.accelerators or None] or (platform.host,)
+
+    def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
+        devices = self.trainers(platform)
+        if not self.numa_aware or devices == (platform.host,):
+            return super().sockets(platform, owner)
+        homes = np.array([platform.socket(device) for device in devices], dtype=np.int64)
+        return homes[owner]
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         raise TypeError("one partition per device is a full-graph placement; it splits no seeds")

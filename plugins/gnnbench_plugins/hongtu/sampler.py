@@ -1,118 +1,222 @@
-"""Two-level partitioning into chunks, and their order: HongTu §4.1 and Algorithm 4."""
+"""Two-level partitioning into chunks, and their order: HongTu §4.1 and §5.3."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.kernels.dispatch import induce_block
-from gnnbench.parts import FullGraphSampler, Setting, option
+from gnnbench.kernels.dispatch import edge_cut, induce_block
+from gnnbench.parts import DeviceCapacity, FullGraphSampler, Setting, option
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
-from gnnbench_plugins.hongtu.volumes import Throughputs, cost_s, count_volumes, reorganise
+from gnnbench.units import format_si
+from gnnbench_plugins.hongtu.partition import choose_partitioner, cut_ranges, partition
+from gnnbench_plugins.hongtu.search import MAX_SWEEPS, bound_sweeps, descend
+from gnnbench_plugins.hongtu.volumes import (
+    NeighbourSets,
+    Order,
+    Throughputs,
+    cost_s,
+    mark_chunks,
+    regroup,
+    volumes_of,
+)
 
-
-def partition_metis(graph: Graph, parts: int, seed: int) -> IntArray:
-    """METIS edge-cut partition, int64 ``(V,)``; everything is part 0 when one part is asked for."""
-    if parts == 1 or graph.num_vertices < parts:
-        return np.arange(graph.num_vertices, dtype=np.int64) % parts
-    import pymetis
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        _, membership = pymetis.part_graph(
-            parts,
-            xadj=graph.indptr,
-            adjncy=graph.indices,
-            options=pymetis.Options(seed=seed),
-        )
-    return np.asarray(membership, dtype=np.int64)
-
-
-def cut_ranges(graph: Graph, members: IntArray, chunks: int) -> list[IntArray]:
-    """Consecutive ranges of ``members`` with about equal numbers of in-edges; some may be empty."""
-    weight = np.cumsum(graph.degrees[members] + 1)
-    total = int(weight[-1]) if len(weight) else 0
-    cuts = np.searchsorted(weight, [total * c // chunks for c in range(1, chunks)], side="right")
-    return np.split(members, cuts)
+#: What ``chunks_per_partition = 0`` goes up to; HongTu's Table 3 ends at 512 chunks in all.
+MOST_CHUNKS = 1024
+#: The local search looks at every pair of batches, and takes a few seconds for so many.
+SEARCHED_CHUNKS = 256
 
 
 @dataclass
 class HongTuSampler(FullGraphSampler):
-    """m partitions by METIS, each cut into n chunks of consecutive vertices with balanced edges.
+    """m partitions with few edges between them, each cut into n chunks of consecutive vertices
+    with balanced edges, regrouped into batches so that Equation 4 costs least.
 
-    With ``reorganise`` the chunks are regrouped into batches by Algorithm 4, when Equation 4 says
-    that it pays: the greedy order can be worse than the one it started from.
+    Two orders are candidates, the ranges' and Algorithm 4's, which is greedy and can be the worse;
+    the cheaper one is kept, and a local search goes on from there.
     """
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "two-level partition: METIS, then ranges of balanced edges"
 
-    chunks_per_partition: int = option(4, "n: chunks that each device works through")
-    reorganise: bool = option(True, "regroup chunks into batches by Algorithm 4")
+    chunks_per_partition: int = option(
+        4, "n: chunks that each device works through; 0 = the least that fit its memory"
+    )
+    search: Literal["none", "greedy", "local", "full"] = option(
+        "local",
+        "batches of chunks: ranges as cut, Algorithm 4, after it a local search that is bounded, "
+        "or one that goes on until no move helps",
+    )
+    partitioner: Literal["auto", "metis", "ldg", "fennel", "range"] = option(
+        "auto", "how vertices go to devices; auto is metis, or fennel above 20 M stored edges"
+    )
 
+    _capacity: DeviceCapacity | None = field(default=None, init=False, repr=False)
     _owner: IntArray = field(
         default_factory=lambda: np.empty(0, dtype=np.int64), init=False, repr=False
     )
-    _note: str = field(default="", init=False, repr=False)
+    _notes: list[str] = field(default_factory=list, init=False, repr=False)
 
     def refuses(self, bundle: object, setting: Setting) -> str | None:
-        if self.chunks_per_partition < 1:
+        if self.chunks_per_partition < 0:
             return (
                 f"sampler.chunks_per_partition is {self.chunks_per_partition}; "
-                f"give each partition at least 1 chunk."
+                f"give each partition at least 1 chunk, or 0 for the least that fit."
             )
         return None
 
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
-        graph, n = setting.dataset.graph, self.chunks_per_partition
-        self._owner = partition_metis(graph, num_slots, setting.workload.seed)
-        blocks: list[list[Block]] = []
-        for slot in range(num_slots):
-            members = np.flatnonzero(self._owner == slot).astype(np.int64)
-            blocks.append(
-                [
-                    induce_block(graph.indptr, graph.indices, part)
-                    for part in cut_ranges(graph, members, n)
-                ]
-            )
-        order = [list(range(n)) for _ in range(num_slots)]
-        if self.reorganise and n > 1:
-            order = self._reorganise(setting, blocks, order)
-        return tuple(
-            Round(j, tuple(Unit(i, (blocks[i][order[i][j]],)) for i in range(num_slots)))
-            for j in range(n)
-        )
+    def limit(self, capacity: DeviceCapacity) -> None:
+        self._capacity = capacity
 
-    def _reorganise(
-        self, setting: Setting, blocks: list[list[Block]], order: list[list[int]]
-    ) -> list[list[int]]:
-        count = setting.dataset.graph.num_vertices
-        sets = [[np.sort(block.src_ids) for block in row] for row in blocks]
-        rates = throughputs(setting)
-        found = reorganise(sets, count)
-        moved = [[row[k] for k in found[i]] for i, row in enumerate(sets)]
-        before = cost_s(count_volumes(sets, count), rates)
-        after = cost_s(count_volumes(moved, count), rates)
-        if after < before:
-            gain = 100 * (1 - after / before)
-            self._note = f"Algorithm 4 lowered the cost of Equation 4 by {gain:.2g} %"
-            return found
-        if after == before:
+    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+        graph = setting.dataset.graph
+        named = choose_partitioner(graph) if self.partitioner == "auto" else self.partitioner
+        self._owner = partition(graph, num_slots, named, setting.workload.seed)
+        members = [np.flatnonzero(self._owner == slot) for slot in range(num_slots)]
+        n = self.chunks_per_partition or self._least_chunks(graph, members)
+        blocks = cut_blocks(graph, members, n)
+        sets = read_sets(blocks)
+        self._notes = [describe_partition(graph, self._owner, named, sets)]
+        order = [list(range(n)) for _ in range(num_slots)]
+        if self.chunks_per_partition:
+            return group(blocks, self._reorganise(setting, sets, order))
+        as_cut = group(blocks, order)
+        self._notes.append(self._describe_least(as_cut))
+        rounds = group(blocks, self._reorganise(setting, sets, order))
+        # Rows brought in for peers depend on the order, and so does what a device holds.
+        if self._holds(as_cut) and not self._holds(rounds):
+            self._notes.append("in that order chunks would not fit, so the range order was kept")
+            return as_cut
+        return rounds
+
+    # ------------------------------------------------------------------ how many chunks
+
+    def _holds(self, rounds: tuple[Round, ...]) -> bool:
+        """Whether the devices can hold the chunks, as far as anybody knows."""
+        return self._capacity is None or self._capacity.holds(rounds, self._owner)
+
+    def _least_chunks(self, graph: Graph, members: list[IntArray]) -> int:
+        """The least n whose chunks, in the ranges' order, fit: by doubling, then by bisection.
+
+        One chunk less does not fit; far fewer might, where chunks happen to be even. Where none
+        fits it is ``MOST_CHUNKS``, or as many as the largest partition has vertices.
+        """
+        most = max(1, min(max(len(ids) for ids in members), MOST_CHUNKS))
+
+        def fits(n: int) -> bool:
+            order = [list(range(n)) for _ in members]
+            return self._holds(group(cut_blocks(graph, members, n), order))
+
+        too_few, n = 0, 1
+        while not fits(n):
+            if n == most:
+                return most
+            too_few, n = n, min(2 * n, most)
+        while n - too_few > 1:
+            middle = (n + too_few) // 2
+            if fits(middle):
+                n = middle
+            else:
+                too_few = middle
+        return n
+
+    def _describe_least(self, rounds: tuple[Round, ...]) -> str:
+        n, m = len(rounds), len(rounds[0].units)
+        what = f"{m} partition{'s' * (m > 1)} of {n} chunk{'s' * (n > 1)}"
+        if self._capacity is None:
+            return f"{what}: nothing is known of the devices' memories"
+        size = format_si(self._capacity.device_bytes, "B")
+        if self._holds(rounds):
+            return f"{what}: the least that fit {size} a device"
+        return f"{what} do not fit {size} a device, and are the most that are tried"
+
+    # ------------------------------------------------------------------ their order
+
+    def _reorganise(self, setting: Setting, sets: NeighbourSets, order: Order) -> Order:
+        n, count = len(sets[0]), setting.dataset.graph.num_vertices
+        if self.search == "none" or n == 1:
             return order
-        self._note = (
-            f"Algorithm 4's order would cost {100 * (after / before - 1):.2g} % more "
-            f"by Equation 4, so the range order was kept"
-        )
-        return order
+        rates = throughputs(setting)
+
+        marks = mark_chunks(sets, count)
+
+        def price(candidate: Order) -> float:
+            return cost_s(volumes_of(marks, candidate), rates)
+
+        best, cost = order, price(order)
+        stages = [("range order", cost)]
+        candidate = regroup(marks)
+        stages.append(("Algorithm 4", price(candidate)))
+        if stages[-1][1] < cost:
+            best, cost = candidate, stages[-1][1]
+        if self.search in ("local", "full") and n <= SEARCHED_CHUNKS:
+            sweeps = MAX_SWEEPS if self.search == "full" else bound_sweeps(marks)
+            candidate = descend(marks, best, rates, sweeps)
+            stages.append(("local search", price(candidate)))
+            if stages[-1][1] < cost:
+                best, cost = candidate, stages[-1][1]
+        told = ", ".join(f"{name} {format_si(seconds, 's')}" for name, seconds in stages)
+        kept = next(name for name, seconds in stages if seconds == cost)
+        self._notes.append(f"Equation 4: {told} a layer; kept: {kept}")
+        return best
 
     def owner(self) -> IntArray:
         return self._owner
 
     def notes(self) -> tuple[str, ...]:
-        return (self._note,) if self._note else ()
+        return tuple(self._notes)
+
+
+@dataclass
+class WholePartitionSampler(HongTuSampler):
+    """The first level alone, unless asked for more: HongTu-IM (§7.1) holds all of a partition on
+    its device anyway, and chunks would only read some rows twice."""
+
+    name: ClassVar[str] = "hongtu-im"
+    summary: ClassVar[str] = "one-level partition: a chunk a device, few edges between them"
+
+    chunks_per_partition: int = option(
+        1, "n: chunks that each device works through; 0 = the least that fit its memory"
+    )
+
+
+def describe_partition(graph: Graph, owner: IntArray, partitioner: str, sets: NeighbourSets) -> str:
+    """Edge cut and replication factor, the average number of chunks that read a vertex (§2.4)."""
+    cut = edge_cut(graph.indptr, graph.indices, owner.astype(np.int32))
+    read = sum(len(ids) for row in sets for ids in row)
+    n = len(sets[0])
+    made = (
+        f"{partitioner} partitions cut {100 * cut / max(graph.num_edges, 1):.2g} % of the edges"
+        if len(sets) > 1
+        else "1 partition"
+    )
+    return (
+        f"{made}; with {n} chunk{'s' * (n > 1)} each the replication factor is "
+        f"{read / max(graph.num_vertices, 1):.2f}"
+    )
+
+
+def cut_blocks(graph: Graph, members: list[IntArray], chunks: int) -> list[list[Block]]:
+    """The second level: ``chunks`` blocks of each partition."""
+    return [
+        [induce_block(graph.indptr, graph.indices, part) for part in cut_ranges(graph, ids, chunks)]
+        for ids in members
+    ]
+
+
+def read_sets(blocks: list[list[Block]]) -> NeighbourSets:
+    """N_ij of every chunk: what it reads, its own vertices among it."""
+    return [[block.src_ids for block in row] for row in blocks]
+
+
+def group(blocks: list[list[Block]], order: Order) -> tuple[Round, ...]:
+    """The batches that an order makes of chunks."""
+    return tuple(
+        Round(j, tuple(Unit(i, (row[order[i][j]],)) for i, row in enumerate(blocks)))
+        for j in range(len(order[0]))
+    )
 
 
 def throughputs(setting: Setting) -> Throughputs:

@@ -1,19 +1,26 @@
 """HongTu §5.3: communication volumes, their cost (Equation 4), and reorganisation (Algorithm 4).
 
-A chunk is known here by its neighbour set alone: ascending vertex ids, ``sets[i][j]`` being N_ij
-of partition i, chunk j.
+A chunk is known here by its neighbour set alone: vertex ids, ``sets[i][j]`` being N_ij of partition
+i, chunk j. All of them together are ``marks``, bitmaps of shape ``(m, n, words)``, in which the
+union of a batch is an or, and what two have in common an and. They take m n |V| bits, as much as
+the ids themselves where every vertex is read m n / 64 times. An order says which chunk runs when:
+``order[i][j]`` is the chunk of partition i in batch j.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
-from gnnbench.records import IntArray
+from gnnbench.kernels.dispatch import count_marks, count_shared_marks, mark_sets
+from gnnbench.kernels.reference.sets import Bitmaps
+from gnnbench.records import IndexArray, IntArray
 
-NeighbourSets = Sequence[Sequence[IntArray]]
+NeighbourSets = Sequence[Sequence[IntArray | IndexArray]]
+Order = list[list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +42,36 @@ class Throughputs:
     reuse: float
 
 
+def mark_chunks(sets: NeighbourSets, num_vertices: int) -> Bitmaps:
+    """The bitmaps of all chunks, uint64 ``(m, n, words)``; ids may be in any order."""
+    flat = [np.ascontiguousarray(ids, dtype=np.int64) for ids in chain.from_iterable(sets)]
+    return mark_sets(flat, num_vertices).reshape(len(sets), len(sets[0]), -1)
+
+
+def unite_batches(marks: Bitmaps, order: Order) -> Bitmaps:
+    """U_j of every batch, ``(n, words)``."""
+    union = marks[0, order[0]]
+    for row, chosen in zip(marks[1:], order[1:], strict=True):
+        union |= row[chosen]
+    return union
+
+
 def count_volumes(sets: NeighbourSets, num_vertices: int) -> Volumes:
     """V_ori, V_+p2p and V_+ru of chunks scheduled in the order given."""
-    original = with_p2p = with_reuse = 0
-    previous = np.zeros(num_vertices, dtype=bool)
-    for batch in zip(*sets, strict=True):
-        union = np.zeros(num_vertices, dtype=bool)
-        for neighbours in batch:
-            original += len(neighbours)
-            union[neighbours] = True
-        with_p2p += int(union.sum())
-        with_reuse += int((union & ~previous).sum())
-        previous = union
-    return Volumes(original, with_p2p, with_reuse)
+    as_given = [list(range(len(row))) for row in sets]
+    return volumes_of(mark_chunks(sets, num_vertices), as_given)
+
+
+def volumes_of(marks: Bitmaps, order: Order) -> Volumes:
+    """V_ori, V_+p2p and V_+ru of chunks in an order."""
+    unions = unite_batches(marks, order)
+    return Volumes(
+        original=int(count_marks(marks.reshape(-1, marks.shape[2])).sum()),
+        with_p2p=int(count_marks(unions).sum()),
+        with_reuse=int(
+            count_marks(unions[:1]).sum() + count_marks(unions[1:] & ~unions[:-1]).sum()
+        ),
+    )
 
 
 def cost_s(volumes: Volumes, rates: Throughputs) -> float:
@@ -59,30 +83,41 @@ def cost_s(volumes: Volumes, rates: Throughputs) -> float:
     )
 
 
-def reorganise(sets: NeighbourSets, num_vertices: int) -> list[list[int]]:
-    """Algorithm 4: ``order[i][j]`` is the chunk of partition i that runs in batch j.
+def arrange(sets: NeighbourSets, order: Order) -> NeighbourSets:
+    """The sets in the order in which their chunks run."""
+    return [[row[k] for k in ks] for row, ks in zip(sets, order, strict=True)]
+
+
+def reorganise(sets: NeighbourSets, num_vertices: int) -> Order:
+    """Algorithm 4 of chunks given by their sets; see :func:`regroup`."""
+    return regroup(mark_chunks(sets, num_vertices))
+
+
+def regroup(marks: Bitmaps) -> Order:
+    """Algorithm 4. Ties go to the lowest chunk.
 
     Phase 1 puts chunks of different partitions that share most neighbours into the same batch;
-    phase 2 orders the batches so that neighbouring ones share most. Ties go to the lowest chunk.
+    phase 2 orders the batches so that neighbouring ones share most. Within one pass of lines 5 to 7
+    each batch's union is compared before it grows, so that one table of |N_ik ∩ N_j^U| serves all.
     """
-    partitions, chunks = len(sets), len(sets[0])
-    unions = np.zeros((chunks, num_vertices), dtype=bool)
-    grouped = [[0] * chunks for _ in range(partitions)]
-    for j in range(chunks):  # lines 1 and 2
-        grouped[0][j] = j
-        unions[j, sets[0][j]] = True
-    for i in range(1, partitions):  # lines 3 to 7
-        left = list(range(chunks))
-        for j in range(chunks):
-            k = max(left, key=lambda k: (int(unions[j, sets[i][k]].sum()), -k))
-            grouped[i][j] = k
-            unions[j, sets[i][k]] = True
-            left.remove(k)
+    first, *others = marks
+    grouped = [list(range(len(first)))]  # lines 1 and 2
+    unions = first.copy()
+    for row in others:  # lines 3 to 7
+        shared = count_shared_marks(unions, row)
+        chosen = [_take(shared, j) for j in range(len(row))]
+        unions |= row[chosen]
+        grouped.append(chosen)
+    shared = count_shared_marks(unions, unions)
+    shared[:, 0] = -1  # line 10
     batches = [0]  # lines 8 and 9
-    left = list(range(1, chunks))  # line 10
-    while left:  # lines 11 to 15
-        last = unions[batches[-1]]
-        k = max(left, key=lambda k: (int((unions[k] & last).sum()), -k))
-        batches.append(k)
-        left.remove(k)
-    return [[grouped[i][j] for j in batches] for i in range(partitions)]
+    while len(batches) < len(unions):  # lines 11 to 15
+        batches.append(_take(shared, batches[-1]))
+    return [[chosen[j] for j in batches] for chosen in grouped]
+
+
+def _take(shared: IntArray, j: int) -> int:
+    """The first column of row ``j`` with the largest count, which nobody gets afterwards."""
+    k = int(shared[j].argmax())
+    shared[:, k] = -1
+    return k

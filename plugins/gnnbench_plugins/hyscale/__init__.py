@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, Placement
-from gnnbench.records import Parts, Strategy
+from gnnbench.records import Ablation, PartKind, Parts, Strategy
 from gnnbench_plugins.hyscale.communication import HyScaleCommunication
 from gnnbench_plugins.hyscale.placement import HyScalePlacement
+
+#: What the steps of Figure 11 do without.
+_NO_CPU: tuple[PartKind, str, str] = ("placement", "cpu_trainer", "false")
+_STATIC: tuple[PartKind, str, str] = ("placement", "drm", "false")
+_NO_PREFETCH: tuple[PartKind, str, str] = ("communication", "stages", "0")
 
 
 @hookimpl
@@ -32,5 +37,12 @@ def gnnbench_strategy() -> list[Strategy]:
             source="HyScale-GNN: A Scalable Hybrid GNN Training System on Single-Node "
             "Heterogeneous Architecture",
             bundles={"mini-batch": Parts("neighbour", "hyscale", "hyscale", "host", "torch")},
+            # Figure 11.
+            ablation=(
+                Ablation("offload all", options=(_NO_CPU, _STATIC, _NO_PREFETCH)),
+                Ablation("+hybrid", options=(_STATIC, _NO_PREFETCH)),
+                Ablation("+DRM", options=(_NO_PREFETCH,)),
+                Ablation("+TFP"),
+            ),
         )
     ]

@@ -39,6 +39,8 @@ class NativeAdjacency(Adjacency):
         return autograd.aggregate_mean(self._matrix, h)
 
     def own_and_mean(self, h: Tensor) -> Tensor:
+        if self.block.own is not None:
+            return super().own_and_mean(h)
         return autograd.own_and_mean(self._matrix, h)
 
     def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -46,14 +48,33 @@ class NativeAdjacency(Adjacency):
             return autograd.multiply_transposed(self._matrix, g, weight)
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
-        return autograd.aggregate(self._matrix, h, None, _factors(scaling))
+        """In one pass where own rows are the first; where they are not, added in a second."""
+        if self.block.own is None:
+            return autograd.aggregate(self._matrix, h, None, _factors(scaling, own=True))
+        total = autograd.aggregate(self._matrix, h, None, _factors(scaling, own=False))
+        return total + scaling.own.unsqueeze(1) * self.own_rows(h)
 
+    @torch.no_grad()
     def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
-        with torch.no_grad():
-            return autograd.multiply_transposed(self._matrix, g, None, _factors(scaling))
+        if self.block.own is None:
+            factors = _factors(scaling, own=True)
+            return autograd.multiply_transposed(self._matrix, g, None, factors)
+        factors = _factors(scaling, own=False)
+        out = autograd.multiply_transposed(self._matrix, g, None, factors)
+        self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
+        return out
 
     def edge_softmax(self, scores: Tensor) -> Tensor:
         return autograd.edge_softmax(self._matrix, scores)
+
+    def sum_edges(self, messages: Tensor) -> Tensor:
+        return autograd.aggregate(self._edges, messages)
+
+    @cached_property
+    def _edges(self) -> SparseMatrix:
+        """``(D, E)``: each destination's in-edges as its sources."""
+        count = self.block.num_edges
+        return SparseMatrix(self.block.indptr, np.arange(count, dtype=np.int32), count)
 
     @cached_property
     def edge_src(self) -> Tensor:
@@ -69,8 +90,8 @@ class NativeAdjacency(Adjacency):
         return torch.from_numpy(np.diff(self.block.indptr)).to(self._dtype)
 
 
-def _factors(scaling: Scaling) -> Factors:
-    return Factors(scaling.src.numpy(), scaling.dst.numpy(), scaling.own.numpy())
+def _factors(scaling: Scaling, *, own: bool) -> Factors:
+    return Factors(scaling.src.numpy(), scaling.dst.numpy(), scaling.own.numpy() if own else None)
 
 
 @dataclass

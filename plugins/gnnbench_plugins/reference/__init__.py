@@ -12,7 +12,11 @@ from gnnbench.parts import (
     Placement,
 )
 from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.reference.communication import NoCommunication, VanillaCommunication
+from gnnbench_plugins.reference.communication import (
+    HaloCommunication,
+    NoCommunication,
+    VanillaCommunication,
+)
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
 from gnnbench_plugins.reference.placement import SinglePlacement
@@ -31,7 +35,7 @@ def gnnbench_placement() -> list[type[Placement]]:
 
 @hookimpl
 def gnnbench_communication() -> list[type[Communication]]:
-    return [NoCommunication, VanillaCommunication]
+    return [NoCommunication, VanillaCommunication, HaloCommunication]
 
 
 @hookimpl

@@ -1,14 +1,15 @@
-"""The two plain communications: nothing moves, or everything a unit needs does."""
+"""The plain communications: nothing moves, or everything a unit needs does, from the host or from
+the devices that own it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.parts import Communication, fetch_everything
-from gnnbench.records import Fetch, IntArray, Round, RoundTraffic
+from gnnbench.parts import FULL_GRAPH, Communication, fetch_everything
+from gnnbench.records import Fetch, IntArray, Mode, PeerFetch, Round, RoundTraffic
 
 
 @dataclass
@@ -18,6 +19,7 @@ class NoCommunication(Communication):
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "vertex data stays on the device, nothing crosses a link"
     moves_rows: ClassVar[bool] = False
+    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
 
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
         nothing = np.empty(0, dtype=np.int64)
@@ -37,3 +39,35 @@ class VanillaCommunication(Communication):
 
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
         return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
+
+
+@dataclass
+class HaloCommunication(Communication):
+    """Every device has the rows of its partition, and reads those that its unit needs besides, the
+    halo, from the devices that have them: at every layer, and their gradients go back."""
+
+    name: ClassVar[str] = "halo"
+    summary: ClassVar[str] = "own rows are there, a unit's others come from their owners' devices"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+    shares_rows: ClassVar[bool] = True
+    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
+    all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
+
+    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
+        nothing = np.empty(0, dtype=np.int64)
+        fetches = []
+        for unit in round_.units:
+            needed = np.sort(unit.input_ids)
+            owners = owner[needed]
+            peers = tuple(
+                PeerFetch(int(slot), needed[owners == slot])
+                for slot in np.unique(owners)
+                if slot != unit.slot
+            )
+            own = np.flatnonzero(owner == unit.slot).astype(np.int64)
+            fetches.append(
+                Fetch(
+                    slot=unit.slot, needed=needed, from_host=nothing, reused=own, from_peers=peers
+                )
+            )
+        return RoundTraffic(tuple(fetches), merged=False)

@@ -41,7 +41,8 @@ class TorchKernel(Kernel):
 class TorchAdjacency(Adjacency):
     """A block as a ``(D, S)`` CSR matrix and, from the first backward pass on, its transpose.
 
-    Both have int32 indices and cost O(D + S + E); no method makes an ``(E, f)`` tensor.
+    Both have int32 indices and cost O(D + S + E); only the backward pass of ``sum_edges`` makes
+    an ``(E, f)`` tensor.
     """
 
     def __init__(self, block: Block, dtype: torch.dtype, device: torch.device) -> None:
@@ -89,11 +90,15 @@ class TorchAdjacency(Adjacency):
         values = self._ones if weight is None else weight.index_select(0, edge)
         return csr_tensor(row_ptr, columns, values, (self.block.num_src, self.block.num_dst))
 
-    def sum_edges(self, values: Tensor) -> Tensor:
+    def sum_edges(self, messages: Tensor) -> Tensor:
+        out: Tensor = _EdgeSum.apply(self, messages)
+        return out
+
+    def sum_scores(self, values: Tensor) -> Tensor:
         """``(E,) -> (D,)``: the sum over each destination's in-edges."""
         return torch.segment_reduce(values, "sum", offsets=self.row_ptr, initial=0.0)
 
-    def max_edges(self, values: Tensor) -> Tensor:
+    def max_scores(self, values: Tensor) -> Tensor:
         """``(E,) -> (D,)``: the largest over each destination's in-edges, -inf for none."""
         return torch.segment_reduce(values, "max", offsets=self.row_ptr, initial=-torch.inf)
 
@@ -111,6 +116,13 @@ class TorchAdjacency(Adjacency):
         """Row pointers and columns; int32, which MKL and cuSPARSE take without a copy."""
         row_ptr = torch.from_numpy(self.block.indptr.astype(np.int32))
         return row_ptr.to(self.device), _share(self.block.indices).to(self.device)
+
+    @cached_property
+    def edge_matrix(self) -> Tensor:
+        """The ``(D, E)`` CSR matrix of ones that sums each destination's in-edges."""
+        columns = torch.arange(self.block.num_edges, dtype=torch.int32, device=self.device)
+        size = (self.block.num_dst, self.block.num_edges)
+        return csr_tensor(self._rows[0], columns, self._ones, size)
 
     @cached_property
     def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -159,6 +171,21 @@ class _WeightedSum(Function):
         return None, grad_h, grad_weight
 
 
+class _EdgeSum(Function):
+    """The sum over each destination's in-edges. Backward: dm_e = g_v for each edge e = (u, v)."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, adjacency: TorchAdjacency, messages: Tensor) -> Tensor:
+        ctx.adjacency = adjacency
+        return _multiply(adjacency.edge_matrix, messages)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[None, Tensor]:
+        adjacency: TorchAdjacency = ctx.adjacency
+        return None, g.index_select(0, adjacency.edge_dst)
+
+
 class _EdgeSoftmax(Function):
     """Softmax over each destination's in-edges.
 
@@ -168,8 +195,8 @@ class _EdgeSoftmax(Function):
     @staticmethod
     def forward(ctx: FunctionCtx, adjacency: TorchAdjacency, scores: Tensor) -> Tensor:
         dst = adjacency.edge_dst
-        p = torch.exp(scores - adjacency.max_edges(scores).index_select(0, dst))
-        p /= adjacency.sum_edges(p).index_select(0, dst)
+        p = torch.exp(scores - adjacency.max_scores(scores).index_select(0, dst))
+        p /= adjacency.sum_scores(p).index_select(0, dst)
         ctx.adjacency = adjacency
         ctx.save_for_backward(p)
         return p
@@ -180,7 +207,7 @@ class _EdgeSoftmax(Function):
         adjacency: TorchAdjacency = ctx.adjacency
         (p,) = ctx.saved_tensors
         weighted = p * g
-        return None, weighted - p * adjacency.sum_edges(weighted).index_select(
+        return None, weighted - p * adjacency.sum_scores(weighted).index_select(
             0, adjacency.edge_dst
         )
 

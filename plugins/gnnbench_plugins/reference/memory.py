@@ -8,33 +8,24 @@ from typing import ClassVar, Literal
 from gnnbench.parts import (
     BOTH_MODES,
     MINI_BATCH,
-    Bundle,
     Intermediates,
     LayerShape,
     Memory,
-    Setting,
 )
 from gnnbench.records import Mode
 
 
 @dataclass
 class ResidentMemory(Memory):
-    """Features, representations, gradients and intermediates all stay on the device."""
+    """Features, representations, gradients and intermediates all stay on the device.
+
+    Where several devices train a full graph, each has those of its partition.
+    """
 
     name: ClassVar[str] = "resident"
     summary: ClassVar[str] = "everything stays on the device"
     modes: ClassVar[frozenset[Mode]] = BOTH_MODES
     vertex_data: ClassVar[Literal["host", "device"]] = "device"
-
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        count = len(bundle.placement.trainers(setting.platform))
-        if bundle.sampler.mode == "full-graph" and count > 1:
-            return (
-                f"memory 'resident' trains a full graph in one device's memory, and placement "
-                f"{bundle.placement.name!r} uses {count}; choose placement 'single', or a memory "
-                f"that keeps vertex data on the host."
-            )
-        return None
 
     def intermediates(self, layer: LayerShape) -> Intermediates:
         return "keep"

@@ -1,0 +1,269 @@
+"""``gnnbench plan``: what training would take, from counts, for graphs too large to train here."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gnnbench.cli.compare import (
+    ProgressBar,
+    count_cores,
+    load_dataset,
+    load_machine,
+    parse_fanouts,
+    parse_settings,
+)
+from gnnbench.cli.options import (
+    MODEL_NAMES,
+    POSITIVE,
+    CommandLine,
+    Json,
+    load_registry,
+    open_console,
+    plugin_option,
+    shared_options,
+    write_document,
+)
+
+if TYPE_CHECKING:
+    from gnnbench.kernels.dispatch import RmatStream
+    from gnnbench.records import Dataset, Table
+
+
+@click.command(short_help="Predict memory, traffic and time without training.")
+@click.argument("strategy")
+@click.option(
+    "--dataset", metavar="NAME or FILE.npz", help="A graph to plan for; see 'gnnbench datasets'."
+)
+@click.option(
+    "--vertices",
+    "vertices_text",
+    metavar="N",
+    help="Plan for an R-MAT graph of so many vertices that is drawn, never stored; 64M is 64 "
+    "million.",
+)
+@click.option(
+    "--edges",
+    "edges_text",
+    metavar="M",
+    help="Its undirected edges, each of which counts in both directions; 1G is a billion.",
+)
+@click.option(
+    "--dims",
+    "dims_text",
+    metavar="F,F[,F...]",
+    help="Widths of the features, of each hidden layer, and of the output.  [default: the "
+    "dataset's features, --hidden, its classes]",
+)
+@click.option("--layers", type=POSITIVE, help="Layers of the GNN.  [default: 2]")
+@click.option("--hidden", type=POSITIVE, help="Width of hidden layers.  [default: 256]")
+@click.option(
+    "--model",
+    metavar="NAME",
+    default="gcn",
+    show_default=True,
+    help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
+)
+@click.option(
+    "--platform",
+    metavar="NAME or FILE.toml",
+    help="The machine to plan for; see 'gnnbench platforms'.  [default: as in 'gnnbench compare']",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PART.option=value",
+    help="Set an option of a part, such as sampler.chunks_per_partition=32. May be repeated.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
+)
+@click.option("--threads", type=POSITIVE, help="Threads to count with.  [default: all cores]")
+@plugin_option
+@shared_options
+@click.pass_obj
+def plan(
+    line: CommandLine,
+    strategy: str,
+    dataset: str | None,
+    vertices_text: str | None,
+    edges_text: str | None,
+    dims_text: str | None,
+    layers: int | None,
+    hidden: int | None,
+    model: str,
+    platform: str | None,
+    settings: tuple[str, ...],
+    seed: int,
+    threads: int | None,
+    extra_plugins: tuple[str, ...],
+    json_path: Path | None,
+) -> int:
+    """Predict what training with STRATEGY would take: memory, rows moved, seconds of an epoch.
+
+    The graph is a dataset, or drawn edge by edge as often as it is needed. It is counted for real;
+    the rest follows from a model of the platform. Nothing is trained.
+    """
+    # Everything that can be refused is, before the first slow import.
+    if (dataset is None) == (vertices_text is None) or (vertices_text is None) != (
+        edges_text is None
+    ):
+        raise click.UsageError("give either --dataset, or both --vertices and --edges.")
+    if dims_text is not None and (layers is not None or hidden is not None):
+        raise click.UsageError("give either --dims, or --layers and --hidden.")
+    if dims_text is None and dataset is None:
+        raise click.UsageError("say how wide the layers are, such as --dims 256,128,64.")
+    widths = None if dims_text is None else parse_dims(dims_text)
+    options = parse_settings(settings)
+
+    registry = load_registry(extra_plugins)
+    planner = registry.planner(strategy)
+    layer_class = registry.model(model)
+
+    from gnnbench.plugins import assemble
+    from gnnbench.records import Workload
+    from gnnbench.report.tables import print_table
+    from gnnbench.results.tables import make_document
+    from gnnbench.studies import PlanRequest
+
+    offered = registry.strategy(strategy)
+    bundle = assemble(registry, offered.bundles[offered.default_mode], options)
+    machine = load_machine(platform)
+    graph: Dataset | RmatStream
+    if vertices_text is None or edges_text is None:
+        data = load_dataset(dataset, seed)
+        between = [hidden or 256] * ((layers or 2) - 1)
+        dims = widths or (data.num_features, *between, data.num_classes)
+        graph, name = data, data.name
+    else:
+        graph = make_stream(vertices_text, edges_text, seed)
+        dims = widths or ()
+        name = f"R-MAT, {graph.vertices:,} vertices, {graph.edges:,} undirected edges"
+    workload = Workload(
+        model=model,
+        dims=dims,
+        epochs=1,
+        batch_size=1024,
+        fanouts=parse_fanouts(None, len(dims) - 1),
+        seed=seed,
+        threads=threads or count_cores(),
+    )
+    with Stopwatch() as watch:
+        request = PlanRequest(graph, workload, machine, layer_class, watch)
+        tables = planner().plan(bundle, request)
+    tables = (*tables, watch.tabulate(drawn=dataset is None, threads=workload.threads))
+    if json_path is not None:
+        content: dict[str, Json] = {
+            "command": line.words,
+            "strategy": strategy,
+            "graph": name,
+            "workload": {"model": model, "dims": dims, "seed": seed},
+            "platform": machine.name,
+            **make_document(tables),
+        }
+        write_document(content, json_path)
+    console = open_console(json_path)
+    heading = (
+        f"gnnbench plan {strategy} · {name} · {layer_class.title} {workload.num_layers} layers, "
+        f"{'-'.join(map(str, dims))} · {machine.name}"
+    )
+    console.print(heading, style="bold", markup=False, soft_wrap=True)
+    for table in tables:
+        console.print()
+        print_table(table, console)
+    return 0
+
+
+def parse_dims(text: str) -> tuple[int, ...]:
+    """``"256,128,64"`` as the widths f^0 .. f^L."""
+    try:
+        dims = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        dims = ()
+    if len(dims) < 2 or min(dims) < 1:
+        raise click.BadParameter(
+            f"{text!r} is not a list of two or more positive whole numbers, such as 256,128,64.",
+            param_hint="'--dims'",
+        )
+    return dims
+
+
+def make_stream(vertices_text: str, edges_text: str, seed: int) -> RmatStream:
+    """The stream of R-MAT edges that was asked for.
+
+    The dataset ``rmat`` is the same model with other random numbers: it has every edge once, since
+    it can look for those that come twice, and so as many distinct ones as asked for.
+    """
+    from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
+    from gnnbench.errors import UsageError
+    from gnnbench.kernels.dispatch import RmatStream
+
+    vertices = parse_count("gnnbench plan", "--vertices", vertices_text)
+    edges = parse_count("gnnbench plan", "--edges", edges_text)
+    try:
+        return RmatStream(vertices, edges, RMAT_QUADRANTS, seed)
+    except ValueError as error:
+        raise UsageError(f"gnnbench plan: {error}") from error
+
+
+class Stopwatch:
+    """Times a planner and its passes over the edges, and shows how far they are on a terminal."""
+
+    def __init__(self) -> None:
+        self._bar = ProgressBar("edges")
+        self._passes: list[tuple[str, int, float]] = []
+        self._began_s = self._pass_began_s = self._took_s = 0.0
+        self._label, self._edges = "", 0
+
+    def __enter__(self) -> Stopwatch:
+        self._bar.__enter__()
+        self._began_s = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._took_s = time.perf_counter() - self._began_s
+        self._bar.__exit__(None, None, None)
+
+    def begin(self, label: str, edges: int) -> None:
+        self._label, self._edges = label, edges
+        self._bar.begin(label, edges)
+        self._pass_began_s = time.perf_counter()
+
+    def advance(self, edges: int) -> None:
+        self._bar.advance(self._label, edges)
+
+    def end(self) -> None:
+        took_s = time.perf_counter() - self._pass_began_s
+        self._passes.append((self._label, self._edges, took_s))
+        self._bar.end(self._label, "done")
+
+    def tabulate(self, *, drawn: bool, threads: int) -> Table:
+        """What counting took on this machine."""
+        from gnnbench.records import Cell, Table, TableRow
+
+        rows = [
+            TableRow(
+                label,
+                (
+                    Cell(took_s, "s", "measured"),
+                    Cell(float(edges), "", "measured"),
+                    Cell(edges / max(took_s, 1e-9), "edges/s", "measured"),
+                ),
+            )
+            for label, edges, took_s in self._passes
+        ]
+        rows.append(
+            TableRow("the whole plan", (Cell(self._took_s, "s", "measured"), *[Cell()] * 2))
+        )
+        convention = "undirected, drawn anew in each pass" if drawn else "in both directions"
+        return Table(
+            name="counting",
+            title=f"counting on this machine, {threads} thread{'s' * (threads > 1)}",
+            columns=("seconds", "edges", "rate"),
+            rows=tuple(rows),
+            notes=(f"edges: {convention}",),
+        )

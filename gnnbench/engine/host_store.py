@@ -1,0 +1,184 @@
+"""Vertex data on the host: tensors in its memory, and beyond its budget in mapped files.
+
+A file is deleted as soon as it is open, so that nothing is left behind however a run ends; its
+blocks are free once its tensor is. Pages of a mapped file that were written or read belong to the
+system's page cache and may be dropped at any time; ``drop_pages`` takes them out of this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gnnbench.engine.recorder import Ledger
+from gnnbench.errors import UsageError
+from gnnbench.footprint import HostTensor, choose_spilled
+from gnnbench.platforms.machine import DISK
+from gnnbench.units import format_si
+
+PAGE_BYTES = mmap.PAGESIZE
+#: Saved intermediates are made one by one; on disk they share files of at least this size.
+SEGMENT_BYTES = 1 << 28
+#: Where tensors start in a segment: a cache line, and a multiple of every element's size.
+ALIGNMENT_BYTES = 64
+
+
+class HostStore:
+    """Makes the tensors of a run on the host, in memory or on disk as planned.
+
+    ``directory`` is where files go; without one nothing is spilled. ``budget_bytes`` is what the
+    host's memory has left for ``tensors``. The ledger's account ``DISK`` is opened when something
+    is spilled, as large as the file system has room.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[HostTensor],
+        budget_bytes: int,
+        directory: Path | None,
+        ledger: Ledger,
+        host: str,
+        dtype: torch.dtype,
+    ) -> None:
+        self._directory = directory
+        self._ledger = ledger
+        self._host = host
+        self._dtype = dtype
+        self._files: list[mmap.mmap] = []
+        self._mapped: set[int] = set()
+        self._segments: dict[str, _Segments] = {}
+        self._named = {tensor.name: tensor for tensor in tensors}
+        self._sizes_bytes = {tensor.name: tensor.size_bytes for tensor in tensors}
+        self.spilled = () if directory is None else choose_spilled(tensors, budget_bytes)
+        if directory is not None and self.spilled:
+            ledger.open(DISK, shutil.disk_usage(directory).free)
+
+    def memory_of(self, name: str) -> str:
+        """The account that the tensor called ``name`` is held on: the host's, or the disk's."""
+        return DISK if self._named[name] in self.spilled else self._host
+
+    def empty(self, name: str) -> Tensor:
+        """The memory of the tensor called ``name``, one-dimensional, holding anything."""
+        size_bytes = self._named[name].size_bytes
+        self._ledger.allocate(self.memory_of(name), name, size_bytes)
+        elements = size_bytes // self._dtype.itemsize
+        if self.memory_of(name) == self._host or not elements:
+            return torch.empty(elements, dtype=self._dtype)
+        tensor = torch.frombuffer(self._map(size_bytes), dtype=self._dtype)
+        self._mapped.add(tensor.data_ptr())
+        return tensor
+
+    def like(self, name: str, tensor: Tensor) -> Tensor:
+        """Room for one more tensor under ``name``, shaped like ``tensor``, until ``clear``."""
+        size_bytes = tensor.numel() * tensor.element_size()
+        memory = self.memory_of(name)
+        self._sizes_bytes[name] = self._ledger.grow(memory, name, size_bytes)
+        if memory == self._host or not size_bytes:
+            return torch.empty(tensor.shape, dtype=tensor.dtype)
+        segments = self._segments.setdefault(name, _Segments())
+        if not segments.have_room(size_bytes):
+            segments.add(self._map(max(size_bytes, SEGMENT_BYTES)))
+        return segments.take(size_bytes).view(tensor.dtype).view(tensor.shape)
+
+    def clear(self, name: str) -> None:
+        """Everything made ``like`` something under ``name`` is done with."""
+        self._ledger.free(self.memory_of(name), name)
+        if name in self._segments:
+            self._segments[name].rewind()
+
+    def is_on_disk(self, tensor: Tensor) -> bool:
+        """Whether this tensor, or a view that starts where it starts, lies in a mapped file."""
+        return tensor.data_ptr() in self._mapped
+
+    def drop_pages(self) -> None:
+        """Take the mapped files' pages out of this process; what they hold stays as it is."""
+        for file in self._files:
+            file.madvise(mmap.MADV_DONTNEED)
+
+    def notes(self) -> tuple[str, ...]:
+        """``"spilled to disk: cached aggregates of layer 1 (2.05 GB)"``."""
+        if not self.spilled:
+            return ()
+        listed = ", ".join(
+            f"{tensor.name} ({format_si(self._sizes_bytes[tensor.name], 'B')})"
+            for tensor in self.spilled
+        )
+        return (f"spilled to disk: {listed}",)
+
+    def _map(self, size_bytes: int) -> mmap.mmap:
+        """A new file of that size, open, mapped, and already deleted."""
+        try:
+            with tempfile.TemporaryFile(dir=self._directory, prefix="gnnbench-") as file:
+                # Blocks are taken now: a full disk is an error here, and a crash at a later write.
+                os.posix_fallocate(file.fileno(), 0, size_bytes)
+                mapped = mmap.mmap(file.fileno(), size_bytes)
+        except OSError as error:
+            raise UsageError(
+                f"{size_bytes:,} bytes cannot be spilled to {self._directory}: {error.strerror}; "
+                f"name another directory with memory.spill_dir, or raise memory.host_bytes."
+            ) from None
+        self._files.append(mapped)
+        return mapped
+
+
+class _Segments:
+    """Mapped files that are filled one after the other, and again from the start."""
+
+    def __init__(self) -> None:
+        self._segments: list[Tensor] = []
+        self.rewind()
+
+    def rewind(self) -> None:
+        self._current = self._offset = 0
+
+    def add(self, file: mmap.mmap) -> None:
+        self._segments.append(torch.frombuffer(file, dtype=torch.uint8))
+
+    def have_room(self, size_bytes: int) -> bool:
+        """Whether ``size_bytes`` fit somewhere behind what is taken."""
+        if self._current == len(self._segments):
+            return False
+        if self._offset + size_bytes <= len(self._segments[self._current]):
+            return True
+        return any(size_bytes <= len(segment) for segment in self._segments[self._current + 1 :])
+
+    def take(self, size_bytes: int) -> Tensor:
+        """The next ``size_bytes`` that lie together."""
+        while self._offset + size_bytes > len(self._segments[self._current]):
+            self._current, self._offset = self._current + 1, 0
+        taken = self._segments[self._current][self._offset : self._offset + size_bytes]
+        self._offset += -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return taken
+
+
+def trim_heap() -> None:
+    """Give what the C library holds free back to the system, where it is one that can.
+
+    Arrays of up to 32 MiB come from its heap, which shrinks from its end alone: what planning has
+    let go of would stay in this process beside what it has made.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def page_bytes(ids: Tensor, row_bytes: int) -> int:
+    """Bytes of the pages that rows ``ids`` touch, one after the other; what a disk moves for them.
+
+    A page is counted once for rows next to each other in ``ids`` that share it.
+    """
+    if not len(ids) or not row_bytes:
+        return 0
+    begins = ids.to(torch.int64) * row_bytes
+    first = begins.div(PAGE_BYTES, rounding_mode="floor")
+    last = begins.add_(row_bytes - 1).div_(PAGE_BYTES, rounding_mode="floor")
+    pages = int((last - first).sum()) + len(ids) - int((first[1:] == last[:-1]).sum())
+    return pages * PAGE_BYTES

@@ -1,0 +1,331 @@
+"""What a full-graph run holds where, from sizes alone: HongTu §4.2 and §4.3.
+
+The engine allocates by these functions, so that a plan made without training says what a run will
+hold. Sizes are those of the tensors; ``itemsize`` is the size of one element, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gnnbench.parts import Intermediates, LayerShape
+from gnnbench.records import Block, BufferRows
+
+# --------------------------------------------------------------------------- a device
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSize:
+    """One chunk: |N_ij| sources (its destinations are among them), |V_ij| destinations and |E_ij|
+    edges.
+
+    Its input rows stand in a buffer that its device keeps over the rounds, with ``relayed`` rows
+    more than the chunk reads, and beside it ``transition`` rows for peers where the two are not
+    merged; or they come for this chunk alone (not ``buffered``).
+    """
+
+    num_src: int
+    num_dst: int
+    num_edges: int
+    relayed: int = 0
+    transition: int = 0
+    buffered: bool = True
+
+    @property
+    def rows(self) -> int:
+        """The input rows that a kernel is handed."""
+        return self.num_src + self.relayed
+
+    @property
+    def topology_bytes(self) -> int:
+        """The local CSR with 32-bit indices, and where destinations stand in a buffer."""
+        positions = self.num_dst if self.buffered else 0
+        return 4 * (self.num_dst + 1 + self.num_edges + positions)
+
+
+def size_of(block: Block, rows: BufferRows | None = None) -> ChunkSize:
+    """A chunk's size, from its block and its device's buffers, if it has any."""
+    if rows is None:
+        return ChunkSize(block.num_src, block.num_dst, block.num_edges, buffered=False)
+    return ChunkSize(
+        block.num_src,
+        block.num_dst,
+        block.num_edges,
+        rows.neighbour - block.num_src,
+        rows.transition or 0,
+    )
+
+
+def share_buffers(chunks: Iterable[ChunkSize]) -> list[ChunkSize]:
+    """The chunks of one device, with the buffers that are large enough for each of them."""
+    sizes = list(chunks)
+    rows = max((chunk.rows for chunk in sizes), default=0)
+    transition = max((chunk.transition for chunk in sizes), default=0)
+    return [
+        replace(chunk, relayed=rows - chunk.num_src, transition=transition)
+        if chunk.buffered
+        else chunk
+        for chunk in sizes
+    ]
+
+
+def input_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
+    """The buffers of a layer's input rows; those of their gradients are as large.
+
+    On average over the chunks (1 + alpha)|V| / (m n) rows, HongTu §4.3, and what is relayed.
+    """
+    return (chunk.rows + chunk.transition) * shape.in_features * itemsize
+
+
+def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
+    """What AGGREGATE and UPDATE make; their gradients take as much.
+
+    The aggregate and the output of every destination; where AGGREGATE has parameters, the
+    projected row of every source besides, and the values on every edge.
+    """
+    elements = chunk.num_dst * (shape.aggregate_features + shape.out_features)
+    if not shape.cacheable:
+        elements += chunk.rows * shape.aggregate_features
+        # Attention has a self loop for every destination.
+        elements += (chunk.num_edges + chunk.num_dst) * shape.edge_features
+    return elements * itemsize
+
+
+def saved_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
+    """The most that autograd saves of a layer with parameters in AGGREGATE: the input rows, the
+    destinations' own ones among them once more, and the intermediates."""
+    rows = (chunk.rows + chunk.num_dst) * shape.in_features * itemsize
+    return rows + intermediate_bytes(shape, chunk, itemsize)
+
+
+def forward_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
+    """A device's working set of one chunk in one layer, forward."""
+    return input_bytes(shape, chunk, itemsize) + intermediate_bytes(shape, chunk, itemsize)
+
+
+def backward_bytes(
+    shape: LayerShape, chunk: ChunkSize, itemsize: int, policy: Intermediates, *, first: bool
+) -> int:
+    """The same, backward: intermediates and their gradients, and the input rows' gradients above
+    the ``first`` layer. What is recomputed needs the input rows once more, and what comes back
+    from the host brings those that were read along."""
+    held = 2 * intermediate_bytes(shape, chunk, itemsize)
+    if policy == "recompute":
+        held += input_bytes(shape, chunk, itemsize)
+    elif policy == "offload":
+        held += chunk.rows * shape.in_features * itemsize
+    if not first:
+        held += input_bytes(shape, chunk, itemsize)
+    return held
+
+
+def chunk_bytes(
+    shape: LayerShape, chunk: ChunkSize, itemsize: int, policy: Intermediates, *, first: bool
+) -> int:
+    """The most that a device holds while it works on one chunk of one layer."""
+    return max(
+        forward_bytes(shape, chunk, itemsize),
+        backward_bytes(shape, chunk, itemsize, policy, first=first),
+    )
+
+
+def working_bytes(
+    layers: Sequence[LayerShape],
+    policies: Sequence[Intermediates],
+    chunks: Collection[ChunkSize],
+    itemsize: int,
+) -> int:
+    """The largest working set of a device over all its chunks and layers."""
+    sizes = share_buffers(chunks)
+    return max(
+        (
+            chunk_bytes(shape, chunk, itemsize, policy, first=number == 0)
+            for number, (shape, policy) in enumerate(zip(layers, policies, strict=True))
+            for chunk in sizes
+        ),
+        default=0,
+    )
+
+
+def device_bytes(
+    layers: Sequence[LayerShape],
+    policies: Sequence[Intermediates],
+    chunks: Collection[ChunkSize],
+    itemsize: int,
+) -> int:
+    """The most that a device holds in a run whose vertex data lives on the host: the topologies
+    of all its chunks, parameters and their gradients, and the largest working set."""
+    parameters = sum(shape.parameters for shape in layers) * itemsize
+    topologies = sum(chunk.topology_bytes for chunk in chunks)
+    return topologies + 2 * parameters + working_bytes(layers, policies, chunks, itemsize)
+
+
+# --------------------------------------------------------------------------- shards on devices
+
+
+def kept_bytes(
+    shape: LayerShape, chunks: Iterable[ChunkSize], itemsize: int, *, copied: bool
+) -> int:
+    """What a device keeps of a layer from forward to backward where vertex data lives on devices:
+    the intermediates of all its chunks, and the input rows that autograd needs.
+
+    ``copied`` says that input rows were put together for each chunk, out of several shards.
+    """
+    held = 0
+    for chunk in chunks:
+        held += intermediate_bytes(shape, chunk, itemsize)
+        if copied and not shape.cacheable:
+            held += chunk.rows * shape.in_features * itemsize
+    return held
+
+
+def in_flight_bytes(
+    shape: LayerShape,
+    chunk: ChunkSize,
+    num_owned: int,
+    itemsize: int,
+    *,
+    backward: bool,
+    first: bool,
+    copied: bool,
+) -> int:
+    """What a device holds besides while it works on one chunk of a layer.
+
+    Forward, the input rows, if they are ``copied`` and not kept anyway. Backward, the gradients of
+    its ``num_owned`` vertices in this layer and the one below, of the chunk's intermediates and,
+    if they are added to shards afterwards, of its input rows.
+    """
+    rows = chunk.rows * shape.in_features * itemsize
+    if not backward:
+        return rows if copied and shape.cacheable else 0
+    held = num_owned * shape.out_features * itemsize + intermediate_bytes(shape, chunk, itemsize)
+    if not first:
+        held += num_owned * shape.in_features * itemsize + (rows if copied else 0)
+    return held
+
+
+def shard_bytes(
+    layers: Sequence[LayerShape], chunks: Collection[ChunkSize], num_owned: int, itemsize: int
+) -> int:
+    """The most that a device holds in a run whose vertex data lives on several devices."""
+    parameters = sum(shape.parameters for shape in layers) * itemsize
+    stays = 2 * parameters + num_owned * layers[0].in_features * itemsize
+    stays += sum(chunk.topology_bytes for chunk in chunks)
+    stays += sum(kept_bytes(shape, chunks, itemsize, copied=True) for shape in layers)
+    in_flight = (
+        in_flight_bytes(
+            shape, chunk, num_owned, itemsize, backward=backward, first=number == 0, copied=True
+        )
+        for number, shape in enumerate(layers)
+        for chunk in chunks
+        for backward in (False, True)
+    )
+    return stays + max(in_flight, default=0)
+
+
+# --------------------------------------------------------------------------- the host
+
+HostKind = Literal["intermediates", "representations", "gradients", "features"]
+#: What goes to disk first: intermediates are written once and read once in an epoch;
+#: representations are read once for every chunk that knows them; gradients are cleared, read and
+#: written as often, and read again; features are read by the widest layer, and never change.
+SPILLING_ORDER: tuple[HostKind, ...] = ("intermediates", "representations", "gradients", "features")
+
+
+@dataclass(frozen=True, slots=True)
+class HostTensor:
+    """One tensor on the host that lives as long as the run.
+
+    ``layers`` are those it serves, h^0 being layer 0. Of saved intermediates, which are made
+    tensor by tensor, ``size_bytes`` is the most that they can be.
+    """
+
+    kind: HostKind
+    what: str
+    layers: tuple[int, ...]
+    size_bytes: int
+
+    @property
+    def name(self) -> str:
+        """``"gradients of layers 1, 3"``."""
+        numbers = ", ".join(str(number) for number in self.layers)
+        return f"{self.what} of layer{'s' if len(self.layers) > 1 else ''} {numbers}"
+
+
+def host_tensors(
+    layers: Sequence[LayerShape],
+    policies: Sequence[Intermediates],
+    *,
+    num_vertices: int,
+    num_sources: int,
+    num_edges: int,
+    itemsize: int,
+    own_features: bool,
+) -> tuple[HostTensor, ...]:
+    """Algorithm 1, line 3, and §4.2: h^0 .. h^L, two gradient buffers, and cached aggregates or
+    saved intermediates.
+
+    ``num_sources`` is the sum of |N_ij| over all chunks, (1 + alpha)|V|. Going back, layer l + 1's
+    gradients are read while layer l's are accumulated, and nobody needs those before or after; so
+    layers share two buffers by turns. ``own_features`` says whether h^0 is a copy of the data
+    set's features, in another type or form, or that very array.
+    """
+    depth, row = len(layers), num_vertices * itemsize
+    found: list[HostTensor] = []
+    if own_features:
+        width = layers[0].in_features
+        found.append(HostTensor("features", "representations", (0,), row * width))
+    everything = ChunkSize(num_sources, num_vertices, num_edges)
+    for number, (shape, policy) in enumerate(zip(layers, policies, strict=True), start=1):
+        found.append(
+            HostTensor("representations", "representations", (number,), row * shape.out_features)
+        )
+        if policy == "cache":
+            size = row * shape.aggregate_features
+            found.append(HostTensor("intermediates", "cached aggregates", (number,), size))
+        elif policy == "offload":
+            size = saved_bytes(shape, everything, itemsize)
+            found.append(HostTensor("intermediates", "saved intermediates", (number,), size))
+    for last in (depth, depth - 1):
+        served = tuple(number for number in range(1, depth + 1) if (last - number) % 2 == 0)
+        if last and served:
+            width = max(layers[number - 1].out_features for number in served)
+            found.append(HostTensor("gradients", "gradients", served, row * width))
+    return tuple(found)
+
+
+def layer_buffers(
+    layers: Sequence[LayerShape], num_vertices: int, itemsize: int
+) -> tuple[HostTensor, ...]:
+    """What a forward pass over the whole graph holds: two buffers, which layers share by turns."""
+    found = []
+    for first in (1, 2):
+        served = tuple(range(first, len(layers) + 1, 2))
+        if served:
+            width = max(layers[number - 1].out_features for number in served)
+            size = num_vertices * width * itemsize
+            found.append(HostTensor("representations", "representations", served, size))
+    return tuple(found)
+
+
+def choose_spilled(tensors: Sequence[HostTensor], budget_bytes: int) -> tuple[HostTensor, ...]:
+    """Which of ``tensors``, in their order, go to disk so that the rest fits ``budget_bytes``.
+
+    By ``SPILLING_ORDER``, the larger first, until the rest fits; then whatever fits after all, the
+    last chosen first, comes back.
+    """
+    order = sorted(tensors, key=lambda t: (SPILLING_ORDER.index(t.kind), -t.size_bytes, t.layers))
+    kept_bytes = sum(tensor.size_bytes for tensor in tensors)
+    spilled: list[HostTensor] = []
+    for tensor in order:
+        if kept_bytes <= budget_bytes:
+            break
+        spilled.append(tensor)
+        kept_bytes -= tensor.size_bytes
+    for tensor in tuple(reversed(spilled)):
+        if kept_bytes + tensor.size_bytes <= budget_bytes:
+            spilled.remove(tensor)
+            kept_bytes += tensor.size_bytes
+    return tuple(tensor for tensor in tensors if tensor in spilled)

@@ -1,0 +1,17 @@
+"""Types of the compiled module that ``cython_ext/fpga.pyx`` builds to."""
+
+from gnnbench.kernels.reference.fpga import Machine
+from gnnbench.records import FloatArray, IndexArray, IntArray
+
+def simulate_aggregation(
+    src: IndexArray,
+    dst: IndexArray,
+    address: IntArray,
+    ready: IntArray,
+    first: IntArray,
+    row_words: int,
+    machine: Machine,
+) -> tuple[IntArray, IntArray]: ...
+def scatter_gather(
+    src: IndexArray, dst: IndexArray, weight: FloatArray, rows: FloatArray, num_dst: int
+) -> FloatArray: ...

@@ -1,0 +1,133 @@
+"""An FPGA's aggregate kernel: when each of its sums is complete, and the sums themselves.
+
+What is simulated, rule by rule, stands in ``gnnbench.kernels.reference.fpga``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.kernels.dispatch.checks import check_range, check_vector
+from gnnbench.kernels.native import load
+from gnnbench.kernels.reference import fpga as reference
+from gnnbench.kernels.reference.fpga import Aggregation, Machine, first_rows
+from gnnbench.records import FloatArray, IndexArray, IntArray
+
+#: The largest number that a machine or an address may have, so that no sum of times overflows.
+LARGEST = 2**40
+
+
+def simulate_aggregation(
+    src: IndexArray,
+    dst: IndexArray,
+    address: IntArray,
+    num_dst: int,
+    row_words: int,
+    machine: Machine,
+    *,
+    ready: IntArray | None = None,
+) -> Aggregation:
+    """Run a stream of edges through the aggregate kernels of all dies.
+
+    ``src`` and ``dst`` int32 ``(E,)`` are the edges in the order in which the kernels see them;
+    ``address`` int64 ``(S,)`` is the row of memory that holds each source, counted in rows of
+    ``row_words`` words. ``ready`` int64 ``(S,)`` is the cycle before which a source cannot be
+    loaded, 0 where it is None.
+
+    Raises ``ValueError`` for arrays of the wrong dtype or layout, ids and addresses outside their
+    range, a number of the machine that is not positive (``miss_ticks`` and ``latency_ticks`` may be
+    0) or 2^40 or more, PEs or page words that are no power of two, and a result buffer that holds
+    no row for each gather PE.
+    """
+    _check_edges(src, dst, len(address), num_dst)
+    check_vector("address", address, np.dtype(np.int64))
+    _check_times("address", address)
+    if ready is None:
+        ready = np.zeros(len(address), dtype=np.int64)
+    check_vector("ready", ready, np.dtype(np.int64))
+    _check_times("ready", ready)
+    if len(ready) != len(address):
+        raise ValueError(
+            f"ready has {len(ready)} values; pass one for each of {len(address)} sources."
+        )
+    _check_machine(machine, row_words)
+    compiled = load("fpga")
+    if compiled is None:
+        return reference.simulate_aggregation(src, dst, address, ready, num_dst, row_words, machine)
+    first = first_rows(num_dst, machine.dies)
+    complete, numbers = compiled.simulate_aggregation(
+        src, dst, address, ready, first, row_words, machine
+    )
+    return Aggregation(complete, *numbers.T)
+
+
+def scatter_gather(
+    src: IndexArray,
+    dst: IndexArray,
+    weight: FloatArray,
+    rows: FloatArray,
+    num_dst: int,
+) -> FloatArray:
+    """What the machine computes: out[v] = sum of weight[e] rows[u], float32 ``(num_dst, f)``.
+
+    The accumulation is part of the result: each destination starts from 0 and adds its edges'
+    messages, each rounded to float32, one after the other in the order of the stream, rounding to
+    float32 every time. ``src`` and ``dst`` int32 ``(E,)``, ``weight`` float32 ``(E,)``, ``rows``
+    float32 ``(S, f)``. Raises ``ValueError`` for other arrays and ids out of range.
+    """
+    _check_floats("rows", rows, 2)
+    _check_floats("weight", weight, 1)
+    _check_edges(src, dst, len(rows), num_dst)
+    if len(weight) != len(src):
+        raise ValueError(f"weight has {len(weight)} values; pass one for each of {len(src)} edges.")
+    compiled = load("fpga")
+    if compiled is None:
+        return reference.scatter_gather(src, dst, weight, rows, num_dst)
+    out: FloatArray = compiled.scatter_gather(src, dst, weight, rows, num_dst)
+    return out
+
+
+def _check_edges(src: IndexArray, dst: IndexArray, num_src: int, num_dst: int) -> None:
+    check_vector("src", src, np.dtype(np.int32))
+    check_vector("dst", dst, np.dtype(np.int32))
+    if len(src) != len(dst):
+        raise ValueError(f"src has {len(src)} values and dst {len(dst)}; an edge has one of each.")
+    if not 0 <= num_dst < 2**31:
+        raise ValueError(f"num_dst is {num_dst}; it must be from 0 to 2^31 - 1.")
+    check_range("src", src, num_src)
+    check_range("dst", dst, num_dst)
+
+
+def _check_times(name: str, values: IntArray) -> None:
+    if len(values) and not 0 <= values.min() <= values.max() < LARGEST:
+        raise ValueError(
+            f"{name} holds {values.min()} to {values.max()}; values must be from 0 to 2^40 - 1."
+        )
+
+
+def _check_machine(machine: Machine, row_words: int) -> None:
+    numbers = {**dataclasses.asdict(machine), "row_words": row_words}
+    for name, value in numbers.items():
+        lowest = 0 if name in ("miss_ticks", "latency_ticks", "contended") else 1
+        if not lowest <= value < LARGEST:
+            raise ValueError(f"{name} is {value}; it must be from {lowest} to 2^40 - 1.")
+    for name in ("pes", "page_words"):
+        if numbers[name] & (numbers[name] - 1):
+            raise ValueError(f"{name} is {numbers[name]}; it must be a power of two.")
+    if machine.buffer_words < machine.pes * row_words:
+        raise ValueError(
+            f"the result buffer has {machine.buffer_words} words; each of {machine.pes} gather PEs "
+            f"needs room for a row of {row_words}, so use fewer PEs or narrower rows."
+        )
+
+
+def _check_floats(name: str, array: FloatArray, ndim: int) -> None:
+    checked: npt.NDArray[np.generic] = array
+    if checked.dtype != np.float32 or checked.ndim != ndim or not checked.flags.c_contiguous:
+        raise ValueError(
+            f"{name} is {checked.dtype} with shape {checked.shape}; pass a contiguous float32 "
+            f"array of {ndim} dimensions."
+        )

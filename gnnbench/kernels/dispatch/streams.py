@@ -1,0 +1,255 @@
+"""Graphs too large to store, counted: R-MAT edges by their numbers, and who is whose neighbour.
+
+A stream is gone through as often as need be, first for degrees, then, with the vertices divided
+into pieces, for neighbour sets. These are kept as a line of bits for each vertex: whether it is an
+in-neighbour of anything in each piece. Threads, and how a stream is divided, change nothing.
+
+``threads`` is 0 for every core; ``advance`` hears how many edges were gone through since the last
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gnnbench.kernels.dispatch.checks import check_graph
+from gnnbench.kernels.native import load, resolve_threads
+from gnnbench.kernels.reference import streams as reference
+from gnnbench.kernels.reference.streams import (
+    MALFORMED,
+    WORD_BITS,
+    ChunkMarks,
+    LabelArray,
+    RmatStream,
+    WordArray,
+)
+from gnnbench.records import Graph, IndexArray, IntArray
+
+Advance = Callable[[int], None]
+
+MOST_PIECES = 1 << 16
+#: Counts of one partition's rows in another's chunks.
+MOST_COUNTS = 1 << 24
+
+#: Threads that count degrees, each its own: together no larger than 512 pieces' lines.
+MOST_COUNTERS = 16
+
+# Edges between two calls of ``advance``: a fraction of a second.
+_STRETCH = 1 << 23
+
+
+def draw_edges(stream: RmatStream, first: int, count: int) -> tuple[IndexArray, IndexArray]:
+    """The ends of edges ``first`` to ``first + count`` of a stream, int32 ``(count,)`` each.
+
+    ``ValueError`` where the stream has no such edges.
+    """
+    if not 0 <= first <= first + count <= stream.edges:
+        raise ValueError(
+            f"edges {first} to {first + count} are not among the stream's {stream.edges}; "
+            f"ask for some of those."
+        )
+    compiled = load("streams")
+    if compiled is None:
+        return reference.draw_edges(stream, first, count)
+    ends: tuple[IndexArray, IndexArray] = compiled.draw_edges(stream, first, count)
+    return ends
+
+
+def count_degrees(
+    stream: RmatStream, *, threads: int = 0, advance: Advance | None = None
+) -> IndexArray:
+    """The degree of every vertex, int32 ``(V,)``; an edge counts as often as it comes.
+
+    Takes 4 V bytes for each thread, of which it uses 16 at most.
+    """
+    workers = min(resolve_threads(threads), MOST_COUNTERS)
+    add = reference.add_degrees if (compiled := load("streams")) is None else compiled.add_degrees
+    degrees = np.zeros((workers, stream.vertices), dtype=np.int32)
+    for first in range(0, stream.edges, _STRETCH):
+        count = min(_STRETCH, stream.edges - first)
+        add(stream, first, count, degrees)
+        if advance is not None:
+            advance(count)
+    total: IndexArray = degrees[0]
+    for own in degrees[1:]:
+        total += own
+    return total.copy()
+
+
+def mark_neighbours(
+    source: RmatStream | Graph,
+    labels: LabelArray,
+    pieces: int,
+    *,
+    threads: int = 0,
+    advance: Advance | None = None,
+) -> WordArray:
+    """Whose in-neighbour every vertex is: uint64 ``(V, ceil(pieces / 64))``.
+
+    Bit p of line u, from the lowest of the first word on, is set where u has an edge to a vertex
+    with the label p. ``labels`` is a contiguous uint16 ``(V,)`` of values below ``pieces``, of
+    which there are at most 65,536. ``ValueError`` for other labels, and for a malformed graph.
+    Of a graph, an undirected edge is two.
+    """
+    count = source.vertices if isinstance(source, RmatStream) else source.num_vertices
+    _check_labels(labels, pieces, count)
+    workers = resolve_threads(threads)
+    lines = np.zeros((count, words_of_line(pieces)), dtype=np.uint64)
+    if isinstance(source, RmatStream):
+        _mark_stream(source, labels, lines, workers, advance)
+    else:
+        _mark_graph(source, labels, lines, workers, advance)
+    return lines
+
+
+def words_of_line(pieces: int) -> int:
+    """64-bit words in a line of :func:`mark_neighbours`."""
+    return -(-pieces // WORD_BITS)
+
+
+def counting_bytes(vertices: int, pieces: int, threads: int = 0) -> int:
+    """The most memory that counting a stream takes: its degrees, or its lines and labels."""
+    counters = min(resolve_threads(threads), MOST_COUNTERS)
+    degree, label = 4, 2
+    line = 8 * words_of_line(pieces)
+    return vertices * max((counters + 1) * degree, degree + label + line)
+
+
+def count_replicas(
+    lines: WordArray, labels: LabelArray, pieces: int, *, threads: int = 0
+) -> IntArray:
+    """How often all vertices together are replicated: int64 ``(2, log2(pieces))``.
+
+    ``lines`` and ``labels`` are as in :func:`mark_neighbours`, ``pieces`` a power of two from 2 on.
+    Column k is for ``pieces / 2^k`` partitions, of 2^k pieces with adjacent labels each. Row 0 sums
+    the partitions' in-neighbours; in row 1 they have their own vertices too. Divided by V, this is
+    HongTu's neighbour replication factor (Wang et al. 2023, section 3). ``ValueError`` for others.
+    """
+    _check_lines(lines, labels, pieces)
+    if pieces < 2 or pieces & (pieces - 1):
+        raise ValueError(f"pieces is {pieces}; it must be a power of two from 2 on.")
+    workers = resolve_threads(threads)
+    compiled = load("streams")
+    if compiled is None:
+        return reference.count_replicas(lines, labels, pieces)
+    counts: IntArray = compiled.count_replicas(lines, labels, pieces.bit_length() - 1, workers)
+    return counts
+
+
+def count_chunks(
+    lines: WordArray,
+    labels: LabelArray,
+    partitions: int,
+    chunks: int,
+    *,
+    pieces: int | None = None,
+    threads: int = 0,
+) -> ChunkMarks:
+    """What each of ``partitions`` times ``chunks`` chunks needs and brings in.
+
+    ``lines`` and ``labels`` are as in :func:`mark_neighbours`, with ``pieces`` (by default one a
+    chunk) a multiple of the chunks: the first pieces make chunk 0 of partition 0, the next ones
+    its chunk 1, and so on. ``ValueError`` where they are not, and where the counts would not fit.
+    """
+    whole = partitions * chunks
+    total = whole if pieces is None else pieces
+    _check_lines(lines, labels, total)
+    if partitions < 1 or chunks < 1 or total % whole:
+        raise ValueError(
+            f"{total} pieces cannot be divided into {partitions} partitions of {chunks} chunks; "
+            f"pass a multiple of them."
+        )
+    if whole * partitions > MOST_COUNTS:
+        raise ValueError(
+            f"{partitions} partitions of {chunks} chunks have more than {MOST_COUNTS:,} counts; "
+            f"ask for fewer."
+        )
+    workers = resolve_threads(threads)
+    compiled = load("streams")
+    if compiled is None:
+        return reference.count_chunks(lines, labels, partitions, chunks, total)
+    each = np.arange(whole, dtype=np.uint16)
+    neighbours, kept, transition, loaded = compiled.count_chunks(
+        lines,
+        labels,
+        np.repeat(each, total // whole),
+        np.repeat(np.arange(partitions, dtype=np.uint16), chunks),
+        np.tile(np.arange(chunks, dtype=np.uint16), partitions),
+        partitions,
+        chunks,
+        workers,
+    )
+    square = (chunks, partitions, partitions)
+    return ChunkMarks(
+        neighbours.reshape(square),
+        kept.reshape(square),
+        transition.reshape(square[:2]),
+        loaded.reshape(square[:2]),
+    )
+
+
+def _mark_stream(
+    stream: RmatStream,
+    labels: LabelArray,
+    lines: WordArray,
+    workers: int,
+    advance: Advance | None,
+) -> None:
+    compiled = load("streams")
+    for first in range(0, stream.edges, _STRETCH):
+        count = min(_STRETCH, stream.edges - first)
+        if compiled is None:
+            reference.mark_edges(stream, first, count, labels, lines)
+        else:
+            compiled.mark_edges(stream, first, count, labels, lines, workers)
+        if advance is not None:
+            advance(count)
+
+
+def _mark_graph(
+    graph: Graph, labels: LabelArray, lines: WordArray, workers: int, advance: Advance | None
+) -> None:
+    check_graph(graph.indptr, graph.indices)
+    compiled = load("streams")
+    rows = max(1, graph.num_vertices * _STRETCH // max(1, graph.num_edges))
+    for first in range(0, graph.num_vertices, rows):
+        last = min(first + rows, graph.num_vertices)
+        if compiled is None:
+            reference.mark_rows(graph, first, last, labels, lines)
+        elif not compiled.mark_rows(
+            graph.indptr, graph.indices, first, last, labels, lines, workers
+        ):
+            raise ValueError(MALFORMED)
+        if advance is not None:
+            advance(int(graph.indptr[last] - graph.indptr[first]))
+
+
+def _check_labels(labels: LabelArray, pieces: int, vertices: int) -> None:
+    if not 1 <= pieces <= MOST_PIECES:
+        raise ValueError(f"pieces is {pieces}; it must be from 1 to {MOST_PIECES:,}.")
+    if (
+        not isinstance(labels, np.ndarray)
+        or labels.shape != (vertices,)
+        or labels.dtype != np.uint16
+        or not labels.flags.c_contiguous
+        or not labels.flags.aligned
+    ):
+        raise ValueError(f"labels must be a contiguous uint16 array, one for {vertices} vertices.")
+    if vertices and int(labels.max()) >= pieces:
+        raise ValueError(f"labels go up to {labels.max()}; they must be below {pieces}.")
+
+
+def _check_lines(lines: WordArray, labels: LabelArray, pieces: int) -> None:
+    if (
+        not isinstance(lines, np.ndarray)
+        or lines.ndim != 2
+        or lines.dtype != np.uint64
+        or not lines.flags.c_contiguous
+        or not lines.flags.aligned
+        or lines.shape[1] != words_of_line(pieces)
+        or not len(lines)
+    ):
+        raise ValueError(f"lines must be what mark_neighbours returns for {pieces} pieces.")
+    _check_labels(labels, pieces, len(lines))

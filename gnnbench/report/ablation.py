@@ -1,0 +1,46 @@
+"""What each step of an ablation earns: the lines below its comparison's table."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from rich.console import Console
+
+from gnnbench.records import Comparison
+from gnnbench.report.rows import Row, group_runs, speed_ratio, widest_gap
+from gnnbench.report.table import Writer, pad
+from gnnbench.units import format_si
+
+
+def print_steps(comparison: Comparison, console: Console, *, cumulative: bool) -> None:
+    """One line a finished row: how fast it is against the row before, or, where steps are not
+    ``cumulative``, against the first, which is the whole strategy."""
+    write = Writer(console)
+    for group in group_runs(comparison):
+        done = [row for row in group.rows if row.metric("epoch_time") is not None]
+        if not done:
+            continue
+        write.blank()
+        epochs = [row.metric("epoch_time") for row in done]
+        provenance = next(epoch.provenance for epoch in epochs if epoch is not None)
+        write.paragraph(
+            f"What each {'step' if cumulative else 'part'} earns [{provenance}]", "bold"
+        )
+        width = max(cell_len(row.label) for row in done)
+        for number, row in enumerate(done):
+            base = done[max(0, number - 1) if cumulative else 0]
+            write.line([(f" {pad(row.label, width)}  ", ""), (describe_step(row, base), "")])
+
+
+def describe_step(row: Row, base: Row) -> str:
+    """``"4.41 ms, 1.22x the speed of +P2P (the widest gap is transfer, ...)"``; the epoch alone
+    where the row is its own base."""
+    epoch, before = row.metric("epoch_time"), base.metric("epoch_time")
+    if epoch is None or before is None:
+        return ""
+    seconds = format_si(epoch.value, "s")
+    ratio = speed_ratio(epoch, before)
+    if row is base or ratio is None:
+        return seconds
+    faster, slower = (row, base) if ratio.value >= 1.0 else (base, row)
+    gap = widest_gap(faster, slower)
+    return f"{seconds}, {ratio.value:.2f}x the speed of {base.label}{gap}"

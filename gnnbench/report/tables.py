@@ -1,0 +1,170 @@
+"""Tables of ``plan`` and ``reproduce`` in a terminal: what was computed here and what is quoted.
+
+A column of the table becomes one for each provenance that occurs in it, so that numbers of
+different origin never share one, and one for the error where both are known. Columns that do not
+fit move to a further panel, as in the comparison's table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console
+
+from gnnbench.records import Cell, Provenance, Table
+from gnnbench.report.table import Writer, pad
+from gnnbench.results.tables import Agreement, compares_words, measure_agreement, same_words
+from gnnbench.units import format_si
+
+_ORDER: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
+#: Units that take prefixes; seconds from one up do not, because papers print 6260 s.
+_PREFIXED = ("s", "B", "B/s", "FLOP/s", "edges/s", "vertices/s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the table with what stands under it: headings and texts, one of each a part."""
+
+    title: str
+    parts: tuple[str, ...]
+    texts: tuple[tuple[str, ...], ...]
+
+    def widths(self) -> list[int]:
+        """Of each part; the last is as wide as the title asks for."""
+        widths = [
+            max(cell_len(text) for text in (part, *texts))
+            for part, texts in zip(self.parts, self.texts, strict=True)
+        ]
+        widths[-1] += max(0, cell_len(self.title) - self._span(widths))
+        return widths
+
+    @staticmethod
+    def _span(widths: Sequence[int]) -> int:
+        return sum(widths) + 2 * (len(widths) - 1)
+
+    @property
+    def width(self) -> int:
+        return self._span(self.widths())
+
+
+def print_table(table: Table, console: Console) -> None:
+    """Print one table: title, panels, a line on its agreement with the paper, notes."""
+    write = Writer(console)
+    write.paragraph(table.title, "bold")
+    columns = [
+        _make_column(title, [row.cells[number] for row in table.rows])
+        for number, title in enumerate(table.columns)
+    ]
+    labels = [row.label for row in table.rows]
+    label_width = max(map(cell_len, labels), default=0)
+    for panel in _split(columns, label_width, write.width):
+        write.blank()
+        _print_panel(write, panel, labels, label_width)
+    sentence = describe_agreement(measure_agreement(table))
+    if sentence:
+        write.blank()
+        write.paragraph(sentence, "bold")
+    if table.notes:
+        write.blank()
+    for note in table.notes:
+        write.entry("note", note)
+
+
+def describe_agreement(agreement: Agreement) -> str:
+    """The errors in one sentence; nothing where there is nothing to compare."""
+    clauses = []
+    if agreement.median_error is not None and agreement.largest_error is not None:
+        clauses.append(
+            f"median error {_percent(agreement.median_error)}, largest "
+            f"{_percent(agreement.largest_error)}; {agreement.close} of {agreement.numbers} cells "
+            f"within 25 %"
+        )
+    if agreement.words:
+        clauses.append(
+            f"{agreement.same_words} of {agreement.words} cells without a number say the same"
+        )
+    text = "; ".join(clauses)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """A number with its unit, three significant digits at least: ``"403 ms"``, ``"6,260 s"``."""
+    if not math.isfinite(value):
+        return f"{value:g} {unit}".rstrip()
+    if unit in _PREFIXED and not (unit == "s" and abs(value) >= 1):
+        return format_si(value, unit)
+    decimals = 0 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f} {unit}".rstrip()
+
+
+def _make_column(title: str, cells: Sequence[Cell]) -> _Column:
+    parts: list[str] = []
+    texts: list[tuple[str, ...]] = []
+    for provenance in _ORDER:
+        column = tuple(_text(cell, provenance) for cell in cells)
+        if any(column):
+            parts.append(f"[{provenance}]")
+            texts.append(column)
+    errors = tuple(_error(cell) for cell in cells)
+    if any(errors):
+        parts.append("error")
+        texts.append(errors)
+    return _Column(title, tuple(parts) or ("",), tuple(texts) or (("",) * len(cells),))
+
+
+def _text(cell: Cell, provenance: Provenance) -> str:
+    """What a cell says of one provenance; a quoted cell's own value is quoted too."""
+    if cell.provenance == provenance:
+        if cell.value is not None:
+            return format_quantity(cell.value, cell.unit)
+        if cell.text:
+            return cell.text
+    if provenance == "quoted":
+        if cell.quoted is not None:
+            return format_quantity(cell.quoted, cell.unit)
+        return cell.quoted_text
+    return ""
+
+
+def _error(cell: Cell) -> str:
+    if compares_words(cell):
+        return "same" if same_words(cell) else "DIFFERS"
+    return "" if cell.error is None else f"{100 * cell.error:+.0f} %"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def _split(columns: Sequence[_Column], label_width: int, width: int) -> list[list[_Column]]:
+    """Columns by panel, as many as fit in each, and at least one."""
+    panels: list[list[_Column]] = []
+    room = 0
+    for column in columns:
+        needed = 4 + column.width
+        if not panels or needed > room:
+            panels.append([])
+            room = width - 1 - label_width
+        panels[-1].append(column)
+        room -= needed
+    return panels
+
+
+def _print_panel(
+    write: Writer, columns: Sequence[_Column], labels: Sequence[str], label_width: int
+) -> None:
+    lead = " " + pad("", label_width)
+    titles = "".join(f"    {pad(column.title, column.width)}" for column in columns)
+    write.line([(lead, ""), (titles, "bold")])
+    write.line([(lead, ""), ("".join(_join(c, c.parts) for c in columns), "dim")])
+    for number, label in enumerate(labels):
+        texts = "".join(_join(c, [part[number] for part in c.texts]) for c in columns)
+        write.line([(f" {pad(label, label_width)}", ""), (texts, "")])
+
+
+def _join(column: _Column, texts: Sequence[str]) -> str:
+    padded = (pad(text, width, "right") for text, width in zip(texts, column.widths(), strict=True))
+    return "    " + "  ".join(padded)

@@ -1,0 +1,31 @@
+"""A partition on every CPU node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gnnbench.parts import FULL_GRAPH, Placement, option
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import Mode, Share
+
+
+@dataclass
+class DistGNNPlacement(Placement):
+    """The platform's CPU nodes train; where it describes none, its host does, all sockets as one.
+
+    Accelerators of other kinds are left alone.
+    """
+
+    name: ClassVar[str] = "distgnn"
+    summary: ClassVar[str] = "one partition per CPU node, or everything on the host"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+
+    nodes: int = option(0, "m: how many CPU nodes to use; 0 = all")
+
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        nodes = tuple(device for device in platform.accelerators if device.kind == "cpu")
+        return nodes[: self.nodes or None] or (platform.host,)
+
+    def split(self, num_seeds: int) -> tuple[Share, ...]:
+        raise TypeError("one partition per node is a full-graph placement; it splits no seeds")

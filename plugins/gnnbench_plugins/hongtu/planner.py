@@ -1,0 +1,551 @@
+"""What training with HongTu would take, from counts of a graph's chunks: ``gnnbench plan hongtu``.
+
+A dataset is partitioned as for training. A stream of edges is too large for that: its vertices are
+cut into ranges of balanced edges, as they are numbered, and batches run in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, fields
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+import psutil
+
+from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.kernels.dispatch import (
+    ChunkMarks,
+    RmatStream,
+    count_chunks,
+    count_degrees,
+    count_replicas,
+    counting_bytes,
+    mark_neighbours,
+)
+from gnnbench.kernels.dispatch.streams import MOST_COUNTS, MOST_PIECES
+from gnnbench.kernels.reference.streams import LabelArray
+from gnnbench.models import Layer, build
+from gnnbench.parts import Bundle, Setting
+from gnnbench.records import (
+    Cell,
+    Dataset,
+    Graph,
+    IndexArray,
+    IntArray,
+    Round,
+    Table,
+    TableRow,
+)
+from gnnbench.studies import Planner, PlanRequest
+from gnnbench.units import format_si
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.partition import cut_ranges
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.hongtu.prediction import (
+    ChunkCounts,
+    EpochTimes,
+    Method,
+    predict_device_bytes,
+    predict_epoch,
+    predict_host_bytes,
+)
+from gnnbench_plugins.hongtu.sampler import HongTuSampler
+
+#: Table 3 goes up to 512 partitions.
+FINEST = 512
+
+STAGES = {
+    "host_to_device_s": "host to device",
+    "device_to_device_s": "device to device",
+    "compute_s": "computation",
+    "accumulate_s": "accumulation on the host",
+    "device_to_host_s": "device to host",
+    "all_reduce_s": "all-reduce",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """What was counted of a graph: its chunks, and how often vertices are replicated.
+
+    ``replicas`` are as :func:`count_replicas` gives them for ``finest`` ranges, None where the
+    number of partitions does not divide a power of two.
+    """
+
+    vertices: int
+    isolated: int
+    chunks: ChunkCounts
+    replicas: IntArray | None
+    finest: int
+    notes: tuple[str, ...]
+
+
+class HongTuPlanner(Planner):
+    """Counts the chunks' neighbour sets, and predicts from them alone."""
+
+    name: ClassVar[str] = "hongtu"
+    summary: ClassVar[str] = "memory, host-device rows and epoch time, from the chunks' sizes"
+
+    def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
+        prospect = Prospect(bundle, request)
+        if isinstance(request.graph, RmatStream):
+            counted = count_stream(request.graph, prospect)
+        else:
+            counted = count_dataset(request.graph, prospect)
+        return (
+            tabulate_chunks(counted),
+            *tabulate_replicas(counted),
+            tabulate_volumes(counted),
+            prospect.tabulate_memory(counted.chunks),
+            prospect.tabulate_epoch(counted.chunks),
+        )
+
+
+class Prospect:
+    """A request for this strategy: its parts by their own types, and what follows from counts."""
+
+    def __init__(self, bundle: Bundle, request: PlanRequest) -> None:
+        sampler, placement = bundle.sampler, bundle.placement
+        communication = bundle.communication
+        if not (
+            isinstance(sampler, HongTuSampler)
+            and isinstance(placement, HongTuPlacement)
+            and isinstance(communication, HongTuCommunication)
+        ):
+            raise IncompatibleParts(
+                "a plan for hongtu needs hongtu's sampler, placement and communication."
+            )
+        self.bundle, self.request, self.sampler = bundle, request, sampler
+        self.devices = placement.trainers(request.platform)
+        self.layers: Sequence[Layer] = build(request.workload, model=request.model).stack
+        self.method = Method(communication.p2p, communication.reuse, communication.neighbour_reuse)
+        if not request.platform.accelerators:
+            raise UsageError(
+                f"platform {request.platform.name} has no accelerators to plan for; choose another "
+                f"by --platform."
+            )
+        if len(self.devices) < placement.accelerators:
+            raise UsageError(
+                f"placement.accelerators is {placement.accelerators}, and platform "
+                f"{request.platform.name} has {len(self.devices)}; ask for as many or fewer."
+            )
+        if not placement.numa_aware or communication.buffers != "merged":
+            raise UsageError(
+                "a plan knows rows at their device's socket and merged buffers only; leave out "
+                "placement.numa_aware and communication.buffers."
+            )
+
+    @property
+    def partitions(self) -> int:
+        """m."""
+        return len(self.devices)
+
+    @property
+    def threads(self) -> int:
+        return self.request.workload.threads
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What the smallest device may hold."""
+        return min(map(self.bundle.memory.capacity_bytes, self.devices))
+
+    def check_size(self, vertices: int, chunks: int) -> None:
+        """``UsageError`` unless this many chunks a partition can be counted here."""
+        m = self.partitions
+        if vertices < m * chunks:
+            raise UsageError(
+                f"{vertices:,} vertices cannot fill {count_nouns(m, 'partition')} of "
+                f"{count_nouns(chunks, 'chunk')}; lower sampler.chunks_per_partition."
+            )
+        if m * chunks > MOST_PIECES or m * m * chunks > MOST_COUNTS:
+            raise UsageError(
+                f"{m} partitions of {chunks} chunks are more than a plan can count; lower "
+                f"sampler.chunks_per_partition."
+            )
+
+    def check_memory(self, vertices: int, pieces: int) -> None:
+        """``UsageError`` where this machine has not the memory to count so many vertices."""
+        needed = counting_bytes(vertices, pieces, self.threads)
+        available = psutil.virtual_memory().available
+        if needed > available:
+            raise UsageError(
+                f"counting {vertices:,} vertices in {pieces} ranges takes "
+                f"{format_si(needed, 'B')} of memory and {format_si(available, 'B')} are free; "
+                f"plan for fewer vertices or chunks."
+            )
+
+    def device_bytes(self, chunks: ChunkCounts) -> int:
+        """What the fullest device would hold."""
+        return predict_device_bytes(
+            chunks,
+            self.layers,
+            self.bundle.memory,
+            self.method,
+            itemsize=self.request.workload.itemsize,
+        )
+
+    def tabulate_memory(self, chunks: ChunkCounts) -> Table:
+        """What a device and the host would hold, and what they can."""
+        host, memory = self.request.platform.host, self.bundle.memory
+        tensors = predict_host_bytes(
+            chunks, self.layers, memory, itemsize=self.request.workload.itemsize
+        )
+        held = (
+            ("fullest device", self.device_bytes(chunks), self.capacity_bytes),
+            ("host", sum(tensors.values()), memory.host_capacity_bytes(host)),
+        )
+        rows = [
+            TableRow(
+                label,
+                (
+                    Cell(size, "B"),
+                    Cell(limit, "B"),
+                    Cell(text="fits" if size <= limit else "does not fit"),
+                ),
+            )
+            for label, size, limit in held
+        ]
+        nothing = Cell()
+        rows += [
+            TableRow(f"of the host: {name}", (Cell(size, "B"), nothing, nothing))
+            for name, size in tensors.items()
+            if size
+        ]
+        return Table(
+            name="memory",
+            title="memory",
+            columns=("needed", "there is", ""),
+            rows=tuple(rows),
+        )
+
+    def tabulate_epoch(self, chunks: ChunkCounts) -> Table:
+        """Seconds of an epoch by stage."""
+        times: EpochTimes = predict_epoch(
+            chunks,
+            self.layers,
+            self.request.platform,
+            self.bundle.kernel,
+            self.bundle.memory,
+            self.method,
+            itemsize=self.request.workload.itemsize,
+        )
+        stages = zip((STAGES[field.name] for field in fields(times)), astuple(times), strict=True)
+        rows = [
+            TableRow(label, (Cell(seconds, "s"), Cell(100 * seconds / times.epoch_s, "%")))
+            for label, seconds in (*stages, ("epoch", times.epoch_s))
+        ]
+        return Table(
+            name="epoch",
+            title=f"one epoch on {self.request.platform.name}",
+            columns=("seconds", "share"),
+            rows=tuple(rows),
+        )
+
+
+# --------------------------------------------------------------------------- a stored graph
+
+
+def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
+    """The chunks that training on a dataset would have, in the order it would run them."""
+    request, sampler, graph = prospect.request, prospect.sampler, dataset.graph
+    setting = Setting(
+        dataset,
+        request.platform,
+        request.workload,
+        tuple(layer.shape for layer in prospect.layers),
+        request.model,
+    )
+    reason = prospect.bundle.refusal(setting)
+    if reason is not None:
+        raise IncompatibleParts(reason)
+    prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
+    prospect.check_memory(graph.num_vertices, FINEST)
+    for part in prospect.bundle.all():
+        part.begin(setting)
+    sampler.limit(Capacity(graph, prospect))
+    rounds = sampler.chunks(setting, prospect.partitions)
+    owner = sampler.owner()
+    m = prospect.partitions
+    replicas = None
+    finest = count_finest(graph.num_vertices)
+    if finest % m == 0:
+        labels = label_ranges(graph, owner, m, finest // m)
+        lines = mark_neighbours(graph, labels, finest, threads=prospect.threads)
+        replicas = count_replicas(lines, labels, finest, threads=prospect.threads)
+    request.progress.begin("neighbour sets", graph.num_edges)
+    chunks = count_rounds(graph, rounds, m, prospect.threads, request.progress.advance)
+    request.progress.end()
+    return Counted(
+        vertices=graph.num_vertices,
+        isolated=int(np.count_nonzero(graph.degrees == 0)),
+        chunks=chunks,
+        replicas=replicas,
+        finest=finest,
+        notes=(
+            *sampler.notes(),
+            f"partitions of alpha: the {m} of training, each cut into ranges of balanced edges, "
+            f"or neighbouring ones joined",
+        ),
+    )
+
+
+def count_rounds(
+    graph: Graph,
+    rounds: Sequence[Round],
+    partitions: int,
+    threads: int,
+    advance: Callable[[int], None] | None = None,
+) -> ChunkCounts:
+    """Counts of the chunks of a graph, in the order they run."""
+    n = len(rounds)
+    labels = np.zeros(graph.num_vertices, dtype=np.uint16)
+    for j, round_ in enumerate(rounds):
+        for unit in round_.units:
+            labels[unit.output_ids] = unit.slot * n + j
+    lines = mark_neighbours(graph, labels, partitions * n, threads=threads, advance=advance)
+    marks = count_chunks(lines, labels, partitions, n, threads=threads)
+    each = partitions * n
+    return as_counts(
+        marks,
+        np.bincount(labels, minlength=each),
+        np.bincount(labels, weights=graph.degrees, minlength=each).astype(np.int64),
+    )
+
+
+def label_ranges(graph: Graph, owner: IntArray, partitions: int, ranges: int) -> LabelArray:
+    """Partitions cut into ranges of balanced edges, numbered one partition after the other."""
+    labels = np.zeros(graph.num_vertices, dtype=np.uint16)
+    for i in range(partitions):
+        for k, members in enumerate(cut_ranges(graph, np.flatnonzero(owner == i), ranges)):
+            labels[members] = i * ranges + k
+    return labels
+
+
+class Capacity:
+    """What the devices can take (``gnnbench.parts.DeviceCapacity``), by prediction."""
+
+    def __init__(self, graph: Graph, prospect: Prospect) -> None:
+        self._graph = graph
+        self._prospect = prospect
+
+    @property
+    def device_bytes(self) -> int:
+        return self._prospect.capacity_bytes
+
+    def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
+        partitions, threads = self._prospect.partitions, self._prospect.threads
+        chunks = count_rounds(self._graph, rounds, partitions, threads)
+        return self._prospect.device_bytes(chunks) <= self.device_bytes
+
+
+# --------------------------------------------------------------------------- a stream
+
+
+def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
+    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
+    sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
+    progress = prospect.request.progress
+    n = sampler.chunks_per_partition
+    finest = count_finest(stream.vertices)
+    if n < 0 or (n == 0 and finest % m):
+        raise UsageError(
+            f"sampler.chunks_per_partition is {n}; give each partition at least 1 chunk"
+            + (f", since {m} partitions do not divide {finest} ranges." if n == 0 else ".")
+        )
+    if sampler.partitioner not in ("auto", "range"):
+        raise UsageError(
+            f"a stream of edges cannot be partitioned by {sampler.partitioner}; leave out "
+            f"sampler.partitioner."
+        )
+    prospect.check_size(stream.vertices, max(n, 1))
+    pieces = finest if n == 0 or finest % (m * n) == 0 else m * n
+    prospect.check_memory(stream.vertices, pieces)
+    progress.begin("degrees", stream.edges)
+    degrees = count_degrees(stream, threads=threads, advance=progress.advance)
+    progress.end()
+    isolated = stream.vertices - int(np.count_nonzero(degrees))
+    bounds = cut_balanced(degrees, pieces)
+    in_edges = np.array([degrees[a:b].sum(dtype=np.int64) for a, b in pairwise(bounds)])
+    del degrees
+    labels = np.repeat(np.arange(pieces, dtype=np.uint16), np.diff(bounds))
+    progress.begin("neighbour sets", stream.edges)
+    lines = mark_neighbours(stream, labels, pieces, threads=threads, advance=progress.advance)
+    progress.end()
+
+    def count(chunks: int) -> ChunkCounts:
+        marks = count_chunks(lines, labels, m, chunks, pieces=pieces, threads=threads)
+        whole = (m * chunks, -1)
+        return as_counts(
+            marks,
+            np.diff(bounds).reshape(whole).sum(axis=1),
+            in_edges.reshape(whole).sum(axis=1),
+        )
+
+    notes = [
+        "partitions and chunks are ranges of vertices with balanced edges, in the ranges' order: "
+        "METIS and Algorithm 4 need a graph that is stored; ids are shuffled, so that the ranges "
+        "have no locality, and a partition or an order that finds some moves fewer rows",
+        "edges are drawn independently: one that comes twice counts twice in |E|, once in "
+        "neighbour sets",
+    ]
+    if n:
+        chunks = count(n)
+    else:
+        chunks, note = choose_least(count, prospect, finest // m)
+        notes.append(note)
+    return Counted(
+        vertices=stream.vertices,
+        isolated=isolated,
+        chunks=chunks,
+        replicas=(
+            count_replicas(lines, labels, pieces, threads=threads) if pieces == finest else None
+        ),
+        finest=finest,
+        notes=tuple(notes),
+    )
+
+
+def choose_least(
+    count: Callable[[int], ChunkCounts], prospect: Prospect, most: int
+) -> tuple[ChunkCounts, str]:
+    """The least power of two of chunks a partition that the devices can hold, else ``most``."""
+    capacity = prospect.capacity_bytes
+    told = f"{format_si(capacity, 'B')} a device"
+    n = 1
+    while True:
+        chunks = count(n)
+        if prospect.device_bytes(chunks) <= capacity:
+            return chunks, f"chunks a partition: {n}, the least power of two that fits {told}"
+        if n == most:
+            return chunks, f"chunks a partition: {n}, the most that are counted, do not fit {told}"
+        n *= 2
+
+
+def cut_balanced(degrees: IndexArray, ranges: int) -> IntArray:
+    """Where ranges of consecutive vertices begin and end, int64 ``(ranges + 1,)``.
+
+    The rule of :func:`gnnbench_plugins.hongtu.partition.cut_ranges`, for all vertices at once and
+    without an array of their sums: a vertex weighs its degree and one.
+    """
+    stretch = 1 << 20
+    total = int(degrees.sum(dtype=np.int64)) + len(degrees)
+    targets = np.array([total * c // ranges for c in range(1, ranges)], dtype=np.int64)
+    bounds = [np.zeros(1, dtype=np.int64)]
+    before = 0
+    for first in range(0, len(degrees), stretch):
+        weight = np.cumsum(degrees[first : first + stretch] + np.int64(1)) + before
+        after = int(weight[-1])
+        # A target is in the stretch whose end first exceeds it.
+        here = targets[(targets >= before) & (targets < after)]
+        bounds.append(first + np.searchsorted(weight, here, side="right"))
+        before = after
+    bounds.append(np.array([len(degrees)]))
+    return np.concatenate(bounds)
+
+
+# --------------------------------------------------------------------------- what was counted
+
+
+def count_finest(vertices: int) -> int:
+    """The most partitions of Table 3 that this many vertices can fill: a power of two."""
+    return min(FINEST, 1 << (vertices.bit_length() - 1))
+
+
+def as_counts(marks: ChunkMarks, vertices: IntArray, in_edges: IntArray) -> ChunkCounts:
+    """What predictions are made from; sizes of chunks come by partition, then chunk."""
+    n, m = marks.transition.shape
+    return ChunkCounts(
+        vertices=vertices.reshape(m, n).T.astype(np.float64),
+        edges=in_edges.reshape(m, n).T.astype(np.float64),
+        neighbours=marks.neighbours.astype(np.float64),
+        transition=marks.transition.astype(np.float64),
+        loaded=marks.loaded.astype(np.float64),
+        kept=marks.kept.astype(np.float64),
+    )
+
+
+def count_nouns(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def tabulate_chunks(counted: Counted) -> Table:
+    """Sizes of the graph and of its chunks."""
+    chunks = counted.chunks
+    n, m = chunks.vertices.shape
+    read = chunks.neighbours.sum(axis=2)
+    sizes = {
+        "vertices": chunks.vertices,
+        "in-edges": chunks.edges,
+        "rows read, |N_ij|": read,
+    }
+    share = 100 * counted.isolated / counted.vertices
+    return Table(
+        name="chunks",
+        title=f"{count_nouns(m, 'partition')} of {count_nouns(n, 'chunk')}",
+        columns=("all chunks", "mean", "largest"),
+        rows=tuple(
+            TableRow(
+                label,
+                tuple(
+                    Cell(float(value), "", "measured")
+                    for value in (size.sum(), size.mean(), size.max())
+                ),
+            )
+            for label, size in sizes.items()
+        ),
+        notes=(
+            f"in-edges: both directions of an edge, no self loops; {share:.3g} % of the vertices "
+            f"have none",
+            *counted.notes,
+        ),
+    )
+
+
+def tabulate_replicas(counted: Counted) -> tuple[Table, ...]:
+    """HongTu's Table 3 for this graph; nothing where the partitions are no power of two."""
+    if counted.replicas is None:
+        return ()
+    alpha = counted.replicas[:, ::-1] / counted.vertices
+    rows = zip(("in-neighbours", "and own vertices"), alpha, strict=True)
+    return (
+        Table(
+            name="replication",
+            title="neighbour replication factor alpha by number of partitions",
+            columns=tuple(str(2 << k) for k in range(alpha.shape[1])),
+            rows=tuple(
+                TableRow(label, tuple(Cell(float(value), "", "measured") for value in values))
+                for label, values in rows
+            ),
+            notes=(
+                "the average number of partitions that need a vertex (section 2.4); what is moved "
+                "contains the chunks' own vertices, whose rows every model reads",
+            ),
+        ),
+    )
+
+
+def tabulate_volumes(counted: Counted) -> Table:
+    """Rows that cross the host link in one layer, section 5.3."""
+    chunks = counted.chunks
+    volumes = {
+        "V_ori": chunks.neighbours.sum(),
+        "V_+p2p": chunks.transition.sum(),
+        "V_+ru": chunks.loaded.sum(),
+    }
+    return Table(
+        name="volumes",
+        title="rows between host and devices, a pass over all chunks",
+        columns=("rows", "|V|"),
+        rows=tuple(
+            TableRow(
+                label,
+                (
+                    Cell(float(rows), "rows", "measured"),
+                    Cell(float(rows) / counted.vertices, "|V|", "measured"),
+                ),
+            )
+            for label, rows in volumes.items()
+        ),
+    )

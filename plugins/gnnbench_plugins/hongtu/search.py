@@ -1,0 +1,215 @@
+"""A local search over orders of chunks, by the cost of HongTu's Equation 4.
+
+Algorithm 4 is greedy and never looks back. Two kinds of moves go on from an order: reversing a
+stretch of batches (2-opt, as for the travelling salesman that §5.3 reduces to this problem), and
+exchanging two chunks of one partition between their batches. With P = V_+p2p, the sum of the
+batches' unions U_j, and R = V_+p2p - V_+ru, the sum of |U_j ∩ U_j-1|, Equation 4 is
+
+    C = V_ori / T_dd + P (1 / T_hd - 1 / T_dd) - R (1 / T_hd - 1 / T_ru),
+
+whose first term no order changes. A reversal changes R at its two ends alone; an exchange changes
+two unions, and what these share with the batches beside them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.kernels.dispatch import count_marks, count_shared_marks
+from gnnbench.kernels.reference.sets import Bitmaps
+from gnnbench.records import IntArray
+from gnnbench_plugins.hongtu.volumes import (
+    NeighbourSets,
+    Order,
+    Throughputs,
+    mark_chunks,
+    unite_batches,
+)
+
+DoubleArray = npt.NDArray[np.float64]
+
+#: A sweep tries every move once; the real graphs of the test suite are at rest after 2 to 20.
+MAX_SWEEPS = 60
+#: Exchanges that a bounded search looks at: a sweep of 32 chunks for each of 4 partitions.
+BOUNDED_MOVES = 4096
+#: How many batches' unions are kept beside the sets themselves.
+COLUMNS = 16
+
+
+def improve(
+    sets: NeighbourSets,
+    order: Order,
+    num_vertices: int,
+    rates: Throughputs,
+    max_sweeps: int = MAX_SWEEPS,
+) -> Order:
+    """An order of chunks given by their sets; see :func:`descend`."""
+    return descend(mark_chunks(sets, num_vertices), order, rates, max_sweeps)
+
+
+def descend(
+    marks: Bitmaps, order: Order, rates: Throughputs, max_sweeps: int = MAX_SWEEPS
+) -> Order:
+    """An order that costs no more than ``order``: moves that help, for ``max_sweeps`` at most.
+
+    Deterministic; among moves of equal gain the first goes first.
+    """
+    schedule = _Schedule(marks, order, rates)
+    for _ in range(max_sweeps):
+        moved = schedule.reverse_batches()
+        for i in range(len(order)):
+            moved += schedule.exchange_chunks(i)
+        if not moved:
+            break
+    return schedule.order
+
+
+def bound_sweeps(marks: Bitmaps) -> int:
+    """How many sweeps look at ``BOUNDED_MOVES`` exchanges, of which one has m n^2; one at least."""
+    partitions, chunks = len(marks), len(marks[0])
+    return min(MAX_SWEEPS, max(1, BOUNDED_MOVES // (partitions * chunks * chunks)))
+
+
+class _Schedule:
+    """An order, the unions of its batches, and what each would be with another chunk in it.
+
+    ``_tables[i][:, k, j]`` are the rows of batch j's union if it had chunk k of partition i instead
+    of its own, and how many of them the batches before and after j have, which stay as they are.
+    ``_beside[i][j]`` is how many rows batches j and j+1 share with their chunks of partition i
+    exchanged. Columns in ``_stale[i]`` have yet to be computed.
+    """
+
+    def __init__(self, marks: Bitmaps, order: Order, rates: Throughputs) -> None:
+        self.order = [list(row) for row in order]
+        self._marks = marks
+        self._partitions, n, words = marks.shape
+        self._batches = n
+        self._per_row = 1 / rates.host_device - 1 / rates.device_device
+        self._per_kept = 1 / rates.host_device - 1 / rates.reuse
+        # Less than any row is worth, and more than what rounding makes of nothing.
+        self._least = 1e-9 * max(abs(self._per_row), abs(self._per_kept))
+        # Batch j is row j + 1: there is none before the first, and none after the last.
+        self._unions = np.zeros((n + 2, words), dtype=np.uint64)
+        self._unions[1:-1] = unite_batches(marks, self.order)
+        self._sizes = count_marks(marks.reshape(-1, words)).reshape(-1, n)
+        self._tables = [np.zeros((3, n, n), dtype=np.int64) for _ in marks]
+        self._beside = [np.zeros(n - 1, dtype=np.int64) for _ in marks]
+        self._stale = [set(range(n)) for _ in marks]
+
+    # ------------------------------------------------------------------ reversals
+
+    def reverse_batches(self) -> int:
+        """Reverse stretches of batches, always the one that gains most; returns how many."""
+        n = self._batches
+        shared = np.zeros((n + 2, n + 2))  # first and last: no batch
+        shared[1:-1, 1:-1] = count_shared_marks(self._unions[1:-1], self._unions[1:-1])
+        place = np.arange(n + 2)
+        moves = 0
+        while True:
+            now = shared[np.ix_(place, place)]
+            step = np.diagonal(now, 1)
+            # [a, b]: batches a to b reversed bring a-1 beside b and a beside b+1.
+            kept = now[:-2, 1:-1] + now[1:-1, 2:] - step[:-1, None] - step[None, 1:]
+            gain = self._per_kept * np.triu(kept, 1)
+            a, b = divmod(int(np.argmax(gain)), n)
+            if gain[a, b] <= self._least:
+                break
+            place[a + 1 : b + 2] = place[a + 1 : b + 2][::-1].copy()
+            moves += 1
+        if moves:
+            batches = (place[1:-1] - 1).tolist()
+            self.order = [[row[j] for j in batches] for row in self.order]
+            self._unions = self._unions[place]
+            self._stale = [set(range(n)) for _ in self._stale]
+        return moves
+
+    # ------------------------------------------------------------------ exchanges
+
+    def exchange_chunks(self, i: int) -> int:
+        """Exchange chunks of partition ``i`` between batches; returns how many exchanges.
+
+        Those that gain most go first. What one gains holds as long as nothing happened to its two
+        batches and those beside them, so that the next are taken from elsewhere.
+        """
+        self._refresh(i)
+        gain = self._gains(i)
+        pairs = np.argwhere(gain > self._least)
+        ranked = np.argsort(-gain[tuple(pairs.T)], kind="stable")
+        row, touched, moves = self.order[i], set[int](), 0
+        for a, b in pairs[ranked].tolist():
+            if a in touched or b in touched:
+                continue
+            row[a], row[b] = row[b], row[a]
+            for j in (a, b):
+                self._unions[j + 1] = 0
+                for chunks, chosen in zip(self._marks, self.order, strict=True):
+                    self._unions[j + 1] |= chunks[chosen[j]]
+                touched.update((j - 1, j, j + 1))
+            moves += 1
+        for stale in self._stale:
+            stale.update(j for j in touched if 0 <= j < self._batches)
+        return moves
+
+    def _gains(self, i: int) -> DoubleArray:
+        """Seconds that exchanging the chunks of batches a and b gains, above the diagonal."""
+        rows, before, after = self._tables[i][:, self.order[i]]  # [b, a]: chunk of b put into a
+        worth = self._per_kept * (before + after) - self._per_row * rows
+        own = np.diagonal(worth)
+        gain: DoubleArray = np.triu(worth + worth.T - own[:, None] - own[None, :], 2)
+        # Neighbours both change: what they share is counted once, and apart.
+        kept = self._beside[i] + np.diagonal(before, -1) + np.diagonal(after, 1)
+        kept -= np.diagonal(before)[:-1] + np.diagonal(after)[:-1] + np.diagonal(after)[1:]
+        more = np.diagonal(rows, -1) + np.diagonal(rows, 1)
+        more -= np.diagonal(rows)[:-1] + np.diagonal(rows)[1:]
+        gain += np.diag(self._per_kept * kept - self._per_row * more, 1)
+        return gain
+
+    def _refresh(self, i: int) -> None:
+        """Compute the stale columns of partition ``i``, a few at a time to save memory."""
+        stale = sorted(self._stale[i])
+        self._stale[i] = set()
+        for start in range(0, len(stale), COLUMNS):
+            columns = stale[start : start + COLUMNS]
+            self._tables[i][:, :, columns] = self._count(i, columns)
+        pairs = sorted({j for at in stale for j in (at - 1, at) if 0 <= j < self._batches - 1})
+        for start in range(0, len(pairs), COLUMNS):
+            left = np.array(pairs[start : start + COLUMNS])
+            mine, other = (self._marks[i, np.take(self.order[i], at)] for at in (left, left + 1))
+            other |= self._rest(i, left)
+            mine |= self._rest(i, left + 1)
+            self._beside[i][left] = count_marks(other & mine)
+
+    def _rest(self, i: int, batches: IntArray) -> Bitmaps:
+        """What the chunks of the partitions other than ``i`` read in some batches."""
+        rest = np.zeros((len(batches), self._marks.shape[2]), dtype=np.uint64)
+        for k in range(self._partitions):
+            if k != i:
+                rest |= self._marks[k, np.take(self.order[k], batches)]
+        return rest
+
+    def _count(self, i: int, columns: list[int]) -> IntArray:
+        """Columns of ``_tables[i]``, int64 ``(3, n, len(columns))``.
+
+        Both counts are inclusion and exclusion. Let O be what the other partitions' chunks read in
+        a batch, N a chunk and U a neighbouring batch's union: the new union has |O| + |N| - |O ∩ N|
+        rows, of which U has |O ∩ U| + |N ∩ U| - |O ∩ N ∩ U|.
+        """
+        batches = np.array(columns)
+        rest, before, after = (
+            self._rest(i, batches),
+            self._unions[batches],
+            self._unions[batches + 2],
+        )
+        around = np.concatenate((rest, before, rest & before, after, rest & after))
+        # Of O, U before, O ∩ U, U after and O ∩ U: their sizes, and how much of each N has.
+        size = count_marks(around).reshape(5, -1)
+        has = count_shared_marks(self._marks[i], around).reshape(self._batches, 5, -1)
+        has = has.transpose(1, 0, 2)
+        return np.stack(
+            (
+                size[0] + self._sizes[i][:, None] - has[0],
+                size[2] + has[1] - has[2],
+                size[4] + has[3] - has[4],
+            )
+        )

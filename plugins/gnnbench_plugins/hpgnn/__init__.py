@@ -1,0 +1,64 @@
+"""HP-GNN (Lin, Zhang and Prasanna, FPGA 2022): mini-batch training on a CPU and an FPGA.
+
+``program`` is its interface and parser, ``resources`` and ``design`` Equations 3 to 11 and the
+design space exploration, ``layout`` the passes RMT and RRA, ``cycles`` the accelerator cycle by
+cycle (its rules stand there and in ``gnnbench.kernels.reference.fpga``), ``boards`` what there is
+to build with, ``generator`` the design's code from ``templates/``, ``rivals`` the accelerators of
+the paper's comparison. The other modules are the strategy's parts.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
+from gnnbench.records import Parts, Strategy
+from gnnbench.studies import Planner, Reproduction
+from gnnbench_plugins.hpgnn.communication import HpgnnCommunication
+from gnnbench_plugins.hpgnn.kernel import HpgnnKernel
+from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
+from gnnbench_plugins.hpgnn.planner import HpgnnPlanner
+from gnnbench_plugins.hpgnn.rivals import Rivals
+from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+    return [HpgnnSampler]
+
+
+@hookimpl
+def gnnbench_placement() -> list[type[Placement]]:
+    return [HpgnnPlacement]
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [HpgnnCommunication]
+
+
+@hookimpl
+def gnnbench_kernel() -> list[type[Kernel]]:
+    return [HpgnnKernel]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="hpgnn",
+            summary="one FPGA with scatter-gather and systolic kernels, features in its memory",
+            source="HP-GNN: Generating High Throughput GNN Training Implementation on CPU-FPGA "
+            "Heterogeneous Platform",
+            bundles={"mini-batch": Parts("hpgnn", "hpgnn", "hpgnn", "resident", "hpgnn")},
+        )
+    ]
+
+
+@hookimpl
+def gnnbench_planner() -> list[type[Planner]]:
+    return [HpgnnPlanner]
+
+
+@hookimpl
+def gnnbench_reproduction() -> list[type[Reproduction]]:
+    return [Rivals]

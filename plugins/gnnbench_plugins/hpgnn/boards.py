@@ -1,0 +1,201 @@
+"""FPGA boards: what there is to build with. ``u250.toml`` and ``u200.toml`` are described here.
+
+A board of one's own is a copy of one of these files, named where a board is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from gnnbench.errors import UsageError
+from gnnbench.platforms.schema import (
+    Bandwidth,
+    Capacity,
+    Count,
+    Duration,
+    Quantity,
+    Source,
+    Table,
+    Text,
+    suggest,
+)
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BUNDLED = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """An FPGA board. Resources and bandwidth are the whole board's.
+
+    ``alpha_first`` and ``alpha_later`` are Equation 8's alpha; ``lambda1`` to ``rho3`` the
+    coefficients of Equations 10 and 11, and ``lut_share`` how much of the LUTs a design may take.
+    """
+
+    name: str
+    model: str
+    dies: int
+    dsp: int
+    lut: int
+    uram_bytes: int
+    memory_bytes: int
+    channels: int
+    bandwidth_bytes_per_s: float
+    clock_hz: float
+    alpha_first: float
+    alpha_later: float
+    lambda1: float
+    lambda2: float
+    rho1: float
+    rho2: float
+    rho3: float
+    lut_share: float
+    page_bytes: int
+    banks: int
+    page_miss_s: float
+    access_s: float
+    adder_cycles: int
+    fifo_updates: int
+
+
+class _Size(Table):
+    value: Annotated[int, Field(gt=0, lt=2**40)]
+    source: Source
+
+
+class _Number(Table):
+    value: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+    source: Source
+
+
+class _Share(Table):
+    value: Annotated[float, Field(gt=0, le=1)]
+    source: Source
+
+
+class _Frequency(Quantity):
+    base = "Hz"
+    example = '{ value = 300, unit = "MHz", source = "..." }'
+    value: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
+class _BoardTable(Table):
+    name: Text
+    model: Text
+    dies: Count
+    dsp: _Size
+    lut: _Size
+    uram_bytes: _Size
+    memory: Capacity
+    channels: Count
+    bandwidth: Bandwidth
+    clock: _Frequency
+    alpha_first: _Share
+    alpha_later: _Share
+    lambda1: _Number
+    lambda2: _Number
+    rho1: _Number
+    rho2: _Number
+    rho3: _Number
+    lut_share: _Share
+    page_bytes: _Size
+    banks: Count
+    page_miss: Duration
+    access: Duration
+    adder_cycles: Count
+    fifo_updates: Count
+
+
+def load_board(spec: str) -> Board:
+    """The board called ``spec``, or described by the ``.toml`` file at that path.
+
+    Raises ``UsageError`` with one sentence for a name that there is not, and for a file that cannot
+    be read or does not have the schema.
+    """
+    path = Path(spec)
+    if path.suffix != ".toml":
+        bundled = {path.stem: path for path in sorted(BUNDLED.glob("*.toml"))}
+        if spec not in bundled:
+            raise UsageError(
+                f"there is no board called {spec!r}; {suggest(spec, bundled)}, or name a .toml "
+                f"file."
+            )
+        path = bundled[spec]
+    try:
+        table = _BoardTable.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise UsageError(f"board file {path} does not exist; name one that does.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            f"board file {path} cannot be read as TOML: {error}; start from a copy of u250.toml."
+        ) from None
+    except ValidationError as error:
+        raise UsageError(f"board file {path}: {_explain(error)}.") from None
+    return _build(table, path)
+
+
+def find_board(model: str) -> Board | None:
+    """The bundled board of this model, as a platform names it."""
+    boards = (load_board(path.stem) for path in sorted(BUNDLED.glob("*.toml")))
+    return next((board for board in boards if board.model == model), None)
+
+
+def _build(table: _BoardTable, path: Path) -> Board:
+    if table.page_bytes.value & (table.page_bytes.value - 1) or table.page_bytes.value < 64:
+        raise UsageError(
+            f"board file {path}: page_bytes is {table.page_bytes.value}; a DRAM page is a power of "
+            f"two of 64 bytes or more."
+        )
+    if table.channels.value < table.dies.value:
+        raise UsageError(
+            f"board file {path}: {table.dies.value} dies and {table.channels.value} channels; each "
+            f"die needs a DDR channel, so give as many dies as there are channels."
+        )
+    return Board(
+        name=table.name,
+        model=table.model,
+        dies=table.dies.value,
+        dsp=table.dsp.value,
+        lut=table.lut.value,
+        uram_bytes=table.uram_bytes.value,
+        memory_bytes=round(table.memory.si),
+        channels=table.channels.value,
+        bandwidth_bytes_per_s=table.bandwidth.si,
+        clock_hz=table.clock.si,
+        alpha_first=table.alpha_first.value,
+        alpha_later=table.alpha_later.value,
+        lambda1=table.lambda1.value,
+        lambda2=table.lambda2.value,
+        rho1=table.rho1.value,
+        rho2=table.rho2.value,
+        rho3=table.rho3.value,
+        lut_share=table.lut_share.value,
+        page_bytes=table.page_bytes.value,
+        banks=table.banks.value,
+        page_miss_s=table.page_miss.si,
+        access_s=table.access.si,
+        adder_cycles=table.adder_cycles.value,
+        fifo_updates=table.fifo_updates.value,
+    )
+
+
+def _explain(error: ValidationError) -> str:
+    """What is wrong first; an unknown key before the missing one that it was meant to be."""
+    details = error.errors(include_url=False)
+    first = min(details, key=lambda one: one["type"] != "extra_forbidden")
+    key, known = str(first["loc"][0]), _BoardTable.model_fields
+    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+        return f"unknown key {key!r}; {suggest(key, known)}"
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"it has no {where}; add it, as u250.toml has it"
+    return f"{where} is {first['input']!r}: {first['msg']}; write it as u250.toml does"

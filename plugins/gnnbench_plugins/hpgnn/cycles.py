@@ -1,0 +1,205 @@
+"""A layer on the board, cycle by cycle: aggregation, and the update kernel behind or before it.
+
+Aggregation is ``gnnbench.kernels.dispatch.fpga.simulate_aggregation``, whose twin has the rules.
+The rest is regular, and stands here (HP-GNN, section 4.2; what it leaves open is marked *assumed*):
+
+- **Weights** are read once a layer into each die's weight buffer, before the first row of features.
+- **Systolic array.** m MACs as r x c, r >= c and r c = m, square where m is the square of a power
+  of two. It multiplies r rows by c columns of W in as many cycles as a row is long, block after
+  block without a gap, and takes r + c - 2 cycles to fill and drain, and 1 for the element-wise
+  operator. Rows and columns that do not fill the array take their time all the same.
+- **Pipelining.** Forward, the r rows of a group enter when the last of their sums is complete
+  (*assumed*: groups follow the order of the rows). Backward, the gradients of a group of aggregates
+  are ready for the scatter PEs when its products are; the product for W comes after all of those.
+- **Write-back.** When a die's last sum is complete, its sums and then the update's results go to
+  its channel in sequence, beside the update (*assumed*: rows already complete wait on the chip).
+
+The layer ends when the last die has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnbench.kernels.dispatch import fpga
+from gnnbench.kernels.reference.fpga import Aggregation, Machine, first_rows
+from gnnbench.parts import LayerShape
+from gnnbench.records import IntArray
+from gnnbench_plugins.hpgnn.boards import Board
+from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock
+from gnnbench_plugins.hpgnn.resources import Design
+
+#: A word: one DDR4 burst, one lane of 16 floats.
+WORD_BYTES = 64
+TICKS_PER_S = 1e12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """A layer in one direction: cycles until the last sum, and until all is done."""
+
+    aggregate_cycles: int
+    cycles: int
+    aggregation: Aggregation
+
+
+def make_machine(board: Board, design: Design) -> Machine:
+    """The aggregate kernels of a design on a board, in ticks of a picosecond."""
+    channel_bytes_per_s = board.bandwidth_bytes_per_s / board.channels
+    return Machine(
+        dies=board.dies,
+        pes=design.n,
+        adder_cycles=board.adder_cycles,
+        fifo_updates=board.fifo_updates,
+        buffer_words=board.uram_bytes // board.dies // WORD_BYTES,
+        cycle_ticks=round(TICKS_PER_S / board.clock_hz),
+        burst_ticks=round(TICKS_PER_S * WORD_BYTES / channel_bytes_per_s),
+        miss_ticks=round(TICKS_PER_S * board.page_miss_s),
+        latency_ticks=round(TICKS_PER_S * board.access_s),
+        page_words=board.page_bytes // WORD_BYTES,
+        banks=board.banks,
+    )
+
+
+def count_words(width: int, itemsize: int) -> int:
+    """Words of a row of ``width`` values."""
+    return -(-width * itemsize // WORD_BYTES)
+
+
+def array_shape(m: int) -> tuple[int, int]:
+    """The systolic array's rows and columns."""
+    exponent = m.bit_length() - 1
+    return 1 << (exponent + 1) // 2, 1 << exponent // 2
+
+
+def product_cycles(rows: int, inner: int, columns: int, m: int) -> int:
+    """``(rows, inner)`` times ``(inner, columns)`` on one die, all there from the start."""
+    r, c = array_shape(m)
+    blocks = -(-rows // r) * -(-columns // c)
+    return blocks * inner + r + c - 1 if blocks else 0
+
+
+def run_forward(
+    stream: EdgeStream, shape: LayerShape, machine: Machine, m: int, *, itemsize: int = 4
+) -> Pass:
+    """Aggregation, and UPDATE as its rows become complete."""
+    begin = _weight_cycles(shape, machine, itemsize)
+    ready = np.full(len(stream.address), begin, dtype=np.int64)
+    aggregation = _aggregate(stream, machine, count_words(shape.in_features, itemsize), ready)
+    r, c = array_shape(m)
+    group_cycles = -(-shape.out_features // c) * _inner(shape)
+    row_words = sum(
+        count_words(width, itemsize) for width in (shape.aggregate_features, shape.out_features)
+    )
+    first = first_rows(stream.num_dst, machine.dies)
+    end = 0
+    for die in range(machine.dies):
+        complete = np.maximum(aggregation.complete[first[die] : first[die + 1]], begin)
+        if not len(complete):
+            continue
+        updated = int(_enter_groups(complete, r, group_cycles)[-1]) + r + c - 1
+        written = int(complete.max()) + _burst_cycles(len(complete) * row_words, machine)
+        end = max(end, updated, written)
+    return Pass(int(aggregation.cycles.max()), end, aggregation)
+
+
+def run_backward(
+    stream: EdgeStream, shape: LayerShape, machine: Machine, m: int, *, itemsize: int = 4
+) -> Pass:
+    """UPDATE's products for the aggregates' gradients, aggregation of those, and that for W."""
+    num_rows = len(stream.address)
+    begin = _weight_cycles(shape, machine, itemsize)
+    r, c = array_shape(m)
+    group_cycles = -(-_inner(shape) // c) * shape.out_features
+    first = first_rows(num_rows, machine.dies)
+    ready = np.zeros(num_rows, dtype=np.int64)
+    end = 0
+    for die in range(machine.dies):
+        rows = int(first[die + 1] - first[die])
+        if not rows:
+            continue
+        entered = _enter_groups(np.full(rows, begin), r, group_cycles)
+        ready[first[die] : first[die + 1]] = np.repeat(entered + r + c - 1, r)[:rows]
+        product = product_cycles(_inner(shape), rows, shape.out_features, m)
+        end = max(end, int(entered[-1]) + product)
+    row_words = count_words(shape.in_features, itemsize)
+    aggregation = _aggregate(stream, machine, row_words, ready)
+    rows = int(np.diff(first_rows(stream.num_dst, machine.dies)).max())
+    done = int(aggregation.cycles.max())
+    return Pass(done, max(end, done + _burst_cycles(rows * row_words, machine)), aggregation)
+
+
+def run_iteration(
+    blocks: Sequence[LaidOutBlock], layers: Sequence[LayerShape], machine: Machine, m: int
+) -> tuple[tuple[Pass, ...], int]:
+    """A mini-batch of float32: the passes forward and, last layer first, backward, and all cycles.
+
+    The first layer has no backward pass but the product for W, which counts among the cycles.
+    """
+    passes = [
+        run_forward(block.forward, shape, machine, m)
+        for block, shape in zip(blocks, layers, strict=True)
+    ]
+    cycles = 0
+    for block, shape in reversed(list(zip(blocks, layers, strict=True))):
+        if block.backward is not None:
+            passes.append(run_backward(block.backward, shape, machine, m))
+        else:
+            rows = int(np.diff(first_rows(block.num_dst, machine.dies)).max())
+            cycles += product_cycles(_inner(shape), rows, shape.out_features, m)
+    return tuple(passes), cycles + sum(each.cycles for each in passes)
+
+
+def run_products(rows: int, inner: int, out_width: int, machine: Machine, m: int) -> int:
+    """UPDATE alone, without what waits for it: the cycles of the die of most rows."""
+    busiest = int(np.diff(first_rows(rows, machine.dies)).max())
+    return product_cycles(busiest, inner, out_width, m)
+
+
+def seconds_of(cycles: int, machine: Machine) -> float:
+    return cycles * machine.cycle_ticks / TICKS_PER_S
+
+
+def alpha_of(aggregation: Aggregation, machine: Machine, row_words: int) -> float:
+    """Equation 8's alpha as it came out: the share of the channels' time that bursts took."""
+    busy = int(aggregation.channel_ticks.sum())
+    bursts = int(aggregation.loads.sum()) * row_words * machine.burst_ticks
+    return bursts / busy if busy else math.nan
+
+
+def _inner(shape: LayerShape) -> int:
+    """How many values of a row UPDATE multiplies for each of its outputs."""
+    return shape.macs_per_row // shape.out_features
+
+
+def _burst_cycles(words: int, machine: Machine) -> int:
+    """A die's channel, reading or writing in sequence."""
+    return -(-words * machine.burst_ticks // machine.cycle_ticks)
+
+
+def _weight_cycles(shape: LayerShape, machine: Machine, itemsize: int) -> int:
+    return _burst_cycles(count_words(shape.macs_per_row, itemsize), machine)
+
+
+def _enter_groups(complete: IntArray, r: int, group_cycles: int) -> IntArray:
+    """The cycle at which each group of r rows has gone into the array.
+
+    A group begins when its rows are complete and the one before has gone in.
+    """
+    count = -(-len(complete) // r)
+    ready = np.maximum.reduceat(complete, np.arange(0, len(complete), r))
+    turns = np.arange(count, dtype=np.int64) * group_cycles
+    entered: IntArray = np.maximum.accumulate(ready - turns) + turns + group_cycles
+    return entered
+
+
+def _aggregate(
+    stream: EdgeStream, machine: Machine, row_words: int, ready: IntArray
+) -> Aggregation:
+    return fpga.simulate_aggregation(
+        stream.src, stream.dst, stream.address, stream.num_dst, row_words, machine, ready=ready
+    )

@@ -1,0 +1,249 @@
+"""HP-GNN's performance model, Equations 3 to 9, and its design space exploration, Algorithm 4.
+
+Two conventions are kept apart. ``paper``: a design is one die's, on one die's resources; the dies
+share the batch and the bandwidth; forward and backward propagation, beside sampling. ``script``, as
+published in the authors' repository: one design, on the whole board's resources, computes the whole
+batch with the whole bandwidth; forward propagation only; the throughput is multiplied by the dies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnbench.errors import UsageError
+from gnnbench.records import Cell, Table, TableRow
+from gnnbench_plugins.hpgnn.boards import Board
+from gnnbench_plugins.hpgnn.resources import Design, Scope, Usage, find_excess, usage_of
+
+Convention = Literal["paper", "script"]
+#: "square": m is the square of a power of two, as the text has it; "power": any power of two, as
+#: the script.
+Macs = Literal["square", "power"]
+#: Throughputs closer than this, relative, are equal.
+TIE = 1e-9
+LANES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A mini-batch configuration: |B^0| .. |B^L|, |E^1| .. |E^L|, f^0 .. f^L.
+
+    ``update_widths`` are what UPDATE multiplies a row of by W, one a layer: f^{l-1} of GCN, twice
+    that of GraphSAGE; None means f^{l-1}.
+    """
+
+    vertices: tuple[float, ...]
+    edges: tuple[float, ...]
+    widths: tuple[int, ...]
+    update_widths: tuple[float, ...] | None = None
+    itemsize: int = 4
+
+    @property
+    def macs_per_row(self) -> tuple[float, ...]:
+        inner = self.update_widths or self.widths[:-1]
+        return tuple(a * b for a, b in zip(inner, self.widths[1:], strict=True))
+
+    @property
+    def feature_bytes(self) -> float:
+        """X', the mini-batch's input features."""
+        return self.vertices[0] * self.widths[0] * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Equations 8 and 9 for one layer in one direction, in seconds."""
+
+    load_s: float
+    compute_s: float
+    update_s: float
+
+    @property
+    def aggregate_s(self) -> float:
+        """Equation 7: loading and computing are pipelined."""
+        return max(self.load_s, self.compute_s)
+
+    @property
+    def total_s(self) -> float:
+        """One term of Equation 6: aggregation and update are pipelined."""
+        return max(self.aggregate_s, self.update_s)
+
+
+def aggregate_times(
+    rows: float, edges: float, width: int, itemsize: int, n: float, board: Board, *, first: bool
+) -> tuple[float, float]:
+    """Equation 8: t_load = |B| f S / (BW alpha) and t_compute = |E| f / (n 16 freq)."""
+    alpha = board.alpha_first if first else board.alpha_later
+    return (
+        rows * width * itemsize / (board.bandwidth_bytes_per_s * alpha),
+        edges * width / (n * LANES * board.clock_hz),
+    )
+
+
+def update_seconds(macs: float, m: float, board: Board) -> float:
+    """Equation 9: t_update = MACs / (m freq)."""
+    return macs / (m * board.clock_hz)
+
+
+def forward_times(
+    batch: Batch, design: Design, board: Board, convention: Convention
+) -> tuple[LayerTimes, ...]:
+    """t_load, t_compute and t_update of each layer's forward propagation."""
+    kernels = board.dies if convention == "paper" else 1
+    times = []
+    for layer, edges in enumerate(batch.edges):
+        load_s, compute_s = aggregate_times(
+            batch.vertices[layer], edges, batch.widths[layer], batch.itemsize,
+            design.n * kernels, board, first=layer == 0,
+        )  # fmt: skip
+        macs = batch.vertices[layer + 1] * batch.macs_per_row[layer]
+        times.append(LayerTimes(load_s, compute_s, update_seconds(macs, design.m * kernels, board)))
+    return tuple(times)
+
+
+def backward_times(batch: Batch, design: Design, board: Board) -> tuple[LayerTimes, ...]:
+    """The same backward: gradients of |B^l| rows are loaded in sequence; layer 1 only updates.
+
+    As in the forward equations, one product counts for UPDATE.
+    """
+    times = []
+    for layer, forward in enumerate(forward_times(batch, design, board, "paper")):
+        if layer == 0:
+            times.append(LayerTimes(0.0, 0.0, forward.update_s))
+            continue
+        load_s, compute_s = aggregate_times(
+            batch.vertices[layer + 1], batch.edges[layer], batch.widths[layer], batch.itemsize,
+            design.n * board.dies, board, first=False,
+        )  # fmt: skip
+        times.append(LayerTimes(load_s, compute_s, forward.update_s))
+    return tuple(times)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One design of the sweep: what it takes, how long, and vertices traversed per second.
+
+    ``propagate_s`` is t_GNN without what the host does (loss, weight update); ``iteration_s`` is
+    Equation 4, the longer of that and sampling.
+    """
+
+    design: Design
+    usage: Usage
+    propagate_s: float
+    iteration_s: float
+    vertices_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Every design that fits, the best, and those as fast as it, fewest resources first."""
+
+    board: str
+    convention: Convention
+    points: tuple[Point, ...]
+    best: Point
+    ties: tuple[Point, ...]
+
+
+def evaluate(
+    batch: Batch, design: Design, board: Board, convention: Convention, sample_s: float = 0.0
+) -> Point:
+    """Equations 3 to 6 for one design."""
+    propagate_s = sum(times.total_s for times in forward_times(batch, design, board, convention))
+    kernels = board.dies
+    if convention == "paper":
+        propagate_s += sum(times.total_s for times in backward_times(batch, design, board))
+        kernels = 1
+    iteration_s = max(propagate_s, sample_s)
+    return Point(
+        design,
+        usage_of(design, board),
+        propagate_s,
+        iteration_s,
+        kernels * sum(batch.vertices) / iteration_s,
+    )
+
+
+def explore(
+    batch: Batch,
+    board: Board,
+    *,
+    convention: Convention = "paper",
+    macs: Macs = "square",
+    sample_s: float = 0.0,
+) -> Sweep:
+    """Algorithm 4: every design that fits, n a power of two and m one or the square of one.
+
+    Of equally fast designs the one of the fewest LUTs, then DSPs, is the best. ``sample_s`` is
+    t_sampling of Equation 4. Raises ``UsageError`` where the batch's features do not fit the board
+    and where no design does.
+    """
+    if batch.feature_bytes > board.memory_bytes:
+        raise UsageError(
+            f"the batch's features take {batch.feature_bytes:,.0f} bytes, and {board.name} has "
+            f"{board.memory_bytes:,}; use a smaller batch or fan-out."
+        )
+    scope: Scope = "die" if convention == "paper" else "board"
+    points = []
+    n = 1
+    while find_excess(Design(n, 1), board, scope) is None:
+        m = 1
+        while find_excess(Design(n, m), board, scope) is None:
+            points.append(evaluate(batch, Design(n, m), board, convention, sample_s))
+            m *= 4 if macs == "square" else 2
+        n *= 2
+    if not points:
+        raise UsageError(
+            f"no design fits a {scope} of {board.name}, not even n = 1 and m = 1; name a larger "
+            f"board."
+        )
+    fastest = max(point.vertices_per_s for point in points)
+    ties = sorted(
+        (point for point in points if point.vertices_per_s >= fastest * (1 - TIE)),
+        key=lambda point: (point.usage.lut, point.usage.dsp),
+    )
+    return Sweep(board.name, convention, tuple(points), ties[0], tuple(ties))
+
+
+def choose_threads(sampled_edges: float, edges_per_s: float, propagate_s: float, most: int) -> int:
+    """The fewest host threads with t_sampling < t_propagation (section 5.1), at most ``most``.
+
+    A thread draws ``edges_per_s``; sampling is taken to be as many times faster as it has threads.
+    """
+    if propagate_s <= 0:
+        return most
+    return min(most, int(sampled_edges / (edges_per_s * propagate_s)) + 1)
+
+
+def tabulate(sweep: Sweep) -> Table:
+    """The whole sweep, one design a row."""
+    ties = {point.design for point in sweep.ties}
+    rows = []
+    for point in sweep.points:
+        mark = ""
+        if point.design in ties:
+            mark = " (best)" if point is sweep.best else " (ties with it)"
+        rows.append(
+            TableRow(
+                f"n = {point.design.n}, m = {point.design.m}{mark}",
+                (
+                    Cell(point.usage.dsp),
+                    Cell(point.usage.lut),
+                    Cell(point.propagate_s, "s"),
+                    Cell(point.vertices_per_s, "vertices/s"),
+                ),
+            )
+        )
+    return Table(
+        name="hpgnn-designs",
+        title=f"designs for {sweep.board}, {sweep.convention} convention",
+        columns=("DSP", "LUT", "propagation", "throughput"),
+        rows=tuple(rows),
+    )
+
+
+def to_json(sweep: Sweep) -> str:
+    """The whole sweep; every time is modelled."""
+    return json.dumps({"provenance": "modelled", **dataclasses.asdict(sweep)}, indent=1)

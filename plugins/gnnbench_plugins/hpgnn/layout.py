@@ -1,0 +1,120 @@
+"""HP-GNN's data layout, section 4.1: the order of a block's edges, and where their sources lie.
+
+RMT (reduce memory traffic) sorts edges by source, so that one load serves all edges of a source.
+RRA (reduce random access) names hidden vertices by where their rows are stored and sorts by that
+name, so that loads of hidden rows are sequential. A block's local numbers are such names already:
+hidden rows are stored in the order of the layer below. Without RRA edges know vertices by their
+ids, in whose order hidden rows are not stored. X lies in the order of ids with either.
+
+Without both passes edges come as a sampler draws them that picks one neighbour of each vertex, then
+another of each: destinations side by side. The paper does not say its baseline's order; destination
+after destination would send n updates at a time to one gather PE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnbench.kernels import dispatch
+from gnnbench.records import Block, IndexArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeStream:
+    """Edges in the order in which the kernels see them: int32 ``(E,)`` sources and destinations.
+
+    ``address`` int64 ``(S,)`` is the row of memory that holds each source.
+    """
+
+    src: IndexArray
+    dst: IndexArray
+    address: IntArray
+    num_dst: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class LaidOutBlock(Block):
+    """A block of layer ``layer`` (from 0) with its edges laid out, forward and backward.
+
+    Backward, sources are the block's destinations, whose gradients come; None in the first layer,
+    whose sources need none.
+    """
+
+    layer: int
+    forward: EdgeStream
+    backward: EdgeStream | None
+
+
+def lay_out(block: Block, layer: int, *, rmt: bool, rra: bool, resident: bool) -> LaidOutBlock:
+    """The block with its edge streams. ``resident``: X lies in the board's memory, row v at v.
+
+    Otherwise a mini-batch's rows of X are sent, and lie in the order of their ids.
+    """
+    positions = np.arange(block.num_src, dtype=np.int64)
+    first = layer == 0
+    sort = rmt or (rra and not first)
+    names = positions if rra and not first else block.src_ids
+    address = positions
+    if first:
+        address = block.src_ids if resident else _rank(block.src_ids)
+    src, dst = _by_source(block, names) if sort else _side_by_side(block)
+    forward = EdgeStream(src, dst, address, block.num_dst)
+    backward = None
+    if not first:
+        if not sort:
+            dst, src = _side_by_side(block)
+        elif rra:
+            dst, src = _in_rows(block)
+        else:
+            dst, src = _in_rows(block, np.argsort(block.dst_ids, kind="stable"))
+        backward = EdgeStream(src, dst, positions[: block.num_dst], block.num_src)
+    return LaidOutBlock(
+        block.src_ids,
+        block.num_dst,
+        block.indptr,
+        block.indices,
+        own=block.own,
+        layer=layer,
+        forward=forward,
+        backward=backward,
+    )
+
+
+def _places(order: IntArray) -> IntArray:
+    """The place of each number in a permutation."""
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    return places
+
+
+def _rank(values: IntArray) -> IntArray:
+    """The place of each value among all of them, ascending."""
+    return _places(np.argsort(values, kind="stable"))
+
+
+def _by_source(block: Block, names: IntArray) -> tuple[IndexArray, IndexArray]:
+    """Sorted by the sources' names; a source's edges stay in the order of the block."""
+    order = np.argsort(names, kind="stable")
+    renamed = _places(order).astype(np.int32)[block.indices]
+    src, dst, _ = dispatch.sort_edges_by_source(block.indptr, renamed)
+    return order.astype(np.int32)[src], dst
+
+
+def _side_by_side(block: Block) -> tuple[IndexArray, IndexArray]:
+    """The first edge of every destination, then the second of every one that has it, ..."""
+    src, dst = _in_rows(block)
+    turn = np.arange(block.num_edges, dtype=np.int64) - block.indptr[dst]
+    order = np.argsort(turn, kind="stable")
+    return src[order], dst[order]
+
+
+def _in_rows(block: Block, rows: IntArray | None = None) -> tuple[IndexArray, IndexArray]:
+    """Destination after destination, as they stand or in the order ``rows``."""
+    degrees = np.diff(block.indptr)
+    dst = np.repeat(np.arange(block.num_dst, dtype=np.int32), degrees)
+    if rows is None:
+        return block.indices, dst
+    order = np.argsort(_places(rows)[dst], kind="stable")
+    return block.indices[order], dst[order]

@@ -1,0 +1,125 @@
+"""One FPGA trains, with a design that the exploration chose for the mini-batches sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from gnnbench.errors import UsageError
+from gnnbench.parts import MINI_BATCH, Bundle, LayerShape, Placement, Setting, option
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import BatchProfile, HostThreads, Mode, Share, Workload
+from gnnbench_plugins.hpgnn.boards import Board, find_board, load_board
+from gnnbench_plugins.hpgnn.design import Batch, Sweep, choose_threads, evaluate, explore
+from gnnbench_plugins.hpgnn.resources import Design, find_excess
+
+
+@dataclass
+class HpgnnPlacement(Placement):
+    """The first FPGA of the platform computes every unit; the host samples.
+
+    ``n`` and ``m`` given together are the design; without them Algorithm 4 chooses one for the
+    sizes of a sampled mini-batch.
+    """
+
+    name: ClassVar[str] = "hpgnn"
+    summary: ClassVar[str] = "one FPGA trains, its design chosen by design space exploration"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
+
+    board: str = option("", "the board: u250, u200 or a .toml file; empty = as the platform says")
+    n: int = option(0, "scatter and gather PEs a die; 0 = explore")
+    m: int = option(0, "MACs a die; 0 = explore")
+    macs: Literal["square", "power"] = option(
+        "square", "explore m among squares of powers of two, or among powers of two"
+    )
+
+    _design: Design | None = field(default=None, init=False, repr=False)
+    _threads: HostThreads = field(default_factory=HostThreads, init=False, repr=False)
+    _note: str = field(default="", init=False, repr=False)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        try:
+            device = self.trainers(setting.platform)[0]
+            board = self.find_board(device)
+        except UsageError as error:
+            return str(error)
+        if not self.n and not self.m:
+            return None
+        if not (self.n and self.m):
+            return "placement.n and placement.m make a design together; give both, or neither."
+        return find_excess(Design(self.n, self.m), board, "die")
+
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        for device in platform.accelerators:
+            if device.kind == "fpga":
+                return (device,)
+        raise UsageError(
+            f"placement 'hpgnn' trains on an FPGA, and platform {platform.name} has none; name one "
+            f"that has, such as epyc7763x2-4xu250."
+        )
+
+    def find_board(self, device: Device) -> Board:
+        """What there is to build with; ``UsageError`` where nobody says."""
+        board = load_board(self.board) if self.board else find_board(device.model)
+        if board is None:
+            raise UsageError(
+                f"placement 'hpgnn' knows no board {device.model!r}; describe it in a file like "
+                f"u250.toml and name that with placement.board."
+            )
+        return board
+
+    @property
+    def design(self) -> Design:
+        """What the board is programmed with; known once the run is prepared."""
+        if self._design is None:
+            raise RuntimeError("the design is chosen in prepare, which has not been called")
+        return self._design
+
+    def explore(
+        self,
+        workload: Workload,
+        layers: tuple[LayerShape, ...],
+        profile: BatchProfile,
+        board: Board,
+    ) -> Sweep:
+        """Algorithm 4 for mini-batches of this size, or the one design that was given."""
+        batch = Batch(
+            vertices=profile.vertices,
+            edges=profile.edges,
+            widths=workload.dims,
+            update_widths=tuple(layer.macs_per_row / layer.out_features for layer in layers),
+            itemsize=workload.itemsize,
+        )
+        if not self.n:
+            return explore(batch, board, macs=self.macs)
+        point = evaluate(batch, Design(self.n, self.m), board, "paper")
+        return Sweep(board.name, "paper", (point,), point, (point,))
+
+    def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
+        board = self.find_board(self.trainers(setting.platform)[0])
+        full = profiles[-1]
+        sweep = self.explore(setting.workload, setting.layers, full, board)
+        point = sweep.best
+        chosen = "given" if self.n else f"best of {len(sweep.points)}"
+        self._design = point.design
+        host = setting.platform.host
+        threads = choose_threads(
+            sum(full.edges), host.sampled_edges_per_s, point.propagate_s, host.cores
+        )
+        self._threads = HostThreads(sample=threads)
+        self._note = (
+            f"{board.name}: n = {point.design.n}, m = {point.design.m} a die ({chosen}; "
+            f"{point.usage.dsp:,.0f} DSPs, {point.usage.lut:,.0f} LUTs); by the equations a round "
+            f"propagates in {point.propagate_s * 1e3:.3g} ms, and {threads} host "
+            f"thread{'s' if threads > 1 else ''} sample{'' if threads > 1 else 's'}"
+        )
+
+    def split(self, num_seeds: int) -> tuple[Share, ...]:
+        return (Share(slot=0, seeds=num_seeds),)
+
+    def host_threads(self) -> HostThreads:
+        return self._threads
+
+    def notes(self) -> tuple[str, ...]:
+        return (self._note,) if self._note else ()

@@ -1,0 +1,317 @@
+"""HP-GNN's interface and program parser: section 3, Table 1 and the listings.
+
+::
+
+    sampler = Sampler("NeighborSampler", L=2, budgets=[10, 25])
+    model = GNN("GCN", hidden=[602, 128, 41])
+    generated = generate_design(Program(sampler, model, board="u250"))
+    print(generated.sweep.best.design, generated.sample_threads)
+    generated.write("design")
+
+A model is off the shelf, or three functions of one's own, :class:`Operators`. The parser turns a
+program into the GNN abstraction, from which designs are explored and code is generated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.errors import UsageError
+from gnnbench.kernels import dispatch
+from gnnbench.platforms.schema import suggest
+from gnnbench.records import Graph
+from gnnbench_plugins.hpgnn.boards import Board, load_board
+from gnnbench_plugins.hpgnn.design import Batch, Sweep, choose_threads, explore
+from gnnbench_plugins.hpgnn.generator import write_design
+from gnnbench_plugins.hpgnn.layout import EdgeStream
+
+SamplerName = Literal["NeighborSampler", "LayerwiseSampler", "SubgraphSampler"]
+
+
+@dataclass(frozen=True, slots=True)
+class Density:
+    """kappa(s) = ``scale`` s^``exponent``: the share of all pairs of s vertices that are edges."""
+
+    scale: float
+    exponent: float
+
+    def __call__(self, size: float) -> float:
+        return min(1.0, self.scale * math.pow(size, self.exponent))
+
+
+def fit_density(graph: Graph, sizes: Sequence[int], *, seed: int = 0) -> Density:
+    """kappa fitted to subgraphs of GraphSAINT's node sampler, least squares of its logarithm.
+
+    ``sizes`` are two or more budgets. Raises ``UsageError`` for fewer distinct subgraphs than that,
+    or where one has no edge.
+    """
+    sums = dispatch.saint_node_sums(graph.indptr, graph.indices)
+    points = {}
+    for round_, size in enumerate(sizes):
+        ids = dispatch.sample_saint_nodes(
+            graph.indptr, graph.indices, size, seed=seed, epoch=0, round=round_, sums=sums
+        )
+        block = dispatch.induce_subgraph(graph.indptr, graph.indices, ids)
+        points[len(ids)] = block.num_edges / len(ids) ** 2
+    if len(points) < 2 or not all(points.values()):
+        raise UsageError(
+            f"kappa cannot be fitted to subgraphs of {sorted(points)} vertices; give two sizes or "
+            f"more, large enough to hold edges."
+        )
+    slope, level = np.polyfit(np.log(list(points)), np.log(list(points.values())), 1)
+    return Density(math.exp(level), float(slope))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """A sampling method and its parameters, from which |B^l| and |E^l| follow (Table 2).
+
+    ``budgets`` of a ``NeighborSampler`` are the neighbours drawn for a vertex of layers 1 .. L: the
+    last one is that of the ``targets``. Those of a ``LayerwiseSampler`` are the sizes S^0 .. S^L,
+    that of a ``SubgraphSampler`` is one, SB; both need ``density``, kappa, of the graph.
+    """
+
+    name: SamplerName
+    L: int
+    budgets: Sequence[int]
+    targets: int = 1024
+    density: Density | None = None
+
+    def __post_init__(self) -> None:
+        names = get_args(SamplerName)
+        if self.name not in names:
+            raise UsageError(f"there is no sampler {self.name!r}; {suggest(self.name, names)}.")
+        due = {"NeighborSampler": self.L, "LayerwiseSampler": self.L + 1, "SubgraphSampler": 1}
+        if self.L < 1 or len(self.budgets) != due[self.name]:
+            raise UsageError(
+                f"{self.name} of {self.L} layers has {len(self.budgets)} budgets; give "
+                f"{due[self.name]}."
+            )
+        if min(self.budgets) < 1 or self.targets < 1:
+            raise UsageError(
+                f"{self.name} has budgets {list(self.budgets)} and {self.targets} targets; all "
+                f"must be 1 or more."
+            )
+        if self.name != "NeighborSampler" and self.density is None:
+            raise UsageError(
+                f"{self.name} needs a density; pass what fit_density returns for the graph."
+            )
+
+    @property
+    def vertices(self) -> tuple[float, ...]:
+        """|B^0| .. |B^L|; of neighbour sampling the bound where no neighbour is shared."""
+        if self.name == "LayerwiseSampler":
+            return tuple(map(float, self.budgets))
+        if self.name == "SubgraphSampler":
+            return (float(self.budgets[0]),) * (self.L + 1)
+        sizes = [float(self.targets)]
+        for budget in reversed(self.budgets):
+            sizes.insert(0, sizes[0] * budget)
+        return tuple(sizes)
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """|E^1| .. |E^L|: |B^l| NS^l, or |B^{l-1}| |B^l| kappa(|B^l|)."""
+        sizes = self.vertices
+        if self.density is None or self.name == "NeighborSampler":
+            return tuple(
+                size * budget for size, budget in zip(sizes[1:], self.budgets, strict=True)
+            )
+        return tuple(below * size * self.density(size) for below, size in pairwise(sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The functions of Algorithm 3 and of UPDATE, on rows of features.
+
+    ``scatter(h_u, weight)`` makes an edge's update of its source's row; ``gather(a, b)`` combines
+    two updates, or sums of them, in whichever order they come, so it must be associative and
+    commutative; ``update(a_v, h_v, W, b)`` makes the new row from the combined updates and the
+    destination's own row. ``update_widths`` times f^{l-1} is how long the rows are that it
+    multiplies by W.
+    """
+
+    scatter: Callable[[Tensor, Tensor], Tensor]
+    gather: Callable[[Tensor, Tensor], Tensor]
+    update: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    update_widths: int = 1
+
+
+def _scale(h: Tensor, weight: Tensor) -> Tensor:
+    return h * weight
+
+
+def _transform(a: Tensor, own: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.relu(a @ weight + bias)
+
+
+def _transform_both(a: Tensor, own: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.relu(torch.cat((own, a), dim=-1) @ weight + bias)
+
+
+def _transform_sum(a: Tensor, own: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.relu((own + a) @ weight + bias)
+
+
+#: Edge weights make the models what they are: 1/sqrt(D(u) D(v)) of GCN, whose edges include the
+#: vertex itself, 1/D(v) of GraphSAGE, 1 of GIN (of whose perceptron this is the first layer).
+OFF_THE_SHELF = {
+    "GCN": Operators(_scale, torch.add, _transform),
+    "SAGE": Operators(_scale, torch.add, _transform_both, update_widths=2),
+    "GIN": Operators(_scale, torch.add, _transform_sum),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GNN:
+    """A model: the name of one off the shelf, or a name and functions of one's own.
+
+    ``hidden`` are f^0 .. f^L.
+    """
+
+    name: str
+    hidden: Sequence[int]
+    operators: Operators | None = None
+
+    def __post_init__(self) -> None:
+        if self.operators is None and self.name not in OFF_THE_SHELF:
+            raise UsageError(
+                f"there is no model {self.name!r} off the shelf; "
+                f"{suggest(self.name, OFF_THE_SHELF)}, or pass operators of your own."
+            )
+        if len(self.hidden) < 2 or min(self.hidden) < 1:
+            raise UsageError(
+                f"model {self.name} has dimensions {list(self.hidden)}; give f^0 .. f^L, each 1 or "
+                f"more."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A user's program: what to train, and on what.
+
+    ``board`` is a name or a file. ``host_threads`` and ``sampled_edges_per_s``, of one thread, are
+    what the host gives to sampling.
+    """
+
+    sampler: Sampler
+    model: GNN
+    board: str = "u250"
+    host_threads: int = 64
+    sampled_edges_per_s: float = 2e7
+
+
+@dataclass(frozen=True, slots=True)
+class Abstraction:
+    """The GNN abstraction (section 3.2): model and mini-batch configuration, and operators."""
+
+    model: str
+    operators: Operators
+    batch: Batch
+
+
+def parse(program: Program) -> Abstraction:
+    """The abstraction of a program.
+
+    Raises ``UsageError`` where the layers of sampler and model differ in number, and for a
+    ``gather`` of one's own that is not associative and commutative, tried on random rows.
+    """
+    sampler, model = program.sampler, program.model
+    if len(model.hidden) != sampler.L + 1:
+        raise UsageError(
+            f"model {model.name} has {len(model.hidden) - 1} layers and the sampler {sampler.L}; "
+            f"give both the same number."
+        )
+    operators = model.operators
+    if operators is None:
+        operators = OFF_THE_SHELF[model.name]
+    else:
+        _check_gather(model.name, operators.gather)
+    widths = tuple(model.hidden)
+    batch = Batch(
+        vertices=sampler.vertices,
+        edges=sampler.edges,
+        widths=widths,
+        update_widths=tuple(float(operators.update_widths * width) for width in widths[:-1]),
+    )
+    return Abstraction(model.name, operators, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What the design phase yields: every design, the best, and threads that sample for it."""
+
+    abstraction: Abstraction
+    board: Board
+    sweep: Sweep
+    sample_threads: int
+
+    def write(self, directory: str | Path) -> tuple[Path, ...]:
+        """Write the best design: kernels, host program and README; the paths of the files.
+
+        Raises ``UsageError`` for functions of one's own that have no place in a kernel.
+        """
+        return write_design(self, directory)
+
+
+def generate_design(program: Program) -> Generated:
+    """The design phase: parse, explore (Algorithm 4), and choose the sampling threads."""
+    abstraction = parse(program)
+    board = load_board(program.board)
+    sweep = explore(abstraction.batch, board)
+    threads = choose_threads(
+        sum(abstraction.batch.edges),
+        program.sampled_edges_per_s,
+        sweep.best.propagate_s,
+        program.host_threads,
+    )
+    return Generated(abstraction, board, sweep, threads)
+
+
+def run_layer(
+    operators: Operators,
+    stream: EdgeStream,
+    edge_weight: Tensor,
+    h: Tensor,
+    own: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+) -> Tensor:
+    """A layer by its operators, as Algorithm 3 goes: one edge after the other, then UPDATE.
+
+    ``edge_weight`` ``(E,)`` in the order of the stream, ``h`` ``(S, f_in)`` the sources' rows,
+    ``own`` ``(D, f_in)`` the destinations'. A destination without edges has gathered zeros.
+    """
+    gathered: list[Tensor | None] = [None] * stream.num_dst
+    for u, v, w in zip(stream.src.tolist(), stream.dst.tolist(), edge_weight, strict=True):
+        message = operators.scatter(h[u], w)
+        so_far = gathered[v]
+        gathered[v] = message if so_far is None else operators.gather(so_far, message)
+    nothing = torch.zeros_like(h[0])
+    rows = torch.stack([nothing if row is None else row for row in gathered])
+    return operators.update(rows, own, weight, bias)
+
+
+def _check_gather(model: str, gather: Callable[[Tensor, Tensor], Tensor]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b, c = torch.randn(3, 64, generator=generator, dtype=torch.float64)
+    laws = {
+        "associative": (gather(gather(a, b), c), gather(a, gather(b, c))),
+        "commutative": (gather(a, b), gather(b, a)),
+    }
+    for law, (one, other) in laws.items():
+        if one.shape != a.shape or not torch.allclose(one, other, rtol=1e-9, atol=1e-12):
+            raise UsageError(
+                f"gather of model {model} is not {law}, and updates reach a gather PE in whichever "
+                f"order they are loaded; use a sum, a product, a minimum or a maximum, and divide "
+                f"in update."
+            )

@@ -1,0 +1,37 @@
+"""Neighbour sampling whose mini-batches are laid out for the board as they are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from gnnbench.parts import Bundle, Setting, option
+from gnnbench.records import Block, IntArray
+from gnnbench_plugins.hpgnn.layout import lay_out
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+
+@dataclass
+class HpgnnSampler(NeighbourSampler):
+    """The neighbour sampler's own draws; edges are then ordered as section 4.1 says."""
+
+    name: ClassVar[str] = "hpgnn"
+    summary: ClassVar[str] = (
+        "neighbour sampling, edges sorted by source (RMT), vertices renamed (RRA)"
+    )
+
+    rmt: bool = option(True, "sort edges by source, so that a row is loaded once (RMT)")
+    rra: bool = option(True, "rename hidden vertices in the order they are stored (RRA)")
+
+    _resident: bool = field(default=True, init=False, repr=False, compare=False)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        self._resident = bundle.memory.vertex_data == "device"
+        return super().refuses(bundle, setting)
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        blocks = super().sample(seeds, epoch, threads)
+        return tuple(
+            lay_out(block, layer, rmt=self.rmt, rra=self.rra, resident=self._resident)
+            for layer, block in enumerate(blocks)
+        )

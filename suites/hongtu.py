@@ -1,0 +1,158 @@
+"""What HongTu's planning brings and takes: rows and bytes of a modelled epoch, seconds to plan.
+
+Volumes and bytes follow from the seed alone: a change is a change of a plan. They are those of
+HongTu's four A100, which have room for everything; the device memory is what chunks take of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from gnnbench import datasets, plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.compare import make_setting
+from gnnbench.engine import train
+from gnnbench.engine.movement import plan_movement
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.records import RoundTraffic
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs
+from gnnbench_plugins.hongtu.search import bound_sweeps, improve
+from gnnbench_plugins.hongtu.volumes import (
+    NeighbourSets,
+    count_volumes,
+    mark_chunks,
+    reorganise,
+)
+from suites.epochs import make_request
+
+PLATFORM = "epyc7543x4-4xa100"
+PARTITIONS = len(load_platform(PLATFORM).accelerators)
+CHUNKS = [8, 32]
+
+#: By graph, chunks of a partition, and name.
+Figures = Mapping[tuple[str, int, str], float]
+
+#: Real graphs, or a block model where the shared ones are not at hand; a parameter, as in
+#: ``suites.epochs``, so that results on the two are never taken for one another.
+GRAPHS = [
+    name
+    for folder in datasets.data_folders()
+    for name in ("cora", "ego_twitter")
+    if (folder / f"{name}.npz").is_file()
+] or ["sbm:vertices=20000,edges=200000,features=64,classes=7"]
+
+
+def make(graph: str) -> Setting:
+    """One epoch of GCN with 256 hidden units on the modelled server."""
+    return make_setting(make_request(datasets.load(graph), PLATFORM, "full-graph", "hongtu"))
+
+
+def sets_of(sampler: HongTuSampler, setting: Setting) -> NeighbourSets:
+    """N_ij of the chunks that a sampler makes, in their order."""
+    rounds = sampler.chunks(setting, PARTITIONS)
+    blocks = [[round_.units[i].blocks[0] for round_ in rounds] for i in range(PARTITIONS)]
+    return read_sets(blocks)
+
+
+class Planning:
+    """Seconds of the stages, on this machine: partitions, chunks and their order; of these
+    Algorithm 4, and from the ranges' order the bounded and the full local search; then transition
+    sets, and position indices with the blocks that read by them."""
+
+    params: ClassVar = [GRAPHS, CHUNKS]
+    param_names: ClassVar[list[str]] = ["graph", "chunks"]
+    timeout = 600
+
+    def setup(self, graph: str, chunks: int) -> None:
+        self.setting = make(graph)
+        self.sampler = HongTuSampler(chunks_per_partition=chunks)
+        self.sets = sets_of(HongTuSampler(chunks_per_partition=chunks, search="none"), self.setting)
+        self.as_cut = [list(range(chunks))] * PARTITIONS
+        self.num_vertices = self.setting.dataset.graph.num_vertices
+        self.rates = throughputs(self.setting)
+        self.sweeps = bound_sweeps(mark_chunks(self.sets, self.num_vertices))
+        self.rounds = self.sampler.chunks(self.setting, PARTITIONS)
+        self.traffic = self.plan_traffic()
+
+    def plan_traffic(self) -> list[RoundTraffic]:
+        communication = HongTuCommunication()
+        communication.begin(self.setting)
+        traffic: list[RoundTraffic] = []
+        for round_ in self.rounds:
+            previous = traffic[-1] if traffic else None
+            traffic.append(communication.plan(round_, previous, self.sampler.owner()))
+        return traffic
+
+    def time_chunks(self, graph: str, chunks: int) -> None:
+        self.sampler.chunks(self.setting, PARTITIONS)
+
+    def time_algorithm_4(self, graph: str, chunks: int) -> None:
+        reorganise(self.sets, self.num_vertices)
+
+    def time_local_search(self, graph: str, chunks: int) -> None:
+        improve(self.sets, self.as_cut, self.num_vertices, self.rates, self.sweeps)
+
+    def time_full_search(self, graph: str, chunks: int) -> None:
+        improve(self.sets, self.as_cut, self.num_vertices, self.rates)
+
+    def time_transition_sets(self, graph: str, chunks: int) -> None:
+        self.plan_traffic()
+
+    def time_positions(self, graph: str, chunks: int) -> None:
+        plan_movement(self.rounds, self.traffic, self.num_vertices, shares_rows=True)
+
+
+class Plan:
+    """What a plan is worth: volumes in rows of a layer, bytes and the largest device's memory."""
+
+    params: ClassVar = [GRAPHS, CHUNKS]
+    param_names: ClassVar[list[str]] = ["graph", "chunks"]
+    timeout = 600
+
+    def setup_cache(self) -> Figures:
+        registry, figures = plugins.load(), dict[tuple[str, int, str], float]()
+        parts = registry.strategy("hongtu").bundles["full-graph"]
+        for graph in GRAPHS:
+            setting = make(graph)
+            for chunks in CHUNKS:
+                sampler = HongTuSampler(chunks_per_partition=chunks)
+                volumes = count_volumes(
+                    sets_of(sampler, setting), setting.dataset.graph.num_vertices
+                )
+                options = {"chunks_per_partition": str(chunks)}
+                bundle = plugins.assemble(registry, parts, {"sampler": options})
+                trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+                moved = trace.epochs[0].bytes
+                for name, value in (
+                    ("original", volumes.original),
+                    ("with_p2p", volumes.with_p2p),
+                    ("with_reuse", volumes.with_reuse),
+                    ("host", moved["host_to_device"] + moved["device_to_host"]),
+                    ("peak", max(trace.peak_bytes[d.name] for d in setting.platform.accelerators)),
+                ):
+                    figures[graph, chunks, name] = value
+        return figures
+
+    def track_original_rows(self, figures: Figures, graph: str, chunks: int) -> float:
+        return figures[graph, chunks, "original"]
+
+    def track_rows_with_p2p(self, figures: Figures, graph: str, chunks: int) -> float:
+        return figures[graph, chunks, "with_p2p"]
+
+    def track_rows_with_reuse(self, figures: Figures, graph: str, chunks: int) -> float:
+        return figures[graph, chunks, "with_reuse"]
+
+    def track_host_bytes(self, figures: Figures, graph: str, chunks: int) -> float:
+        return figures[graph, chunks, "host"]
+
+    def track_peak_device_bytes(self, figures: Figures, graph: str, chunks: int) -> float:
+        return figures[graph, chunks, "peak"]
+
+    track_original_rows.unit = "rows"  # type: ignore[attr-defined]
+    track_rows_with_p2p.unit = "rows"  # type: ignore[attr-defined]
+    track_rows_with_reuse.unit = "rows"  # type: ignore[attr-defined]
+    track_host_bytes.unit = "bytes"  # type: ignore[attr-defined]
+    track_peak_device_bytes.unit = "bytes"  # type: ignore[attr-defined]

@@ -1,0 +1,77 @@
+"""``gnnbench ablate``: the papers' steps, one part at a time, and what cannot be taken apart."""
+
+from __future__ import annotations
+
+import json
+
+QUICK = ("--dataset", "cora", "--epochs", "1", "--hidden", "8", "--threads", "1", "--no-check")
+
+
+def labels_of(result):
+    return [run["label"] for run in json.loads(result.stdout)["runs"]]
+
+
+def test_hongtus_steps_are_figure_9s(run):
+    result = run("ablate", "hongtu", *QUICK, "--json", "-")
+    assert result.exit_code == 0, result.output
+    runs = json.loads(result.stdout)["runs"]
+    assert [r["label"] for r in runs] == ["vanilla", "+P2P", "+RU"]
+    assert [r["parts"]["communication"] for r in runs] == ["vanilla", "hongtu", "hongtu"]
+    crossed = [r["metrics"]["host_to_device_bytes"]["value"] for r in runs]
+    assert crossed == sorted(crossed, reverse=True)
+    assert crossed[0] > crossed[1] > crossed[2]
+    assert runs[1]["metrics"]["reused_bytes"]["value"] < runs[2]["metrics"]["reused_bytes"]["value"]
+    assert "What each step earns [modelled]" in result.stderr
+    assert "x the speed of +P2P" in result.stderr
+
+
+def test_hyscales_steps_are_figure_11s(run):
+    result = run("ablate", "hyscale", *QUICK, "--batch-size", "64", "--json", "-")
+    assert result.exit_code == 0, result.output
+    runs = json.loads(result.stdout)["runs"]
+    assert [r["label"] for r in runs] == ["offload all", "+hybrid", "+DRM", "+TFP"]
+    notes = [" ".join(r["notes"]) for r in runs]
+    assert ["static split" in note for note in notes] == [True, True, False, False]
+    epochs = [r["metrics"]["epoch_time"]["value"] for r in runs]
+    assert epochs[3] < epochs[0]
+
+
+def test_each_part_is_swapped_for_the_plain_one_and_refusals_say_why(run):
+    result = run("ablate", "hongtu", "--each-part", *QUICK, "--json", "-")
+    assert result.exit_code == 0, result.output
+    runs = {r["label"]: r for r in json.loads(result.stdout)["runs"]}
+    assert list(runs) == [
+        "hongtu", "sampler=full-graph", "placement=single", "communication=none", "memory=resident",
+    ]  # fmt: skip
+    assert runs["sampler=full-graph"]["status"] == "done"
+    refused = runs["communication=none"]
+    assert refused["status"] == "skipped"
+    assert "moves nothing" in refused["reason"]
+    assert "What each part earns [modelled]" in result.stderr
+    assert "x the speed of hongtu" in result.stderr
+
+
+def test_options_of_compare_hold_for_every_step(run):
+    words = ("--set", "sampler.chunks_per_partition=2", "--layers", "3", "--fanouts", "5,5,5")
+    result = run("ablate", "hongtu", *QUICK, *words, "--json", "-")
+    document = json.loads(result.stdout)
+    assert document["workload"]["layers"] == 3
+    assert labels_of(result) == ["vanilla", "+P2P", "+RU"]
+
+
+def test_a_strategy_without_steps_is_taken_apart_by_part(run):
+    result = run("ablate", "native", *QUICK, "--platform", "epyc7763x2-4xa5000", "--json", "-")
+    assert result.exit_code == 0, result.output
+    assert labels_of(result) == ["native", "kernel=torch"]
+
+
+def test_there_is_nothing_to_take_out_of_the_reference(run):
+    result = run("ablate", "reference", *QUICK)
+    assert result.exit_code == 2
+    assert "nothing to take out" in result.stderr
+
+
+def test_an_unknown_strategy_is_one_sentence(run):
+    result = run("ablate", "hongto", *QUICK)
+    assert result.exit_code == 2
+    assert "did you mean 'hongtu'" in result.stderr

@@ -1,0 +1,218 @@
+"""``gnnbench plan``."""
+
+from __future__ import annotations
+
+import json
+
+import psutil
+import pytest
+
+import gnnbench.datasets
+
+STREAM = ("--vertices", "4k", "--edges", "30k", "--dims", "16,8,4")
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.npz"
+    gnnbench.datasets.save_npz(
+        gnnbench.datasets.load("rmat:vertices=600,edges=4000,features=12,classes=3"), path
+    )
+    return path
+
+
+def read_plan(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def cells_of(document, name):
+    """A table's values by row label."""
+    (table,) = [table for table in document["tables"] if table["name"] == name]
+    return {row["label"]: [cell["value"] for cell in row["cells"]] for row in table["rows"]}
+
+
+def test_a_graph_that_is_stored_nowhere(run):
+    result = run("plan", "hongtu", *STREAM, "--set", "sampler.chunks_per_partition=8")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    for text in (
+        "R-MAT, 4,000 vertices, 30,000 undirected edges · GCN 2 layers, 16-8-4",
+        "4 partitions of 8 chunks",
+        "neighbour replication factor alpha",
+        "V_+p2p",
+        "fullest device",
+        "one epoch on",
+        "counting on this machine",
+        "ranges of vertices with balanced edges",
+    ):
+        assert text in result.stdout
+    assert "nan" not in result.stdout
+
+
+def test_measured_and_modelled_are_told_apart(run):
+    document = read_plan(run("plan", "hongtu", *STREAM, "--json", "-"))
+    provenance = {
+        table["name"]: {
+            cell["provenance"]
+            for row in table["rows"]
+            for cell in row["cells"]
+            if cell["value"] is not None
+        }
+        for table in document["tables"]
+    }
+    counted = {name: {"measured"} for name in ("chunks", "replication", "volumes", "counting")}
+    assert provenance == counted | {"memory": {"modelled"}, "epoch": {"modelled"}}
+
+
+def test_json_says_what_was_planned(run):
+    words = ("plan", "hongtu", *STREAM, "--model", "sage", "--seed", "3", "--json", "-")
+    result = run(*words)
+    document = read_plan(result)
+    assert document["schema"] == 1
+    assert document["command"] == ["gnnbench", *words]
+    assert document["strategy"] == "hongtu"
+    assert document["workload"] == {"model": "sage", "dims": [16, 8, 4], "seed": 3}
+    assert "one epoch on" in result.stderr
+    assert cells_of(document, "chunks")["in-edges"][0] == 60_000
+    volumes = cells_of(document, "volumes")
+    assert volumes["V_ori"][0] > volumes["V_+p2p"][0] > volumes["V_+ru"][0] >= 4000
+    assert volumes["V_ori"][1] == volumes["V_ori"][0] / 4000
+    epoch = cells_of(document, "epoch")
+    assert sum(seconds for seconds, _ in epoch.values()) == pytest.approx(2 * epoch["epoch"][0])
+
+
+def test_threads_and_repetition_change_no_count(run):
+    documents = [
+        read_plan(run("plan", "hongtu", *STREAM, "--threads", threads, "--json", "-"))
+        for threads in ("1", "2", "3")
+    ]
+    for document in documents:
+        document["tables"] = [t for t in document["tables"] if t["name"] != "counting"]
+        del document["command"]
+    assert documents[0] == documents[1] == documents[2]
+
+
+def test_another_seed_is_another_graph(run):
+    volumes = [
+        cells_of(
+            read_plan(run("plan", "hongtu", *STREAM, "--seed", seed, "--json", "-")), "volumes"
+        )
+        for seed in ("0", "1")
+    ]
+    assert volumes[0] != volumes[1]
+    assert volumes[0]["V_ori"] == pytest.approx(volumes[1]["V_ori"], rel=0.05)
+
+
+def test_a_dataset_has_its_own_widths(run, small):
+    words = ("plan", "hongtu", "--dataset", small, "--json", "-")
+    assert read_plan(run(*words))["workload"]["dims"] == [12, 256, 3]
+    deep = read_plan(run(*words, "--layers", "3", "--hidden", "20"))
+    assert deep["workload"]["dims"] == [12, 20, 20, 3]
+    assert read_plan(run(*words, "--dims", "7,5"))["workload"]["dims"] == [7, 5]
+
+
+def test_options_of_parts_count(run, small):
+    words = ("plan", "hongtu", "--dataset", small, "--json", "-")
+    options = ("--set", "placement.accelerators=2", "--set", "sampler.chunks_per_partition=3")
+    document = read_plan(run(*words, *options))
+    (table,) = [table for table in document["tables"] if table["name"] == "chunks"]
+    assert table["title"] == "2 partitions of 3 chunks"
+    apart = read_plan(run(*words, "--set", "communication.reuse=false"))
+    assert (
+        cells_of(apart, "epoch")["host to device"]
+        > cells_of(read_plan(run(*words)), "epoch")["host to device"]
+    )
+
+
+def test_a_run_that_does_not_fit_says_so(run):
+    result = run("plan", "hongtu", *STREAM, "--set", "memory.device_bytes=10kB")
+    assert result.exit_code == 0
+    assert "does not fit" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("hongto", *STREAM), "there is no strategy 'hongto' (did you mean 'hongtu'"),
+        (("pyg", *STREAM), "strategy 'pyg' has no planner; there is one for"),
+        (("hongtu",), "give either --dataset, or both --vertices and --edges."),
+        (("hongtu", "--vertices", "9"), "give either --dataset, or both --vertices and --edges."),
+        (("hongtu", "--dataset", "cora", *STREAM), "give either --dataset, or both"),
+        (("hongtu", *STREAM[:4]), "say how wide the layers are, such as --dims 256,128,64."),
+        (("hongtu", *STREAM, "--layers", "2"), "give either --dims, or --layers and --hidden."),
+        (("hongtu", *STREAM[:4], "--dims", "8,0"), "'8,0' is not a list of two or more positive"),
+        (("hongtu", *STREAM[:4], "--dims", "8"), "'8' is not a list of two or more positive"),
+        (("hongtu", *STREAM[:4], "--dims", "a,b"), "'a,b' is not a list of two or more positive"),
+        (("hongtu", *STREAM[:3], "0", *STREAM[4:]), "--edges=0 is not a positive whole number"),
+        (("hongtu", "--vertices", "x", *STREAM[2:]), "--vertices=x is not a positive whole"),
+        (("hongtu", "--vertices", "1", *STREAM[2:]), "vertices is 1; it must be from 2"),
+        (("hongtu", *STREAM[:3], "3G", *STREAM[4:]), "edges is 3000000000; it must be from 1"),
+        (("hongtu", "--vertices", "15", *STREAM[2:]), "15 vertices cannot fill 4 partitions of 4"),
+        (("hongtu", *STREAM, "--seed", "1" * 25), "seed is 1111"),
+        (("hongtu", *STREAM, "--model", "gnc"), "there is no model 'gnc'"),
+        (("hongtu", *STREAM, "--platform", "nowhere"), "nowhere"),
+        (("hongtu", *STREAM, "--set", "sampler.chunks=3"), "has no option 'chunks'"),
+        (
+            ("hongtu", *STREAM, "--set", "sampler.chunks_per_partition=-1"),
+            "give each partition at least 1 chunk",
+        ),
+        (
+            ("hongtu", *STREAM, "--set", "sampler.partitioner=metis"),
+            "a stream of edges cannot be partitioned by metis",
+        ),
+        (
+            ("hongtu", *STREAM, "--set", "placement.accelerators=9"),
+            "placement.accelerators is 9, and platform epyc7763x2-4xa5000 has 4",
+        ),
+        (
+            (
+                "hongtu",
+                "--vertices",
+                "1M",
+                *STREAM[2:],
+                "--set",
+                "sampler.chunks_per_partition=20000",
+            ),
+            "4 partitions of 20000 chunks are more than a plan can count",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_a_sentence(run, words, message):
+    result = run("plan", *words)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("gnnbench: error: ")
+    assert message in line
+
+
+def test_counting_that_needs_more_memory_than_there_is(run, monkeypatch):
+    free = psutil.virtual_memory()._replace(available=100_000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    result = run("plan", "hongtu", *STREAM)
+    assert result.exit_code == 2
+    assert "counting 4,000 vertices in 512 ranges takes 280 kB of memory and 100 kB are free" in (
+        result.stderr
+    )
+
+
+def test_chunks_as_few_as_fit(run):
+    words = ("plan", "hongtu", *STREAM, "--set", "sampler.chunks_per_partition=0")
+    roomy = run(*words)
+    assert "4 partitions of 1 chunk\n" in roomy.stdout
+    document = read_plan(run(*words, "--set", "memory.device_bytes=300kB", "--json", "-"))
+    needed, there_is, _ = cells_of(document, "memory")["fullest device"]
+    assert there_is == 300_000
+    assert needed <= there_is
+    (table,) = [table for table in document["tables"] if table["name"] == "chunks"]
+    assert "the least power of two that fits 300 kB a device" in " ".join(table["notes"])
+
+
+def test_a_dataset_counts_the_same_with_any_threads(run, small):
+    documents = [
+        read_plan(run("plan", "hongtu", "--dataset", small, "--threads", n, "--json", "-"))
+        for n in ("1", "3")
+    ]
+    alphas = [cells_of(document, "replication") for document in documents]
+    assert alphas[0] == alphas[1]

@@ -1,0 +1,53 @@
+"""``gnnbench reproduce``: the list, a table for people and as JSON, and bad names."""
+
+from __future__ import annotations
+
+import json
+
+NAMES = ["hongtu-table1", "hongtu-table6", "hongtu-table7", "hongtu-table9"]
+
+
+def test_without_a_name_it_lists_what_there_is(run):
+    result = run("reproduce")
+    assert result.exit_code == 0
+    for name in NAMES:
+        assert f"{name}  hongtu  " in result.stdout
+
+
+def test_the_list_as_json(run):
+    entries = json.loads(run("reproduce", "--json", "-").stdout)["reproductions"]
+    found = {entry["name"]: entry["plugin"] for entry in entries}
+    assert [found.get(name) for name in NAMES] == ["hongtu"] * len(NAMES)
+    assert all(entry["summary"] for entry in entries)
+
+
+def test_a_table_for_people(run):
+    result = run("reproduce", "hongtu-table1")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "HongTu Table 1: memory of 3-layer full-graph GCN training"
+    assert any("[modelled]  [quoted]  error" in line for line in lines)
+    assert any(line.startswith("Median error ") for line in lines)
+
+
+def test_several_tables_as_json_each_once(run, tmp_path):
+    path = tmp_path / "tables.json"
+    words = ("hongtu-table1", "hongtu-table9", "hongtu-table1")
+    result = run("reproduce", *words, "--json", path)
+    assert result.exit_code == 0, result.output
+    document = json.loads(path.read_text())
+    assert document["schema"] == 1
+    assert [table["name"] for table in document["tables"]] == ["hongtu-table1", "hongtu-table9"]
+    provenances = {
+        cell["provenance"]
+        for table in document["tables"]
+        for row in table["rows"]
+        for cell in row["cells"]
+    }
+    assert provenances == {"modelled", "quoted"}
+
+
+def test_an_unknown_name_is_one_sentence(run):
+    result = run("reproduce", "hongtu-table66")
+    assert result.exit_code == 2
+    assert "did you mean 'hongtu-table6'" in result.stderr

@@ -1,0 +1,219 @@
+"""HongTu trains what plain full-graph training does: every model, depth and two-level partition.
+
+The paper's models (§4.2, §7.1: GCN, GraphSAGE, GIN, CommNet, GAT, GGCN) with 2 to 8 layers, on m
+devices with n chunks each, in float64 to 1e-9. The graph is so small that 4 x 8 chunks are more
+than its vertices, and has isolated vertices, so that some chunks have no edges and some nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.conformance.graphs import make_platform
+from gnnbench.datasets import build as build_dataset
+from gnnbench.engine import train
+from gnnbench.engine.evaluate import whole_graph_block
+from gnnbench.models import MODELS, BoundBlock, build
+from gnnbench.parts import Setting
+from gnnbench.records import Dataset, Workload
+
+NUM_VERTICES = 24
+NUM_ISOLATED = 4
+NUM_FEATURES, NUM_HIDDEN, NUM_CLASSES = 6, 5, 3
+EPOCHS = 3
+LAYERS = (2, 3, 4, 8)
+DEVICES = (1, 2, 4)
+CHUNKS = (1, 3, 8)
+#: Memory, communication and its options: all that the paper has, and in memory on several devices.
+WAYS = (
+    *itertools.product(
+        ("hongtu", "hongtu-recompute", "hongtu-cache"),
+        (
+            ("vanilla", {}),
+            ("hongtu", {"reuse": "false"}),
+            ("hongtu", {"p2p": "false"}),
+            ("hongtu", {"buffers": "separate"}),
+            ("hongtu", {}),
+        ),
+    ),
+    ("hongtu-im", ("halo", {})),
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Graphs this small only wait for a second thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+@cache
+def dataset(scale: float) -> Dataset:
+    """A hub and random edges; every seventh vertex has no label. Features of size ``scale``."""
+    random = np.random.default_rng(2)
+    connected = NUM_VERTICES - NUM_ISOLATED
+    hub = np.array([np.zeros(8, dtype=np.int64), np.arange(1, 9)])
+    # Isolated vertices are spread over the ids, as partitions and chunks may be.
+    ids = np.setdiff1d(np.arange(NUM_VERTICES), np.arange(NUM_ISOLATED) * 6 + 3)
+    edges = np.hstack((hub, random.integers(0, connected, size=(2, 26))))
+    labels = random.integers(0, NUM_CLASSES, size=NUM_VERTICES)
+    labels[::7] = -1
+    features = scale * random.standard_normal((NUM_VERTICES, NUM_FEATURES))
+    return build_dataset(
+        "small",
+        ids[edges[:, edges[0] != edges[1]]],
+        num_vertices=NUM_VERTICES,
+        features=features.astype(np.float32),
+        labels=labels,
+    )
+
+
+@cache
+def setting_for(model: str, num_layers: int, devices: int) -> Setting:
+    """A setting in which losses stay near those of a guess, and gradients reach every layer.
+
+    Sums over neighbourhoods (GIN, GGCN) make rows about twice as large in every layer, which eight
+    layers take to losses of 100, and on larger graphs to no number at all: their features are
+    halved once for each layer. With another seed, ReLUs as few as these may all be zero.
+    """
+    scale = 0.5**num_layers if model in ("gin", "ggcn") else 1.0
+    workload = Workload(
+        model=model,
+        dims=(NUM_FEATURES, *[NUM_HIDDEN] * (num_layers - 1), NUM_CLASSES),
+        epochs=EPOCHS,
+        batch_size=8,
+        fanouts=(0,) * num_layers,
+        seed=1,
+        dtype="float64",
+    )
+    return Setting(dataset(scale), make_platform(devices), workload, build(workload).shapes)
+
+
+@cache
+def train_plainly(model: str, num_layers: int) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Losses and final parameters by autograd over the whole graph, without any engine."""
+    setting = setting_for(model, num_layers, 1)
+    workload, data = setting.workload, setting.dataset
+    gnn = build(workload)
+    kernel = registry().part("kernel", "torch")()
+    bound = BoundBlock(
+        whole_graph_block(data), kernel, data.graph.degrees, torch.float64, torch.device("cpu")
+    )
+    features = torch.from_numpy(data.features).double()
+    labels, train_ids = torch.from_numpy(data.labels), torch.from_numpy(data.train_ids)
+    optimiser = torch.optim.Adam(
+        gnn.parameters(), lr=workload.learning_rate, weight_decay=workload.weight_decay
+    )
+    losses = []
+    for _ in range(EPOCHS):
+        optimiser.zero_grad()
+        logits = gnn([bound] * num_layers, features)
+        loss = torch.nn.functional.cross_entropy(logits[train_ids], labels[train_ids])
+        torch.autograd.backward(loss)
+        # Nothing is shown by a network whose ReLUs have died on the way down.
+        assert all(p.grad.abs().max() > 0 for p in gnn.stack[0].parameters())
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses, {name: p.detach().numpy() for name, p in gnn.named_parameters()}
+
+
+def assert_trains_as_plainly(
+    model: str,
+    num_layers: int,
+    devices: int,
+    chunks: int,
+    memory: str = "hongtu",
+    communication: tuple[str, dict[str, str]] = ("hongtu", {}),
+) -> None:
+    setting = setting_for(model, num_layers, devices)
+    name, options = communication
+    parts = registry().strategy("hongtu").bundles["full-graph"]
+    bundle = plugins.assemble(
+        registry(),
+        dataclasses.replace(parts, memory=memory, communication=name),
+        {"sampler": {"chunks_per_partition": str(chunks)}, "communication": options},
+    )
+    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    losses, parameters = train_plainly(model, num_layers)
+    assert all(math.isfinite(loss) for loss in losses)
+    assert len(set(losses)) == EPOCHS
+    assert [epoch.loss for epoch in trace.epochs] == pytest.approx(losses, rel=1e-9, abs=0)
+    assert trace.parameters.keys() == parameters.keys()
+    for name, expected in parameters.items():
+        np.testing.assert_allclose(
+            trace.parameters[name],
+            expected,
+            rtol=1e-9,
+            atol=1e-9 * np.abs(expected).max(),
+            err_msg=name,
+        )
+
+
+def spread():
+    """Four runs of each model, which together have every depth, every m and every n."""
+    for turn, model in enumerate(MODELS):
+        for number, num_layers in enumerate(LAYERS):
+            devices = DEVICES[(number + turn) % 3]
+            chunks = CHUNKS[(2 * number + turn // 3 + 2) % 3]
+            yield model, num_layers, devices, chunks
+
+
+def everything():
+    return itertools.product(MODELS, LAYERS, DEVICES, CHUNKS)
+
+
+def test_the_spread_has_every_value_with_every_model():
+    for model in MODELS:
+        runs = [run[1:] for run in spread() if run[0] == model]
+        for values, seen in zip((LAYERS, DEVICES, CHUNKS), zip(*runs, strict=True), strict=True):
+            assert set(seen) == set(values)
+    assert {run[2:] for run in spread()} == set(itertools.product(DEVICES, CHUNKS))
+
+
+@pytest.mark.parametrize(("model", "num_layers", "devices", "chunks"), list(spread()))
+def test_hongtu_trains_as_plain_full_graph_training(model, num_layers, devices, chunks):
+    assert_trains_as_plainly(model, num_layers, devices, chunks)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("model", "num_layers", "devices", "chunks"), sorted({*everything()} - {*spread()})
+)
+def test_so_it_does_however_it_is_partitioned(model, num_layers, devices, chunks):
+    assert_trains_as_plainly(model, num_layers, devices, chunks)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join((way[0], way[1][0], *way[1][1])))
+@pytest.mark.parametrize("model", MODELS)
+def test_so_it_does_by_every_memory_and_communication(model, way):
+    turn = [*MODELS].index(model) + WAYS.index(way)
+    for number, num_layers in enumerate(LAYERS):
+        devices, chunks = DEVICES[(turn + number) % 3], CHUNKS[(turn // 3 + number) % 3]
+        assert_trains_as_plainly(model, num_layers, devices, chunks, *way)
+
+
+def test_some_chunks_have_no_edges_and_some_no_vertices():
+    """What the runs on 4 devices with 8 chunks rely on."""
+    sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
+    rounds = sampler.chunks(setting_for("gcn", 2, 4), 4)
+    units = [unit for round_ in rounds for unit in round_.units]
+    assert len(units) == 32 > NUM_VERTICES
+    assert any(len(unit.output_ids) == 0 for unit in units)
+    assert any(len(unit.output_ids) and not unit.blocks[0].num_edges for unit in units)
+    assert sum(unit.blocks[0].num_edges for unit in units) == dataset(1.0).graph.num_edges

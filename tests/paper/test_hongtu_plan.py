@@ -1,0 +1,155 @@
+"""A plan says what HongTu's training would do: the same chunks, rows and memory, from counts."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from gnnbench import datasets
+from gnnbench.compare import Request, compare
+from gnnbench.kernels.dispatch import RmatStream, draw_edges
+from gnnbench.models import MODELS
+from gnnbench.parts import Bundle
+from gnnbench.platforms import describe
+from gnnbench.plugins import Registry, assemble, load
+from gnnbench.records import Dataset, Table, Workload
+from gnnbench.studies import PlanRequest
+from gnnbench_plugins.hongtu.partition import cut_ranges
+from gnnbench_plugins.hongtu.planner import HongTuPlanner, cut_balanced
+
+PLATFORM = "epyc7543x4-4xa100"
+
+
+class Silent:
+    def begin(self, label: str, edges: int) -> None: ...
+
+    def advance(self, edges: int) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return load()
+
+
+def make_bundle(registry: Registry, **options: object) -> Bundle:
+    parts = registry.strategy("hongtu").bundles["full-graph"]
+    texts: dict[str, dict[str, str]] = {}
+    for name, value in options.items():
+        kind, option = name.split("__")
+        texts.setdefault(kind, {})[option] = str(value)
+    return assemble(registry, parts, texts)
+
+
+def make_workload(dims: tuple[int, ...]) -> Workload:
+    return Workload("gcn", dims, 1, 1024, (25, 10), 0, threads=2)
+
+
+def plan(
+    registry: Registry, graph: Dataset | RmatStream, dims: tuple[int, ...], **options: object
+) -> dict[str, Table]:
+    request = PlanRequest(
+        graph, make_workload(dims), describe.load_platform(PLATFORM), MODELS["gcn"], Silent()
+    )
+    tables = HongTuPlanner().plan(make_bundle(registry, **options), request)
+    return {table.name: table for table in tables}
+
+
+def values(table: Table) -> dict[str, list[float | None]]:
+    return {row.label: [cell.value for cell in row.cells] for row in table.rows}
+
+
+@pytest.mark.parametrize(
+    ("name", "chunks"),
+    [("cora", 4), ("cora", 3), pytest.param("ego_twitter", 8, marks=pytest.mark.long)],
+)
+def test_a_plan_has_the_rows_that_training_notes(
+    registry: Registry, name: str, chunks: int
+) -> None:
+    """Partition, chunks and their order are the sampler's own, so V_ori, V_+p2p and V_+ru are."""
+    dataset = datasets.load(name)
+    dims = (dataset.num_features, 8, dataset.num_classes)
+    request = Request(
+        strategies=("hongtu",),
+        dataset=dataset,
+        workload=make_workload(dims),
+        platform=describe.load_platform(PLATFORM),
+        options={"sampler": {"chunks_per_partition": str(chunks)}},
+        check=False,
+    )
+    (result,) = compare(request, registry).runs
+    assert result.status == "done", result.reason
+    noted = re.search(
+        r"V_ori ([\d,]+) .*V_\+p2p ([\d,]+) .*V_\+ru ([\d,]+)", " ".join(result.notes)
+    )
+    assert noted is not None
+    tables = plan(registry, dataset, dims, sampler__chunks_per_partition=chunks)
+    rows = [found[0] for found in values(tables["volumes"]).values()]
+    assert [f"{count:,.0f}" for count in rows if count is not None] == list(noted.groups())
+    needed = values(tables["memory"])
+    assert needed["fullest device"][0] == result.metrics["peak_device_bytes"].value
+    if 4 * chunks in (16, 32):
+        alpha = values(tables["replication"])["and own vertices"]
+        chunk_count = tables["replication"].columns.index(str(4 * chunks))
+        assert alpha[chunk_count] == values(tables["volumes"])["V_ori"][1]
+
+
+def test_a_stream_is_planned_like_the_graph_it_makes(registry: Registry) -> None:
+    """Stored, without the edges that come twice, and cut in ranges, it needs the same rows."""
+    stream = RmatStream(3000, 12_000, (0.57, 0.19, 0.19), 5)
+    src, dst = (side.astype(np.int64) for side in draw_edges(stream, 0, stream.edges))
+    graph, _ = datasets.construct.symmetrise(
+        np.concatenate((src, dst)), np.concatenate((dst, src)), stream.vertices
+    )
+    small = datasets.load("rmat:vertices=3000,edges=12k,features=9,classes=3")
+    stored = dataclasses.replace(small, graph=graph)
+    # One partition, so that both cut the same ranges but for the weight of edges that come twice.
+    options = {"placement__accelerators": 1, "sampler__search": "none"}
+    for chunks in (1, 8):
+        options["sampler__chunks_per_partition"] = chunks
+        ours, theirs = (
+            values(plan(registry, source, (9, 8, 3), **options)["volumes"])
+            for source in (stream, stored)
+        )
+        assert ours.keys() == theirs.keys()
+        for label, (rows, _) in ours.items():
+            assert rows == pytest.approx(theirs[label][0], rel=0.02)
+
+
+def test_ranges_are_cut_as_for_training() -> None:
+    graph = datasets.load("rmat:vertices=5000,edges=20k,features=2,classes=2").graph
+    degrees = graph.degrees.astype(np.int32)
+    for ranges in (1, 2, 7, 64, 512):
+        parts = cut_ranges(graph, np.arange(5000), ranges)
+        expected = np.cumsum([0, *map(len, parts)]).tolist()
+        assert cut_balanced(degrees, ranges).tolist() == expected
+
+
+def test_ranges_over_several_stretches() -> None:
+    """More vertices than are summed at a time, one of them with more edges than a range."""
+    degrees = np.random.default_rng(0).integers(0, 9, (1 << 20) + 5000).astype(np.int32)
+    degrees[1 << 20] = 4_000_000
+    bounds = cut_balanced(degrees, 16)
+    weight = np.cumsum(degrees.astype(np.int64) + 1)
+    cuts = np.searchsorted(weight, [weight[-1] * c // 16 for c in range(1, 16)], side="right")
+    assert bounds.tolist() == [0, *cuts.tolist(), len(degrees)]
+
+
+def test_more_chunks_take_less_memory_and_more_rows(registry: Registry) -> None:
+    """Section 4.3: (1 + alpha) |V| / (m n) rows a device. V_ori is alpha |V| of as many partitions,
+    as Table 8's 1.6, 8.5 and 10.7 |V| are Table 3's alpha of 32, 128 and 128."""
+    stream = RmatStream(1 << 14, 100_000, (0.57, 0.19, 0.19))
+    needed, rows = [], []
+    for chunks in (1, 2, 8, 32):
+        tables = plan(registry, stream, (64, 32, 8), sampler__chunks_per_partition=chunks)
+        needed.append(values(tables["memory"])["fullest device"][0])
+        rows.append(values(tables["volumes"])["V_ori"][0])
+        alpha = values(tables["replication"])["and own vertices"]
+        place = tables["replication"].columns.index(str(4 * chunks))
+        assert alpha[place] == values(tables["volumes"])["V_ori"][1]
+    assert needed == sorted(needed, reverse=True)
+    assert rows == sorted(rows)

@@ -1,0 +1,600 @@
+"""HongTu's planning: Algorithm 4 and the local search after it, chunks that fit, NUMA.
+
+Figures of real graphs are printed with ``-s``. The graphs are those of the shared data folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnbench import datasets, plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.engine import train
+from gnnbench.engine.movement import plan_movement
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.kernels.dispatch import edge_cut
+from gnnbench.metrics import digest
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.records import Parts, Workload
+from gnnbench_plugins.hongtu import partition as partitioning
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.partition import partition
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs
+from gnnbench_plugins.hongtu.search import bound_sweeps, descend, improve
+from gnnbench_plugins.hongtu.volumes import (
+    Throughputs,
+    arrange,
+    cost_s,
+    count_volumes,
+    mark_chunks,
+    regroup,
+    reorganise,
+)
+
+A100_SERVER = "epyc7543x4-4xa100"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """What the tests run on may be busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+@cache
+def dataset(name):
+    return datasets.load(name)
+
+
+def setting_on(data, platform, hidden=16, **fields):
+    workload = Workload(
+        model="gcn",
+        dims=(data.num_features, hidden, data.num_classes),
+        epochs=1,
+        batch_size=64,
+        fanouts=(25, 10),
+        seed=0,
+        **fields,
+    )
+    return Setting(data, platform, workload, build(workload).shapes)
+
+
+def small_setting(accelerators=3, **host):
+    """The conformance graph, in float64, on a machine whose host may have several sockets."""
+    workload, platform = make_workload("gcn", epochs=1), make_platform(accelerators)
+    platform = dataclasses.replace(platform, host=dataclasses.replace(platform.host, **host))
+    return Setting(make_dataset(), platform, workload, build(workload).shapes)
+
+
+def run(setting, moved_by="hongtu", **options):
+    """The trace of HongTu's parts, with options by part."""
+    bundle = plugins.assemble(
+        registry(), Parts("hongtu", "hongtu", moved_by, "hongtu", "torch"), options
+    )
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+def sets_of(rounds):
+    """N_ij by partition and batch, from the rounds that a sampler made."""
+    return read_sets([[r.units[i].blocks[0] for r in rounds] for i in range(len(rounds[0].units))])
+
+
+# --------------------------------------------------------------------------- Algorithm 4
+
+
+@st.composite
+def neighbour_sets(draw, chunks=6):
+    """Up to four partitions of up to ``chunks`` chunks, and any three throughputs."""
+    m, n, vertices = draw(st.integers(1, 4)), draw(st.integers(1, chunks)), draw(st.integers(1, 70))
+    one = st.sets(st.integers(0, vertices - 1), max_size=12)
+    sets = [[np.array(sorted(draw(one)), dtype=np.int64) for _ in range(n)] for _ in range(m)]
+    rate = st.sampled_from([1.0, 2.0, 6.25, 40.0])
+    return sets, vertices, Throughputs(draw(rate), draw(rate), draw(rate))
+
+
+def algorithm_4(sets):
+    """Algorithm 4, line by line, on Python's sets; line 13 read from i = 0, as line 8 is."""
+    m, n = len(sets), len(sets[0])
+    neighbours = [[set(ids.tolist()) for ids in row] for row in sets]
+
+    def find(left, shared):
+        return next(k for k in left if all(shared(k) >= shared(a) for a in left))
+
+    grouped = [[0] * n for _ in range(m)]
+    union = [set() for _ in range(n)]
+    for j in range(n):  # lines 1 and 2
+        grouped[0][j] = j
+        union[j] = set(neighbours[0][j])
+    for i in range(1, m):  # line 3
+        left = list(range(n))  # line 4
+        for j in range(n):  # lines 5 to 7
+            k = find(left, lambda a, i=i, j=j: len(neighbours[i][a] & union[j]))
+            grouped[i][j] = k
+            union[j] = union[j] | neighbours[i][k]
+            left.remove(k)
+    order = [[grouped[i][0]] for i in range(m)]  # lines 8 and 9
+    left, current = list(range(1, n)), 0  # line 10
+    for _ in range(1, n):  # line 11
+        current = find(left, lambda a, now=current: len(union[a] & union[now]))  # line 12
+        for i in range(m):  # lines 13 and 14
+            order[i].append(grouped[i][current])
+        left.remove(current)  # line 15
+    return order
+
+
+@given(drawn=neighbour_sets())
+@settings(deadline=None, max_examples=150)
+def test_algorithm_4_is_what_its_lines_say(drawn):
+    sets, vertices, _ = drawn
+    assert reorganise(sets, vertices) == algorithm_4(sets)
+
+
+# --------------------------------------------------------------------------- local search
+
+
+def moves(order):
+    """Every order that one reversal of batches or one exchange of chunks makes of ``order``."""
+    n = len(order[0])
+    for a, b in itertools.combinations(range(n), 2):
+        yield [row[:a] + row[a : b + 1][::-1] + row[b + 1 :] for row in order]
+        for i in range(len(order)):
+            moved = [list(row) for row in order]
+            moved[i][a], moved[i][b] = moved[i][b], moved[i][a]
+            yield moved
+
+
+def price(sets, order, vertices, rates):
+    return cost_s(count_volumes(arrange(sets, order), vertices), rates)
+
+
+@given(drawn=neighbour_sets())
+@settings(deadline=None, max_examples=150)
+def test_local_search_ends_where_no_move_helps(drawn):
+    """It permutes each partition, costs no more than its start, and no single move costs less."""
+    sets, vertices, rates = drawn
+    start = reorganise(sets, vertices)
+    found = improve(sets, start, vertices, rates)
+    assert [sorted(row) for row in found] == [list(range(len(sets[0])))] * len(sets)
+    cost = price(sets, found, vertices, rates)
+    slack = 1e-9 * max(cost, 1.0)
+    assert cost <= price(sets, start, vertices, rates) + slack
+    for moved in moves(found):
+        assert price(sets, moved, vertices, rates) >= cost - slack
+    assert improve(sets, start, vertices, rates) == found
+
+
+@given(drawn=neighbour_sets(chunks=3))
+@settings(deadline=None, max_examples=30)
+def test_no_order_costs_less_than_the_best_of_all(drawn):
+    """Of every order, of which there are (3!)^4 at most, ours is between the best and the start."""
+    sets, vertices, rates = drawn
+    orders = itertools.product(itertools.permutations(range(len(sets[0]))), repeat=len(sets))
+    best = min(price(sets, order, vertices, rates) for order in itertools.islice(orders, 300))
+    start = [list(range(len(sets[0])))] * len(sets)
+    found = price(sets, improve(sets, start, vertices, rates), vertices, rates)
+    assert found <= price(sets, start, vertices, rates) * (1 + 1e-12)
+    if len(sets) <= 2 or len(sets[0]) <= 2:  # all of them were looked at
+        assert found >= best * (1 - 1e-12)
+
+
+def test_the_search_stops_after_the_sweeps_it_was_given():
+    random = np.random.default_rng(3)
+    sets = [[np.flatnonzero(random.random(200) < 0.2) for _ in range(12)] for _ in range(3)]
+    start = [list(range(12))] * 3
+    rates = Throughputs(1.0, 6.0, 60.0)
+    costs = [price(sets, improve(sets, start, 200, rates, n), 200, rates) for n in (0, 1, 2, 60)]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] == price(sets, start, 200, rates)
+    assert costs[-1] < costs[0]
+
+
+# --------------------------------------------------------------------------- the plan
+
+
+@pytest.mark.parametrize("search", ["none", "greedy", "local", "full"])
+def test_the_notes_say_what_each_stage_costs(search):
+    setting = small_setting()
+    sampler = HongTuSampler(chunks_per_partition=5, search=search)
+    sampler.chunks(setting, 3)
+    notes = " ".join(sampler.notes())
+    graph = setting.dataset.graph
+    cut = edge_cut(graph.indptr, graph.indices, sampler.owner().astype(np.int32))
+    assert f"metis partitions cut {100 * cut / graph.num_edges:.2g} % of the edges" in notes
+    assert ("Equation 4: range order" in notes) == (search != "none")
+    assert ("Algorithm 4" in notes) == (search != "none")
+    assert ("local search" in notes) == (search in ("local", "full"))
+
+
+@pytest.mark.parametrize("partitioner", ["metis", "ldg", "fennel", "range"])
+def test_every_partitioner_makes_partitions_to_train_on(partitioner):
+    setting = small_setting()
+    owner = partition(setting.dataset.graph, 3, partitioner, 0)
+    assert (owner.dtype, len(owner)) == (np.int64, 60)
+    assert np.bincount(owner, minlength=3).min() >= 12
+    trace = run(setting, sampler={"partitioner": partitioner})
+    assert f"{partitioner} partitions cut" in trace.notes[0]
+    assert trace.epochs[0].loss == pytest.approx(run(setting).epochs[0].loss, rel=1e-12)
+
+
+def test_large_graphs_are_partitioned_as_a_stream(monkeypatch):
+    """METIS up to ``METIS_EDGES`` stored edges, one more is too many."""
+    setting = small_setting()
+    edges = setting.dataset.graph.num_edges
+    for limit, name in ((edges, "metis"), (edges - 1, "fennel")):
+        monkeypatch.setattr(partitioning, "METIS_EDGES", limit)
+        sampler = HongTuSampler()
+        sampler.chunks(setting, 3)
+        assert sampler.notes()[0].startswith(f"{name} partitions")
+
+
+def test_graphs_without_edges_and_with_fewer_vertices_than_chunks_are_planned():
+    setting = small_setting()
+    graph = setting.dataset.graph
+    sampler = HongTuSampler(chunks_per_partition=40)
+    rounds = sampler.chunks(setting, 3)
+    outputs = np.concatenate([u.output_ids for r in rounds for u in r.units])
+    assert np.array_equal(np.sort(outputs), np.arange(graph.num_vertices))
+    alone = dataclasses.replace(
+        graph, indptr=np.zeros(graph.num_vertices + 1, dtype=np.int64), indices=graph.indices[:0]
+    )
+    bare = dataclasses.replace(setting.dataset, graph=alone)
+    sampler.chunks(dataclasses.replace(setting, dataset=bare), 3)
+    assert "replication factor is 1.00" in sampler.notes()[0]
+
+
+# --------------------------------------------------------------------------- chunks that fit
+
+
+def fitting_run(setting, size, **sampler):
+    return run(setting, sampler=sampler, memory={"device_bytes": str(size)})
+
+
+@pytest.mark.parametrize("accelerators", [1, 3])
+def test_the_least_number_of_chunks_that_fits_is_found(accelerators):
+    """§4.3: "memory consumption can be adjusted by tuning the number of partitions". With exactly
+    the memory that some n chunks took, 0 finds a number that fits, and one chunk less does not."""
+    setting = small_setting(accelerators)
+    devices = [device.name for device in setting.platform.accelerators]
+
+    @cache
+    def peak(n):
+        trace = run(setting, sampler={"chunks_per_partition": str(n), "search": "none"})
+        return max(trace.peak_bytes[name] for name in devices)
+
+    found = []
+    for size in sorted({peak(n) for n in range(1, 13)}, reverse=True):
+        trace = fitting_run(setting, size, chunks_per_partition="0")
+        assert max(trace.peak_bytes[name] for name in devices) <= size
+        (note,) = [note for note in trace.notes if "the least that fit" in note]
+        n = int(note.split(" of ")[1].split()[0])
+        assert peak(n) <= size
+        if n > 1:
+            with pytest.raises(DeviceOutOfMemory):
+                fitting_run(setting, size, chunks_per_partition=str(n - 1), search="none")
+        found.append(n)
+    assert found[0] == 1
+    assert found == sorted(found)
+    assert len(set(found)) >= 4
+
+
+def test_where_a_single_vertex_does_not_fit_the_ledger_says_which_tensor():
+    setting = small_setting()
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        fitting_run(setting, 3000, chunks_per_partition="0")
+    assert "neighbour rows" in str(caught.value)
+    assert "of 3,000 are in use" in str(caught.value)
+    sampler = HongTuSampler(chunks_per_partition=0)
+
+    class Nothing:
+        device_bytes = 3000
+
+        def holds(self, rounds, owner):
+            return False
+
+    sampler.limit(Nothing())
+    rounds = sampler.chunks(setting, 3)
+    assert len(rounds) == np.bincount(sampler.owner()).max()
+    assert "do not fit 3.00 kB a device, and are the most" in " ".join(sampler.notes())
+
+
+def test_a_cheaper_order_that_does_not_fit_is_not_taken():
+    """What is brought in for peers depends on the order, and takes memory."""
+    setting = small_setting()
+
+    class OnlyRanges:
+        device_bytes = 3000
+
+        def holds(self, rounds, owner):
+            """Four chunks or more, each partition's in ascending order."""
+            first = [
+                [r.units[i].output_ids.min() for r in rounds if len(r.units[i].output_ids)]
+                for i in range(3)
+            ]
+            return len(rounds) >= 4 and all(row == sorted(row) for row in first)
+
+    sampler = HongTuSampler(chunks_per_partition=0)
+    sampler.limit(OnlyRanges())
+    rounds = sampler.chunks(setting, 3)
+    assert len(rounds) == 4
+    assert OnlyRanges().holds(rounds, sampler.owner())
+    assert "kept: range order" not in " ".join(sampler.notes())
+    assert "so the range order was kept" in sampler.notes()[-1]
+
+
+def test_plenty_of_memory_makes_one_chunk_a_partition():
+    """§7.1: small graphs' partitions "are not additionally split"."""
+    trace = run(small_setting(), sampler={"chunks_per_partition": "0"})
+    assert any("3 partitions of 1 chunk: the least that fit 100 MB" in n for n in trace.notes)
+    assert trace.epochs[0].bytes["reused"] == 0
+
+
+# --------------------------------------------------------------------------- NUMA
+
+
+def host_transfers(trace):
+    """Spans on the links between host and devices."""
+    return [s for s in trace.epochs[0].spans if s.place.startswith(("pcie", "host-"))]
+
+
+def test_deduplicated_transfers_are_local_and_vanilla_ones_are_not():
+    """§7.3: inter-GPU sharing "eliminates the remote neighbor access across CPUs"."""
+    setting = small_setting(sockets=3, socket_bandwidth_bytes_per_s=4e9)
+    deduplicated, vanilla = run(setting), run(setting, "vanilla")
+    assert sum(s.work.bytes for s in host_transfers(deduplicated))
+    assert all(s.work.remote_bytes == 0 for s in deduplicated.epochs[0].spans)
+    # Of what a unit reads, the other partitions' vertices are remote: device i is at socket i.
+    sampler = HongTuSampler()
+    rounds = sampler.chunks(setting, 3)
+    far = sum(int((sampler.owner()[u.input_ids] != u.slot).sum()) for r in rounds for u in r.units)
+    for number, width in enumerate(setting.workload.dims[:-1]):
+        rows = [
+            s for s in host_transfers(vanilla) if (s.label, s.layer) == ("host to device", number)
+        ]
+        assert sum(s.work.remote_bytes for s in rows) == far * width * 8
+    # What a partition computes is its own: outputs, aggregates and their gradients are local.
+    labels = {s.label for s in host_transfers(vanilla) if s.work.remote_bytes}
+    assert labels == {"host to device", "gradients to host"}
+
+
+def test_remote_bytes_take_the_slower_link():
+    """latency + local / 10 GB/s + remote / 4 GB/s, and of a fast socket link 10 GB/s for both."""
+    slow = small_setting(sockets=3, socket_bandwidth_bytes_per_s=4e9)
+    fast = small_setting(sockets=3, socket_bandwidth_bytes_per_s=40e9)
+    for setting, bandwidth in ((slow, 4e9), (fast, 10e9)):
+        spans = host_transfers(run(setting, "vanilla"))
+        assert any(s.work.remote_bytes for s in spans)
+        for span in spans:
+            local = span.work.bytes - span.work.remote_bytes
+            expected = 1e-6 + local / 1e10 + span.work.remote_bytes / bandwidth
+            assert span.seconds == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
+def test_a_host_of_one_socket_prices_as_if_there_were_no_sockets(communication):
+    trace = run(small_setting(), communication)
+    for span in host_transfers(trace):
+        assert span.work.remote_bytes == 0
+        assert span.seconds == 1e-6 + span.work.bytes / 1e10
+
+
+def test_rows_spread_over_the_sockets_are_mostly_remote():
+    """§7.6: without NUMA-aware allocation, "resulting in remote memory access overhead"."""
+    setting = small_setting(sockets=3, socket_bandwidth_bytes_per_s=4e9)
+    aware = run(setting)
+    spread = run(setting, placement={"numa_aware": "false"})
+    crossed = [
+        (sum(s.work.bytes for s in spans), sum(s.work.remote_bytes for s in spans))
+        for spans in (host_transfers(aware), host_transfers(spread))
+    ]
+    assert crossed[0][1] == 0
+    assert crossed[1][0] == crossed[0][0]
+    assert crossed[1][1] / crossed[1][0] == pytest.approx(2 / 3, abs=0.05)
+    assert epoch_s(spread) > epoch_s(aware)
+
+
+def test_devices_are_spread_evenly_over_sockets():
+    for accelerators, sockets, expected in (
+        (4, 4, [0, 1, 2, 3]),
+        (4, 2, [0, 0, 1, 1]),  # Figure 1: every two GPUs are connected to a single CPU
+        (3, 2, [0, 0, 1]),
+        (2, 4, [0, 2]),
+    ):
+        platform = small_setting(accelerators, sockets=sockets).platform
+        found = [platform.socket(device) for device in platform.accelerators]
+        assert found == expected
+        owner = np.arange(accelerators, dtype=np.int64)
+        assert HongTuPlacement().sockets(platform, owner).tolist() == expected
+        spread = HongTuPlacement(numa_aware=False).sockets(platform, np.zeros(9, dtype=np.int64))
+        assert spread.tolist() == [v % sockets for v in range(9)]
+
+
+# --------------------------------------------------------------------------- real graphs
+
+
+def epoch_s(trace):
+    return digest(trace.epochs[0], "modelled").epoch_s
+
+
+@cache
+def planned(name, chunks):
+    """A real graph on four A100, as ranges: its setting and N_ij."""
+    setting = setting_on(dataset(name), load_platform(A100_SERVER))
+    sampler = HongTuSampler(chunks_per_partition=chunks, search="none")
+    return setting, sets_of(sampler.chunks(setting, 4))
+
+
+@cache
+def orders(name, chunks):
+    """The orders that the sampler chooses from, and their volumes."""
+    setting, sets = planned(name, chunks)
+    count, rates = setting.dataset.graph.num_vertices, throughputs(setting)
+    as_cut = [list(range(chunks))] * 4
+    greedy = reorganise(sets, count)
+    best = min(as_cut, greedy, key=lambda order: price(sets, order, count, rates))
+    sweeps = bound_sweeps(mark_chunks(sets, count))
+    found = {
+        "range order": as_cut,
+        "Algorithm 4": greedy,
+        "local search": improve(sets, best, count, rates, sweeps),
+        "full search": improve(sets, best, count, rates),
+    }
+    return {name: count_volumes(arrange(sets, order), count) for name, order in found.items()}
+
+
+GRAPHS = ("ego_twitter", "facebook_top8", "coauthor_physics")
+
+
+@pytest.mark.parametrize("chunks", [8, 32])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_deduplication_removes_a_quarter_of_the_host_rows_or_more(name, chunks):
+    """Table 8, §7.3: 25 % to 71 % of the rows, m = 4 and n = 8 or 32.
+
+    More goes where more is read twice: facebook_top8 is read 14 times over in 128 chunks, and its
+    chunks follow each other as its vertices do, so that nearly all of a batch is there already.
+    """
+    count = dataset(name).graph.num_vertices
+    volumes = orders(name, chunks)["local search"]
+    original = volumes.original
+    gone = 1 - volumes.with_reuse / original
+    p2p = (original - volumes.with_p2p) / original
+    print(
+        f"\n{name}, n = {chunks}: V_ori {original / count:.2f} |V|, p2p {p2p:.1%}, "
+        f"reuse {gone - p2p:.1%}, gone {gone:.1%}, V_+ru {volumes.with_reuse / count:.2f} |V|"
+    )
+    assert gone >= 0.25
+    assert gone <= 0.71 or original / count > 4
+
+
+@pytest.mark.parametrize("chunks", [8, 32])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_on_real_graphs_the_search_costs_least(name, chunks):
+    """By Equation 4, seconds a layer."""
+    setting, _ = planned(name, chunks)
+    rates = throughputs(setting)
+    costs = {stage: cost_s(volumes, rates) for stage, volumes in orders(name, chunks).items()}
+    told = ", ".join(f"{stage} {1e3 * cost:.3f} ms" for stage, cost in costs.items())
+    print(f"\n{name}, n = {chunks}: {told}")
+    least = min(costs["range order"], costs["Algorithm 4"])
+    assert costs["full search"] <= costs["local search"] < least
+    # A bounded search gains most of what the full one does, with 8 chunks all of it.
+    assert least - costs["local search"] >= 0.7 * (least - costs["full search"])
+    assert chunks > 8 or costs["local search"] == costs["full search"]
+
+
+def test_facebook_gains_from_the_search_where_the_greedy_order_loses():
+    """m = 4, n = 8: Algorithm 4 brings in more rows than the ranges do, the local search fewer."""
+    count = dataset("facebook_top8").graph.num_vertices
+    found = orders("facebook_top8", 8)
+    print()
+    for stage, volumes in found.items():
+        print(f"facebook_top8, n = 8: {stage} V_+ru {volumes.with_reuse / count:.4f} |V|")
+    rows = {stage: volumes.with_reuse for stage, volumes in found.items()}
+    assert rows["local search"] < rows["range order"] < rows["Algorithm 4"]
+
+
+@pytest.mark.long
+def test_sharing_saves_more_time_than_rows():
+    """§7.3: "The reduction in transfer time is greater than the reduction in transfer volume
+    because it eliminates the remote neighbor access across CPUs", here over the host links."""
+    setting = setting_on(dataset("ego_twitter"), load_platform(A100_SERVER))
+    options = {"sampler": {"chunks_per_partition": "8"}}
+    vanilla = run(setting, "vanilla", **options)
+    shared = run(setting, **options, communication={"reuse": "false"})
+
+    def total(trace, number):
+        return sum(number(s) for s in host_transfers(trace) if s.label == "host to device")
+
+    volume = 1 - total(shared, lambda s: s.work.bytes) / total(vanilla, lambda s: s.work.bytes)
+    seconds = 1 - total(shared, lambda s: s.seconds) / total(vanilla, lambda s: s.seconds)
+    remote = total(vanilla, lambda s: s.work.remote_bytes) / total(vanilla, lambda s: s.work.bytes)
+    print(
+        f"\nvanilla: {remote:.1%} remote; sharing saves {volume:.1%} of rows, {seconds:.1%} of time"
+    )
+    assert 0 < volume < seconds
+    assert all(s.work.remote_bytes == 0 for s in host_transfers(shared))
+
+
+@pytest.mark.long
+def test_four_gpus_gain_more_over_two_than_two_over_one():
+    """§7.6: one and two GPUs use the memory of all sockets, four the memory at their own."""
+    setting = setting_on(dataset("ego_twitter"), load_platform(A100_SERVER), hidden=64)
+    seconds = {}
+    for count in (1, 2, 4):
+        options = {"accelerators": str(count), "numa_aware": str(count == 4).lower()}
+        seconds[count] = epoch_s(
+            run(setting, sampler={"chunks_per_partition": str(32 // count)}, placement=options)
+        )
+    gains = seconds[1] / seconds[2], seconds[2] / seconds[4]
+    print(f"\n1 to 2 GPUs: {gains[0]:.2f}x, 2 to 4: {gains[1]:.2f}x, 1 to 4: {np.prod(gains):.2f}x")
+    assert gains[1] > gains[0] > 1
+
+
+def seconds_of(work, times=5):
+    """What it returns, and the least time that it took of several: others use the machine too."""
+    taken = []
+    for _ in range(times):
+        started = time.perf_counter()
+        made = work()
+        taken.append(time.perf_counter() - started)
+    return made, min(taken)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chunks", [8, 32])
+def test_what_preprocessing_takes_beside_100_epochs(chunks):
+    """Table 9: at most 1.5 % with 128 cores. Printed only: what one side takes is measured here, on
+    the machine that runs the tests, and the other modelled."""
+    setting = setting_on(dataset("ego_twitter"), load_platform(A100_SERVER), hidden=128)
+    count, rates = setting.dataset.graph.num_vertices, throughputs(setting)
+    as_cut = HongTuSampler(chunks_per_partition=chunks, search="none")
+    blocks = sets_of(as_cut.chunks(setting, 4))
+    marks, marked_s = seconds_of(lambda: mark_chunks(blocks, count))
+    order, greedy_s = seconds_of(lambda: regroup(marks))
+    _, searched_s = seconds_of(lambda: descend(marks, order, rates, bound_sweeps(marks)))
+    _, full_s = seconds_of(lambda: descend(marks, order, rates))
+    sampler = HongTuSampler(chunks_per_partition=chunks)
+    rounds = sampler.chunks(setting, 4)
+
+    def plan_traffic():
+        communication, traffic = HongTuCommunication(), []
+        communication.begin(setting)
+        for round_ in rounds:
+            last = traffic[-1] if traffic else None
+            traffic.append(communication.plan(round_, last, sampler.owner()))
+        return traffic
+
+    traffic, planned_s = seconds_of(plan_traffic)
+    moves, placed_s = seconds_of(lambda: plan_movement(rounds, traffic, count, shares_rows=True))
+    epochs_s = 100 * epoch_s(run(setting, sampler={"chunks_per_partition": str(chunks)}))
+    parts = {
+        "neighbour sets": marked_s,
+        "Algorithm 4": greedy_s,
+        "local search": searched_s,
+        "transition sets": planned_s,
+        "positions and blocks": placed_s,
+    }
+    told = {**parts, "all of it": sum(parts.values()), "beside it, the full search": full_s}
+    print(f"\nego_twitter, n = {chunks}: 100 epochs {epochs_s:.2f} s [modelled]; [measured]")
+    for name, seconds in told.items():
+        print(f"  {name} {1e3 * seconds:.1f} ms, {seconds / epochs_s:.2%}")
+    assert len(traffic) == len(moves) == chunks

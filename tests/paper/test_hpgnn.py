@@ -1,0 +1,858 @@
+"""HP-GNN's claims: design space exploration, the cycle model beside the equations, layout, and the
+same maths. With ``-s`` the figures are printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import conformance, datasets, plugins
+from gnnbench.compare import Request, compare
+from gnnbench.conformance import graphs
+from gnnbench.datasets.synthetic import RMAT_QUADRANTS
+from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.kernels.dispatch import RmatStream, fpga
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix, aggregate
+from gnnbench.kernels.reference.fpga import Machine
+from gnnbench.models import MODELS, build
+from gnnbench.parts import LayerShape, Setting
+from gnnbench.platforms import load_platform
+from gnnbench.plugins import Registry, assemble
+from gnnbench.records import Block, RunResult, Workload
+from gnnbench.studies import PlanRequest
+from gnnbench_plugins.hpgnn.boards import BUNDLED, Board, find_board, load_board
+from gnnbench_plugins.hpgnn.cycles import (
+    alpha_of,
+    array_shape,
+    count_words,
+    make_machine,
+    product_cycles,
+    run_forward,
+    run_iteration,
+    seconds_of,
+)
+from gnnbench_plugins.hpgnn.design import (
+    Batch,
+    aggregate_times,
+    choose_threads,
+    evaluate,
+    explore,
+    forward_times,
+    tabulate,
+    to_json,
+    update_seconds,
+)
+from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock, lay_out
+from gnnbench_plugins.hpgnn.program import (
+    GNN,
+    Density,
+    Operators,
+    Program,
+    Sampler,
+    fit_density,
+    generate_design,
+    parse,
+    run_layer,
+)
+from gnnbench_plugins.hpgnn.resources import Design, budget_of, find_excess, usage_of
+
+U250 = load_board("u250")
+#: The workloads of the authors' script: neighbour sampling, and subgraphs of 2,750 vertices.
+NEIGHBOURS = Batch((102483, 9000, 1024), (137420, 8505), (128, 128, 128))
+SUBGRAPH = Batch((2750, 2750, 2750), (54510, 54510), (128, 128, 128))
+FPGAS = "epyc7763x2-4xu250"
+
+
+@cache
+def registry() -> Registry:
+    return plugins.load(["gnnbench_plugins.hpgnn"])
+
+
+def designs(points) -> list[tuple[int, int]]:
+    return [(point.design.n, point.design.m) for point in points]
+
+
+# --------------------------------------------------------------------------- Equations 3 to 11
+
+
+def test_resources_are_equations_10_and_11():
+    used = usage_of(Design(8, 64), U250)
+    assert used.dsp == 5 * 64 + 112 * 8
+    assert used.lut == 470 * 64 + 21715 * 8 + 9220 * 8 * 0.5 * 3
+    die = budget_of(U250, "die")
+    assert (die.dsp, die.lut) == (3072, pytest.approx(345_600))
+    assert find_excess(Design(8, 64), U250, "die") is None
+    assert "LUTs, and a die of u250 has 345,600" in str(find_excess(Design(8, 256), U250, "die"))
+    assert "DSPs" in str(find_excess(Design(1, 1024), U250, "die"))
+    assert "powers of two" in str(find_excess(Design(3, 4), U250, "die"))
+
+
+def test_layer_times_are_equations_8_and_9():
+    first, second = forward_times(NEIGHBOURS, Design(4, 1024), U250, "script")
+    assert first.load_s == pytest.approx(102483 * 128 * 4 / (77e9 * 0.3))
+    assert first.compute_s == pytest.approx(137420 * 128 / (4 * 16 * 300e6))
+    assert first.update_s == pytest.approx(9000 * 128 * 128 / (1024 * 300e6))
+    assert second.load_s == pytest.approx(9000 * 128 * 4 / (77e9 * 0.9))
+    assert first.total_s == first.load_s
+    point = evaluate(NEIGHBOURS, Design(4, 1024), U250, "script")
+    assert point.vertices_per_s == pytest.approx(
+        4 * (102483 + 9000 + 1024) / (first.total_s + second.total_s)
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "convention", "macs", "ties"),
+    [
+        # Loading binds in both layers: every design that keeps up with it is as good.
+        (NEIGHBOURS, "script", "power", [(4, 1024), (8, 1024), (4, 2048), (16, 1024), (8, 2048)]),
+        (NEIGHBOURS, "script", "square", [(4, 1024), (8, 1024), (16, 1024)]),
+        (SUBGRAPH, "script", "power", [(16, 1024)]),
+        (NEIGHBOURS, "paper", "square", [(2, 256), (4, 256)]),
+        (NEIGHBOURS, "paper", "power", [(2, 512)]),
+        (SUBGRAPH, "paper", "square", [(4, 256)]),
+    ],
+)
+def test_exploration_of_the_published_workloads(batch, convention, macs, ties):
+    sweep = explore(batch, U250, convention=convention, macs=macs)
+    assert designs(sweep.ties) == ties
+    assert sweep.best is sweep.ties[0]
+    scope = "die" if convention == "paper" else "board"
+    # Exhaustive: nothing larger fits, and every point does.
+    assert all(find_excess(point.design, U250, scope) is None for point in sweep.points)
+    step = 4 if macs == "square" else 2
+    for n in {point.design.n for point in sweep.points}:
+        most = max(point.design.m for point in sweep.points if point.design.n == n)
+        assert find_excess(Design(n, most * step), U250, scope) is not None
+    largest = max(point.design.n for point in sweep.points)
+    assert find_excess(Design(2 * largest, 1), U250, scope) is not None
+    # Every other design is slower; ties stand by resources.
+    assert all(
+        point in sweep.ties or point.vertices_per_s < sweep.best.vertices_per_s
+        for point in sweep.points
+    )
+    assert all(one.usage.lut <= other.usage.lut for one, other in pairwise(sweep.ties))
+    print(f"\n{batch.vertices} {convention}, m {macs}: {len(sweep.points)} designs fit; as fast as")
+    print(f"  the best, {sweep.best.vertices_per_s / 1e6:.1f} M vertices/s: {designs(sweep.ties)}")
+
+
+def test_a_sweep_is_a_table_and_json():
+    sweep = explore(SUBGRAPH, U250)
+    table = tabulate(sweep)
+    assert len(table.rows) == len(sweep.points)
+    assert [row.label for row in table.rows if "best" in row.label] == ["n = 4, m = 256 (best)"]
+    read = json.loads(to_json(sweep))
+    assert read["provenance"] == "modelled"
+    assert read["best"]["design"] == {"n": 4, "m": 256}
+    assert len(read["points"]) == len(sweep.points)
+
+
+def test_host_threads_keep_sampling_shorter_than_propagation():
+    """Section 5.1: the fewest threads with t_sampling < t_propagation."""
+    for edges, seconds in ((145_925, 3e-3), (145_925, 1e-4), (100, 1.0)):
+        threads = choose_threads(edges, 2e7, seconds, 128)
+        assert edges / (2e7 * threads) < seconds
+        assert threads == 1 or edges / (2e7 * (threads - 1)) >= seconds
+    assert choose_threads(1e9, 2e7, 1e-3, 128) == 128
+    slow = evaluate(NEIGHBOURS, Design(4, 256), U250, "paper", sample_s=1.0)
+    assert (slow.iteration_s, slow.vertices_per_s) == (1.0, sum(NEIGHBOURS.vertices))
+
+
+# --------------------------------------------------------------------------- boards
+
+
+def test_every_number_of_a_board_has_a_source():
+    for path in BUNDLED.glob("*.toml"):
+        board = load_board(path.stem)
+        assert find_board(board.model) == board
+        for number in re.findall(r"= (\{.*\})", path.read_text()):
+            assert re.search(r'source = ".+"', number), number
+    u200 = load_board("u200")
+    assert (u200.dies, u200.dsp, u200.lut) == (3, 6840, 1_182_000)
+    assert explore(SUBGRAPH, u200).best.design == Design(4, 256)
+
+
+def test_a_board_of_ones_own(tmp_path: Path):
+    text = (BUNDLED / "u250.toml").read_text()
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text.replace("value = 300,", "value = 150,"))
+    assert load_board(str(mine)).clock_hz == 150e6
+    half = explore(SUBGRAPH, load_board(str(mine))).best.vertices_per_s
+    assert half == pytest.approx(explore(SUBGRAPH, U250).best.vertices_per_s / 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("dsp =", "dps =", "unknown key 'dps'; did you mean 'dsp'"),
+        ("dsp =", "# dsp =", "it has no dsp; add it"),
+        ("value = 12288", 'value = "many"', "dsp.value is 'many'"),
+        ('unit = "MHz"', 'unit = "Mhz"', "is not one of hertz"),
+        ("value = 8192", "value = 8000", "page_bytes is 8000"),
+        ("channels = { value = 4", "channels = { value = 2", "4 dies and 2 channels"),
+        ("dsp = {", "dsp = [", "cannot be read as TOML"),
+    ],
+)
+def test_a_wrong_board_file_is_refused(tmp_path, old, new, message):
+    text = (BUNDLED / "u250.toml").read_text()
+    assert old in text
+    path = tmp_path / "wrong.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(UsageError, match=message) as caught:
+        load_board(str(path))
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_boards_are_refused():
+    with pytest.raises(UsageError, match="no board called 'u251'; did you mean 'u250'"):
+        load_board("u251")
+    with pytest.raises(UsageError, match="does not exist"):
+        load_board("nowhere/board.toml")
+
+
+def test_a_batch_that_does_not_fit_the_board_is_refused():
+    with pytest.raises(UsageError, match=r"features take .* u250 has 64,000,000,000"):
+        explore(replace(NEIGHBOURS, vertices=(10**9, 9000, 1024)), U250)
+    with pytest.raises(UsageError, match="no design fits a die of u250"):
+        explore(NEIGHBOURS, replace(U250, lut=1000))
+
+
+# --------------------------------------------------------------------------- programs
+
+
+def test_a_program_is_parsed_and_explored():
+    sampler = Sampler("NeighborSampler", L=2, budgets=[10, 25])
+    parsed = parse(Program(sampler, GNN("SAGE", [602, 128, 41])))
+    assert parsed.batch.vertices == (256_000, 25_600, 1024)
+    assert parsed.batch.edges == (256_000, 25_600)
+    assert parsed.batch.update_widths == (1204, 256)
+    generated = generate_design(Program(sampler, GNN("GCN", [602, 128, 41])))
+    assert generated.sweep.best.design == Design(4, 256)
+    assert generated.sample_threads == 1
+
+
+def test_subgraph_and_layerwise_sizes_use_kappa():
+    density = Density(2.0, -0.5)
+    subgraph = Sampler("SubgraphSampler", L=2, budgets=[2500], density=density)
+    assert subgraph.vertices == (2500, 2500, 2500)
+    assert subgraph.edges == (pytest.approx(2500 * 2500 * 0.04),) * 2
+    layers = Sampler("LayerwiseSampler", L=2, budgets=[400, 256, 100], density=density)
+    assert layers.vertices == (400, 256, 100)
+    assert layers.edges == (pytest.approx(400 * 256 * 0.125), pytest.approx(256 * 100 * 0.2))
+
+
+def test_kappa_is_fitted_to_sampled_subgraphs():
+    graph = datasets.load("ego_twitter").graph
+    density = fit_density(graph, [500, 1000, 2000, 4000], seed=0)
+    held_out = fit_density(graph, [1500, 3000], seed=7)
+    for size in (1500, 3000):
+        assert density(size) == pytest.approx(held_out(size), rel=0.25)
+    with pytest.raises(UsageError, match="kappa cannot be fitted"):
+        fit_density(graph, [500])
+
+
+def test_wrong_programs_are_refused():
+    sampler = Sampler("NeighborSampler", L=2, budgets=[10, 25])
+    for make, message in (
+        (lambda: Sampler("NeighbourSampler", 2, [10, 25]), "did you mean 'NeighborSampler'"),  # type: ignore[arg-type]
+        (lambda: Sampler("NeighborSampler", 2, [10]), "has 1 budgets; give 2"),
+        (lambda: Sampler("NeighborSampler", 2, [10, 0]), "all must be 1 or more"),
+        (lambda: Sampler("SubgraphSampler", 2, [2750]), "needs a density"),
+        (lambda: GNN("GCM", [4, 2]), "did you mean 'GCN'"),
+        (lambda: GNN("GCN", [4]), "give f\\^0 .. f\\^L"),
+        (lambda: parse(Program(sampler, GNN("GCN", [4, 2]))), "has 1 layers and the sampler 2"),
+    ):
+        with pytest.raises(UsageError, match=message) as caught:
+            make()
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("gather", "law"),
+    [
+        (lambda a, b: (a + b) / 2, "associative"),
+        (lambda a, b: a, "commutative"),
+        (lambda a, b: a - b, "associative"),
+    ],
+)
+def test_a_gather_that_depends_on_the_order_is_refused(gather, law):
+    mine = Operators(lambda h, w: h, gather, lambda a, own, weight, bias: a @ weight)
+    program = Program(Sampler("NeighborSampler", 1, [5]), GNN("mine", [8, 4], mine))
+    with pytest.raises(UsageError, match=f"gather of model mine is not {law}"):
+        parse(program)
+
+
+def test_functions_of_ones_own_run():
+    """A maximum over in-edges, by Algorithm 3."""
+    mine = Operators(lambda h, w: h * w, torch.maximum, lambda a, own, weight, bias: a @ weight)
+    parse(Program(Sampler("NeighborSampler", 1, [5]), GNN("max", [3, 2], mine)))
+    stream = EdgeStream(
+        np.array([0, 1, 1, 2], dtype=np.int32),
+        np.array([0, 0, 1, 1], dtype=np.int32),
+        np.arange(3),
+        3,
+    )
+    h = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    eye = torch.eye(3)
+    out = run_layer(mine, stream, torch.ones(4), h, h, eye, torch.zeros(3))
+    expected = torch.stack([torch.maximum(h[0], h[1]), torch.maximum(h[1], h[2]), 0 * h[0]])
+    assert torch.equal(out, expected)
+
+
+# --------------------------------------------------------------------------- mini-batches
+
+
+def make_setting(model: str = "gcn", dataset: str = "ego_twitter", **changes) -> Setting:
+    data = datasets.load(dataset)
+    workload = Workload(
+        model=model,
+        dims=(256, 256, 8),
+        epochs=1,
+        batch_size=1024,
+        fanouts=(25, 10),
+        seed=0,
+    )
+    workload = replace(workload, **changes)
+    return Setting(data, load_platform(FPGAS), workload, build(workload).shapes)
+
+
+def sample(setting: Setting, *, rmt: bool = True, rra: bool = True) -> tuple[LaidOutBlock, ...]:
+    """The first mini-batch of sampler 'hpgnn', features in the board's memory."""
+    texts = {"sampler": {"rmt": str(rmt).lower(), "rra": str(rra).lower()}}
+    bundle = assemble(registry(), registry().strategy("hpgnn").bundles["mini-batch"], texts)
+    assert bundle.refusal(setting) is None
+    bundle.sampler.begin(setting)
+    blocks = bundle.sampler.sample(bundle.sampler.rounds(0)[0], 0, 1)
+    assert all(isinstance(block, LaidOutBlock) for block in blocks)
+    return blocks
+
+
+def edges_of(src, dst) -> list[tuple[int, int]]:
+    return sorted(zip(src.tolist(), dst.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("rmt", [True, False])
+@pytest.mark.parametrize("rra", [True, False])
+@pytest.mark.parametrize("resident", [True, False])
+def test_layouts_hold_every_edge_once(rmt, rra, resident):
+    random = np.random.default_rng(1)
+    degrees = random.integers(0, 6, 20)
+    indptr = np.concatenate(([0], np.cumsum(degrees)))
+    block = Block(
+        random.permutation(200)[:50].astype(np.int64),
+        20,
+        indptr,
+        random.integers(0, 50, indptr[-1]).astype(np.int32),
+    )
+    rows = np.repeat(np.arange(20), degrees)
+    for layer in (0, 1):
+        laid = lay_out(block, layer, rmt=rmt, rra=rra, resident=resident)
+        assert edges_of(laid.forward.src, laid.forward.dst) == edges_of(block.indices, rows)
+        if layer == 0:
+            assert laid.backward is None
+            order = np.argsort(laid.forward.address, kind="stable")
+            assert np.array_equal(order, np.argsort(block.src_ids))
+        else:
+            assert edges_of(laid.backward.src, laid.backward.dst) == edges_of(rows, block.indices)
+        if rmt:
+            runs = 1 + np.count_nonzero(np.diff(laid.forward.src))
+            assert runs == len(np.unique(block.indices))
+        if layer == 1 and rra:
+            assert (np.diff(laid.forward.src) >= 0).all()
+            assert (np.diff(laid.backward.src) >= 0).all()
+
+
+def test_functional_output_is_the_kernels():
+    """On a real mini-batch, in the order of the stream, float32: equal to kernel 'native' up to
+    rounding, forward and backward (that the order is the stream's, to the bit, see test_fpga)."""
+    blocks = sample(make_setting(dataset="ego_twitter"))
+    random = np.random.default_rng(0)
+    for block in blocks:
+        rows = random.normal(size=(block.num_src, 32)).astype(np.float32)
+        stream = block.forward
+        ones = np.ones(block.num_edges, dtype=np.float32)
+        mine = fpga.scatter_gather(stream.src, stream.dst, ones, rows, stream.num_dst)
+        matrix = SparseMatrix(block.indptr, block.indices, block.num_src)
+        assert np.allclose(mine, aggregate(matrix, rows), rtol=1e-5, atol=1e-5)
+        if block.backward is not None:
+            stream = block.backward
+            gradient = rows[: block.num_dst]
+            mine = fpga.scatter_gather(stream.src, stream.dst, ones, gradient, stream.num_dst)
+            dense = np.zeros((block.num_src, 32))
+            np.add.at(dense, stream.dst, gradient[stream.src].astype(np.float64))
+            assert np.allclose(mine, dense, rtol=1e-5, atol=1e-5)
+
+
+def test_traffic_falls_from_edges_to_vertices():
+    """Section 4.1: O(|E| f) without RMT, O(|B| f) with it, of each die that needs the row."""
+    setting = make_setting()
+    print()
+    for dies in (1, 4):
+        machine = replace(make_machine(U250, Design(4, 256)), dies=dies)
+        for rmt in (False, True):
+            for block in sample(setting, rmt=rmt, rra=rmt):
+                seen = run_forward(block.forward, setting.layers[block.layer], machine, 256)
+                loads = int(seen.aggregation.loads.sum())
+                sources = len(np.unique(block.indices))
+                words = count_words(256, 4)
+                print(
+                    f"  {dies} dies, layer {block.layer + 1}, {'RMT' if rmt else 'plain'}: "
+                    f"|E| {block.num_edges}, |B| {block.num_src}, {loads} rows loaded, "
+                    f"{loads * words * 64 / 1e6:.1f} MB"
+                )
+                if rmt:
+                    assert sources <= loads <= dies * sources
+                else:
+                    assert loads > 0.95 * block.num_edges
+
+
+@pytest.mark.parametrize(
+    ("dataset", "dims"),
+    [
+        ("ego_twitter", (128, 128, 8)),
+        ("soc_slashdot0902", (128, 128, 8)),
+        ("flickr:0.5", (500, 256, 7)),
+        ("reddit:0.05", (602, 256, 41)),
+    ],
+)
+def test_rmt_and_rra_gain(dataset, dims):
+    """Table 6: both raise the throughput of a two-layer GCN under neighbour sampling, together by
+    up to 57 % in the paper (on its board and its four graphs, which are not these)."""
+    setting = make_setting(dataset=dataset, dims=dims)
+    machine = make_machine(U250, Design(4, 256))
+    throughputs = []
+    for rmt, rra in ((False, False), (True, False), (True, True)):
+        blocks = sample(setting, rmt=rmt, rra=rra)
+        _, cycles = run_iteration(blocks, setting.layers, machine, 256)
+        vertices = blocks[0].num_src + sum(block.num_dst for block in blocks)
+        throughputs.append(vertices / seconds_of(cycles, machine))
+    plain, rmt_only, both = throughputs
+    print(
+        f"\n{dataset}: {plain / 1e6:.1f} M vertices/s; RMT {rmt_only / plain - 1:+.1%}, "
+        f"RRA {both / rmt_only - 1:+.1%}, together {both / plain - 1:+.1%} (paper: up to +57 %)"
+    )
+    assert plain < rmt_only < both
+
+
+def test_speed_of_the_simulation():
+    """What it takes here, measured and printed; a wide margin asserts no more than its order."""
+    setting = make_setting()
+    blocks = sample(setting)
+    machine = make_machine(U250, Design(4, 256))
+    began = time.perf_counter()
+    passes, cycles = run_iteration(blocks, setting.layers, machine, 256)
+    wall_s = time.perf_counter() - began
+    words = count_words(256, 4) * (sum(block.num_edges for block in blocks) + blocks[1].num_edges)
+    print(
+        f"\n(25, 10) from {blocks[-1].num_dst} seeds, f = 256: {words / 1e6:.1f} M edge-words of "
+        f"16 lanes, {cycles} cycles, simulated in {wall_s * 1e3:.0f} ms [measured], "
+        f"{words / wall_s / 1e6:.0f} M a second on one core"
+    )
+    assert len(passes) == 3
+    assert cycles > 0
+    stream = blocks[0].forward
+    began = time.perf_counter()
+    fpga.simulate_aggregation(stream.src, stream.dst, stream.address, stream.num_dst, 1, machine)
+    wall_s = time.perf_counter() - began
+    print(
+        f"one word an edge: {len(stream.src) / wall_s / 1e6:.0f} M edge-words a second [measured]"
+    )
+
+
+# --------------------------------------------------------------------------- cycles and equations
+
+
+def test_systolic_array_fills_and_drains():
+    """m = 64 is 8 x 8: two blocks of rows, three of columns, 100 cycles each, 15 more."""
+    assert array_shape(64) == (8, 8)
+    assert array_shape(32) == (8, 4)
+    assert product_cycles(16, 100, 24, 64) == 6 * 100 + 15
+    assert product_cycles(9, 100, 17, 64) == 6 * 100 + 15
+    # As large as the array is small: Equation 9 within 1 %.
+    assert product_cycles(1024, 256, 256, 64) == pytest.approx(1024 * 256 * 256 / 64, rel=0.01)
+
+
+def test_a_layer_by_hand():
+    """One edge as in test_fpga, after 2 words of weights; a 1 x 1 array; then write-back.
+
+    Weights until 2, the row opens its page and comes until 7, is there at 8, taken at 9, summed at
+    14 (two words, 4 of the adder). 1 output of 32 products: until 46, and 1 more.
+    """
+    machine = Machine(
+        dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
+        burst_ticks=1, miss_ticks=3, latency_ticks=0, page_words=4, banks=2,
+    )  # fmt: skip
+    one = np.zeros(1, dtype=np.int32)
+    stream = EdgeStream(one, one, np.zeros(1, dtype=np.int64), 1)
+    shape = LayerShape(32, 1, 32, 33, 32, True)
+    seen = run_forward(stream, shape, machine, 1)
+    assert (seen.aggregate_cycles, seen.cycles) == (14, 47)
+    # Two words of sums and one of results are written from 14 on: that is hidden behind the update.
+    wide = run_forward(stream, replace(shape, out_features=1), machine, 4)
+    assert wide.cycles == 14 + 32 + 3
+
+
+def test_alpha_comes_out():
+    """Random rows of 256 bytes, and rows in sequence: about the published 0.3 and 0.9."""
+    machine = replace(make_machine(U250, Design(4, 256)), dies=1)
+    random = np.random.default_rng(0)
+    count = 20_000
+    src = np.arange(count, dtype=np.int32)
+    dst = random.integers(0, 1000, count).astype(np.int32)
+    alphas = {}
+    for name, address in (
+        ("random", np.sort(random.choice(10**7, count, replace=False))),
+        ("sequential", np.arange(count)),
+    ):
+        for width in (64, 128, 256, 512):
+            words = count_words(width, 4)
+            seen = fpga.simulate_aggregation(src, dst, address, 1000, words, machine)
+            alphas[name, width] = alpha_of(seen, machine, words)
+    print("\nalpha:", {key: round(value, 2) for key, value in alphas.items()})
+    assert alphas["random", 64] == pytest.approx(U250.alpha_first, abs=0.05)
+    assert all(
+        alphas["sequential", width] == pytest.approx(U250.alpha_later, abs=0.05)
+        for width in (64, 128, 256, 512)
+    )
+    # Longer bursts waste less.
+    random_ones = [alphas["random", width] for width in (64, 128, 256, 512)]
+    assert random_ones == sorted(random_ones)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, a board of one or four dies, a design; edges sorted by source, ends at random."""
+
+    stream: EdgeStream
+    shape: LayerShape
+    board: Board
+    design: Design
+    first: bool
+
+    @property
+    def machine(self) -> Machine:
+        return make_machine(self.board, self.design)
+
+    def seconds(self, **changes) -> float:
+        """What the cycle model says, with some of the machine's numbers changed."""
+        machine = replace(self.machine, **changes)
+        return seconds_of(
+            run_forward(self.stream, self.shape, machine, self.design.m).cycles, machine
+        )
+
+
+def draw_case(random: np.random.Generator) -> Case:
+    num_src = int(2000 * 20 ** random.random())
+    num_dst = max(64, int(num_src / random.uniform(1, 12)))
+    extra = int(num_src * random.uniform(0, 19))
+    src = np.sort(np.concatenate([np.arange(num_src), random.integers(0, num_src, extra)]))
+    dst = random.integers(0, num_dst, len(src))
+    width = 16 * int(random.integers(2, 33))
+    design = Design(2 ** int(random.integers(0, 5)), 4 ** int(random.integers(1, 6)))
+    first = bool(random.integers(0, 2))
+    dies = int(random.choice([1, 4]))
+    board = replace(
+        U250,
+        dies=dies,
+        channels=dies,
+        bandwidth_bytes_per_s=U250.bandwidth_bytes_per_s * dies / 4,
+        uram_bytes=U250.uram_bytes * dies // 4,
+    )
+    address = np.arange(num_src)
+    if first:
+        address = np.sort(random.choice(100 * num_src, num_src, replace=False))
+    return Case(
+        EdgeStream(src.astype(np.int32), dst.astype(np.int32), address, num_dst),
+        LayerShape(width, 128, width, 128 * (width + 1), 128 * width, True),
+        board,
+        design,
+        first,
+    )
+
+
+@cache
+def draw_cases() -> list[Case]:
+    random = np.random.default_rng(0)
+    return [draw_case(random) for _ in range(50)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Seconds by the equations and by the cycle model, and what the difference is made of."""
+
+    published_s: float
+    profiled_s: float
+    cycles_s: float
+    effects_s: dict[str, float]
+    assumed: bool
+    aggregate_ratio: float
+    aggregation_bound: bool
+
+
+def compare_case(case: Case) -> Comparison:
+    """Equations 6 to 9 with the published alpha, and with the one profiled, as the paper does.
+
+    Effects are differences that one change makes: *shared*, sources that several dies load each
+    for itself; *conflicts*, links and gather PEs shared; *stalls*, an adder of one cycle;
+    *spilling*, a result buffer without end; *waiting*, the update's for the last sums, with weights
+    and write-back: the pipeline's fill and drain.
+    """
+    board, design, shape = case.board, case.design, case.shape
+    machine = case.machine
+    num_src, edges = len(case.stream.address), len(case.stream.src)
+    full = run_forward(case.stream, shape, machine, design.m)
+    load_s, compute_s = aggregate_times(
+        num_src, edges, shape.in_features, 4, design.n * board.dies, board, first=case.first
+    )
+    macs = case.stream.num_dst * shape.macs_per_row
+    update_s = update_seconds(macs, design.m * board.dies, board)
+    published_s = max(load_s, compute_s, update_s)
+    alpha = board.alpha_first if case.first else board.alpha_later
+    profiled = (
+        load_s * alpha / alpha_of(full.aggregation, machine, count_words(shape.in_features, 4))
+    )
+    profiled_s = max(profiled, compute_s, update_s)
+    sharing = full.aggregation.loads.sum() / num_src
+    cycles_s = seconds_of(full.cycles, machine)
+    aggregate_s = seconds_of(full.aggregate_cycles, machine)
+    effects = {
+        "shared": max(profiled * sharing, compute_s, update_s) - profiled_s,
+        "conflicts": cycles_s - case.seconds(contended=False),
+        "stalls": cycles_s - case.seconds(adder_cycles=1),
+        "spilling": cycles_s - case.seconds(buffer_words=2**39),
+        "waiting": cycles_s - max(aggregate_s, update_s),
+    }
+    loaded = profiled * sharing
+    aggregated = max(loaded, compute_s)
+    assumed = update_s >= 10 * aggregated or (
+        aggregated >= 10 * update_s and sharing < 1.05 and (design.n <= 2 or loaded > 2 * compute_s)
+    )
+    return Comparison(
+        published_s, profiled_s, cycles_s, effects, bool(assumed),
+        aggregate_ratio=aggregate_s / aggregated, aggregation_bound=bool(aggregated > update_s),
+    )  # fmt: skip
+
+
+def test_cycles_beside_the_equations():
+    """Where the equations' assumptions hold the two agree within 15 %: one of aggregation and
+    update takes a tenth of the other, so that it does not matter how well they overlap; each source
+    is loaded by one die; updates do not meet (few PEs, or loading is slower)."""
+    rows = [compare_case(case) for case in draw_cases()]
+    published = np.array([row.cycles_s / row.published_s - 1 for row in rows])
+    profiled = np.array([row.cycles_s / row.profiled_s - 1 for row in rows])
+    within = [row.cycles_s / row.profiled_s - 1 for row in rows if row.assumed]
+    explained = np.array(
+        [(row.profiled_s + sum(row.effects_s.values())) / row.cycles_s - 1 for row in rows]
+    )
+    causes = [max(row.effects_s, key=row.effects_s.__getitem__) for row in rows]
+    far = [cause for cause, row in zip(causes, profiled, strict=True) if row > 0.15]
+    print("\ncycle model over equations, 50 layers: least, quartiles, most")
+    for name, values in (("published alpha", published), ("profiled alpha", profiled)):
+        print(
+            f"  {name}: " + " ".join(f"{v:+.0%}" for v in np.percentile(values, range(0, 101, 25)))
+        )
+    print(f"  of the {len(far)} more than 15 % apart, mostly by:")
+    for cause in sorted(set(far), key=far.count, reverse=True):
+        print(f"    {cause}: {far.count(cause)}")
+    left = " ".join(f"{v:+.0%}" for v in np.percentile(explained, range(0, 101, 25)))
+    print(f"  equations with these effects added, over the cycle model: {left}")
+    print(f"  assumptions hold in {len(within)}: " + " ".join(f"{v:+.0%}" for v in sorted(within)))
+    bound = sum(row.aggregation_bound for row in rows if row.assumed)
+    print(f"    (in {bound} aggregation takes longer, in {len(within) - bound} the update)")
+    alone = np.percentile([row.aggregate_ratio - 1 for row in rows], range(0, 101, 25))
+    print("  aggregation alone, over Equation 7 with the rows that dies do load: ", end="")
+    print(" ".join(f"{v:+.0%}" for v in alone))
+    assert len(within) >= 10
+    assert 3 <= bound <= len(within) - 3
+    assert max(map(abs, within)) < 0.15
+    # With its own alpha given to it, no equation is pessimistic.
+    assert profiled.min() > -0.01
+    assert np.median(np.abs(explained)) < 0.1
+
+
+def test_more_of_anything_is_never_slower():
+    """More bandwidth or a faster memory: exactly never. A faster clock: by a cycle at most, since
+    rows are taken up at the clock's edges. Twice the PEs: by the cycle at most that their network's
+    further stage takes."""
+    worst_clock = worst_pes = -np.inf
+    for case in draw_cases():
+        base_s, machine = case.seconds(), case.machine
+        assert case.seconds(burst_ticks=machine.burst_ticks // 2) <= base_s
+        assert case.seconds(miss_ticks=machine.miss_ticks // 2) <= base_s
+        assert case.seconds(fifo_updates=2 * machine.fifo_updates) <= base_s
+        assert case.seconds(contended=False) <= base_s
+        quick = replace(case.machine, cycle_ticks=machine.cycle_ticks * 2 // 3)
+        faster = run_forward(case.stream, case.shape, quick, case.design.m)
+        assert seconds_of(faster.cycles, quick) <= base_s + seconds_of(1, quick)
+        worst_clock = max(worst_clock, seconds_of(faster.cycles, quick) / base_s - 1)
+        more_s = case.seconds(pes=2 * machine.pes)
+        worst_pes = max(worst_pes, more_s / base_s - 1)
+        assert more_s <= base_s + seconds_of(1, machine) * 1.001
+    print(f"\nlargest change: clock x 1.5 {worst_clock:+.2%}, twice the PEs {worst_pes:+.2%}")
+
+
+# --------------------------------------------------------------------------- the strategy
+
+
+def run_compare(
+    *names: str, platform: str = FPGAS, options: dict | None = None, swaps=(), **changes
+) -> tuple[RunResult, ...]:
+    setting = make_setting(**{"epochs": 2, "dims": (64, 32, 8), **changes})
+    request = Request(
+        strategies=names,
+        dataset=setting.dataset,
+        workload=setting.workload,
+        platform=load_platform(platform),
+        options=options or {},
+        swaps=swaps,
+    )
+    return compare(request, registry()).runs
+
+
+SMALL = "sbm:vertices=3000,edges=30000,features=64,classes=8"
+
+
+@pytest.mark.parametrize("clock", ["equations", "cycles"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "commnet"])
+def test_it_trains_as_the_reference_does(model, clock):
+    (run,) = run_compare("hpgnn", dataset=SMALL, model=model, options={"kernel": {"clock": clock}})
+    assert run.status == "done", run.reason
+    assert run.equivalence is not None
+    assert run.equivalence.holds
+    assert run.metrics["epoch_time"].provenance == "modelled"
+    assert run.metrics["host_to_device_bytes"].value == 0
+    assert any("u250: n = " in note for note in run.notes)
+
+
+def test_times_are_those_of_the_blocks_that_are_trained():
+    """The first round's spans last as long as its own blocks take on the design in the note."""
+    given = {"placement": {"n": "2", "m": "64"}}
+    (run,) = run_compare("hpgnn", dataset=SMALL, epochs=1, options=given)
+    setting = make_setting(dataset=SMALL, dims=(64, 32, 8))
+    machine = make_machine(U250, Design(2, 64))
+    launch_s = setting.platform.accelerators[0].launch_s
+    passes, _ = run_iteration(sample(setting), setting.layers, machine, 64)
+    spans = {
+        (entry.span.label, entry.span.layer): entry.span.seconds
+        for entry in run.timeline
+        if entry.span.round == 0
+    }
+    for layer in (0, 1):
+        forward = passes[layer]
+        assert spans["aggregate forward", layer] == pytest.approx(
+            launch_s + seconds_of(forward.aggregate_cycles, machine)
+        )
+        assert spans["update forward", layer] == pytest.approx(
+            launch_s + seconds_of(forward.cycles, machine)
+        )
+    assert spans["aggregate backward", 1] == pytest.approx(
+        launch_s + seconds_of(passes[2].cycles, machine)
+    )
+
+
+def test_beside_a_library_on_the_same_platform():
+    hpgnn, reference = run_compare("hpgnn", "reference", dataset=SMALL)
+    assert hpgnn.loss == pytest.approx(reference.loss, rel=1e-4)
+    assert hpgnn.metrics["epoch_time"].value < reference.metrics["epoch_time"].value
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
+def test_conforms_on_a_platform_with_fpgas(monkeypatch, check):
+    """The conformance suite's machine has GPUs; here they are boards."""
+    described = graphs.make_platform
+
+    def with_boards(num_accelerators: int = 3):
+        platform = described(num_accelerators)
+        boards = tuple(
+            replace(device, kind="fpga", model=U250.model, pipelined=True)
+            for device in platform.accelerators
+        )
+        return replace(platform, accelerators=boards)
+
+    monkeypatch.setattr(graphs, "make_platform", with_boards)
+    outcome = conformance.run_check(check, registry(), "hpgnn")
+    moves_nothing = check.name == "bytes-add-up"
+    assert outcome.status == ("not-applicable" if moves_nothing else "passed"), outcome.reason
+
+
+def test_layout_options_change_times_and_no_loss():
+    options = {"placement": {"n": "4", "m": "256"}}
+    plain = {**options, "sampler": {"rmt": "false", "rra": "false"}}
+    (best,) = run_compare("hpgnn", dataset=SMALL, options=options)
+    (worst,) = run_compare("hpgnn", dataset=SMALL, options=plain)
+    assert best.loss == worst.loss
+    assert best.metrics["epoch_time"].value < worst.metrics["epoch_time"].value
+
+
+def test_sampling_overlaps():
+    """Equation 4: the longer of sampling and propagation, not their sum."""
+    (ahead,) = run_compare("hpgnn", dataset=SMALL, batch_size=128)
+    (after,) = run_compare(
+        "hpgnn", dataset=SMALL, batch_size=128, options={"communication": {"overlap": "false"}}
+    )
+    assert ahead.metrics["epoch_time"].value < after.metrics["epoch_time"].value
+    assert ahead.loss == after.loss
+
+
+def test_features_from_the_host():
+    """Section 3: "regarding very large graphs", features stay on the host and follow the batch."""
+    swaps = (("memory", "host"), ("communication", "hyscale"))
+    _, hosted = run_compare("hpgnn", dataset=SMALL, swaps=swaps)
+    assert hosted.parts.memory == "host"
+    assert hosted.status == "done", hosted.reason
+    assert hosted.metrics["host_to_device_bytes"].value > 0
+    assert hosted.equivalence is not None
+    assert hosted.equivalence.holds
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"platform": "epyc7763x2-4xa5000"}, "trains on an FPGA, and platform .* has none"),
+        ({"model": "gat"}, "does not aggregate by an associative sum"),
+        ({"options": {"placement": {"board": "u251"}}}, "no board called 'u251'"),
+        ({"options": {"placement": {"n": "16", "m": "256"}}}, "LUTs, and a die of u250 has"),
+        ({"options": {"placement": {"n": "4"}}}, "give both, or neither"),
+        ({"swaps": (("placement", "single"),)}, "runs on the design that placement 'hpgnn'"),
+        ({"swaps": (("sampler", "neighbour"),)}, "reads the edge layout of sampler 'hpgnn'"),
+    ],
+)
+def test_what_cannot_work_says_why(change, message):
+    with pytest.raises(IncompatibleParts, match=message):
+        run_compare("hpgnn", dataset=SMALL, **change)
+
+
+def test_a_graph_that_does_not_fit_the_board_is_out_of_memory():
+    options = {"memory": {"device_bytes": "100kB"}}
+    (run,) = run_compare("hpgnn", dataset=SMALL, options=options)
+    assert run.status == "out-of-memory"
+    assert "vertex features on the device" in run.reason
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_plan_prints_the_sweep(stored):
+    setting = make_setting(dataset=SMALL, dims=(64, 32, 8))
+    graph = setting.dataset if stored else RmatStream(10**8, 10**9, RMAT_QUADRANTS, 0)
+    bundle = assemble(registry(), registry().strategy("hpgnn").bundles["mini-batch"], {})
+    request = PlanRequest(graph, setting.workload, setting.platform, MODELS["gcn"], Silence())
+    (table,) = registry().planner("hpgnn")().plan(bundle, request)
+    assert len(table.rows) == 19
+    assert sum("best" in row.label for row in table.rows) == 1
+    if not stored:
+        assert "|B| 256,000, 25,600, 1,024; |E| 256,000, 25,600" in table.notes[0]
+    assert " fit u250's memory" in table.notes[2]
+
+
+class Silence:
+    def begin(self, label: str, edges: int) -> None: ...
+    def advance(self, edges: int) -> None: ...
+    def end(self) -> None: ...

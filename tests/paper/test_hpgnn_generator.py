@@ -1,0 +1,399 @@
+"""HP-GNN's generators: a design's files, compiled and run as a C simulation on a real mini-batch,
+beside the reference, the functional model and the cycle model's counts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import datasets
+from gnnbench.errors import UsageError
+from gnnbench.kernels.dispatch import fpga
+from gnnbench.kernels.reference.fpga import first_rows
+from gnnbench.models import BoundBlock, build
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.records import Dataset, Workload
+from gnnbench_plugins.hpgnn.boards import BUNDLED, load_board
+from gnnbench_plugins.hpgnn.cycles import count_words, make_machine
+from gnnbench_plugins.hpgnn.design import Batch, Sweep, evaluate, explore
+from gnnbench_plugins.hpgnn.generator import (
+    LayerInput,
+    prepare_layer,
+    read_results,
+    rows_per_launch,
+    translate,
+    write_batch,
+    write_features,
+    write_weights,
+)
+from gnnbench_plugins.hpgnn.layout import LaidOutBlock
+from gnnbench_plugins.hpgnn.program import (
+    GNN,
+    OFF_THE_SHELF,
+    Generated,
+    Operators,
+    Program,
+    Sampler,
+    generate_design,
+    run_layer,
+)
+from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
+from gnnbench_plugins.reference.kernel import TorchKernel
+
+U250 = load_board("u250")
+WIDTHS = (40, 32, 7)
+README = Path(__file__).parents[2] / "README.md"
+
+
+def generate(model: str = "GCN", design: Design | None = None, **changes) -> Generated:
+    """A two-layer model's generated design, or the design given; ``changes`` are of the board."""
+    sampler = Sampler("NeighborSampler", L=2, budgets=[5, 10], targets=64)
+    operators = changes.pop("operators", None)
+    generated = generate_design(Program(sampler, GNN(model, WIDTHS, operators)))
+    board = replace(generated.board, **changes)
+    if design is not None:
+        point = evaluate(generated.abstraction.batch, design, board, "paper")
+        generated = replace(generated, sweep=Sweep(board.name, "paper", (point,), point, (point,)))
+    return replace(generated, board=board)
+
+
+@cache
+def dataset() -> Dataset:
+    return datasets.load("ego_twitter")
+
+
+@cache
+def sample() -> tuple[LaidOutBlock, ...]:
+    """64 seeds of ego_twitter, (10, 5), laid out with RMT and RRA."""
+    data = dataset()
+    workload = Workload("gcn", WIDTHS, 1, 64, (10, 5), 0)
+    sampler = HpgnnSampler()
+    platform = load_platform("epyc7763x2-4xu250")
+    sampler.begin(Setting(data, platform, workload, build(workload).shapes))
+    return sampler.sample(sampler.rounds(0)[0], 0, 1)
+
+
+@cache
+def features() -> np.ndarray:
+    shape = (dataset().graph.num_vertices, WIDTHS[0])
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def draw_parameters(pieces: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    random = np.random.default_rng(1)
+    return [
+        (
+            random.standard_normal((pieces * f_in, f_out), dtype=np.float32) / f_in**0.5,
+            random.standard_normal(f_out, dtype=np.float32),
+        )
+        for f_in, f_out in pairwise(WIDTHS)
+    ]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    layers: tuple[LayerInput, ...]
+    parameters: list[tuple[np.ndarray, np.ndarray]]
+    results: tuple[tuple[np.ndarray, np.ndarray], ...]
+    counts: list[dict]
+
+
+def simulate(
+    generated: Generated, layers: tuple[LayerInput, ...], folder: Path, batches: int = 1
+) -> Simulated:
+    """Write everything, build the C simulation with the folder's own Makefile, run it."""
+    generated.write(folder)
+    parameters = draw_parameters(generated.abstraction.operators.update_widths)
+    write_features(folder / "features.bin", features())
+    write_weights(folder / "weights.bin", parameters)
+    names = [f"batch_{i}.bin" for i in range(batches)]
+    for name in names:
+        write_batch(folder / name, layers, generated)
+    built = subprocess.run(["make", "csim"], cwd=folder, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr
+    run = subprocess.run(
+        ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin", *names],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    size = (folder / "results.bin").stat().st_size
+    stored = sum(
+        64 * len(layer.own) * (count_words(f_in, 4) + count_words(f_out, 4))
+        for layer, f_in, f_out in zip(layers, WIDTHS[:-1], WIDTHS[1:], strict=True)
+    )
+    assert size == batches * stored
+    raw = (folder / "results.bin").read_bytes()
+    assert all(raw[:stored] == raw[i * stored : (i + 1) * stored] for i in range(batches))
+    (folder / "first.bin").write_bytes(raw[:stored])
+    results = read_results(folder / "first.bin", layers, WIDTHS)
+    return Simulated(layers, parameters, results, list(map(json.loads, run.stdout.splitlines())))
+
+
+def prepare(model: str) -> tuple[LayerInput, ...]:
+    degrees = dataset().graph.degrees
+    return tuple(prepare_layer(model, block, degrees) for block in sample())
+
+
+def source_rows(layer: int, results) -> np.ndarray:
+    """What layer ``layer`` reads: X of its sources, or the rows that the layer below wrote."""
+    return features()[sample()[0].src_ids] if layer == 0 else results[layer - 1][1]
+
+
+def check_sums(simulated: Simulated) -> None:
+    """Sums are those of the functional model to the bit."""
+    for number, layer in enumerate(simulated.layers):
+        stream, rows = layer.stream, source_rows(number, simulated.results)
+        sums = fpga.scatter_gather(stream.src, stream.dst, layer.edge_weight, rows, stream.num_dst)
+        assert np.array_equal(simulated.results[number][0].view(np.int32), sums.view(np.int32))
+
+
+def check_sums_and_counts(simulated: Simulated, generated: Generated) -> None:
+    """What was counted is what the cycle model counts, or follows from its rules."""
+    check_sums(simulated)
+    design = generated.sweep.best.design
+    machine = make_machine(generated.board, design)
+    n, dies = machine.pes, machine.dies
+    counted = iter(simulated.counts)
+    for number, layer in enumerate(simulated.layers):
+        stream, words = layer.stream, count_words(WIDTHS[number], 4)
+        cycles = fpga.simulate_aggregation(
+            stream.src, stream.dst, stream.address, stream.num_dst, words, machine
+        )
+        first = first_rows(stream.num_dst, dies)
+        for die in range(dies):
+            counts = next(counted)
+            assert counts["kernel"] == f"aggregate:{{aggregate_{die + 1}}}"
+            assert counts["rows_loaded"] == cycles.loads[die]
+            assert counts["words_loaded"] == cycles.loads[die] * words
+            mine = stream.dst[(stream.dst >= first[die]) & (stream.dst < first[die + 1])]
+            place, gather = np.arange(len(mine)) % n, (mine - first[die]) % n
+            assert counts["edges"] == np.bincount(place, minlength=n).tolist()
+            assert counts["updates"] == np.bincount(gather, minlength=n).tolist()
+            # Stage k sets the k-th highest bit of an update's place to that of its gather PE.
+            links = [np.bincount(place, minlength=n)]
+            for stage in range(n.bit_length() - 1):
+                bit = n >> (stage + 1)
+                place = (place & ~bit) | (gather & bit)
+                links.append(np.bincount(place, minlength=n))
+            assert counts["link_words"] == (words * np.concatenate(links)).tolist()
+    assert next(counted, None) is None
+
+
+def check_update(simulated: Simulated, operators: Operators) -> None:
+    """A layer's rows are those that Algorithm 3 and UPDATE make of the layer's inputs."""
+    for number, layer in enumerate(simulated.layers):
+        rows = torch.from_numpy(source_rows(number, simulated.results))
+        block = sample()[number]
+        weight, bias = map(torch.from_numpy, simulated.parameters[number])
+        own = rows[: block.num_dst]
+        expected = run_layer(
+            operators, layer.stream, torch.from_numpy(layer.edge_weight), rows, own, weight, bias
+        )
+        rows_there = torch.from_numpy(simulated.results[number][1])
+        if number == len(WIDTHS) - 2:
+            rows_there = torch.relu(rows_there)
+        torch.testing.assert_close(rows_there, expected, rtol=1e-5, atol=1e-5)
+
+
+# --------------------------------------------------------------------------- the C simulation
+
+
+@pytest.mark.parametrize("model", ["GCN", "SAGE"])
+def test_it_computes_the_reference(model, tmp_path):
+    """Both layers, from X to the logits, against the model that everything here is held against."""
+    generated = generate(model)
+    simulated = simulate(generated, prepare(model), tmp_path)
+    check_sums_and_counts(simulated, generated)
+    workload = Workload(model.lower(), WIDTHS, 1, 64, (10, 5), 0, dtype="float32")
+    net = build(workload)
+    with torch.no_grad():
+        for layer, (weight, bias) in zip(net.stack, simulated.parameters, strict=True):
+            layer.weight.copy_(torch.from_numpy(weight))
+            layer.bias.copy_(torch.from_numpy(bias))
+        h = torch.from_numpy(features()[sample()[0].src_ids])
+        cpu, kernel = torch.device("cpu"), TorchKernel()
+        degrees = dataset().graph.degrees
+        for number, (layer, block) in enumerate(zip(net.stack, sample(), strict=True)):
+            bound = BoundBlock(block, kernel, degrees, torch.float32, cpu)
+            h = layer.update(bound, layer.aggregate(bound, h))
+            there = torch.from_numpy(simulated.results[number][1])
+            torch.testing.assert_close(there, h, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("design", [Design(1, 4), Design(8, 64)])
+def test_every_number_of_pes(design, tmp_path):
+    """One PE, whose network has no stage; and more PEs than words in a row. Two mini-batches."""
+    generated = generate("GIN", design)
+    simulated = simulate(generated, prepare("GIN"), tmp_path, batches=2)
+    half = len(simulated.counts) // 2
+    assert simulated.counts[:half] == simulated.counts[half:]
+    once = replace(simulated, counts=simulated.counts[:half])
+    check_sums_and_counts(once, generated)
+    check_update(once, OFF_THE_SHELF["GIN"])
+
+
+def test_destinations_that_the_gather_pes_cannot_keep_are_cut(tmp_path):
+    """The same sums to the bit: a destination's edges stay together, and in order."""
+    small = generate("SAGE", Design(4, 64), uram_bytes=4 * 4 * 64 * 3 * 3)
+    assert rows_per_launch(small.board, Design(4, 64), WIDTHS[0]) == 12
+    simulated = simulate(small, prepare("SAGE"), tmp_path)
+    assert len(simulated.counts) > 2 * U250.dies
+    check_sums(simulated)
+    check_update(simulated, OFF_THE_SHELF["SAGE"])
+    edges = sum(sum(counts["edges"]) for counts in simulated.counts)
+    assert edges == sum(len(layer.stream.src) for layer in simulated.layers)
+
+
+def test_functions_of_ones_own_run_on_the_board(tmp_path):
+    """The largest of weighted neighbours, halved, and the destination's own features."""
+    mine = Operators(
+        scatter=lambda h, w: w * h - 0.5,
+        gather=torch.maximum,
+        update=lambda a, own, weight, bias: (torch.cat((a / 2, own), 1) @ weight + bias).abs(),
+        update_widths=2,
+    )
+    expressions = translate("mine", mine)
+    assert expressions.gather == "fmaxf(a, b)"
+    assert expressions.scatter == "(weight * h) - 0.5f"
+    assert expressions.pieces == ("a / 2.0f", "own")
+    assert expressions.finish == "fabsf((product + bias))"
+    generated = generate("mine", operators=mine)
+    simulated = simulate(generated, prepare("GCN"), tmp_path)
+    check_update(simulated, mine)
+
+
+# --------------------------------------------------------------------------- the files
+
+
+def test_the_files_of_a_design(tmp_path):
+    generated = generate()
+    written = generated.write(tmp_path / "design")
+    files = {path.relative_to(tmp_path / "design").as_posix(): path for path in written}
+    assert sorted(files) == sorted(
+        path.relative_to(tmp_path / "design").as_posix()
+        for path in (tmp_path / "design").rglob("*")
+        if path.is_file()
+    )
+    best = generated.sweep.best
+    types = files["types.h"].read_text()
+    assert f"constexpr int N = {best.design.n};" in types
+    assert "constexpr int WIDTHS[LAYERS + 1] = {40, 32, 7};" in types
+    assert "return a + b;" in files["operators.h"].read_text()
+    assert "slr=update_4:SLR3" in files["design.cfg"].read_text()
+    readme = files["README.md"].read_text()
+    assert f"| MACs a die, m | {best.design.m} | explored: Algorithm 4" in readme
+    assert "modelled: Equation 11" in readme
+    assert "Neither was run" in readme
+    for path in written:
+        text = path.read_text()
+        assert max(map(len, text.splitlines())) < 120, path
+        # Nothing is left to fill in; a Makefile's own variables are not of letters.
+        assert not re.search(r"\$[A-Za-z{]", text), path
+
+
+def test_the_readmes_program(tmp_path, monkeypatch, capsys):
+    """Two-layer GCN, neighbour sampler, U250: the design, its throughput, the files; 15 lines."""
+    examples = re.findall(r"```py\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (example,) = [each for each in examples if "generate_design" in each]
+    assert len(example.strip().splitlines()) <= 15
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    printed = capsys.readouterr().out
+    assert "Design(n=" in printed
+    assert "vertices/s" in printed
+    for name in ("aggregate.cpp", "update.cpp", "host.cpp", "Makefile"):
+        assert f"design/{name}" in printed
+        assert (tmp_path / "design" / name).is_file()
+    quoted = README.read_text(encoding="utf-8").split("## An FPGA design from a few lines")[1]
+    assert printed.splitlines()[0] in quoted
+
+
+# --------------------------------------------------------------------------- one clear sentence
+
+
+@pytest.mark.parametrize(
+    ("role", "function", "message"),
+    [
+        ("scatter", lambda h, w: h @ w, "scatter of model mine uses .*, which has no place"),
+        ("scatter", lambda h, w: torch.cumsum(h, 0), "has no place in a kernel"),
+        ("scatter", lambda h, w: torch.add(h, w, alpha=2), "has no place in a kernel"),
+        ("scatter", lambda h, w: h if w > 0 else -h, "scatter of model mine cannot be translated"),
+        (
+            "scatter",
+            lambda h: h,
+            "scatter of model mine cannot be translated to C\\+\\+: .*argument",
+        ),
+        ("update", lambda a, own, w, b: a + b, "update of model mine does not multiply rows by W"),
+        ("update", lambda a, own, w, b: (a @ w) @ w, "does not multiply rows by W once"),
+        ("update", lambda a, own, w, b: (a @ w) * own, "uses .*, which has no place"),
+        ("update", lambda a, own, w, b: torch.cat((a, own), 1) @ w, "update_widths says 1"),
+    ],
+)
+def test_functions_without_a_place_in_a_kernel_are_refused(role, function, message):
+    mine = replace(OFF_THE_SHELF["GCN"], **{role: function})
+    with pytest.raises(UsageError, match=message) as caught:
+        translate("mine", mine)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_function_that_depends_on_the_order_is_refused():
+    mine = replace(OFF_THE_SHELF["GCN"], gather=lambda a, b: (a + b) / 2)
+    with pytest.raises(UsageError, match="gather of model mine is not associative"):
+        generate("mine", operators=mine)
+
+
+def test_a_batch_that_does_not_fit_the_board_is_refused():
+    huge = Batch((1e9, 1e6, 1e3), (1e9, 1e6), (128, 128, 128))
+    with pytest.raises(UsageError, match="use a smaller batch or fan-out"):
+        explore(huge, U250)
+    narrow = replace(U250, uram_bytes=4 * 64 * 8)
+    with pytest.raises(UsageError, match="a gather PE of u250 keeps 2; use fewer PEs or narrower"):
+        rows_per_launch(narrow, Design(4, 64), 40)
+
+
+def test_a_design_over_the_resources_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="LUTs, and a die of u250 has 345,600 for it; use fewer"):
+        generate("GCN", Design(16, 256)).write(tmp_path)
+    with pytest.raises(UsageError, match="no design fits a die of u250"):
+        explore(generate().abstraction.batch, replace(U250, dsp=8))
+
+
+def test_an_unknown_key_of_a_board_is_refused(tmp_path):
+    text = (BUNDLED / "u250.toml").read_text() + "\nclok = { value = 1 }\n"
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"mine\.toml: unknown key 'clok'; .*clock"):
+        load_board(str(tmp_path / "mine.toml"))
+
+
+def test_a_batch_of_other_layers_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="the batch has 1 layers and the design 2"):
+        write_batch(tmp_path / "batch.bin", prepare("GCN")[:1], generate())
+    with pytest.raises(UsageError, match="edge weights of its own"):
+        prepare_layer("mine", sample()[0], dataset().graph.degrees)
+
+
+def test_the_host_program_says_what_is_wrong(tmp_path):
+    generated = generate()
+    simulate(generated, prepare("GCN"), tmp_path)
+    (tmp_path / "short.bin").write_bytes((tmp_path / "batch_0.bin").read_bytes()[:-4])
+    words = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
+    for last, message in (("none.bin", "none.bin cannot be read"), ("short.bin", "ends early")):
+        run = subprocess.run([*words, last], cwd=tmp_path, capture_output=True, text=True)
+        assert run.returncode == 1
+        assert message in run.stderr
+    run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, "usage:" in run.stderr) == (2, True)

@@ -1,0 +1,355 @@
+"""HongTu's peers (its sections 2.4 and 7.1): what stale rows change, what they save and hold.
+
+m devices, partition i with the rows V_i; a copy is what a device has of a peer's rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch.autograd import Function
+
+from gnnbench import plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.compare import Request, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.datasets import load
+from gnnbench.engine import train
+from gnnbench.engine.shards import Read
+from gnnbench.errors import IncompatibleParts
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.records import Parts, Workload
+from gnnbench.report.table import print_comparison
+from gnnbench.results.schema import dump_json, to_document
+
+PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
+ITEM = 8
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Graphs this small only wait for a second thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+@cache
+def setting_for(model="gcn", devices=3, epochs=7, num_layers=2):
+    """The accelerators are called CPU nodes, which ``sancus`` does not mind."""
+    platform = make_platform(devices)
+    nodes = tuple(dataclasses.replace(device, kind="cpu") for device in platform.accelerators)
+    workload = make_workload(model, num_layers, epochs)
+    return Setting(
+        make_dataset(),
+        dataclasses.replace(platform, accelerators=nodes),
+        workload,
+        build(workload).shapes,
+    )
+
+
+def bundle_of(name, **options):
+    parts = PLAIN if name == "reference" else registry().strategy(name).bundles["full-graph"]
+    texts = {option: str(value) for option, value in options.items()}
+    return plugins.assemble(registry(), parts, {"communication": texts})
+
+
+def run(name, setting, **options):
+    bundle = bundle_of(name, **options)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+def losses(trace):
+    return [epoch.loss for epoch in trace.epochs]
+
+
+def partition_of(name, setting):
+    """Each device's vertices, and what its unit reads of others, by the strategy's own sampler."""
+    sampler = bundle_of(name).sampler
+    (round_,) = sampler.chunks(setting, len(setting.platform.accelerators))
+    owner = sampler.owner()
+    needs = {unit.slot: np.sort(unit.input_ids) for unit in round_.units}
+    return owner, needs
+
+
+# --------------------------------------------------------------------------- the maths
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize(
+    ("name", "fresh"), [("sancus", {"staleness": 0}), ("distgnn", {"delay": 1})]
+)
+def test_without_staleness_it_is_full_graph_training(name, fresh, model, devices):
+    setting = setting_for(model, devices, epochs=3, num_layers=3)
+    assert losses(run(name, setting, **fresh)) == pytest.approx(
+        losses(run("reference", setting)), rel=1e-9, abs=0
+    )
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize(("name", "bound"), [("sancus", "staleness"), ("distgnn", "delay")])
+def test_staleness_leaves_the_first_epoch_alone_and_changes_later_ones(name, bound, model):
+    setting = setting_for(model)
+    stale, fresh = losses(run(name, setting, **{bound: 3})), losses(run("reference", setting))
+    # The second epoch's rows are those of the first, from before the first update.
+    assert stale[0] == pytest.approx(fresh[0], rel=1e-9)
+    assert all(abs(a - b) > 1e-6 for a, b in zip(stale[1:], fresh[1:], strict=True))
+    assert stale[-1] < stale[0]
+
+
+class Exchange(Function):
+    """What every device sees of all rows, ``(m, V, f)``, and what comes back of their gradients.
+
+    ``old`` and ``sent`` are the copies and the gradients from before, written to; ``rows`` and
+    ``gradients`` say what crosses, bool ``(m, V)``.
+    """
+
+    @staticmethod
+    def forward(ctx, h, old, sent, rows, gradients):
+        ctx.sent, ctx.crossing = sent, gradients
+        old.copy_(torch.where(rows[:, :, None], h.detach(), old))
+        return old.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.sent.copy_(torch.where(ctx.crossing[:, :, None], g, ctx.sent))
+        return ctx.sent.sum(dim=0), None, None, None, None
+
+
+def train_densely(setting, owner, crossing):
+    """Losses of a GCN on dense matrices, whose devices see each other's rows as ``crossing``
+    (epoch, layer, what) lets them: bool ``(m, V)``, all of them in the first epoch."""
+    graph, workload = setting.dataset.graph, setting.workload
+    num, devices = graph.num_vertices, len(setting.platform.accelerators)
+    dense = torch.eye(num, dtype=torch.float64)
+    dense[np.repeat(np.arange(num), graph.degrees), graph.indices] = 1
+    norm = dense.sum(1).rsqrt()
+    dense = norm[:, None] * dense * norm
+    own = torch.from_numpy(owner == np.arange(devices)[:, None])
+    model = build(workload)
+    optimiser = torch.optim.Adam(
+        model.parameters(), lr=workload.learning_rate, weight_decay=workload.weight_decay
+    )
+    old = [torch.zeros(devices, num, width, dtype=torch.float64) for width in workload.dims[:-1]]
+    sent = [torch.zeros_like(copies) for copies in old]
+    ids = torch.from_numpy(setting.dataset.train_ids)
+    labels = torch.from_numpy(setting.dataset.labels)[ids]
+    found = []
+    for epoch in range(workload.epochs):
+        h = torch.from_numpy(setting.dataset.features).double()
+        for number, layer in enumerate(model.stack):
+            masks = [
+                own | (torch.from_numpy(crossing(epoch, number, what)) if epoch else True)
+                for what in ("rows", "gradients")
+            ]
+            seen = Exchange.apply(h, old[number], sent[number], *masks)
+            # Row v of the product is computed by the device that owns v.
+            aggregate = (dense @ seen)[torch.from_numpy(owner), torch.arange(num)]
+            h = aggregate @ layer.weight + layer.bias
+            h = torch.relu(h) if layer.activation else h
+        loss = torch.nn.functional.cross_entropy(h[ids], labels)
+        found.append(float(loss.detach()))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return found
+
+
+@pytest.mark.parametrize("stale_gradients", [False, True])
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_sancus_reads_copies_up_to_its_bound_old(staleness, stale_gradients):
+    setting = setting_for(num_layers=3)
+    owner, _ = partition_of("sancus", setting)
+
+    def crossing(epoch, layer, what):
+        due = epoch % (staleness + 1) == 0
+        if layer == 0:
+            due = False
+        if what == "gradients" and not stale_gradients:
+            due = True
+        return np.full((3, len(owner)), due)
+
+    trace = run("sancus", setting, staleness=staleness, stale_gradients=stale_gradients)
+    assert losses(trace) == pytest.approx(train_densely(setting, owner, crossing), rel=1e-9)
+
+
+@pytest.mark.parametrize("delay", [2, 5])
+def test_distgnn_refreshes_a_bin_of_each_peer_s_rows_an_epoch(delay):
+    setting = setting_for(num_layers=3)
+    owner, needs = partition_of("distgnn", setting)
+
+    def crossing(epoch, layer, what):
+        mask = np.zeros((3, len(owner)), dtype=bool)
+        for reader, ids in needs.items():
+            for peer in range(3):
+                mask[reader, ids[owner[ids] == peer][epoch % delay :: delay]] = True
+        return mask
+
+    trace = run("distgnn", setting, delay=delay)
+    assert losses(trace) == pytest.approx(train_densely(setting, owner, crossing), rel=1e-9)
+
+
+def test_cora_is_learned_with_stale_rows():
+    """PipeGCN, Sancus and DistGNN "sustain a reasonable level of accuracy" (section 2.4)."""
+    dataset = load("cora")
+    dims = (dataset.num_features, 32, dataset.num_classes)
+    request = Request(
+        strategies=("hongtu-im", "sancus", "distgnn"),
+        dataset=dataset,
+        workload=Workload("gcn", dims, 20, 1024, (25, 10), seed=0),
+        platform=load_platform("ecs-r5x16"),
+        options={"placement": {"accelerators": "4", "nodes": "4"}},
+    )
+    comparison = compare(request, registry())
+    fresh, *stale = comparison.runs
+    assert fresh.equivalence.holds
+    for row in stale:
+        print(row.label, row.loss[-1], row.accuracy)
+        assert (row.status, row.stale, row.equivalence) == ("done", True, None)
+        assert row.loss[-1] < 0.5 * row.loss[0]
+        assert row.accuracy["test"] == pytest.approx(fresh.accuracy["test"], abs=0.03)
+    # What a reader is told.
+    written = json.loads(dump_json(to_document(comparison)))["runs"]
+    assert [entry["equivalence"] is None for entry in written] == [False, True, True]
+    assert any("the maths differ from full-graph training" in note for note in written[1]["notes"])
+    text = io.StringIO()
+    print_comparison(comparison, Console(file=text, width=200))
+    assert text.getvalue().count("stale: maths differ") == 2
+    assert "loss by epoch" in text.getvalue()
+    assert "not ranked, for other maths (stale rows): sancus, distgnn." in text.getvalue()
+
+
+# --------------------------------------------------------------------------- bytes and memory
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_a_broadcast_layer_costs_m_minus_1_copies_of_all_rows(devices):
+    """(m - 1) |V| f bytes an element: V_i goes to m - 1 peers; as wide a gradient comes back."""
+    setting = setting_for(devices=devices, num_layers=3)
+    every = (devices - 1) * setting.dataset.graph.num_vertices * ITEM
+    features, *hidden = setting.workload.dims[:-1]
+    moved = [e.bytes["device_to_device"] for e in run("sancus", setting, staleness=2).epochs]
+    forward, backward = every * sum(hidden), every * sum(hidden)
+    assert moved == [
+        (every * features if epoch == 0 else 0) + (forward if epoch % 3 == 0 else 0) + backward
+        for epoch in range(7)
+    ]
+    always = [e.bytes["device_to_device"] for e in run("sancus", setting, staleness=0).epochs]
+    assert always == [every * features + forward + backward] * 7
+
+
+def test_a_delay_of_r_costs_the_halo_once_in_r_epochs():
+    setting = setting_for(num_layers=3)
+    owner, needs = partition_of("distgnn", setting)
+    halo = sum(int((owner[ids] != reader).sum()) for reader, ids in needs.items())
+    widths = sum(setting.workload.dims[:-1]) + sum(setting.workload.dims[1:-1])
+    moved = [e.bytes["device_to_device"] for e in run("distgnn", setting, delay=3).epochs]
+    assert moved[0] == sum(moved[1:4]) == sum(moved[2:5]) == halo * widths * ITEM
+    assert moved[1] == moved[4]
+
+
+def test_devices_hold_copies_and_gradients_of_earlier_epochs():
+    setting = setting_for(num_layers=3)
+    features, *hidden = setting.workload.dims[:-1]
+    owner, needs = partition_of("distgnn", setting)
+    fresh, stale = (run("distgnn", setting, delay=delay).peak_bytes for delay in (1, 2))
+    for slot, ids in needs.items():
+        read = sum(int((owner[n] == slot).sum()) for peer, n in needs.items() if peer != slot)
+        more = len(ids) * (features + sum(hidden)) + read * sum(hidden)
+        assert stale[f"gpu{slot}"] - fresh[f"gpu{slot}"] == more * ITEM
+
+    owner, needs = partition_of("sancus", setting)
+    fresh, stale = (run("sancus", setting, staleness=bound).peak_bytes for bound in (0, 1))
+    for slot, ids in needs.items():
+        more = len(ids) * (features + sum(hidden))
+        assert stale[f"gpu{slot}"] - fresh[f"gpu{slot}"] == more * ITEM
+
+
+def test_nothing_but_the_shards_of_others_crosses():
+    trace = run("sancus", setting_for(num_layers=3))
+    assert all(e.bytes["host_to_device"] == e.bytes["device_to_host"] == 0 for e in trace.epochs)
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "sentence"),
+    [
+        ("sancus", {"staleness": -1}, "communication.staleness is -1; let a copy be 0 epochs"),
+        ("distgnn", {"delay": 0}, "communication.delay is 0; make it 1 bin or more"),
+    ],
+)
+def test_bounds_that_mean_nothing_are_refused(name, option, sentence):
+    with pytest.raises(IncompatibleParts, match=sentence):
+        run(name, setting_for(), **option)
+
+
+def test_a_part_of_a_broadcast_is_refused():
+    one = torch.zeros(1, dtype=torch.int64)
+    read = Read(1, one, one, np.arange(3))
+    with pytest.raises(ValueError, match="2 of 3 rows of slot 1 would cross"):
+        read.pick(np.array([True, True, False]))
+
+
+# --------------------------------------------------------------------------- DistGNN's cluster
+
+
+def test_nodes_share_their_port_between_all_peers():
+    platform = load_platform("ecs-r5x16")
+    assert [device.kind for device in platform.accelerators] == ["cpu"] * 16
+    node0, node1 = platform.accelerators[:2]
+    assert platform.route(node0, node1).lanes == ("node0>host", "host>node1")
+    assert platform.link("node0", "node1").bandwidth_bytes_per_s == 20e9 / 8
+
+
+def test_distgnn_trains_on_the_host_where_no_nodes_are_described():
+    placement = bundle_of("distgnn").placement
+    platform = load_platform("epyc7543x4-4xa100")
+    assert placement.trainers(platform) == (platform.host,)
+    assert len(placement.trainers(load_platform("ecs-r5x16"))) == 16
+
+
+# --------------------------------------------------------------------------- DistDGL
+
+
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_distdgl_trains_seeds_where_their_partition_is_and_equals_the_reference(devices):
+    request = Request(
+        strategies=("distdgl",),
+        dataset=make_dataset(),
+        workload=make_workload("sage"),
+        platform=make_platform(devices),
+    )
+    (row,) = compare(request, registry()).runs
+    assert row.equivalence.max_relative_loss_error <= 1e-9
+
+    setting = setting_for(devices=devices)
+    placement = registry().part("placement", "distdgl")()
+    placement.begin(setting)
+    seeds = setting.dataset.train_ids[::-1]
+    handed = placement.share_out(seeds)
+    assert [share.slot for share, _ in handed] == list(range(devices))
+    assert [share.seeds for share, _ in handed] == [len(part) for _, part in handed]
+    everyone = dict(placement.share_out(np.arange(60)))
+    for share, part in handed:
+        (home,) = (ids for other, ids in everyone.items() if other.slot == share.slot)
+        assert set(part) == set(seeds) & set(home)
+        assert list(part) == sorted(part, reverse=True)
+    assert len(everyone) == devices

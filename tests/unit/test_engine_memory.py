@@ -1,0 +1,110 @@
+"""What the full-graph engine keeps in this process beside the tensors in its books."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.engine.layer_major import LayerMajorEngine
+from gnnbench.engine.recorder import Recorder
+from gnnbench.kernels import autograd
+from gnnbench.kernels.buffers import pool
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.records import Parts
+
+#: Room for the data set and the model, and for nothing that can be spilled.
+LEAST_BYTES = 16_000
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+def prepared(communication="hongtu", kernel="torch", model="gcn", **memory):
+    workload, platform = make_workload(model, 3), make_platform(2)
+    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
+    platform = dataclasses.replace(platform, host=host)
+    setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
+    parts = Parts("hongtu", "hongtu", communication, "hongtu", kernel)
+    options = {
+        "memory": {name: str(value) for name, value in memory.items()},
+        "sampler": {"chunks_per_partition": "3"},
+    }
+    bundle = plugins.assemble(registry(), parts, options)
+    for part in bundle.all():
+        part.begin(setting)
+    recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
+    engine = LayerMajorEngine(bundle, setting, recorder)
+    engine.prepare()
+    return engine
+
+
+def tensors_of(move):
+    exchanges = [rows for each in (*move.pulls, *move.pushes) for rows in (each.here, each.there)]
+    named = (getattr(move, name) for name in move.__slots__)
+    return [*exchanges, *(value for value in named if isinstance(value, torch.Tensor))]
+
+
+@pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
+def test_a_chunk_is_held_once_and_its_positions_are_int32(communication):
+    engine = prepared(communication)
+    for round_, moves in zip(engine._rounds, engine._moves, strict=True):
+        for unit, move in zip(round_.units, moves, strict=True):
+            bound = engine._bounds[round_.index, unit.slot].block
+            for name in ("src_ids", "indptr", "indices"):
+                ours, theirs = getattr(unit.blocks[0], name), getattr(move.block, name)
+                assert np.shares_memory(ours, theirs)
+                assert np.shares_memory(getattr(bound, name), theirs)
+            assert all(tensor.dtype == torch.int32 for tensor in tensors_of(move))
+
+
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_a_run_that_spills_keeps_nothing_that_it_can_make_again(model, kernel, tmp_path):
+    roomy = prepared(kernel=kernel, model=model)
+    short = prepared(kernel=kernel, model=model, host_bytes=LEAST_BYTES, spill_dir=tmp_path)
+    assert short._host_store.spilled
+    epochs = [(engine.run_epoch(0), engine.run_epoch(1)) for engine in (roomy, short)]
+    assert [epoch.loss for epoch in epochs[0]] == [epoch.loss for epoch in epochs[1]]
+    assert epochs[0][1].vertices == epochs[1][1].vertices
+    kept = [
+        sum(made is not None for bound in engine._bounds.values() for made in made_of(bound))
+        for engine in (roomy, short)
+    ]
+    assert kept[0] > 0
+    assert kept[1] == 0
+    assert pool.idle_bytes == 0
+
+
+def made_of(bound):
+    return bound._plain, bound._looped, bound._gcn
+
+
+def test_hooks_see_the_softmax_that_its_backward_pass_reads():
+    """Whatever autograd keeps of a layer can be moved to the host and back (HongTu §4.2)."""
+    indptr, indices = np.array([0, 2, 3]), np.array([0, 1, 1], dtype=np.int32)
+    matrix = SparseMatrix(indptr, indices, 2)
+    scores = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64, requires_grad=True)
+    seen = []
+
+    def pack(tensor):
+        seen.append(tensor.clone())
+        return len(seen) - 1
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda position: seen[position]):
+        softmax = autograd.edge_softmax(matrix, scores)
+    assert [torch.equal(tensor, softmax.detach()) for tensor in seen] == [True]
+    softmax.detach().zero_()  # the copies are what counts
+    softmax.backward(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    first = float(seen[0][0])
+    assert scores.grad.tolist() == pytest.approx([first * (1 - first), -first * (1 - first), 0.0])

@@ -1,0 +1,122 @@
+"""Evaluation some rows at a time: what the whole graph at once gives, in the memory there is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from gnnbench import plugins
+from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
+from gnnbench.engine import evaluate, host_store
+from gnnbench.engine.evaluate import Evaluator, cut_rows, whole_graph_block
+from gnnbench.engine.machinery import feature_rows
+from gnnbench.models import MODELS, PROJECTED, BoundBlock, build
+from gnnbench.parts import Setting
+
+LAYERS = 3
+#: Rows of the widest layer, 7 float64 wide: blocks of 1, a few and all of the 60 vertices.
+BLOCK_ROWS = (1, 40, 100, 10_000)
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+@cache
+def setting_for(model, sparse=False):
+    data = make_dataset()
+    if sparse:
+        data = dataclasses.replace(data, features=sp.csr_matrix(np.maximum(data.features, 0)))
+    workload = make_workload(model, LAYERS)
+    return Setting(data, make_platform(2), workload, build(workload).shapes)
+
+
+def evaluator(setting, kernel="torch", memory="host", block_rows=10_000, **options):
+    parts = registry().part("kernel", kernel)(), registry().part("memory", memory)(**options)
+    return Evaluator(setting, *parts, block_bytes=block_rows * 7 * 8)
+
+
+def undivided(setting, model, kernel="torch"):
+    """Loss and accuracies from the logits of the whole graph as one block."""
+    data = setting.dataset
+    bound = BoundBlock(
+        whole_graph_block(data),
+        registry().part("kernel", kernel)(),
+        data.graph.degrees,
+        torch.float64,
+        torch.device("cpu"),
+    )
+    everything = np.arange(data.graph.num_vertices)
+    with torch.no_grad():
+        logits = model([bound] * LAYERS, feature_rows(setting, everything, sparse=False))
+    labels, train = torch.from_numpy(data.labels), torch.from_numpy(data.train_ids)
+    loss = float(torch.nn.functional.cross_entropy(logits[train], labels[train]))
+    correct = (logits.argmax(dim=1) == labels).numpy()
+    masks = {"train": data.train_mask, "val": data.val_mask, "test": data.test_mask}
+    return loss, {name: correct[mask & (data.labels >= 0)].mean() for name, mask in masks.items()}
+
+
+@pytest.mark.parametrize("block_rows", BLOCK_ROWS)
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+@pytest.mark.parametrize("model", MODELS)
+def test_blocks_give_what_the_whole_graph_gives(model, kernel, block_rows):
+    setting = setting_for(model)
+    projected = range(LAYERS) if model in PROJECTED else ()
+    for trained in (build(setting.workload), build(setting.workload, projected)):
+        expected, accuracies = undivided(setting, trained, kernel)
+        loss, accuracy = evaluator(setting, kernel, block_rows=block_rows).evaluate(trained)
+        assert loss == pytest.approx(expected, rel=1e-12, abs=0)
+        assert accuracy == accuracies
+
+
+@pytest.mark.parametrize("block_rows", BLOCK_ROWS)
+def test_sparse_features_are_made_dense_a_block_at_a_time(block_rows, monkeypatch):
+    setting = setting_for("gcn", sparse=True)
+    asked = []
+
+    def count_rows(setting, ids, *, sparse):
+        asked.append(len(ids))
+        return feature_rows(setting, ids, sparse=sparse)
+
+    monkeypatch.setattr(evaluate, "feature_rows", count_rows)
+    model = build(setting.workload)
+    loss, _ = evaluator(setting, block_rows=block_rows).evaluate(model)
+    assert loss == pytest.approx(undivided(setting, model)[0], rel=1e-12, abs=0)
+    # A block reads a row of its own and one for each in-edge at most, and the hub has 20.
+    assert max(asked) <= max(block_rows, 1 + int(setting.dataset.graph.degrees.max()))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_the_host_cannot_hold_is_spilled(model, tmp_path, monkeypatch):
+    setting = setting_for(model)
+    stores = []
+
+    class Watched(host_store.HostStore):
+        def __init__(self, *args):
+            super().__init__(*args)
+            stores.append(self)
+
+    monkeypatch.setattr(evaluate, "HostStore", Watched)
+    trained = build(setting.workload)
+    options = {"memory": "hongtu", "block_rows": 40, "spill_dir": str(tmp_path)}
+    whole = evaluator(setting, **options).evaluate(trained)
+    spilled = evaluator(setting, host_bytes=1, **options).evaluate(trained)
+    assert spilled == whole
+    assert [len(store.spilled) for store in stores] == [0, 2]
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("rows", [1, 10, 40, 10_000])
+def test_ranges_hold_every_vertex_once_and_few_edges(rows):
+    graph = make_graph()
+    ranges = list(cut_rows(graph, rows))
+    assert np.concatenate(ranges).tolist() == list(range(graph.num_vertices))
+    for ids in ranges:
+        assert len(ids) == 1 or len(ids) + graph.degrees[ids].sum() <= rows

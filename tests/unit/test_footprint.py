@@ -1,0 +1,159 @@
+"""Sizes without a run: by hand, and against what the engine's ledger says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gnnbench import footprint, plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.engine import train
+from gnnbench.engine.movement import largest_buffers
+from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
+from gnnbench.models import build
+from gnnbench.parts import LayerShape, Setting
+from gnnbench.records import Parts
+
+GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
+GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, edge_features=2)
+CHUNK = ChunkSize(num_src=50, num_dst=20, num_edges=200, relayed=5, transition=3)
+
+
+def test_a_gcn_chunk_by_hand():
+    """Rows of the buffer, then a^l and h^{l+1} of the destinations, and as much in gradients."""
+    rows, made = (50 + 5 + 3) * 100, 20 * (100 + 16)
+    assert footprint.forward_bytes(GCN, CHUNK, 4) == 4 * (rows + made)
+    backward = {
+        ("cache", True): 2 * made,
+        ("cache", False): 2 * made + rows,
+        ("recompute", True): 2 * made + rows,
+        ("recompute", False): 2 * made + 2 * rows,
+    }
+    for (policy, first), elements in backward.items():
+        assert footprint.backward_bytes(GCN, CHUNK, 4, policy, first=first) == 4 * elements
+
+
+def test_an_attention_chunk_by_hand():
+    """W h of every row besides, and two values an edge, self loops included."""
+    rows, made = 58 * 100, 20 * (16 + 16) + 55 * 16 + 2 * 220
+    assert footprint.intermediate_bytes(GAT, CHUNK, 8) == 8 * made
+    assert footprint.saved_bytes(GAT, CHUNK, 8) == 8 * (made + (55 + 20) * 100)
+    offloaded = footprint.backward_bytes(GAT, CHUNK, 8, "offload", first=False)
+    assert offloaded == 8 * (2 * made + 55 * 100 + rows)
+
+
+def test_buffers_of_a_device_are_as_large_as_its_largest_chunk_needs():
+    small, large = ChunkSize(10, 4, 20, 2, 9), ChunkSize(30, 4, 20, 1, 4)
+    alone = dataclasses.replace(small, buffered=False)
+    shared = footprint.share_buffers([small, large, alone])
+    assert [(chunk.rows, chunk.transition) for chunk in shared] == [(31, 9), (31, 9), (12, 9)]
+
+
+def host_tensors(policies, own_features=False):
+    shapes = [dataclasses.replace(GCN, in_features=8, out_features=8)] * (len(policies) - 1)
+    shapes.append(dataclasses.replace(GCN, in_features=8, out_features=3))
+    return footprint.host_tensors(
+        shapes,
+        policies,
+        num_vertices=10,
+        num_sources=25,
+        num_edges=40,
+        itemsize=4,
+        own_features=own_features,
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "gradients"),
+    [
+        (1, {"gradients of layer 1": 3}),
+        (2, {"gradients of layer 2": 3, "gradients of layer 1": 8}),
+        (3, {"gradients of layers 1, 3": 8, "gradients of layer 2": 8}),
+        (4, {"gradients of layers 2, 4": 8, "gradients of layers 1, 3": 8}),
+    ],
+)
+def test_two_gradient_buffers_serve_all_layers(layers, gradients):
+    found = host_tensors(["recompute"] * layers)
+    widths = {each.name: each.size_bytes // 40 for each in found if each.kind == "gradients"}
+    assert widths == gradients
+
+
+def test_what_is_touched_least_often_is_spilled_first():
+    tensors = host_tensors(["cache", "cache", "cache"], own_features=True)
+    total = sum(each.size_bytes for each in tensors)
+    order = []
+    for budget in range(total, -1, -1):
+        for each in choose_spilled(tensors, budget):
+            if each.kind not in order:
+                order.append(each.kind)
+    assert order == ["intermediates", "representations", "gradients", "features"]
+
+
+@pytest.mark.parametrize("budget_bytes", [0, 1, 320, 1000, 2000, 10**6])
+def test_what_is_not_spilled_fits_and_nothing_is_spilled_for_nothing(budget_bytes):
+    tensors = host_tensors(["cache", "recompute", "cache"])
+    spilled = choose_spilled(tensors, budget_bytes)
+    kept_bytes = sum(each.size_bytes for each in tensors if each not in spilled)
+    assert kept_bytes <= budget_bytes
+    assert all(kept_bytes + each.size_bytes > budget_bytes for each in spilled)
+
+
+def test_names_of_host_tensors():
+    assert HostTensor("gradients", "gradients", (1, 3), 8).name == "gradients of layers 1, 3"
+    assert HostTensor("features", "representations", (0,), 8).name == "representations of layer 0"
+
+
+# --------------------------------------------------------------------------- against a run
+
+
+@pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
+@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "ggcn"])
+def test_a_run_holds_what_its_plan_says(model, memory, communication):
+    """Peak bytes of every device, and of the host, from chunks and traffic alone."""
+    workload = make_workload(model, num_layers=3, epochs=1)
+    layers = build(workload).shapes
+    setting = Setting(make_dataset(), make_platform(3), workload, layers)
+    registry = plugins.load()
+    bundle = plugins.assemble(
+        registry,
+        Parts("hongtu", "hongtu", communication, memory, "torch"),
+        {"sampler": {"chunks_per_partition": "4"}},
+    )
+    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+    for part in bundle.all():
+        part.begin(setting)
+    rounds = bundle.sampler.chunks(setting, 3)
+    owner, traffic = bundle.sampler.owner(), []
+    for round_ in rounds:
+        traffic.append(bundle.communication.plan(round_, traffic[-1] if traffic else None, owner))
+    rows = largest_buffers(traffic) if bundle.communication.shares_rows else {}
+    policies = [bundle.memory.intermediates(shape) for shape in layers]
+    units = [unit for round_ in rounds for unit in round_.units]
+    for slot in range(3):
+        chunks = [
+            footprint.size_of(unit.blocks[0], rows.get(slot)) for unit in units if unit.slot == slot
+        ]
+        size = footprint.device_bytes(layers, policies, chunks, workload.itemsize)
+        assert trace.peak_bytes[f"gpu{slot}"] == size
+
+    sizes = [footprint.size_of(unit.blocks[0], rows.get(unit.slot)) for unit in units]
+    tensors = footprint.host_tensors(
+        layers,
+        policies,
+        num_vertices=60,
+        num_sources=sum(chunk.rows for chunk in sizes),
+        num_edges=sum(chunk.num_edges for chunk in sizes),
+        itemsize=workload.itemsize,
+        own_features=True,
+    )
+    graph = setting.dataset.graph
+    fixed = graph.indptr.nbytes + graph.indices.nbytes + 60 * (7 * 8 + 11)
+    fixed += 3 * setting.parameter_bytes
+    planned = fixed + sum(each.size_bytes for each in tensors)
+    held = trace.peak_bytes["host"]
+    # Saved intermediates are planned at the most that they can be.
+    assert held == planned if "offload" not in policies else held <= planned

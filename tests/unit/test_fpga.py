@@ -1,0 +1,338 @@
+"""The FPGA's aggregate kernel: cases counted by hand, the compiled loops and their twin, errors."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnbench.kernels.dispatch import fpga
+from gnnbench.kernels.native import load
+from gnnbench.kernels.reference import fpga as reference
+from gnnbench.kernels.reference.fpga import Aggregation, Machine
+from gnnbench.records import IndexArray, IntArray
+
+#: Small numbers, so that cycles can be counted: a tick is a cycle, a burst takes one, and a page
+#: holds 4 words and costs 3 more to open.
+TINY = Machine(
+    dies=1,
+    pes=1,
+    adder_cycles=4,
+    fifo_updates=2,
+    buffer_words=1000,
+    cycle_ticks=1,
+    burst_ticks=1,
+    miss_ticks=3,
+    latency_ticks=0,
+    page_words=4,
+    banks=2,
+)
+
+
+@pytest.fixture(params=["pure", "compiled"])
+def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "pure":
+        monkeypatch.setattr(fpga, "load", lambda topic: None)
+
+
+def run(
+    edges: list[tuple[int, int]],
+    machine: Machine,
+    *,
+    words: int = 2,
+    num_dst: int = 4,
+    address: IntArray | None = None,
+    ready: IntArray | None = None,
+) -> Aggregation:
+    """Edges as (source, destination); eight sources, each at the address of its number."""
+    pairs = np.array(edges, dtype=np.int32).reshape(-1, 2)
+    where = np.arange(8, dtype=np.int64) if address is None else address
+    return fpga.simulate_aggregation(
+        np.ascontiguousarray(pairs[:, 0]),
+        np.ascontiguousarray(pairs[:, 1]),
+        where,
+        num_dst,
+        words,
+        machine,
+        ready=ready,
+    )
+
+
+# --------------------------------------------------------------------------- counted by hand
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_one_edge() -> None:
+    """3 to open the page, 2 bursts, 1 duplicator: scatter at 6. At the gather PE at 7, its second
+    word at 8, summed 4 later."""
+    seen = run([(0, 0)], TINY)
+    assert seen.complete.tolist() == [12, 0, 0, 0]
+    assert (seen.cycles[0], seen.loads[0], seen.misses[0], seen.channel_ticks[0]) == (12, 1, 1, 5)
+    # CAS delays the row by 7 cycles and holds the channel no longer.
+    late = run([(0, 0)], replace(TINY, latency_ticks=7))
+    assert (late.cycles[0], late.channel_ticks[0]) == (19, 5)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_no_edge() -> None:
+    seen = run([], TINY)
+    assert seen.cycles.tolist() == [0]
+    assert seen.complete.tolist() == [0] * 4
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_source_is_loaded_once_for_all_edges_that_follow() -> None:
+    """Scatter at 6, then 8; the second sum, another row, waits for nothing: 14."""
+    seen = run([(0, 0), (0, 1)], TINY)
+    assert seen.complete.tolist() == [12, 14, 0, 0]
+    assert seen.loads[0] == 1
+    # Two sources in turn are loaded anew each time, RMT or not: only the order decides.
+    assert run([(0, 0), (1, 0), (0, 1), (1, 1)], TINY).loads[0] == 4
+    assert run([(0, 0), (0, 1), (1, 0), (1, 1)], TINY).loads[0] == 2
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_the_raw_resolver_stalls() -> None:
+    """Row 0's word was taken at 7 and is there at 11; the second update came at 9."""
+    seen = run([(0, 0), (0, 0)], TINY)
+    assert seen.complete[0] == 16
+    assert seen.hazard_cycles[0] == 2
+    # An adder as fast as the next word comes stalls nobody: 9 + 2 - 1 + 2.
+    quick = run([(0, 0), (0, 0)], replace(TINY, adder_cycles=2))
+    assert (quick.complete[0], quick.hazard_cycles[0]) == (12, 0)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_row_hits_and_misses() -> None:
+    """A page has two rows. The second row hits: its bursts follow, there at 8. The third misses."""
+    hit = run([(0, 0), (1, 1)], TINY)
+    assert (hit.cycles[0], hit.misses[0]) == (14, 1)
+    miss = run([(0, 0), (2, 1)], TINY)
+    # Channel until 5, then 5 more, duplicator 11, gather 12, last word 13, summed 17.
+    assert (miss.cycles[0], miss.misses[0]) == (17, 2)
+    # Pages 0 and 1 are in different banks and stay open; 0 and 2 share one.
+    assert run([(0, 0), (2, 1), (1, 2), (3, 3)], TINY).misses[0] == 2
+    assert run([(0, 0), (4, 1), (1, 2)], TINY).misses[0] == 3
+    # A row of three words lies over two pages.
+    assert run([(1, 0)], TINY, words=3).misses[0] == 2
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_two_pes_work_side_by_side() -> None:
+    """One stage more. Edges to 0 and 1 go straight through: both at the gather PEs at 8."""
+    two = replace(TINY, pes=2)
+    seen = run([(0, 0), (0, 1)], two)
+    assert seen.complete.tolist() == [13, 13, 0, 0]
+    assert seen.conflict_cycles[0] == 0
+    # Both want gather PE 0: the second waits for its words to pass.
+    clash = run([(0, 0), (0, 2)], two)
+    assert clash.complete.tolist() == [13, 0, 15, 0]
+    assert clash.conflict_cycles[0] == 2
+    ideal = run([(0, 0), (0, 2)], replace(two, contended=False))
+    assert ideal.complete.tolist() == [13, 0, 13, 0]
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_butterfly_blocks_within() -> None:
+    """n = 4: updates from PE 0 to 0 and from PE 2 to 1 share the first stage's link at place 0."""
+    four = replace(TINY, pes=4)
+    seen = run([(0, 0), (0, 2), (0, 1), (0, 3)], four)
+    # PE 1 to 2 and PE 3 to 3 share the link at place 3 likewise. Scatter 6, network 7 and 8,
+    # gather 9, last word 10, summed 14; those that waited two cycles at 16.
+    assert seen.complete.tolist() == [14, 16, 14, 16]
+    assert seen.conflict_cycles[0] == 4
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_scatter_pes_wait_for_their_fifo() -> None:
+    """Room for two updates: the third of a PE begins when its first has been taken in full.
+
+    All eight edges are of destination 0, one every 4 cycles: taken at 7, 11, 15, ... ; the last at
+    35, done at 35 + 2 - 1 + 4 whatever the room, since the adder is the bottleneck.
+    """
+    edges = [(0, 0)] * 8
+    assert run(edges, TINY).complete[0] == 40
+    assert run(edges, replace(TINY, fifo_updates=8)).complete[0] == 40
+    # Room for one: an edge begins two cycles after the one before was taken, and is stalled 1.
+    assert run(edges, replace(TINY, fifo_updates=1)).hazard_cycles[0] == 7
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_dies_work_by_themselves() -> None:
+    """Destinations 0, 1 on die 0 and 2, 3 on die 1; both load source 0."""
+    seen = run([(0, 0), (0, 2), (0, 3)], replace(TINY, dies=2))
+    assert seen.cycles.tolist() == [12, 14]
+    assert seen.loads.tolist() == [1, 1]
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_gradients_are_loaded_when_they_are_ready() -> None:
+    ready = np.array([20, 0, 0, 0, 0, 0, 0, 0])
+    assert run([(0, 0)], TINY, ready=ready).cycles[0] == 32
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_batch_too_large_spills() -> None:
+    """One row of buffer: row 1 sends row 0 out (5 ticks), row 0 comes back for row 1 (10 ticks)."""
+    small = replace(TINY, buffer_words=2)
+    seen = run([(0, 0), (0, 1), (0, 0)], small)
+    assert seen.spilled_rows[0] == 3
+    # Channel until 5; out until 10, so row 1 is taken at 10; back until 20, then 20 + 2 - 1 + 4.
+    assert seen.complete.tolist() == [25, 15, 0, 0]
+    assert run([(0, 0), (0, 1), (0, 0)], TINY).spilled_rows[0] == 0
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_slower_memory_than_clock() -> None:
+    """Two ticks a cycle: the row is there after 5 ticks, which is cycle 3, and 1 more."""
+    assert run([(0, 0)], replace(TINY, cycle_ticks=2)).cycles[0] == 10
+
+
+# --------------------------------------------------------------------------- compiled = twin
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+@pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
+def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
+    pes = 2 ** data.draw(st.integers(0, 4))
+    words = data.draw(st.integers(1, 9))
+    machine = Machine(
+        dies=data.draw(st.integers(1, 4)),
+        pes=pes,
+        adder_cycles=data.draw(st.integers(1, 12)),
+        fifo_updates=data.draw(st.integers(1, 9)),
+        buffer_words=pes * words * data.draw(st.integers(1, 4)),
+        cycle_ticks=data.draw(st.integers(1, 5)),
+        burst_ticks=data.draw(st.integers(1, 5)),
+        miss_ticks=data.draw(st.integers(0, 20)),
+        latency_ticks=data.draw(st.integers(0, 9)),
+        page_words=2 ** data.draw(st.integers(0, 5)),
+        banks=data.draw(st.integers(1, 5)),
+        contended=data.draw(st.booleans()),
+    )
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    num_src, num_dst = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 60))
+    count = data.draw(st.integers(0, 150))
+    src = random.integers(0, num_src, count).astype(np.int32)
+    if data.draw(st.booleans()):
+        src.sort()
+    dst = random.integers(0, num_dst, count).astype(np.int32)
+    address = random.integers(0, 100, num_src)
+    ready = random.integers(0, 200, num_src)
+    for array in (src, dst, address, ready):
+        array.flags.writeable = False
+    mine = fpga.simulate_aggregation(src, dst, address, num_dst, words, machine, ready=ready)
+    twin = reference.simulate_aggregation(src, dst, address, ready, num_dst, words, machine)
+    for field in dataclasses.fields(Aggregation):
+        assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_more_is_never_slower(data: st.DataObject) -> None:
+    """No sum is later with any delay shorter; with twice the PEs by one cycle at most."""
+    machine = replace(
+        TINY,
+        pes=2 ** data.draw(st.integers(0, 3)),
+        adder_cycles=data.draw(st.integers(2, 9)),
+        fifo_updates=data.draw(st.integers(1, 5)),
+        cycle_ticks=data.draw(st.integers(1, 4)),
+        burst_ticks=data.draw(st.integers(2, 4)),
+        miss_ticks=data.draw(st.integers(1, 20)),
+    )
+    few = data.draw(st.integers(1, 8))
+    destinations = st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12]) if few < 4 else st.integers(0, 15)
+    edges = data.draw(st.lists(st.tuples(st.integers(0, 7), destinations), max_size=60))
+    words = data.draw(st.integers(1, 5))
+    base = run(edges, machine, words=words, num_dst=16).complete
+    for change, slack in (
+        ({"burst_ticks": machine.burst_ticks - 1}, 0),
+        ({"miss_ticks": machine.miss_ticks - 1}, 0),
+        ({"adder_cycles": machine.adder_cycles - 1}, 0),
+        ({"fifo_updates": machine.fifo_updates + 1}, 0),
+        ({"contended": False}, 0),
+        ({"pes": 2 * machine.pes}, 1),
+    ):
+        changed = replace(machine, **change)  # type: ignore[arg-type]
+        assert (run(edges, changed, words=words, num_dst=16).complete <= base + slack).all(), change
+
+
+# --------------------------------------------------------------------------- sums
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_sums_accumulate_in_the_order_of_the_stream() -> None:
+    """To the bit: float32 messages added one after the other, starting from 0."""
+    random = np.random.default_rng(0)
+    src = random.integers(0, 30, 400).astype(np.int32)
+    dst = random.integers(0, 11, 400).astype(np.int32)
+    weight = random.normal(size=400).astype(np.float32)
+    rows = random.normal(size=(30, 17)).astype(np.float32)
+    out = fpga.scatter_gather(src, dst, weight, rows, 12)
+    for v in range(12):
+        for k in range(17):
+            total = np.float32(0)
+            for e in np.flatnonzero(dst == v):
+                total = np.float32(total + np.float32(weight[e] * rows[src[e], k]))
+            assert out[v, k] == total
+    backwards = fpga.scatter_gather(
+        src[::-1].copy(), dst[::-1].copy(), weight[::-1].copy(), rows, 12
+    )
+    assert not np.array_equal(out, backwards)
+    assert np.allclose(out, backwards, atol=1e-4)
+
+
+# --------------------------------------------------------------------------- refusals
+
+GOOD: IndexArray = np.array([0, 1], dtype=np.int32)
+PLACES: IntArray = np.arange(2, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pes": 3}, "pes is 3; it must be a power of two"),
+        ({"page_words": 12}, "page_words is 12; it must be a power of two"),
+        ({"dies": 0}, "dies is 0"),
+        ({"miss_ticks": -1}, "miss_ticks is -1"),
+        ({"cycle_ticks": 2**40}, "cycle_ticks is"),
+        ({"buffer_words": 3, "pes": 2}, "the result buffer has 3 words"),
+    ],
+)
+def test_impossible_machines_raise(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        run([(0, 0)], replace(TINY, **change))  # type: ignore[arg-type]
+
+
+def test_bad_streams_raise() -> None:
+    simulate = fpga.simulate_aggregation
+    with pytest.raises(ValueError, match="src is int64"):
+        simulate(GOOD.astype(np.int64), GOOD, PLACES, 2, 1, TINY)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="src has 2 values and dst 1"):
+        simulate(GOOD, GOOD[:1], PLACES, 2, 1, TINY)
+    with pytest.raises(ValueError, match="src hold 0 to 1"):
+        simulate(GOOD, GOOD, PLACES[:1], 2, 1, TINY)
+    with pytest.raises(ValueError, match="dst hold 0 to 1"):
+        simulate(GOOD, GOOD, PLACES, 1, 1, TINY)
+    with pytest.raises(ValueError, match="num_dst is -1"):
+        simulate(GOOD, GOOD, PLACES, -1, 1, TINY)
+    with pytest.raises(ValueError, match="address holds -1"):
+        simulate(GOOD, GOOD, PLACES - 1, 2, 1, TINY)
+    with pytest.raises(ValueError, match="ready has 1 values"):
+        simulate(GOOD, GOOD, PLACES, 2, 1, TINY, ready=PLACES[:1])
+    with pytest.raises(ValueError, match="row_words is 0"):
+        simulate(GOOD, GOOD, PLACES, 2, 0, TINY)
+
+
+def test_bad_rows_raise() -> None:
+    ones, rows = np.ones(2, dtype=np.float32), np.ones((2, 3), dtype=np.float32)
+    with pytest.raises(ValueError, match="rows is float64"):
+        fpga.scatter_gather(GOOD, GOOD, ones, rows.astype(np.float64), 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="weight has 1 values"):
+        fpga.scatter_gather(GOOD, GOOD, ones[:1], rows, 2)
+    assert fpga.scatter_gather(GOOD, GOOD, ones, rows[:, :0].copy(), 2).shape == (2, 0)

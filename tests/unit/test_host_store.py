@@ -1,0 +1,144 @@
+"""Host tensors in memory and in mapped files: exact books, bounded memory, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from gnnbench.engine.host_store import PAGE_BYTES, HostStore, page_bytes
+from gnnbench.engine.recorder import Ledger
+from gnnbench.errors import DeviceOutOfMemory, UsageError
+from gnnbench.footprint import HostTensor
+from gnnbench.platforms.machine import DISK
+
+ROWS = 1000
+
+
+def tensor(kind, layer, elements=ROWS):
+    return HostTensor(kind, kind, (layer,), 8 * elements)
+
+
+TENSORS = (
+    tensor("representations", 1),
+    tensor("intermediates", 1),
+    tensor("intermediates", 2),
+    tensor("gradients", 1),
+)
+
+
+def make_store(directory, budget_bytes, tensors=TENSORS, capacity_bytes=10**9):
+    ledger = Ledger({"host": capacity_bytes})
+    store = HostStore(tensors, budget_bytes, directory, ledger, "host", torch.float64)
+    return store, ledger
+
+
+def resident_pages(path="/proc/self/smaps"):
+    """KiB of this process's memory that belong to deleted files of a store."""
+    kib, ours = 0, False
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if "-" in line.split(" ")[0] and not line.startswith(("Rss", "Private")):
+                ours = "gnnbench-" in line or "(deleted)" in line
+            elif ours and line.startswith("Rss:"):
+                kib += int(line.split()[1])
+    return kib
+
+
+def test_what_fits_stays_in_memory(tmp_path):
+    store, ledger = make_store(tmp_path, budget_bytes=4 * 8 * ROWS)
+    assert store.spilled == ()
+    assert store.notes() == ()
+    assert not store.is_on_disk(store.empty("gradients of layer 1"))
+    assert ledger.peak_bytes == {"host": 8 * ROWS}
+
+
+def test_what_does_not_is_held_on_the_disk(tmp_path):
+    store, ledger = make_store(tmp_path, budget_bytes=2 * 8 * ROWS)
+    assert [each.name for each in store.spilled] == [
+        "intermediates of layer 1",
+        "intermediates of layer 2",
+    ]
+    for each in TENSORS:
+        made = store.empty(each.name)
+        assert made.shape == (ROWS,)
+        assert store.is_on_disk(made) == (each in store.spilled)
+        assert store.is_on_disk(made[:10].view(5, 2)) == (each in store.spilled)
+    assert ledger.peak_bytes == {"host": 16 * ROWS, DISK: 16 * ROWS}
+    assert store.notes() == (
+        "spilled to disk: intermediates of layer 1 (8.00 kB), intermediates of layer 2 (8.00 kB)",
+    )
+
+
+def test_without_a_directory_nothing_is_spilled():
+    store, _ = make_store(None, budget_bytes=0)
+    assert store.spilled == ()
+
+
+def test_files_hold_what_is_written_and_are_not_to_be_seen(tmp_path):
+    store, _ = make_store(tmp_path, budget_bytes=0)
+    made = {each.name: store.empty(each.name) for each in TENSORS}
+    for number, one in enumerate(made.values()):
+        one.copy_(torch.arange(ROWS) + number)
+    assert os.listdir(tmp_path) == []
+    store.drop_pages()
+    for number, one in enumerate(made.values()):
+        assert torch.equal(one, torch.arange(ROWS, dtype=torch.float64) + number)
+
+
+def test_dropped_pages_leave_this_process(tmp_path):
+    large = (tensor("intermediates", 1, 1 << 20),)
+    store, _ = make_store(tmp_path, budget_bytes=0, tensors=large)
+    made = store.empty("intermediates of layer 1").fill_(3.0)
+    assert resident_pages() >= 8 << 10
+    store.drop_pages()
+    assert resident_pages() < 1 << 10
+    assert float(made.sum()) == 3.0 * (1 << 20)
+
+
+@pytest.mark.parametrize("budget_bytes", [0, 10**6])
+def test_rooms_under_one_name_are_apart_and_come_again(tmp_path, budget_bytes):
+    saved = (HostTensor("intermediates", "saved intermediates", (1,), 1000),)
+    store, ledger = make_store(tmp_path, budget_bytes, saved)
+    name, memory = saved[0].name, DISK if budget_bytes == 0 else "host"
+    shapes = [(3, 5), (0, 4), (7,), ()]
+    for _ in range(2):
+        rooms = [
+            store.like(name, torch.empty(shape, dtype=torch.float32)).fill_(float(number))
+            for number, shape in enumerate(shapes)
+        ]
+        assert [tuple(room.shape) for room in rooms] == shapes
+        assert all((room == number).all() for number, room in enumerate(rooms))
+        assert ledger.peak_bytes[memory] == 4 * (15 + 7 + 1)
+        store.clear(name)
+    assert ledger.free_bytes("host") == 10**9
+
+
+def test_a_full_disk_and_a_full_host_say_so(tmp_path):
+    store, ledger = make_store(tmp_path, budget_bytes=0)
+    ledger.open(DISK, 8 * ROWS - 1)
+    with pytest.raises(DeviceOutOfMemory, match="disk is out of memory: representations of layer"):
+        store.empty("representations of layer 1")
+    small, _ = make_store(tmp_path, budget_bytes=10**9, capacity_bytes=100)
+    with pytest.raises(DeviceOutOfMemory, match="host is out of memory"):
+        small.empty("gradients of layer 1")
+
+
+def test_a_file_that_cannot_be_made_is_one_sentence(tmp_path):
+    store, _ = make_store(tmp_path, budget_bytes=0)
+    tmp_path.rmdir()
+    with pytest.raises(UsageError, match="name another directory with"):
+        store.empty("representations of layer 1")
+
+
+def test_pages_that_rows_touch():
+    per_page = PAGE_BYTES // 512
+    everything = torch.arange(4 * per_page)
+    assert page_bytes(everything, 512) == 4 * PAGE_BYTES
+    assert page_bytes(everything[::per_page], 512) == 4 * PAGE_BYTES
+    assert page_bytes(everything[:2], 512) == PAGE_BYTES
+    # Rows that are larger than a page, and rows across the border of two.
+    assert page_bytes(torch.tensor([0, 5]), 2 * PAGE_BYTES) == 4 * PAGE_BYTES
+    assert page_bytes(torch.tensor([0, 1]), PAGE_BYTES * 3 // 2) == 3 * PAGE_BYTES
+    assert page_bytes(torch.empty(0, dtype=torch.int64), 512) == 0

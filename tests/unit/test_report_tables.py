@@ -1,0 +1,141 @@
+"""Tables in a terminal and as JSON: provenances apart, errors beside, words compared."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import pytest
+from rich.console import Console
+
+from gnnbench.records import Cell, Table, TableRow
+from gnnbench.report.tables import describe_agreement, format_quantity, print_table
+from gnnbench.results.tables import make_document, measure_agreement
+
+TABLE = Table(
+    name="t",
+    title="A table",
+    columns=("small", "large"),
+    rows=(
+        TableRow(
+            "theirs", (Cell(0.5, "s", "quoted"), Cell(text="out of memory", provenance="quoted"))
+        ),
+        TableRow("ours", (Cell(0.6, "s", quoted=0.5), Cell(6260.2, "s", quoted=12520.4))),
+        TableRow(
+            "in memory",
+            (
+                Cell(0.5, "s", quoted=0.5),
+                Cell(text="out of memory", unit="s", quoted_text="out of memory"),
+            ),
+        ),
+    ),
+    notes=("what was left out",),
+)
+
+
+def show(table: Table, width: int = 120) -> list[str]:
+    stream = io.StringIO()
+    print_table(table, Console(file=stream, width=width, highlight=False))
+    return stream.getvalue().splitlines()
+
+
+def test_ours_theirs_and_the_error_stand_side_by_side():
+    lines = show(TABLE)
+    assert lines[0] == "A table"
+    assert lines[2].split() == ["small", "large"]
+    assert lines[3].split() == ["[modelled]", "[quoted]", "error"] * 2
+    assert lines[4].split() == ["theirs", "500", "ms", "out", "of", "memory"]
+    ours = "ours 600 ms 500 ms +20 % 6,260 s 12,520 s -50 %"
+    assert " ".join(lines[5].split()) == ours
+    assert lines[6].endswith("out of memory  out of memory   same")
+    assert " note             what was left out" in lines
+
+
+def test_a_quoted_number_never_stands_in_the_modelled_column():
+    lines = show(TABLE)
+    modelled = lines[3].index("[modelled]"), lines[3].index("[modelled]") + len("[modelled]")
+    assert lines[4][slice(*modelled)].strip() == ""
+    assert lines[5][slice(*modelled)].strip() == "600 ms"
+
+
+def test_the_summary_counts_close_cells_and_equal_words():
+    agreement = measure_agreement(TABLE)
+    assert (agreement.numbers, agreement.close) == (3, 2)
+    assert agreement.median_error == pytest.approx(0.2)
+    assert agreement.largest_error == pytest.approx(0.5)
+    assert (agreement.words, agreement.same_words) == (1, 1)
+    assert describe_agreement(agreement) == (
+        "Median error 20 %, largest 50 %; 2 of 3 cells within 25 %; 1 of 1 cells without a number "
+        "say the same."
+    )
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell(1.0, "s", quoted_text="out of memory"),
+        Cell(text="out of memory", unit="s", quoted=1.0),
+        Cell(text="fits", quoted_text="out of memory"),
+    ],
+)
+def test_words_against_a_number_or_other_words_differ(cell):
+    table = Table("t", "t", ("a",), (TableRow("r", (cell,)),))
+    agreement = measure_agreement(table)
+    assert (agreement.words, agreement.same_words) == (1, 0)
+    assert show(table)[4].endswith("DIFFERS")
+
+
+def test_a_table_without_a_paper_has_no_summary():
+    table = Table("t", "t", ("a",), (TableRow("r", (Cell(3.0, "B", "measured"),)),))
+    assert describe_agreement(measure_agreement(table)) == ""
+    lines = show(table)
+    assert lines[3].split() == ["[measured]"]
+    assert lines[4].split() == ["r", "3.00", "B"]
+
+
+def test_columns_that_do_not_fit_move_to_another_panel_whole():
+    lines = show(TABLE, width=60)
+    assert max(map(len, lines)) <= 60
+    assert sum("[modelled]" in line for line in lines) == 2
+    assert sum(line.startswith(" ours") for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.403, "s", "403 ms"),
+        (3.906, "s", "3.91 s"),
+        (502.8, "s", "503 s"),
+        (6260.2, "s", "6,260 s"),
+        (177.19, "GiB", "177 GiB"),
+        (12.86, "GiB", "12.9 GiB"),
+        (3.9e9, "B", "3.90 GB"),
+        (0.0, "s", "0 s"),
+        (1.6, "", "1.60"),
+        (math.inf, "s", "inf s"),
+    ],
+)
+def test_quantities_keep_three_digits(value, unit, text):
+    assert format_quantity(value, unit) == text
+
+
+def test_the_document_has_every_cell_and_is_strict_json():
+    odd = Table("o", "o", ("a",), (TableRow("r", (Cell(math.nan, "s", quoted=1.0),)),))
+    document = json.loads(json.dumps(make_document([TABLE, odd]), allow_nan=False))
+    first, second = document["tables"]
+    assert (first["name"], first["columns"], first["notes"]) == (
+        "t", ["small", "large"], ["what was left out"],
+    )  # fmt: skip
+    assert [row["label"] for row in first["rows"]] == ["theirs", "ours", "in memory"]
+    assert first["rows"][1]["cells"][1] == {
+        "value": 6260.2,
+        "unit": "s",
+        "provenance": "modelled",
+        "quoted": 12520.4,
+        "error": pytest.approx(-0.5),
+        "text": "",
+        "quoted_text": "",
+    }
+    assert first["agreement"]["close"] == 2
+    assert second["rows"][0]["cells"][0]["value"] is None

@@ -1,0 +1,332 @@
+"""R-MAT edges by their numbers, and neighbour sets as bits: kernels, twins, Python's own sets."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnbench import datasets
+from gnnbench.datasets.synthetic import RMAT_QUADRANTS, draw_rmat
+from gnnbench.kernels.dispatch import streams
+from gnnbench.kernels.reference.streams import LabelArray, RmatStream, WordArray, _shuffle
+from gnnbench.records import Graph, IntArray
+
+LEVELS = ["baseline", "avx2", "avx512"]
+
+
+@pytest.fixture(params=["pure", *LEVELS])
+def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every instruction set of the compiled loops, and the twins."""
+    if request.param == "pure":
+        monkeypatch.setattr(streams, "load", lambda topic: None)
+    else:
+        monkeypatch.setenv("GNNBENCH_SIMD", request.param)
+
+
+def make_stream(vertices: int, edges: int, seed: int = 0) -> RmatStream:
+    return RmatStream(vertices, edges, RMAT_QUADRANTS, seed)
+
+
+def draw_labels(vertices: int, pieces: int, seed: int = 0) -> LabelArray:
+    return np.random.default_rng(seed).integers(0, pieces, vertices).astype(np.uint16)
+
+
+def neighbours_by_piece(
+    edges: list[tuple[int, int]], labels: LabelArray, pieces: int
+) -> list[set[int]]:
+    """The in-neighbours of each piece, as Python's sets."""
+    found: list[set[int]] = [set() for _ in range(pieces)]
+    for u, v in edges:
+        found[labels[v]].add(u)
+        found[labels[u]].add(v)
+    return found
+
+
+def edges_of(stream: RmatStream) -> list[tuple[int, int]]:
+    ends = streams.draw_edges(stream, 0, stream.edges)
+    return list(zip(*(side.tolist() for side in ends), strict=True))
+
+
+def bits_of(lines: WordArray, pieces: int) -> list[set[int]]:
+    """Lines as the sets of vertices that each piece has marked."""
+    return [
+        set(np.flatnonzero(lines[:, p // 64] >> np.uint64(p % 64) & np.uint64(1)).tolist())
+        for p in range(pieces)
+    ]
+
+
+# --------------------------------------------------------------------------- edges
+
+SIZES = [2, 3, 4, 5, 100, 128, 1000, 4096, 65_537, 2**20, 2**26, 2**31 - 1]
+
+
+@pytest.mark.parametrize("vertices", SIZES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_twin_draws_the_same(
+    vertices: int, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNNBENCH_SIMD", level)
+    stream = make_stream(vertices, 3000, seed=vertices)
+    ours = streams.draw_edges(stream, 0, 3000)
+    monkeypatch.setattr(streams, "load", lambda topic: None)
+    for one, other in zip(ours, streams.draw_edges(stream, 0, 3000), strict=True):
+        assert one.dtype == other.dtype == np.int32
+        np.testing.assert_array_equal(one, other)
+        assert one.min() >= 0
+        assert one.max() < vertices
+    assert (ours[0] != ours[1]).all()
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("first", [0, 1, 127, 129, 1999])
+def test_an_edge_follows_from_its_number(first: int) -> None:
+    """Wherever a block starts, and however long it is."""
+    stream = make_stream(777, 2000)
+    everything = streams.draw_edges(stream, 0, 2000)
+    for count in (0, 1, 2000 - first):
+        block = streams.draw_edges(stream, first, count)
+        for whole, part in zip(everything, block, strict=True):
+            np.testing.assert_array_equal(whole[first : first + count], part)
+
+
+def test_seeds_draw_different_edges() -> None:
+    one, other = (edges_of(make_stream(1024, 500, seed)) for seed in (1, 2))
+    assert len(set(one) & set(other)) < 50
+
+
+@pytest.mark.parametrize("vertices", [8, 13])
+def test_quadrants_are_as_probable_as_asked(vertices: int) -> None:
+    """The shuffle taken back, every pair comes as often as in a product of quadrants."""
+    edges = 200_000
+    stream = make_stream(vertices, edges)
+    order = _shuffle(stream, np.arange(vertices))
+    assert sorted(order.tolist()) == list(range(vertices))
+    back = np.argsort(order)
+    seen = Counter(zip(*(back[side] for side in streams.draw_edges(stream, 0, edges)), strict=True))
+    a, b, c = RMAT_QUADRANTS
+    quadrant = np.array([[a, b], [c, 1 - a - b - c]])
+    chance = np.ones((1, 1))
+    for _ in range(stream.levels):
+        chance = np.kron(chance, quadrant)
+    chance = chance[:vertices, :vertices] * (1 - np.eye(vertices))
+    chance /= chance.sum()
+    counts = np.array([[seen[i, j] for j in range(vertices)] for i in range(vertices)])
+    expected = edges * chance
+    off = ~np.eye(vertices, dtype=bool)
+    deviations = (counts - expected)[off] / np.sqrt(expected[off])
+    assert abs(deviations).max() < 5
+    assert counts[~off].sum() == 0
+
+
+def test_degrees_are_those_of_the_rmat_dataset() -> None:
+    """The same model drawn by the data set's generator: alike in every tenth of the vertices."""
+    vertices, edges = 1 << 12, 60_000
+    ours = np.sort(streams.count_degrees(make_stream(vertices, edges)))
+    theirs = []
+    for seed in range(5):
+        src, dst = draw_rmat(np.random.default_rng(seed), edges, vertices)
+        loops = src == dst
+        ends = np.concatenate((src[~loops], dst[~loops]))
+        theirs.append(np.sort(np.bincount(ends, minlength=vertices)))
+    expected = np.mean(theirs, axis=0)
+    assert ours.sum() == 2 * edges
+    for low in range(0, vertices, vertices // 8):
+        ours_here = ours[low : low + vertices // 8].sum()
+        assert ours_here == pytest.approx(
+            expected[low : low + vertices // 8].sum(), rel=0.05, abs=60
+        )
+    assert ours[-1] == pytest.approx(expected[-1], rel=0.1)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_degrees_count_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By any number of threads, and in stretches of any length."""
+    stream = make_stream(300, 70_000)
+    expected = Counter(end for edge in edges_of(stream) for end in edge)
+    for threads, stretch in ((1, 1 << 23), (3, 1 << 23), (2, 1000), (20, 33_333)):
+        monkeypatch.setattr(streams, "_STRETCH", stretch)
+        told: list[int] = []
+        degrees = streams.count_degrees(stream, threads=threads, advance=told.append)
+        assert degrees.dtype == np.int32
+        assert degrees.tolist() == [expected[v] for v in range(300)]
+        assert sum(told) == stream.edges
+
+
+# --------------------------------------------------------------------------- neighbour sets
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("pieces", [1, 2, 63, 64, 65, 512])
+def test_marks_are_neighbour_sets(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = make_stream(700, 4000)
+    labels = draw_labels(700, pieces)
+    expected = neighbours_by_piece(edges_of(stream), labels, pieces)
+    for threads, stretch in ((1, 1 << 23), (3, 1 << 23), (2, 777)):
+        monkeypatch.setattr(streams, "_STRETCH", stretch)
+        told: list[int] = []
+        lines = streams.mark_neighbours(
+            stream, labels, pieces, threads=threads, advance=told.append
+        )
+        assert lines.shape == (700, -(-pieces // 64))
+        assert bits_of(lines, pieces) == expected
+        assert sum(told) == stream.edges
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("pieces", [3, 130])
+def test_a_stored_graph_is_marked_alike(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = datasets.load("rmat:vertices=500,edges=3000,features=2,classes=2").graph
+    labels = draw_labels(500, pieces)
+    rows = np.repeat(np.arange(500), graph.degrees)
+    expected: list[set[int]] = [set() for _ in range(pieces)]
+    for u, v in zip(graph.indices.tolist(), rows.tolist(), strict=True):
+        expected[labels[v]].add(u)
+    for threads, stretch in ((1, 1 << 23), (3, 100)):
+        monkeypatch.setattr(streams, "_STRETCH", stretch)
+        told: list[int] = []
+        lines = streams.mark_neighbours(graph, labels, pieces, threads=threads, advance=told.append)
+        assert bits_of(lines, pieces) == expected
+        assert sum(told) == graph.num_edges
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("pieces", [2, 4, 64, 128, 512])
+def test_replicas_are_sizes_of_joined_sets(pieces: int) -> None:
+    stream = make_stream(900, 5000)
+    labels = np.sort(draw_labels(900, pieces))
+    sets = neighbours_by_piece(edges_of(stream), labels, pieces)
+    own = [set(np.flatnonzero(labels == p).tolist()) for p in range(pieces)]
+    lines = streams.mark_neighbours(stream, labels, pieces)
+    expected = []
+    while len(sets) > 1:
+        expected.append(
+            [sum(map(len, sets)), sum(len(a | b) for a, b in zip(sets, own, strict=True))]
+        )
+        sets = [a | b for a, b in zip(sets[::2], sets[1::2], strict=True)]
+        own = [a | b for a, b in zip(own[::2], own[1::2], strict=True)]
+    for threads in (1, 3):
+        counts = streams.count_replicas(lines, labels, pieces, threads=threads)
+        assert counts.T.tolist() == expected
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize(
+    ("partitions", "chunks", "each"),
+    [(1, 1, 1), (1, 5, 1), (4, 1, 2), (2, 3, 1), (3, 2, 4), (4, 32, 4), (2, 70, 1)],
+)
+def test_chunks_are_sets(partitions: int, chunks: int, each: int) -> None:
+    """Every count of section 5.3, by Python's sets."""
+    pieces = partitions * chunks * each
+    stream = make_stream(600, 1500, seed=chunks)
+    labels = draw_labels(600, pieces, seed=3)
+    fine = neighbours_by_piece(edges_of(stream), labels, pieces)
+    for v, label in enumerate(labels.tolist()):
+        fine[label].add(v)
+    owned = [
+        set(np.flatnonzero(labels // (chunks * each) == k).tolist()) for k in range(partitions)
+    ]
+
+    def needed(i: int, j: int) -> set[int]:
+        first = (i * chunks + j) * each
+        return set().union(*fine[first : first + each])
+
+    lines = streams.mark_neighbours(stream, labels, pieces)
+    for threads in (1, 3):
+        marks = streams.count_chunks(
+            lines, labels, partitions, chunks, pieces=pieces, threads=threads
+        )
+        before: set[int] = set()
+        for j in range(chunks):
+            union = set().union(*(needed(i, j) for i in range(partitions)))
+            for k, mine in enumerate(owned):
+                assert marks.transition[j, k] == len(union & mine)
+                assert marks.loaded[j, k] == len((union - before) & mine)
+                for i in range(partitions):
+                    reads = needed(i, j) & mine
+                    assert marks.neighbours[j, i, k] == len(reads)
+                    stays = reads & needed(i, j - 1) if j else set()
+                    assert marks.kept[j, i, k] == len(stays)
+            before = union
+
+
+# --------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vertices": 1}, r"vertices is 1; it must be from 2 to 2\^31 - 1\."),
+        ({"vertices": 2**31}, "vertices is 2147483648"),
+        ({"edges": 0}, r"edges is 0; it must be from 1 to 2\^31 - 1\."),
+        ({"seed": -1}, "seed is -1"),
+        ({"seed": 2**64}, "seed is 18446744073709551616"),
+        ({"quadrants": (0.5, 0.5, 0.1)}, r"quadrants are \(0\.5, 0\.5, 0\.1\)"),
+        ({"quadrants": (0.5, 0.0, 0.1)}, "at least 0.01 each"),
+        ({"quadrants": (float("nan"), 0.1, 0.1)}, "at least 0.01 each"),
+        ({"quadrants": (0.5, 0.2)}, "three of at least"),
+    ],
+)
+def test_what_is_no_stream(change: dict[str, Any], message: str) -> None:
+    facts: dict[str, Any] = {"vertices": 8, "edges": 9, "quadrants": RMAT_QUADRANTS, "seed": 0}
+    with pytest.raises(ValueError, match=message):
+        RmatStream(**(facts | change))
+
+
+@pytest.mark.usefixtures("anywhere")
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_any_arguments_are_counted_or_refused(data: st.DataObject) -> None:
+    """Wrong shapes, types, orders, labels, rows and ids: an exception, never a crash."""
+    vertices = data.draw(st.integers(2, 40))
+    stream = make_stream(vertices, data.draw(st.integers(1, 300)))
+    small = st.integers(-2, 10)
+    first, count = data.draw(st.tuples(st.integers(-3, 400), st.integers(-3, 400)))
+    attempt(streams.draw_edges, stream, first, count)
+    pieces = data.draw(st.one_of(small, st.sampled_from([64, 65, 1 << 16, (1 << 16) + 1])))
+    rng = np.random.default_rng(data.draw(st.integers(0, 5)))
+    labels = rng.integers(0, max(1, pieces + data.draw(st.integers(-1, 1))), vertices)
+    labels = data.draw(
+        st.sampled_from(
+            [
+                labels.astype(np.uint16),
+                labels.astype(np.uint16)[::-1],
+                labels.astype(np.uint16)[1:],
+                labels.astype(np.int64),
+                labels.tolist(),
+            ]
+        )
+    )
+    graph = draw_graph(data, vertices, rng)
+    threads = data.draw(st.integers(-1, 3))
+    for source in (stream, graph):
+        attempt(streams.mark_neighbours, source, labels, pieces, threads=threads)
+    lines = rng.integers(0, 2**63, (vertices, max(1, -(-pieces // 64)))).astype(np.uint64)
+    lines = data.draw(
+        st.sampled_from([lines, lines[:-1], lines[:0], lines.T, lines.astype(np.int64), lines[0]])
+    )
+    attempt(streams.count_replicas, lines, labels, pieces, threads=threads)
+    partitions, chunks = data.draw(st.tuples(small, small))
+    attempt(streams.count_chunks, lines, labels, partitions, chunks, pieces=pieces, threads=threads)
+
+
+def draw_graph(data: st.DataObject, vertices: int, rng: np.random.Generator) -> Graph:
+    """Rows that may descend or point anywhere, ids that may be outside."""
+    degrees = rng.integers(0, 4, vertices)
+    indptr: IntArray = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
+    slack = data.draw(st.sampled_from([0, 0, 1]))
+    indices = rng.integers(-slack, vertices + slack, indptr[-1]).astype(np.int32)
+    for _ in range(data.draw(st.integers(0, 2))):
+        indptr[data.draw(st.integers(0, vertices))] = data.draw(st.integers(-(2**40), 2**40))
+    return Graph(indptr, indices)
+
+
+def attempt(function: Any, *arguments: Any, **options: Any) -> None:
+    """A call that may be refused, by a sentence."""
+    with contextlib.suppress(ValueError):
+        function(*arguments, **options)
