@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,3 +22,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     if item.session.testsfailed and nextitem is not None and is_long(nextitem):
         item.session.shouldstop = "a test failed, so the long ones are left out"
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Graphs as small as the tests' only wait for a second thread, and the machine may be busy."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -191,12 +191,8 @@ class CommNetLayer(_MeanLayer):
         self.register_buffer("bias", zeros, persistent=False)
 
 
-class _ProjectedLayer(Layer):
-    """A layer that multiplies by W before it aggregates, A (H W) instead of (A H) W.
-
-    It has the parameters of the layer that it stands for. W is inside AGGREGATE now, which
-    therefore can no more be cached or differentiated without its forward pass.
-    """
+class MultipliedLayer(Layer):
+    """A layer whose products are all inside AGGREGATE: UPDATE has no matrix left, only a bias."""
 
     cacheable = False
     bias: Tensor
@@ -209,11 +205,19 @@ class _ProjectedLayer(Layer):
     def macs_per_row(self) -> int:
         return 0
 
-    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        return Layer.aggregate_backward(self, bound, gradient)
-
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         return bound.kernel.linear(a, None, self.bias, relu=self.activation)
+
+
+class _ProjectedLayer(MultipliedLayer):
+    """A layer that multiplies by W before it aggregates, A (H W) instead of (A H) W.
+
+    It has the parameters of the layer that it stands for. W is inside AGGREGATE now, which
+    therefore can no more be cached or differentiated without its forward pass.
+    """
+
+    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
+        return Layer.aggregate_backward(self, bound, gradient)
 
     def aggregate_work(self, block: Block, itemsize: int) -> Work:
         return Work(
@@ -289,7 +293,7 @@ class GINLayer(Layer):
         return bound.kernel.linear(hidden, self.weight_2, self.bias_2, relu=self.activation)
 
 
-class GATLayer(Layer):
+class GATLayer(MultipliedLayer):
     """Graph attention, one head; HongTu Equation 3 with the projected rows summed, as in GAT.
 
     Scores are LeakyReLU(a · [W h_v || W h_u]) with slope 0.2, softmax over N(v) and v.
@@ -297,7 +301,6 @@ class GATLayer(Layer):
 
     name = "gat"
     title = "GAT"
-    cacheable = False
     slope = 0.2
 
     def __init__(
@@ -308,14 +311,6 @@ class GATLayer(Layer):
         self.attend_src = glorot(out_features, 1, generator)
         self.attend_dst = glorot(out_features, 1, generator)
         self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
-
-    @property
-    def aggregate_features(self) -> int:
-        return self.out_features
-
-    @property
-    def macs_per_row(self) -> int:
-        return 0
 
     @property
     def edge_features(self) -> int:
@@ -333,9 +328,6 @@ class GATLayer(Layer):
         )
         return adjacency.sum(projected, adjacency.edge_softmax(scores))
 
-    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, None, self.bias, relu=self.activation)
-
     def aggregate_work(self, block: Block, itemsize: int) -> Work:
         return Work(
             op="aggregate",
@@ -347,7 +339,7 @@ class GATLayer(Layer):
         )
 
 
-class GGCNLayer(Layer):
+class GGCNLayer(MultipliedLayer):
     """Gated graph convolution: a neural network on every edge.
 
     h_v' = ReLU(h_v U + sum over u in N(v) of eta_uv * (h_u W) + b), element by element, with the
@@ -359,7 +351,6 @@ class GGCNLayer(Layer):
 
     name = "ggcn"
     title = "GGCN"
-    cacheable = False
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
@@ -370,14 +361,6 @@ class GGCNLayer(Layer):
         self.gate_dst = glorot(in_features, out_features, generator)
         self.gate_src = glorot(in_features, out_features, generator)
         self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
-
-    @property
-    def aggregate_features(self) -> int:
-        return self.out_features
-
-    @property
-    def macs_per_row(self) -> int:
-        return 0
 
     @property
     def edge_features(self) -> int:
@@ -392,9 +375,6 @@ class GGCNLayer(Layer):
         )
         messages = gates * (h @ self.message).index_select(0, adjacency.edge_src)
         return own @ self.own + adjacency.sum_edges(messages)
-
-    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, None, self.bias, relu=self.activation)
 
     def aggregate_work(self, block: Block, itemsize: int) -> Work:
         """An edge reads three rows (h_v A, h_u B, h_u W), counted as one of three times the width.

@@ -12,7 +12,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,14 +38,7 @@ from gnnbench_plugins.hongtu.volumes import (
 )
 from gnnbench_plugins.reference.kernel import TorchKernel
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Graphs this small only wait for a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

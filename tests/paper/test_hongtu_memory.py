@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 from gnnbench import datasets, footprint, plugins
 from gnnbench.clock.model import ModelClock
@@ -25,13 +24,7 @@ OFFLOADING = ("hongtu", "hongtu-recompute", "hongtu-cache")
 MODELS = ("gcn", "gat")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Graphs this small only wait for a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

@@ -12,7 +12,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,13 +46,7 @@ from gnnbench_plugins.hongtu.volumes import (
 A100_SERVER = "epyc7543x4-4xa100"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """What the tests run on may be busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 from gnnbench import datasets, plugins
 from gnnbench.clock.model import ModelClock
@@ -36,12 +35,7 @@ from gnnbench_plugins.reference.kernel import TorchKernel
 PLATFORM = "epyc7543x4-4xa100"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

@@ -11,7 +11,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 from gnnbench import datasets, plugins
 from gnnbench.clock.model import ModelClock
@@ -28,13 +27,7 @@ EVERYBODY = ("reference", "pyg", "dgl", "native", "hyscale", "hongtu")
 PLATFORM = "epyc7763x2-4xa5000"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """What the tests run on may be busy, and these graphs gain little from a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

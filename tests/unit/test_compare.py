@@ -7,7 +7,6 @@ import math
 import textwrap
 
 import pytest
-import torch
 
 import gnnbench.compare
 from gnnbench import plugins
@@ -109,13 +108,7 @@ def gnnbench_strategy():
 '''
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Graphs this small only wait for a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -31,13 +31,7 @@ BATCHES = Parts("neighbour", "single", "vanilla", "host", "torch")
 EPOCHS = 3
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Graphs this small only wait for a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

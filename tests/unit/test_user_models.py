@@ -74,13 +74,7 @@ def gnnbench_model():
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Graphs this small only wait for a second thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def write(folder, stem, body, *offered):
