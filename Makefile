@@ -20,8 +20,10 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 compare: $(VENV)/.installed
 	$(BIN)/gnnbench compare --plugins hyscale,hongtu $(ARGS)
 
+# Files side by side, then the long tests, one after the other.
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m "not long"
+	$(BIN)/python -m pytest -m long
 
 check: $(VENV)/.test-installed
 	$(BIN)/ruff check

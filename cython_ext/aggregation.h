@@ -29,14 +29,16 @@
 /* Bytes of a row that are packed at a time: four lines, the most rows that a cache of one or two
  * megabytes can hold without paying for half-used pairs of lines. */
 #define PACKED_BYTES 256
-/* Vectors of a row that are summed at a time where a mask leaves few: as many as sum_some knows. */
-#define SOME 8
+/* Of wanted rows, how many, and how many edges of theirs, are put next to each other at a time: sources
+ * of 16 KiB. */
+#define BATCH_ROWS 1024
+#define BATCH_EDGES 4096
 /* Elements of the widest row that is gathered into whole lines before it is stored. */
 #define MAX_STAGED 8192
 
 /* out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h; rows are divided by their
- * number of edges where `mean`, and zero where the mask has no bit, which is so of many whole lines
- * where `sparse`. Null pointers leave a factor out. `heavy` lists rows whose edges are taken a block
+ * number of edges where `mean`, and zero where the mask has no bit, which is so of whole rows where
+ * `sparse`. Null pointers leave a factor out. `heavy` lists rows whose edges are taken a block
  * of sources at a time, block b of the i-th being edges cuts[b * num_heavy + i] to
  * cuts[(b + 1) * num_heavy + i]. */
 #define PRODUCT_OF(T)                                                                              \
@@ -55,10 +57,12 @@
     }
 
 /* Columns that are summed at a time, `lanes` of them in the last vector. After these, those at `next`
- * are read: of the same row where `again`; no edge from `last` on is. */
+ * are read: of the same row where `again`; no edge from `last` on is. Where `rows`, row i of the
+ * matrix is row rows[i] of the output. */
 #define TILE_OF(T)                                                                                 \
     {                                                                                              \
         const T *h, *next;                                                                         \
+        const int64_t *rows;                                                                       \
         int64_t stride, column, ahead, last;                                                       \
         int vectors, lanes, again, stream;                                                         \
     }
@@ -223,14 +227,17 @@ ALWAYS_INLINE double exponential_f64_(double x)
 #define MAKE_TAIL(n) ((__mmask16)((1u << (n)) - 1))
 #define LOAD_TAIL(p, t) ((V)_mm512_maskz_loadu_ps(t, p))
 #define STORE_TAIL(p, v, t) _mm512_mask_storeu_ps(p, t, (__m512)(v))
+#define KEEP(v, bits) _mm512_maskz_mov_ps((__mmask16)(bits), (__m512)(v))
 #include "aggregation_rows.h"
 #undef TAIL
 #undef LOAD_TAIL
 #undef STORE_TAIL
+#undef KEEP
 #define T double
 #define I uint64_t
 #define ELEMENT f64
 #define TAIL __mmask8
+#define KEEP(v, bits) _mm512_maskz_mov_pd((__mmask8)(bits), (__m512d)(v))
 #define LOAD_TAIL(p, t) ((V)_mm512_maskz_loadu_pd(t, p))
 #define STORE_TAIL(p, v, t) _mm512_mask_storeu_pd(p, t, (__m512d)(v))
 #include "aggregation_rows.h"

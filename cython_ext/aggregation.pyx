@@ -82,7 +82,7 @@ def multiply(
 ):
     """out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h, where the mask has bits.
 
-    ``sparse``: the mask has none for many whole lines, which are then not read.
+    ``sparse``: the mask has none for many rows, which are then passed over.
     ``packed``, aligned to 64 bytes, has room for PACKED_BYTES for every source and heavy row.
     """
     cdef product p = of_matrix(indptr, indices, h.shape[0], floating is double)

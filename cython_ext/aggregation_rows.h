@@ -110,6 +110,9 @@ ALWAYS_INLINE uint32_t FN(mask_bits)(const PRODUCT *p, int64_t v, int64_t column
 
 ALWAYS_INLINE V FN(keep_lanes)(V v, uint32_t bits)
 {
+#ifdef KEEP
+    return (V)KEEP(v, bits);
+#else
     static const I one_bit[16] = {
         1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6, 1 << 7,
         1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15,
@@ -117,6 +120,16 @@ ALWAYS_INLINE V FN(keep_lanes)(V v, uint32_t bits)
     VI lane;
     memcpy(&lane, one_bit, sizeof lane);
     return (V)((VI)v & (VI)((((VI){0} + (I)bits) & lane) != 0));
+#endif
+}
+
+/* Whether anything is wanted of a tile of row v. */
+ALWAYS_INLINE int FN(is_wanted)(const PRODUCT *p, const TILE *a, int64_t v)
+{
+    for (int k = 0; k < a->vectors; k++)
+        if (FN(mask_bits)(p, v, a->column + k * W))
+            return 1;
+    return 0;
 }
 
 /* ------------------------------------------------------------------ one row's tile */
@@ -135,11 +148,10 @@ ALWAYS_INLINE void FN(store_tile)(const TILE *a, T *to, const V *sum, const int 
     STORE_TAIL(to + (nv - 1) * W, sum[nv - 1], tail);
 }
 
-/* Scales the sums, adds the row's own term, drops what is masked, and stores. */
-ALWAYS_INLINE void FN(finish)(const PRODUCT *p, const TILE *a, int64_t v, V *sum, T *to,
-                              const int nv, TAIL tail)
+/* Scales the sums of `count` edges, adds row v's own term, drops what is masked, and stores. */
+ALWAYS_INLINE void FN(finish)(const PRODUCT *p, const TILE *a, int64_t v, int64_t count, V *sum,
+                              T *to, const int nv, TAIL tail)
 {
-    const int64_t count = p->indptr[v + 1] - p->indptr[v];
     if (p->dst_scale || p->mean) {
         T c = p->dst_scale ? p->dst_scale[v] : (T)1;
         if (p->mean && count)
@@ -163,17 +175,29 @@ ALWAYS_INLINE void FN(finish)(const PRODUCT *p, const TILE *a, int64_t v, V *sum
     FN(store_tile)(a, to, sum, nv, tail);
 }
 
+/* The zeros of a tile of which nothing is wanted. */
+static void FN(store_zeros)(const TILE *a, T *to)
+{
+    V sum[REGISTERS];
+    for (int k = 0; k < a->vectors; k++)
+        sum[k] = (V){0};
+    FN(store_tile)(a, to, sum, a->vectors, MAKE_TAIL(a->lanes));
+}
+
 /* Sums a row's edges, each while the tile of an edge further on is on its way to the cache. With
  * several tiles those after this one's last are the next tile's, at `next`: the same row's first
  * ones, or after its last tile those of the rows after it. Rows up to edge `plain` have one tile of
  * whole lines, and always an edge that much further on. */
-ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *to, const int nv,
-                                const int weighted, int64_t plain)
+ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *out, int64_t step,
+                                const int nv, const int weighted, int64_t plain)
 {
     const TAIL tail = MAKE_TAIL(a->lanes);
+    const int64_t row_of_out = a->rows ? a->rows[v] : v;
+    T *const to = out + row_of_out * step;
     const int64_t first = p->indptr[v], stop = p->indptr[v + 1], count = stop - first;
     V sum[REGISTERS];
-    FN(expect_row)(p, v);
+    if (!a->rows)
+        FN(expect_row)(p, v);
     UNROLL
     for (int k = 0; k < nv; k++)
         sum[k] = (V){0};
@@ -185,7 +209,7 @@ ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *t
                 PREFETCH(row + k);
             FN(add_edge)(p, a, e, sum, nv, weighted, tail);
         }
-        FN(finish)(p, a, v, sum, to, nv, tail);
+        FN(finish)(p, a, row_of_out, count, sum, to, nv, tail);
         return;
     }
     const int64_t ahead = a->next == a->h || a->ahead < count ? a->ahead : count;
@@ -202,12 +226,12 @@ ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *t
         PREFETCH(row + reach);
         FN(add_edge)(p, a, e, sum, nv, weighted, tail);
     }
-    FN(finish)(p, a, v, sum, to, nv, tail);
+    FN(finish)(p, a, row_of_out, count, sum, to, nv, tail);
 }
 
 #define ROWS(n, weighted)                                                                          \
-    for (int64_t v = begin; v < end; v++, to += step)                                              \
-        FN(sum_tile)(p, a, v, to, n, weighted, plain);
+    for (int64_t v = begin; v < end; v++)                                                          \
+        FN(sum_tile)(p, a, v, out, step, n, weighted, plain);
 #define ROW(n)                                                                                     \
     case n:                                                                                        \
         if (p->weight || p->src_scale) {                                                           \
@@ -217,8 +241,8 @@ ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *t
         }                                                                                          \
         break;
 
-/* A tile of rows [begin, end), the first to `to` and each `step` further on. */
-static void FN(sum_tiles)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end, T *to,
+/* A tile of rows [begin, end), row v of the output at `out` and v times `step`. */
+static void FN(sum_tiles)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end, T *out,
                           int64_t step)
 {
     const int lines = (uintptr_t)a->h % 64 == 0 && a->stride % LINE == 0;
@@ -233,118 +257,86 @@ static void FN(sum_tiles)(const PRODUCT *p, const TILE *a, int64_t begin, int64_
 #undef ROWS
 #undef ROW
 
-/* ------------------------------------------------------------------ what a mask leaves of a tile */
+/* ------------------------------------------------------------------ wanted rows, side by side */
 
-/* A walk over the edges of rows, as often for each row as it has groups of SOME vectors in the tile
- * of which anything is wanted. */
+/* Wanted rows whose sources lie next to each other, those of rows[i] from begin[i] to begin[i + 1]. */
 typedef struct {
-    int64_t v, e, stop; /* an edge of row v, and the end of that row */
-    int done;           /* how many vectors of the row's tile were in this group or earlier ones */
-    int count;          /* vectors in this group, 0 at the end of the walk */
-    int64_t at[SOME];   /* where in the tile they begin */
-} FN(walk);
+    int64_t count, begin[BATCH_ROWS + 1], rows[BATCH_ROWS];
+    int32_t sources[BATCH_EDGES];
+    T weight[BATCH_EDGES];
+} FN(batch);
 
-/* Goes to the first edge of the next group, of a row before `end`. */
-static void FN(find_group)(const PRODUCT *p, const TILE *a, int64_t end, FN(walk) *w)
+/* Appends row v, for which there is room. */
+ALWAYS_INLINE void FN(append)(const PRODUCT *p, FN(batch) *b, int64_t v)
 {
-    w->count = 0;
-    for (; w->v < end; w->v++, w->done = 0) {
-        w->e = p->indptr[w->v];
-        w->stop = p->indptr[w->v + 1];
-        if (w->done == 0)
-            FN(expect_row)(p, w->v);
-        if (w->e == w->stop)
-            continue;
-        for (; w->done < a->vectors && w->count < SOME; w->done++) {
-            w->at[w->count] = w->done * W;
-            w->count += FN(mask_bits)(p, w->v, a->column + w->done * W) != 0;
-        }
-        if (w->count)
-            return;
-    }
+    const int64_t first = p->indptr[v], count = p->indptr[v + 1] - first, to = b->begin[b->count];
+    for (int64_t i = 0; i < count; i++)
+        b->sources[to + i] = p->indices[first + i];
+    if (p->weight)
+        memcpy(b->weight + to, p->weight + first, (size_t)count * sizeof(T));
+    b->rows[b->count++] = v;
+    b->begin[b->count] = to + count;
 }
 
-/* Prefetches what a walk reads at its edge. */
-ALWAYS_INLINE void FN(expect)(const PRODUCT *p, const TILE *a, const FN(walk) *w)
+/* Sums a tile of the batch's first `ready` rows and removes them. */
+static void FN(sum_batch)(const PRODUCT *p, const TILE *a, FN(batch) *b, int64_t ready)
 {
-    const T *row = a->h + p->indices[w->e] * a->stride;
-    for (int k = 0; k < w->count; k++)
-        PREFETCH(row + w->at[k]);
+    const int64_t edges = b->begin[b->count], done = b->begin[ready];
+    PRODUCT q = *p;
+    TILE tile = *a;
+    q.indptr = b->begin;
+    q.indices = b->sources;
+    q.weight = p->weight ? b->weight : NULL;
+    tile.rows = b->rows;
+    tile.last = edges;
+    FN(sum_tiles)(&q, &tile, 0, ready, p->out + a->column, p->out_stride);
+    b->count -= ready;
+    for (int64_t i = 0; i < b->count; i++) {
+        b->rows[i] = b->rows[ready + i];
+        b->begin[i + 1] = b->begin[ready + i + 1] - done;
+    }
+    memmove(b->sources, b->sources + done, (size_t)(edges - done) * sizeof *b->sources);
+    if (p->weight)
+        memmove(b->weight, b->weight + done, (size_t)(edges - done) * sizeof(T));
 }
 
-/* Sums the n vectors of a group, while another walk goes ahead of it. */
-ALWAYS_INLINE void FN(sum_group)(const PRODUCT *p, const TILE *a, const FN(walk) *w, int64_t end,
-                                 FN(walk) *ahead, V *sum, const int n)
+/* A tile of rows [begin, end): those of which anything is wanted as if the others were not there. */
+static void FN(sum_batches)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end)
 {
-    const int weighted = p->weight || p->src_scale;
-    const TAIL tail = MAKE_TAIL(a->lanes);
-    const int cut = a->lanes < W && w->at[n - 1] == (a->vectors - 1) * W;
-    V part[SOME];
-    UNROLL
-    for (int k = 0; k < n; k++)
-        part[k] = (V){0};
-    for (int64_t e = w->e; e < w->stop;) {
-        const int64_t left = w->stop - e, more = ahead->stop - ahead->e;
-        const int64_t pause = ahead->count && more < left ? e + more : w->stop;
-        for (; e < pause; e++, ahead->e++) {
-            const int64_t u = p->indices[e];
-            const T *row = a->h + u * a->stride;
-            const T c = weighted ? FN(coefficient)(p, e, u) : (T)1;
-            if (ahead->count)
-                FN(expect)(p, a, ahead);
-            UNROLL
-            for (int k = 0; k < n - 1; k++)
-                part[k] += c * FN(load)(row + w->at[k]);
-            row += w->at[n - 1];
-            part[n - 1] += c * (cut ? LOAD_TAIL(row, tail) : FN(load)(row));
-        }
-        if (ahead->count && ahead->e == ahead->stop)
-            FN(find_group)(p, a, end, ahead);
-    }
-    UNROLL
-    for (int k = 0; k < n; k++)
-        sum[w->at[k] / W] = part[k];
-}
-
-/* As sum_tiles under a mask, but reads no vector of which nothing is wanted. */
-static void FN(sum_some)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end, T *to,
-                         int64_t step)
-{
-    const TAIL tail = MAKE_TAIL(a->lanes);
-    FN(walk) w = {.v = begin}, ahead;
-    FN(find_group)(p, a, end, &w);
-    ahead = w;
-    for (int i = 0; i < a->ahead && ahead.count; i++) {
-        FN(expect)(p, a, &ahead);
-        if (++ahead.e == ahead.stop)
-            FN(find_group)(p, a, end, &ahead);
-    }
-    for (int64_t v = begin; v < end; v++, to += step) {
-        V sum[REGISTERS];
-        for (int k = 0; k < a->vectors; k++)
-            sum[k] = (V){0};
-        if ((w.count == 0 || w.v != v) && !p->own && !p->dst_scale) {
-            FN(store_tile)(a, to, sum, a->vectors, tail); /* no edge or nothing wanted: zeros */
+    FN(batch) b;
+    b.count = b.begin[0] = 0;
+    for (int64_t v = begin; v < end; v++) {
+        const int64_t edges = p->indptr[v + 1] - p->indptr[v];
+        FN(expect_row)(p, v);
+        if (!FN(is_wanted)(p, a, v)) {
+            FN(store_zeros)(a, p->out + v * p->out_stride + a->column);
             continue;
         }
-        while (w.count && w.v == v) {
-            switch (w.count) {
-            case 1: FN(sum_group)(p, a, &w, end, &ahead, sum, 1); break;
-            case 2: FN(sum_group)(p, a, &w, end, &ahead, sum, 2); break;
-            case 3: FN(sum_group)(p, a, &w, end, &ahead, sum, 3); break;
-            case 4: FN(sum_group)(p, a, &w, end, &ahead, sum, 4); break;
-            case 5: FN(sum_group)(p, a, &w, end, &ahead, sum, 5); break;
-            case 6: FN(sum_group)(p, a, &w, end, &ahead, sum, 6); break;
-            case 7: FN(sum_group)(p, a, &w, end, &ahead, sum, 7); break;
-            case 8: FN(sum_group)(p, a, &w, end, &ahead, sum, 8); break;
-            }
-            FN(find_group)(p, a, end, &w);
+        if (edges > BATCH_EDGES / 4) { /* long enough to be summed where it is */
+            FN(sum_tiles)(p, a, v, v + 1, p->out + a->column, p->out_stride);
+            continue;
         }
-        if (a->vectors == SOME)
-            FN(finish)(p, a, v, sum, to, SOME, tail);
-        else
-            FN(finish)(p, a, v, sum, to, a->vectors, tail);
+        if (b.count == BATCH_ROWS || b.begin[b.count] + edges > BATCH_EDGES) {
+            /* The last ones wait until it is known what comes after them. */
+            int64_t ready = b.count;
+            while (ready > b.count / 2 && b.begin[ready] + a->ahead > b.begin[b.count])
+                ready--;
+            FN(sum_batch)(p, a, &b, ready);
+            if (b.begin[b.count] + edges > BATCH_EDGES)
+                FN(sum_batch)(p, a, &b, b.count);
+        }
+        FN(append)(p, &b, v);
     }
+    FN(sum_batch)(p, a, &b, b.count);
+}
+
+/* A tile of rows [begin, end). */
+static void FN(sum_wanted)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end)
+{
+    if (p->sparse)
+        FN(sum_batches)(p, a, begin, end);
+    else
+        FN(sum_tiles)(p, a, begin, end, p->out + a->column, p->out_stride);
 }
 
 /* ------------------------------------------------------------------ tiles */
@@ -396,7 +388,7 @@ static void FN(flush)(FN(stage) *s)
     s->size -= i;
 }
 
-/* Whole rows [begin, end): each tile of all of them where one tile is a row or a mask leaves little,
+/* Whole rows [begin, end): each tile of all of them where one tile is a row or a mask leaves few rows,
  * otherwise tile after tile of a row. */
 static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
 {
@@ -412,13 +404,9 @@ static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
     if (p->sparse || (tiles == 1 && !staged)) {
         for (int64_t tile = 0; tile < tiles; tile++) {
             TILE a = FN(cut_tile)(p, tile, tiles);
-            T *to = p->out + begin * p->out_stride + a.column;
             a.last = p->indptr[end];
             a.stream = streamed;
-            if (p->sparse)
-                FN(sum_some)(p, &a, begin, end, to, p->out_stride);
-            else
-                FN(sum_tiles)(p, &a, begin, end, to, p->out_stride);
+            FN(sum_wanted)(p, &a, begin, end);
         }
         FENCE();
         return;
@@ -490,7 +478,8 @@ ALWAYS_INLINE void FN(sum_blocks)(const PRODUCT *p, const TILE *a, T *sums, int6
         UNROLL
         for (int k = 0; k < nv; k++)
             sum[k] = FN(load)(sums + i * (nv * W) + k * W);
-        FN(finish)(p, a, v, sum, p->out + v * p->out_stride + a->column, nv, tail);
+        FN(finish)(p, a, v, p->indptr[v + 1] - p->indptr[v], sum,
+                   p->out + v * p->out_stride + a->column, nv, tail);
     }
 }
 
@@ -518,11 +507,7 @@ static void FN(sum_packed)(const PRODUCT *p, const TILE *a, int64_t begin, int64
         int64_t stop = v;
         while (stop < end && !is_heavy(p, stop))
             stop++;
-        T *to = p->out + v * p->out_stride + a->column;
-        if (p->sparse)
-            FN(sum_some)(p, a, v, stop, to, p->out_stride);
-        else
-            FN(sum_tiles)(p, a, v, stop, to, p->out_stride);
+        FN(sum_wanted)(p, a, v, stop);
         v = stop + 1;
     }
     FENCE();

@@ -320,8 +320,9 @@ typedef struct {
     const int32_t* order;
     int32_t parts;
     int64_t capacity;
-    int fennel;
+    int fennel, by_work;
     double weight;   /* Fennel's alpha times gamma */
+    double scale;    /* vertices for a unit of what parts are balanced by */
     int32_t* part;   /* (V,), -1 for a vertex not placed yet */
     int64_t* size;   /* (parts,) */
     double* fullness; /* (parts,) */
@@ -329,13 +330,16 @@ typedef struct {
 } Stream;
 
 /* One pass: each vertex goes where most neighbours are, less what the part's size costs. A part
- * without neighbours cannot beat the smallest one, so only this and the neighbours' are weighed. */
+ * without neighbours cannot beat the smallest one, so only this and the neighbours' are weighed. A
+ * vertex counts once, or as much as it costs to compute: once, and once for each in-edge. */
 static void stream_once(Stream* s) {
     int32_t smallest = 0;
     for (int32_t p = 0; p < s->parts; p++) s->size[p] = 0, s->fullness[p] = s->fennel ? 0.0 : 1.0;
     for (int64_t i = 0; i < s->vertices; i++) {
         int32_t v = s->order[i], best = smallest;
-        double highest = s->fennel ? -s->fullness[smallest] : 0.0;
+        const int64_t load = s->by_work ? 1 + s->indptr[v + 1] - s->indptr[v] : 1;
+        const double toll = (double)load * s->scale;
+        double highest = s->fennel ? -toll * s->fullness[smallest] : 0.0;
         if (i + 16 < s->vertices) PREFETCH(&s->indptr[s->order[i + 16]]);
         if (i + 8 < s->vertices) PREFETCH(&s->indices[s->indptr[s->order[i + 8]]]);
         for (int64_t e = s->indptr[v]; e < s->indptr[v + 1]; e++) {
@@ -347,7 +351,7 @@ static void stream_once(Stream* s) {
             double score;
             if (p < 0 || s->count[p] == 0) continue;
             score = (double)s->count[p];
-            score = s->fennel ? score - s->fullness[p] : score * s->fullness[p];
+            score = s->fennel ? score - toll * s->fullness[p] : score * s->fullness[p];
             s->count[p] = 0;
             if (s->size[p] >= s->capacity || score < highest) continue;
             if (score > highest || s->size[p] < s->size[best] ||
@@ -355,8 +359,8 @@ static void stream_once(Stream* s) {
                 best = p, highest = score;
         }
         s->part[v] = best;
-        s->size[best]++;
-        s->fullness[best] = s->fennel ? s->weight * sqrt((double)s->size[best])
+        s->size[best] += load;
+        s->fullness[best] = s->fennel ? s->weight * sqrt((double)s->size[best] * s->scale)
                                       : 1.0 - (double)s->size[best] / (double)s->capacity;
         if (best == smallest)
             for (int32_t p = 0; p < s->parts; p++)

@@ -74,7 +74,9 @@ cdef extern from "layout.h" nogil:
         int32_t parts
         int64_t capacity
         bint fennel
+        bint by_work
         double weight
+        double scale
         int32_t* part
         int64_t* size
         double* fullness
@@ -350,7 +352,7 @@ def rename_vertices(const id_type[::1] ids):
 
 def partition_stream(
     const int64_t[::1] indptr, const int32_t[::1] indices, const int32_t[::1] order, int32_t parts,
-    int64_t capacity, bint fennel, double weight, int64_t passes,
+    int64_t capacity, bint fennel, bint by_work, double weight, int64_t passes,
 ):
     """The part of every vertex, when they arrive in this order."""
     cdef int64_t rows = indptr.shape[0] - 1
@@ -366,6 +368,8 @@ def partition_stream(
     stream.indptr, stream.indices, stream.vertices = &indptr[0], first32(indices), rows
     stream.order, stream.parts, stream.capacity = &order[0], parts, capacity
     stream.fennel, stream.weight, stream.part = fennel, weight, &part[0]
+    stream.by_work = by_work
+    stream.scale = <double> rows / (rows + indices.shape[0]) if by_work else 1.0
     stream.count, stream.size, stream.fullness = &counts[0, 0], &counts[1, 0], &fullness[0]
     with nogil:
         for number in range(passes):

@@ -1,4 +1,4 @@
-/* Which vector instructions the loops of rows.pyx and sets.pyx may use, chosen at run time. */
+/* Which vector instructions the loops of rows, sets and movement may use, chosen at run time. */
 #ifndef GNNBENCH_ROWS_SIMD_H
 #define GNNBENCH_ROWS_SIMD_H
 

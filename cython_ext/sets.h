@@ -3,7 +3,7 @@
 #ifndef GNNBENCH_SETS_H
 #define GNNBENCH_SETS_H
 
-#include "rows_simd.h"
+#include "bitmaps.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -201,9 +201,7 @@ static int64_t count_intersection(Ids a, int64_t na, Ids b, int64_t nb) {
 
 /* ------------------------------------------------------------------ bitmaps */
 
-enum { WORD_BITS = 64, SLACK = 16, MUCH_SPARSER = 8 };
-
-INLINE uint64_t bit(int64_t id) { return 1ULL << (id % WORD_BITS); }
+enum { MUCH_SPARSER = 8 };
 
 /* Marks ids in any order; returns 0 where one is outside the universe. */
 static int mark(Ids ids, int64_t n, int64_t universe, uint64_t *words) {
@@ -215,109 +213,42 @@ static int mark(Ids ids, int64_t n, int64_t universe, uint64_t *words) {
     return 1;
 }
 
-/* By adding neighbouring bits, pairs, fours and all eights. */
-INLINE int64_t count_bits(uint64_t w) {
-    w -= w >> 1 & 0x5555555555555555ULL;
-    w = (w & 0x3333333333333333ULL) + (w >> 2 & 0x3333333333333333ULL);
-    return (int64_t) (((w + (w >> 4)) & 0x0F0F0F0F0F0F0F0FULL) * 0x0101010101010101ULL >> 56);
-}
+/* ------------------------------------------------------------------ bitmaps of many sets */
 
-#define DEFINE_COUNT(name, attribute, COUNT)                                                      \
-    attribute static int64_t name(const uint64_t *a, const uint64_t *b, int64_t words) {          \
-        int64_t sum = 0;                                                                          \
-        for (int64_t k = 0; k < words; k++) sum += COUNT(a[k] & b[k]);                            \
-        return sum;                                                                               \
-    }
-DEFINE_COUNT(count_common_baseline, , count_bits)
-
-INLINE int lowest_bit(uint64_t w) {
-#if defined(__GNUC__)
-    return __builtin_ctzll(w);
-#else
-    int at = 0;
-    while (!(w >> at & 1)) at++;
-    return at;
-#endif
-}
-
-static void list_bits_baseline(const uint64_t *words, int64_t n, int32_t *out) {
-    for (int64_t k = 0; k < n; k++)
-        for (uint64_t w = words[k]; w; w &= w - 1)
-            *out++ = (int32_t) (k * WORD_BITS) + lowest_bit(w);
+static void list_common_baseline(const uint64_t *a, const uint64_t *b, int64_t words,
+                                 int64_t *out) {
+    for (int64_t k = 0; k < words; k++)
+        for (uint64_t w = a[k] & b[k]; w; w &= w - 1) *out++ = k * WORD_BITS + lowest_bit(w);
 }
 
 #ifdef X86
-DEFINE_COUNT(count_common_avx2, FOR_AVX2, __builtin_popcountll)
-DEFINE_COUNT(count_common_avx512, FOR_AVX512, __builtin_popcountll)
-
-/* Writes up to SLACK values past the last. */
-FOR_AVX512 static void list_bits_avx512(const uint64_t *words, int64_t n, int32_t *out) {
-    const __m512i lanes =
-        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for (int64_t k = 0; k < n; k++) {
-        if (!words[k]) continue;
-        for (int part = 0; part < WORD_BITS; part += 16) {
-            const __mmask16 some = (__mmask16) (words[k] >> part);
-            const __m512i ids =
-                _mm512_add_epi32(lanes, _mm512_set1_epi32((int32_t) (k * WORD_BITS) + part));
-            _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(some, ids));
+FOR_AVX512 static void list_common_avx512(const uint64_t *a, const uint64_t *b, int64_t words,
+                                          int64_t *out) {
+    const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    for (int64_t k = 0; k < words; k++) {
+        const uint64_t w = a[k] & b[k];
+        if (!w) continue;
+        for (int part = 0; part < WORD_BITS; part += 8) {
+            const __mmask8 some = (__mmask8) (w >> part);
+            const __m512i ids = _mm512_add_epi64(lanes, _mm512_set1_epi64(k * WORD_BITS + part));
+            _mm512_storeu_si512(out, _mm512_maskz_compress_epi64(some, ids));
             out += __builtin_popcount(some);
         }
     }
 }
 #endif
 
-/* How many bits two bitmaps have in common. */
-static int64_t count_common(const uint64_t *a, const uint64_t *b, int64_t words, int level) {
+/* The ids that two bitmaps have in common; the output has room for SLACK more than there are. */
+static void list_common(const uint64_t *a, const uint64_t *b, int64_t words, int64_t *out,
+                        int level) {
 #ifdef X86
-    if (level == AVX512) return count_common_avx512(a, b, words);
-    if (level == AVX2) return count_common_avx2(a, b, words);
-#endif
-    (void) level;
-    return count_common_baseline(a, b, words);
-}
-
-/* The ids of a bitmap; the output has room for SLACK more than there are. */
-static void list_bits(const uint64_t *words, int64_t n, int32_t *out) {
-#ifdef X86
-    if (simd_level() == AVX512) {
-        list_bits_avx512(words, n, out);
+    if (level == AVX512) {
+        list_common_avx512(a, b, words, out);
         return;
     }
 #endif
-    list_bits_baseline(words, n, out);
-}
-
-/* ------------------------------------------------------------------ bitmaps of many sets */
-
-/* As mark, for wide ids: ids that ascend change a word many times, so it waits in a register. */
-static int mark_wide(const int64_t *ids, int64_t n, int64_t universe, uint64_t *words) {
-    uint64_t word = 0, at = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const uint64_t id = (uint64_t) ids[i];
-        if (id >= (uint64_t) universe) return 0;
-        if (id / WORD_BITS != at) {
-            words[at] |= word;
-            at = id / WORD_BITS;
-            word = 0;
-        }
-        word |= 1ULL << (id % WORD_BITS);
-    }
-    if (n) words[at] |= word;
-    return 1;
-}
-
-/* The ids that two bitmaps have in common, of which there are as many as there is room for. */
-static void list_common(const uint64_t *a, const uint64_t *b, int64_t words, int64_t *out) {
-    for (int64_t k = 0; k < words; k++)
-        for (uint64_t w = a[k] & b[k]; w; w &= w - 1) *out++ = k * WORD_BITS + lowest_bit(w);
-}
-
-/* Whether the one has every id of the other. */
-static int contains(const uint64_t *a, const uint64_t *b, int64_t words) {
-    uint64_t missing = 0;
-    for (int64_t k = 0; k < words; k++) missing |= b[k] & ~a[k];
-    return !missing;
+    (void) level;
+    list_common_baseline(a, b, words, out);
 }
 
 /* What a bitmap has in common with four others, which are `words` apart. */
@@ -371,46 +302,6 @@ static void count_rows(const uint64_t *a, int64_t num_a, const uint64_t *b, int6
                 counts[i * num_b + j] += count_common(row, b + j * words + from, n, level);
         }
     }
-}
-
-/* ------------------------------------------------------------------ places in a buffer */
-
-/* Frees the places of whom `present` has not, and gives the lowest free ones to those of it who
- * were not there `before`, ascending. Who leaves is as likely as not, so that nothing branches on
- * it. `free` has room for as many places as there are. Returns one more than the last place taken,
- * or -1 where an id is outside the universe, or places are too few; what was done then stays. */
-static int64_t settle(int32_t *place, int64_t universe, int64_t *at, int64_t room,
-                      const uint64_t *before, const uint64_t *present, int64_t words,
-                      int64_t *free) {
-    int64_t end = 0, num_free = 0, next = 0;
-    for (int64_t p = 0; p < room; p++) {
-        const int64_t id = at[p], there = id < 0 ? 0 : id;
-        if (id >= universe) return -1;
-        const int64_t stays = id >= 0 && (present[there / WORD_BITS] >> (there % WORD_BITS) & 1);
-        if (id >= 0) place[id] = stays ? (int32_t) p : -1;
-        at[p] = stays ? id : -1;
-        end = stays ? p + 1 : end;
-        free[num_free] = p;
-        num_free += !stays;
-    }
-    for (int64_t k = 0; k < words; k++)
-        for (uint64_t w = present[k] & ~before[k]; w; w &= w - 1) {
-            const int64_t id = k * WORD_BITS + lowest_bit(w);
-            if (id >= universe || next == num_free) return -1;
-            at[free[next]] = id;
-            place[id] = (int32_t) free[next++];
-        }
-    return next && free[next - 1] >= end ? free[next - 1] + 1 : end;
-}
-
-/* out[i] = names[labels[i]]; returns 0 where a label has no name. */
-static int rename_labels(const int32_t *labels, int64_t n, const int32_t *names, int64_t num_names,
-                         int32_t *out) {
-    uint32_t most = 0;
-    for (int64_t i = 0; i < n; i++) most = (uint32_t) labels[i] > most ? (uint32_t) labels[i] : most;
-    if (n && (int64_t) most >= num_names) return 0;
-    for (int64_t i = 0; i < n; i++) out[i] = names[labels[i]];
-    return 1;
 }
 
 /* ------------------------------------------------------------------ all pairs of sets */

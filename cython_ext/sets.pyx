@@ -17,6 +17,7 @@ cdef extern from "sets.h" nogil:
     int _SUBTRACT "SUBTRACT"
     int WORD_BITS
     int SLACK
+    int BASELINE
 
     ctypedef struct Pairs:
         const Ids* a
@@ -40,27 +41,23 @@ cdef extern from "sets.h" nogil:
     int64_t count_shared "count_intersection"(Ids a, int64_t na, Ids b, int64_t nb)
     bint mark(Ids ids, int64_t n, int64_t universe, uint64_t* words)
     int64_t count_common(const uint64_t* a, const uint64_t* b, int64_t words, int level)
-    void list_bits(const uint64_t* words, int64_t n, int32_t* out)
+    void list_bits(const uint64_t* words, int64_t n, int32_t* out, int level)
     void count_pairs(const Pairs* pairs, int threads)
     bint mark_wide(const int64_t* ids, int64_t n, int64_t universe, uint64_t* words)
-    void list_common(const uint64_t* a, const uint64_t* b, int64_t words, int64_t* out)
+    void list_common(
+        const uint64_t* a, const uint64_t* b, int64_t words, int64_t* out, int level
+    )
     void count_rows(
         const uint64_t* a, int64_t num_a, const uint64_t* b, int64_t num_b, int64_t words,
         int64_t tile, int64_t* counts, int level
-    )
-    int64_t settle_places "settle"(
-        int32_t* place, int64_t universe, int64_t* at, int64_t room,
-        const uint64_t* before, const uint64_t* present, int64_t words, int64_t* free
-    )
-    bint has_every "contains"(const uint64_t* a, const uint64_t* b, int64_t words)
-    bint rename_labels(
-        const int32_t* labels, int64_t n, const int32_t* names, int64_t num_names, int32_t* out
     )
 
 UNITE, INTERSECT, SUBTRACT = _UNITE, _INTERSECT, _SUBTRACT
 
 # The bitmaps of a tile stay in a core's second-level cache.
 cdef int64_t TILE_WORDS = 1 << 17
+# Words for each bit of a bitmap so sparse that its bits are found one by one.
+cdef int64_t SPARSE = 4
 
 
 cdef Ids first32(const int32_t[::1] array) noexcept nogil:
@@ -133,7 +130,7 @@ def unite_all(tuple sets, int64_t universe):
     result = np.empty(count + SLACK, dtype=np.int32)
     out = result
     with nogil:
-        list_bits(&words[0], words.shape[0], &out[0])
+        list_bits(&words[0], words.shape[0], &out[0], simd_level())
     out = None
     result.resize(count, refcheck=False)
     return result
@@ -256,70 +253,38 @@ def count_marks_of(const uint64_t[:, ::1] bitmaps):
     return result
 
 
-cdef list_row(const uint64_t* a, const uint64_t* b, int64_t words, int level):
-    cdef int64_t count = count_common(a, b, words, level)
-    cdef int64_t[::1] out
-    result = np.empty(count, dtype=np.int64)
-    if count:
-        out = result
-        list_common(a, b, words, &out[0])
-    return result
-
-
-def list_marks(const uint64_t[:, ::1] bitmaps):
-    """The ids of every row, ascending int64."""
-    cdef int64_t i
+cdef list list_shared(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, bint crossed, slab):
+    """The ids that rows share, all lists in one piece of memory: row i of the one and the same of
+    the other, or, crossed, rows i and j at i * len(b) + j.
+    """
+    cdef int64_t words = a.shape[1], width = b.shape[0] if crossed else 1
+    cdef int64_t pairs = a.shape[0] * width, p, begin = 0
+    cdef int64_t[::1] ends = np.zeros(pairs + 1, dtype=np.int64), out
     cdef int level = simd_level()
-    if bitmaps.shape[1] == 0:
-        return [np.empty(0, dtype=np.int64) for _ in range(bitmaps.shape[0])]
-    return [
-        list_row(&bitmaps[i, 0], &bitmaps[i, 0], bitmaps.shape[1], level)
-        for i in range(bitmaps.shape[0])
-    ]
-
-
-def list_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b):
-    """The ids that every row of the one shares with every row of the other."""
-    cdef int64_t i, j
-    cdef int level = simd_level()
-    if a.shape[1] == 0:
-        return [
-            [np.empty(0, dtype=np.int64) for _ in range(b.shape[0])] for _ in range(a.shape[0])
-        ]
-    return [
-        [list_row(&a[i, 0], &b[j, 0], a.shape[1], level) for j in range(b.shape[0])]
-        for i in range(a.shape[0])
-    ]
-
-
-def contains(const uint64_t[::1] bitmap, const uint64_t[::1] other):
-    """Whether the one has every bit of the other."""
-    return bitmap.shape[0] == 0 or has_every(&bitmap[0], &other[0], bitmap.shape[0])
-
-
-def settle(
-    int32_t[::1] place, int64_t[::1] at, const uint64_t[::1] before, const uint64_t[::1] present
-):
-    """One more than the last place taken; -1 where not all have one. See ``sets.h``."""
-    cdef int64_t[::1] free
-    if present.shape[0] == 0:
-        return 0
-    free = np.empty(at.shape[0] + 1, dtype=np.int64)
-    return settle_places(
-        <int32_t*> first32(place), place.shape[0], <int64_t*> first64(at), at.shape[0],
-        &before[0], &present[0], present.shape[0], &free[0]
-    )
-
-
-def rename(const int32_t[::1] labels, const int32_t[::1] names):
-    """``names[labels]``; None where a label has no name."""
-    cdef int32_t[::1] out
-    cdef bint sound = True
-    result = np.empty(labels.shape[0], dtype=np.int32)
-    if labels.shape[0]:
-        out = result
-        with nogil:
-            sound = rename_labels(
-                first32(labels), labels.shape[0], first32(names), names.shape[0], &out[0]
+    if words:
+        for p in range(pairs):
+            ends[p + 1] = ends[p] + count_common(
+                &a[p // width, 0], &b[p % width if crossed else p, 0], words, level
             )
-    return result if sound else None
+    begin = ends[pairs]
+    room = np.empty(begin + SLACK, np.int64) if slab is None else slab.take(begin + SLACK, np.int64)
+    out = room
+    for p in range(pairs):
+        if ends[p + 1] > ends[p]:
+            list_common(
+                &a[p // width, 0], &b[p % width if crossed else p, 0], words, &out[ends[p]],
+                level if ends[p + 1] - ends[p] > words // SPARSE else BASELINE
+            )
+    return [room[ends[p] : ends[p + 1]] for p in range(pairs)]
+
+
+def list_marks(const uint64_t[:, ::1] bitmaps, slab):
+    """The ids of every row, ascending int64."""
+    return list_shared(bitmaps, bitmaps, False, slab)
+
+
+def list_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, slab):
+    """The ids that every row of the one shares with every row of the other."""
+    cdef list lists = list_shared(a, b, True, slab)
+    cdef int64_t i, width = b.shape[0]
+    return [lists[i * width : (i + 1) * width] for i in range(a.shape[0])]

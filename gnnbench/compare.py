@@ -18,12 +18,14 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
 from gnnbench.datasets import EDGE_CONVENTION
 from gnnbench.engine import Checkpoints, Clock, train
+from gnnbench.engine.collectives import PeerLost, Processes
 from gnnbench.engine.evaluate import Evaluator
 from gnnbench.errors import (
     DeviceOutOfMemory,
     GnnbenchError,
     IncompatibleParts,
     MissingDependency,
+    StageFailed,
     UsageError,
 )
 from gnnbench.metrics import Digest, digest, summarise
@@ -50,12 +52,6 @@ from gnnbench.records import (
 #: Largest relative difference of losses that counts as the same maths, by dtype.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
 
-#: Why a run is not held against the reference.
-STALE = (
-    "not held equal to the reference: rows of peers may be of an earlier epoch, and the maths "
-    "differ from full-graph training; compare its losses"
-)
-
 Options = Mapping[PartKind, Mapping[str, str]]
 
 
@@ -76,13 +72,23 @@ class SilentProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """A strategy with some of its parts swapped, which runs instead of the strategy itself."""
+
+    strategy: str
+    swaps: tuple[tuple[PartKind, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What to compare. ``modes`` empty means: chosen from what the strategies have in common.
+
+    ``strategies`` are names, or variants of what has one; ``swaps`` add a row beside each.
 
     ``rows``, where there are any, are what runs, instead of the strategies with and without swaps.
     """
 
-    strategies: tuple[str, ...]
+    strategies: tuple[str | Variant, ...]
     dataset: Dataset
     workload: Workload
     platform: Platform
@@ -136,26 +142,46 @@ def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
     or those that the request has."""
     if request.rows:
         return request.rows
-    strategies = tuple(registry.strategy(name) for name in request.strategies)
+    variants = [Variant(each) if isinstance(each, str) else each for each in request.strategies]
+    strategies = tuple(registry.strategy(variant.strategy) for variant in variants)
     modes = request.modes or choose_modes(strategies)
     rows: list[Row] = []
-    for strategy in strategies:
+    for variant, strategy in zip(variants, strategies, strict=True):
         for mode in modes:
             if mode not in strategy.bundles:
                 continue
-            parts = strategy.bundles[mode]
-            rows.append(Row(strategy.name, strategy.name, mode, parts))
-            swapped = with_swap(registry, parts, request.swaps)
-            if swapped != parts:
-                names = "·".join(n for k, n in request.swaps if parts.named(k) != n)
-                rows.append(
-                    Row(strategy.name, f"{strategy.name}·{names}", mode, swapped, swapped=True)
-                )
+            row = plan_row(variant, strategy, mode, registry)
+            rows.append(row)
+            swapped = with_swap(registry, row.parts, request.swaps)
+            if swapped != row.parts:
+                label = name_swaps(row.label, row.parts, request.swaps)
+                rows.append(Row(strategy.name, label, mode, swapped, swapped=True))
     if not rows:
         raise UsageError(
             f"no chosen strategy trains {' or '.join(modes)}; see gnnbench plugins list."
         )
     return tuple(rows)
+
+
+def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registry) -> Row:
+    """A strategy, or a variant of it, in one mode.
+
+    Raises ``UsageError`` for a swap that changes nothing, since two rows would have one name.
+    """
+    parts = strategy.bundles[mode]
+    for kind, name in variant.swaps:
+        if parts.named(kind) == name:
+            raise UsageError(
+                f"strategy {strategy.name!r} has the {kind} {name!r} already; leave out "
+                f"{kind}={name}."
+            )
+    swapped = with_swap(registry, parts, variant.swaps)
+    return Row(strategy.name, name_swaps(strategy.name, parts, variant.swaps), mode, swapped)
+
+
+def name_swaps(label: str, parts: Parts, swaps: tuple[tuple[PartKind, str], ...]) -> str:
+    """A row's label, and after it the parts that it has instead of ``parts``."""
+    return "·".join((label, *(name for kind, name in swaps if parts.named(kind) != name)))
 
 
 def plan_ablation(request: Request, registry: Registry, *, each_part: bool) -> tuple[Row, ...]:
@@ -166,6 +192,8 @@ def plan_ablation(request: Request, registry: Registry, *, each_part: bool) -> t
     five parts are the reference's.
     """
     (name,) = request.strategies
+    if isinstance(name, Variant):
+        raise UsageError("an ablation takes out parts of a whole strategy; swap parts by swaps.")
     strategy = registry.strategy(name)
     mode = strategy.default_mode
     whole = with_swap(registry, strategy.bundles[mode], request.swaps)
@@ -237,8 +265,12 @@ def compare(
     registry: Registry,
     progress: Progress | None = None,
     command: tuple[str, ...] = (),
+    processes: Processes | None = None,
 ) -> Comparison:
     """Run every row and return them all; a row that fails says so and the others go on.
+
+    Where there are ``processes``, this one is rank 0, which trains rows that shard by features with
+    the others (:func:`serve`), and all else alone.
 
     Raises ``UsageError`` for a request that cannot mean anything, ``PluginError`` for a model that
     cannot be trained, and ``IncompatibleParts`` when no row's parts fit together.
@@ -251,7 +283,7 @@ def compare(
     refusals: dict[Row, str] = {}
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
-        reason = bundle.refusal(setting)
+        reason = bundle.refusal(setting) or _refuse_processes(bundle, setting, processes)
         if reason is not None:
             refusals[row] = f"{row.label}: {reason}"
     swapped = [row for row in rows if row.swapped]
@@ -259,7 +291,7 @@ def compare(
         if group and all(row in refusals for row in group):
             raise IncompatibleParts(refusals[group[0]])
 
-    comparer = _Comparer(request, registry, setting, progress)
+    comparer = _Comparer(request, registry, setting, progress, processes)
     results: list[RunResult] = []
     for row in rows:
         for repeat in range(request.repeats):
@@ -291,6 +323,46 @@ def compare(
         modelled=request.platform.virtual,
         runs=tuple(results),
     )
+
+
+def serve(request: Request, registry: Registry, processes: Processes) -> None:
+    """What a rank other than 0 does for a comparison: train its worker of the rows that shard by
+    features, each when rank 0 gets there.
+
+    Raises ``PeerLost`` when the others are gone.
+    """
+    rows = plan_rows(request, registry)
+    setting = make_setting(request, registry.model(request.workload.model))
+    for row in rows:
+        for repeat in range(request.repeats):
+            bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
+            reason = bundle.refusal(setting) or _refuse_processes(bundle, setting, processes)
+            if reason is not None or not _needs_all(bundle):
+                continue
+            processes.meet(_meeting(row, repeat))
+            try:
+                train(bundle, setting, clock_for(bundle, setting.platform), collectives=processes)
+            except PeerLost:
+                raise
+            except GnnbenchError:
+                # Memories and parts are the same in every rank: rank 0 has met it too, and says so.
+                continue
+
+
+def _needs_all(bundle: Bundle) -> bool:
+    """Whether every process has a part in training a bundle."""
+    by_features = bundle.placement.aggregates_by == "features"
+    return by_features and bundle.sampler.mode == "full-graph"
+
+
+def _refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | None) -> str | None:
+    if processes is None or not _needs_all(bundle):
+        return None
+    return processes.refuses(len(bundle.placement.trainers(setting.platform)))
+
+
+def _meeting(row: Row, repeat: int) -> str:
+    return f"{row.mode} {row.label} {repeat}"
 
 
 def describe_machine() -> dict[str, str | int | float | None]:
@@ -333,12 +405,18 @@ class _Comparer:
     """Runs rows; keeps the reference losses, which many rows share."""
 
     def __init__(
-        self, request: Request, registry: Registry, setting: Setting, progress: Progress
+        self,
+        request: Request,
+        registry: Registry,
+        setting: Setting,
+        progress: Progress,
+        processes: Processes | None = None,
     ) -> None:
         self._request = request
         self._registry = registry
         self._setting = setting
         self._progress = progress
+        self._processes = processes
         self._references: dict[tuple[str, tuple[tuple[str, str], ...]], ReferenceLosses] = {}
 
     def run(self, row: Row, repeat: int) -> RunResult:
@@ -352,10 +430,17 @@ class _Comparer:
             result = _empty(row, repeat, "out-of-memory", str(error))
         except MissingDependency as error:
             result = _empty(row, repeat, "skipped", str(error))
+        except PeerLost:
+            raise
+        except StageFailed as error:
+            if os.environ.get("GNNBENCH_DEBUG"):
+                raise
+            result = _empty(row, repeat, "error", str(error))
         except GnnbenchError as error:
             result = _empty(row, repeat, "error", str(error))
         except Exception as error:
-            if os.environ.get("GNNBENCH_DEBUG"):
+            # The others wait for this rank, which cannot go on with the next row.
+            if os.environ.get("GNNBENCH_DEBUG") or self._processes is not None:
                 raise
             reason = f"{type(error).__name__}: {error}; run with --debug for the traceback."
             result = _empty(row, repeat, "error", reason)
@@ -383,9 +468,12 @@ class _Comparer:
                     reached.append(sum(item.epoch_s for item in digests))
             return False
 
-        stale = bundle.is_stale(setting.platform)
-        checkpoints = Checkpoints() if checked and not stale else None
-        trace = train(bundle, setting, clock, watch, checkpoints)
+        other_maths = bundle.other_maths(setting.platform)
+        checkpoints = Checkpoints() if checked and not other_maths else None
+        processes = self._processes if _needs_all(bundle) else None
+        if processes is not None:
+            processes.meet(_meeting(row, repeat))
+        trace = train(bundle, setting, clock, watch, checkpoints, processes)
         final_loss, accuracy = evaluator.evaluate(last[0])
         metrics, stages = summarise(
             trace,
@@ -393,6 +481,7 @@ class _Comparer:
             clock.provenance,
             setting.platform.host.name,
             reached[0] if reached else None,
+            setting.platform.devices,
         )
         equivalence = None
         if checkpoints is not None:
@@ -405,8 +494,12 @@ class _Comparer:
                 error = loss_error(trace, final_loss, reference)
             equivalence = Equivalence(row.mode, error, tolerance)
         notes = trace.notes
-        if stale:
-            notes = (*notes, STALE)
+        if other_maths:
+            notes = (
+                *notes,
+                f"not held equal to the reference: the maths differ from {row.mode} training by "
+                f"design ({other_maths}); compare its losses and accuracy",
+            )
         if request.target_accuracy is not None and not reached:
             notes = (
                 *notes,
@@ -423,7 +516,7 @@ class _Comparer:
             loss=tuple(epoch.loss for epoch in trace.epochs),
             accuracy=accuracy,
             equivalence=equivalence,
-            stale=stale,
+            other_maths=other_maths,
             metrics=metrics,
             stages=stages,
             timeline=digests[-1].timeline,

@@ -39,11 +39,32 @@ class MissingDependency(GnnbenchError):
     """A strategy needs a library that is not installed here; its run is skipped."""
 
 
+class StageFailed(GnnbenchError):
+    """A stage of mini-batch training ended with an error, which is the ``__cause__``.
+
+    Attributes: ``stage``, ``round`` and ``device`` say where; ``also`` holds what failed in other
+    threads meanwhile. The exit status is the cause's own where it has one.
+    """
+
+    def __init__(self, stage: str, round: int, device: str, cause: BaseException) -> None:
+        self.stage = stage
+        self.round = round
+        self.device = device
+        self.also: tuple[GnnbenchError, ...] = ()
+        if isinstance(cause, GnnbenchError):
+            self.exit_status = cause.exit_status
+            what = str(cause)
+        else:
+            what = f"{type(cause).__name__}: {cause}; run with --debug for the traceback."
+        super().__init__(f"stage {stage} of round {round} failed on {device}: {what}")
+
+
 class DeviceOutOfMemory(GnnbenchError):
     """An allocation that would exceed a device's capacity.
 
     Attributes: ``device`` (name), ``tensor`` (what was being allocated), ``requested_bytes``,
-    ``in_use_bytes`` and ``capacity_bytes``.
+    ``in_use_bytes`` and ``capacity_bytes``. In mini-batch training ``stage`` and ``round`` say
+    where, and ``also`` holds what failed in other threads meanwhile.
     """
 
     def __init__(
@@ -59,8 +80,15 @@ class DeviceOutOfMemory(GnnbenchError):
         self.requested_bytes = requested_bytes
         self.in_use_bytes = in_use_bytes
         self.capacity_bytes = capacity_bytes
-        super().__init__(
-            f"{device} is out of memory: {tensor} needs {requested_bytes:,} bytes, "
-            f"{in_use_bytes:,} of {capacity_bytes:,} are in use; use smaller units "
-            f"(a smaller batch, more chunks) or a memory part that offloads."
+        self.stage = ""
+        self.round = -1
+        self.also: tuple[GnnbenchError, ...] = ()
+        super().__init__(device, tensor)
+
+    def __str__(self) -> str:
+        where = f" in stage {self.stage} of round {self.round}" if self.stage else ""
+        return (
+            f"{self.device} is out of memory: {self.tensor} needs {self.requested_bytes:,} "
+            f"bytes{where}, {self.in_use_bytes:,} of {self.capacity_bytes:,} are in use; use "
+            f"smaller units (a smaller batch, more chunks) or a memory part that offloads."
         )

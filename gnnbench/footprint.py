@@ -1,4 +1,4 @@
-"""What a full-graph run holds where, from sizes alone: HongTu §4.2 and §4.3.
+"""What a run holds where, from sizes alone: of full graphs, HongTu §4.2 and §4.3, and mini-batches.
 
 The engine allocates by these functions, so that a plan made without training says what a run will
 hold. Sizes are those of the tensors; ``itemsize`` is the size of one element, bytes.
@@ -83,13 +83,12 @@ def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> in
     """What AGGREGATE and UPDATE make; their gradients take as much.
 
     The aggregate and the output of every destination; where AGGREGATE has parameters, the
-    projected row of every source besides, and the values on every edge.
+    projected row of every source besides, and the values on every edge and added self loop.
     """
     elements = chunk.num_dst * (shape.aggregate_features + shape.out_features)
     if not shape.cacheable:
         elements += chunk.rows * shape.aggregate_features
-        # Attention has a self loop for every destination.
-        elements += (chunk.num_edges + chunk.num_dst) * shape.edge_features
+        elements += chunk.num_edges * shape.edge_features + chunk.num_dst * shape.loop_features
     return elements * itemsize
 
 
@@ -329,3 +328,35 @@ def choose_spilled(tensors: Sequence[HostTensor], budget_bytes: int) -> tuple[Ho
             spilled.remove(tensor)
             kept_bytes += tensor.size_bytes
     return tuple(tensor for tensor in tensors if tensor in spilled)
+
+
+# --------------------------------------------------------------------------- mini-batches
+
+
+def mini_batch_bytes(
+    layers: Sequence[LayerShape],
+    vertices: Sequence[int],
+    edges: Sequence[int],
+    itemsize: int,
+    *,
+    prepared: int,
+) -> int:
+    """The most that a device holds for mini-batches of |V^0| .. |V^L| ``vertices`` and |E^1| ..
+    |E^L| ``edges``, with the topology and input rows of ``prepared`` of them there at once.
+
+    Beside them one that is trained on: every layer's aggregate and output, the logits and their
+    gradient, and the largest layer's gradients in flight.
+    """
+    sources, destinations = vertices[:-1], vertices[1:]
+    topology = sum(4 * (d + 1 + e) for d, e in zip(destinations, edges, strict=True))
+    rows = vertices[0] * layers[0].in_features
+    made = sum(
+        d * (shape.aggregate_features + shape.out_features)
+        for shape, d in zip(layers, destinations, strict=True)
+    )
+    in_flight = max(
+        d * shape.aggregate_features + (s * shape.in_features if number else 0)
+        for number, (shape, s, d) in enumerate(zip(layers, sources, destinations, strict=True))
+    )
+    logits = 2 * vertices[-1] * layers[-1].out_features
+    return prepared * (topology + rows * itemsize) + (made + in_flight + logits) * itemsize

@@ -2,7 +2,8 @@
 
 Times follow the platform's clock. ``wall_time``, ``preprocessing_time`` and ``harness_overhead``
 are always measured on this machine. Counts carry the provenance of the platform's clock too: bytes
-over a link that does not exist here were counted, not observed.
+over a link that does not exist here were counted, not observed. ``energy`` is always modelled, from
+a power that the platform file states.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from gnnbench.clock.schedule import Task, schedule
-from gnnbench.platforms.machine import DISK
+from gnnbench.platforms.machine import DISK, Device
 from gnnbench.records import (
     STAGES,
     EpochTrace,
@@ -69,6 +70,30 @@ def digest(epoch: EpochTrace, provenance: Provenance) -> Digest:
     return Digest(epoch_s, busy_by_stage(epoch.spans), timeline)
 
 
+def busy_seconds(timeline: Sequence[Scheduled], place: str) -> float:
+    """Seconds in which at least one span runs on ``place``, however many do at a time."""
+    busy_s, until_s = 0.0, 0.0
+    for start_s, end_s in sorted((s.start_s, s.end_s) for s in timeline if s.span.place == place):
+        busy_s += max(0.0, end_s - max(start_s, until_s))
+        until_s = max(until_s, end_s)
+    return busy_s
+
+
+def energy(timeline: Sequence[Scheduled], devices: Sequence[Device]) -> float | None:
+    """Joules of an epoch: each device's power times its busy seconds, summed.
+
+    What a device draws while it waits, and what links draw, is left out. None where a device that
+    was busy has no stated power.
+    """
+    total_j = 0.0
+    for device in devices:
+        busy_s = busy_seconds(timeline, device.name)
+        if busy_s and device.power_w is None:
+            return None
+        total_j += busy_s * (device.power_w or 0.0)
+    return total_j
+
+
 def imbalance(work_by_device: Mapping[str, float]) -> float:
     """The largest device's work over the mean."""
     if not work_by_device:
@@ -83,15 +108,19 @@ def summarise(
     provenance: Provenance,
     host: str,
     time_to_accuracy_s: float | None,
+    devices: Sequence[Device] = (),
 ) -> tuple[dict[str, Metric], dict[Stage, Metric]]:
-    """All metrics of a run, means over its epochs, and the stages. ``host`` names the host."""
+    """All metrics of a run, means over its epochs, and the stages. ``host`` names the host.
+
+    ``energy`` is there where all of ``devices`` that were busy have a stated power.
+    """
     epochs = trace.epochs
 
     def mean_of(values: Sequence[float], unit: str, origin: Provenance) -> Metric:
         return Metric(fmean(values), unit, origin, tuple(values))
 
     epoch_s = [item.epoch_s for item in digests]
-    devices = {n: size for n, size in trace.peak_bytes.items() if n not in (host, DISK)}
+    peaks = {n: size for n, size in trace.peak_bytes.items() if n not in (host, DISK)}
     metrics = {
         "epoch_time": mean_of(epoch_s, "s", provenance),
         "wall_time": mean_of([epoch.wall_s for epoch in epochs], "s", "measured"),
@@ -123,7 +152,7 @@ def summarise(
             [float(e.bytes["all_reduce"]) for e in epochs], "B", provenance
         ),
         "peak_device_bytes": Metric(
-            float(max(devices.values(), default=trace.peak_bytes.get(host, 0))), "B", provenance
+            float(max(peaks.values(), default=trace.peak_bytes.get(host, 0))), "B", provenance
         ),
         "peak_host_bytes": Metric(float(trace.peak_bytes.get(host, 0)), "B", provenance),
         "imbalance": mean_of([imbalance(e.work_by_device) for e in epochs], "1", provenance),
@@ -132,6 +161,9 @@ def summarise(
             [e.harness_s / e.wall_s if e.wall_s else 0.0 for e in epochs], "1", "measured"
         ),
     }
+    joules = [used for item in digests if (used := energy(item.timeline, devices)) is not None]
+    if devices and len(joules) == len(digests):
+        metrics["energy"] = mean_of(joules, "J", "modelled")
     if time_to_accuracy_s is not None:
         metrics["time_to_accuracy"] = Metric(time_to_accuracy_s, "s", provenance)
     stages: dict[Stage, Metric] = {}

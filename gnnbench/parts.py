@@ -37,6 +37,7 @@ from gnnbench.records import (
     PartKind,
     Round,
     RoundTraffic,
+    Shard,
     Share,
     StageTimes,
     Unit,
@@ -70,6 +71,13 @@ class LayerShape:
     edge of a block besides: what autograd saves of AGGREGATE's ``(E,)`` and ``(E, f)`` tensors,
     which lie on the device from the forward pass of a chunk to the end of its backward pass.
     Integer indices and what is freed within a pass are not in it. 0 where ``cacheable``.
+    ``loop_features`` is the same for the edge that AGGREGATE adds from every destination to itself;
+    0 where it adds none.
+
+    ``featurewise`` says that AGGREGATE treats every feature by itself, so that a range of columns
+    can be aggregated without the others; its output is then one or more matrices of the input's
+    width, side by side. ``product_features`` is the width of the matrix product that UPDATE begins
+    with, to which every column of the aggregate adds its part; 0 where it begins otherwise.
     """
 
     in_features: int
@@ -79,6 +87,9 @@ class LayerShape:
     macs_per_row: int
     cacheable: bool
     edge_features: int = 0
+    loop_features: int = 0
+    featurewise: bool = False
+    product_features: int = 0
 
 
 class LayerClass(Protocol):
@@ -165,10 +176,12 @@ class MiniBatchSampler(Sampler):
 
         The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone, so
         that splitting a round over trainers does not change them, or else ``split_invariant``
-        must be False, and the strategy is held equal to a single device with this same sampler.
+        must be False; then the sampler works with one trainer only.
         """
 
     split_invariant: ClassVar[bool] = True
+    #: False for a sampler that has no use for the workload's fan-outs.
+    heeds_fanouts: ClassVar[bool] = True
 
 
 class DeviceCapacity(Protocol):
@@ -209,10 +222,17 @@ class Placement(Part):
     """Which device computes which share of a round; may rebalance between rounds."""
 
     kind: ClassVar[PartKind] = "placement"
+    #: What AGGREGATE is sharded by: ranges of vertices, which the same devices update, or ranges of
+    #: features, while UPDATE is sharded by vertices (MixGCN §3.1.2, mixture of parallelism). Of
+    #: mini-batches only the first layer is, and with it the product that its UPDATE begins with.
+    aggregates_by: ClassVar[Literal["vertices", "features"]] = "vertices"
 
     @abstractmethod
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         """The devices that train; a ``slot`` is a position in this tuple."""
+
+    def overlap(self, prefetch: Literal[0, 1, 2]) -> None:
+        """Mini-batch only, before ``prepare``: in how many stages the communication prefetches."""
 
     def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
         """Mini-batch only: plan the first split from sampled mini-batches of several sizes.
@@ -237,6 +257,11 @@ class Placement(Part):
         """How the host's threads are divided between sampling, loading and training."""
         return HostThreads()
 
+    def samplers(self, platform: Platform) -> tuple[Device, ...]:
+        """Mini-batch only: the trainers that can draw their own mini-batches, where a share says
+        so. They are accelerators, and hold the graph's topology."""
+        return ()
+
     def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
         """The host's socket in whose memory each vertex's rows lie, int64 ``(V,)``.
 
@@ -245,8 +270,31 @@ class Placement(Part):
         """
         return np.arange(len(owner), dtype=np.int64) % platform.host.sockets
 
+    def shard_aggregate(
+        self, num_vertices: int, width: int, platform: Platform
+    ) -> tuple[Shard, ...]:
+        """How AGGREGATE of ``num_vertices`` rows of ``width`` features is shared out.
+
+        Only asked where ``aggregates_by`` is ``"features"``. The shards cover every entry once; a
+        slot has at most one, and its columns do not depend on the number of vertices.
+        """
+        raise TypeError(f"placement {self.name!r} does not shard by features")
+
+    def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
+        """The range of vertices that each trainer updates, all features of them, in slot order.
+
+        Only asked where ``aggregates_by`` is ``"features"``. The ranges follow each other; a
+        trainer that does not update has an empty one at the end. Slot 0 has the weights anyway.
+        """
+        raise TypeError(f"placement {self.name!r} does not shard by features")
+
     def observe(self, times: StageTimes) -> None:
-        """Mini-batch only: the stage times of the round just run; rebalance the next one."""
+        """Mini-batch only: the stage times of a round; rebalance those to come.
+
+        Rounds are observed in their order, and before the split of round i is asked for, all up to
+        i - d and no others, where d is how many rounds may be under way at once: one without
+        prefetching, three with one-stage and four with two-stage prefetching.
+        """
 
 
 # --------------------------------------------------------------------------- communication
@@ -275,6 +323,9 @@ class Communication(Part):
     #: True where a device sends all rows of its partition to every peer, needed there or not, and
     #: as many gradients come back. Vertex data on the devices only.
     broadcasts: ClassVar[bool] = False
+    #: True where what crosses is an all-to-all between the shards of AGGREGATE and those of UPDATE,
+    #: which the placement has by features and by vertices; ``plan`` is then not asked.
+    exchanges: ClassVar[bool] = False
     #: How gradients are averaged: gathered by a synchroniser on the host and sent back (HyScale-GNN
     #: Equation 13), or by a ring all-reduce between the trainers.
     all_reduce: ClassVar[Literal["host", "ring"]] = "host"
@@ -289,13 +340,40 @@ class Communication(Part):
         full-graph training. Vertex data on the devices only."""
         return frozenset()
 
+    @property
+    def arrival_epochs(self) -> int:
+        """How many epochs later what crosses, of what may be ``stale``, is read.
+
+        0: in the same epoch, whose computation waits for it. Otherwise nothing waits, and rows and
+        gradients of peers are zero until the first have arrived.
+        """
+        return 0
+
+    @property
+    def rounds_features(self) -> str:
+        """Mini-batch only: what features are rounded to before they cross the host link, such as
+        ``"int8"``; empty where they cross as they are. The maths then differ from the reference's,
+        and ``pack`` and ``unpack`` say how."""
+        return ""
+
+    def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Feature rows ``(n, f)`` of the host's memory as they cross to an accelerator: tensors
+        whose bytes are all that is counted and priced."""
+        return (rows,)
+
+    def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+        """The rows ``(n, f)`` in ``dtype`` out of what ``pack`` gave, on the device it is on."""
+        (rows,) = crossed
+        return rows.to(dtype)
+
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
         """Which of a peer's rows, or their gradients on the way back, cross in an epoch.
 
         The others stand as they were when they last crossed. Bool like ``ids``, the vertices that
         would cross otherwise; where shards are broadcast all of them or none. ``layer`` counts from
         0, whose rows are the features. Asked of what may be ``stale``, for every peer and layer, in
-        each epoch but the first, in which everything crosses.
+        each epoch; but not in the first where there are no ``arrival_epochs``: then everything
+        crosses.
         """
         return np.ones(len(ids), dtype=np.bool_)
 
@@ -340,6 +418,14 @@ class Memory(Part):
         the device, the aggregate cached on the host, all of them moved there (``offload``), or
         everything recomputed. Only a layer that is ``cacheable`` may be cached, and only one that
         is not may be offloaded."""
+
+    def cached_vertices(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> IntArray:
+        """Mini-batch only, with vertex data on the host: of which vertices an accelerator keeps the
+        feature rows for the whole run, distinct ids, int64.
+
+        ``free_bytes`` of its memory are left, and mini-batches take at most ``mini_batch_bytes``.
+        """
+        return np.empty(0, dtype=np.int64)
 
     def capacity_bytes(self, device: Device) -> int:
         if self.device_bytes:
@@ -528,11 +614,10 @@ class Kernel(Part):
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
         traffic = work.edges * work.features * work.itemsize
-        rate = device.flops_per_s * device.share_of_cores(work.threads)
         return (
             device.launch_s
-            + traffic / device.bandwidth_bytes_per_s(work.threads)
-            + 2.0 * work.macs / rate
+            + traffic / device.aggregate_bytes_per_s(work.features, work.threads)
+            + 2.0 * work.macs / device.update_flop_per_s(work.features, work.threads)
         )
 
 
@@ -552,9 +637,15 @@ class Bundle:
     def all(self) -> tuple[Part, ...]:
         return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
 
-    def is_stale(self, platform: Platform) -> bool:
-        """Whether devices read rows of earlier epochs from each other: other maths, by design."""
-        return bool(self.communication.stale) and len(self.placement.trainers(platform)) > 1
+    def other_maths(self, platform: Platform) -> str:
+        """By which design the maths differ from the reference's, in a word or two; empty where they
+        are the same: devices read ``stale`` rows of each other, or get features rounded."""
+        trainers = self.placement.trainers(platform)
+        if self.communication.stale and len(trainers) > 1:
+            return "stale"
+        if self.communication.rounds_features and trainers != (platform.host,):
+            return f"{self.communication.rounds_features} features"
+        return ""
 
     def refusal(self, setting: Setting) -> str | None:
         """The first reason why these parts cannot run together; None when they can."""
@@ -579,6 +670,12 @@ class Bundle:
                 f"{self.communication.name!r} has nothing to transfer; use one that serves it, "
                 f"'none' or 'halo' on devices, 'vanilla' from the host."
             )
+        if mode == "full-graph" and self.communication.rounds_features:
+            return (
+                f"communication {self.communication.name!r} rounds features that cross to a "
+                f"mini-batch, and sampler {self.sampler.name!r} makes full-graph units; let it "
+                f"send them as they are."
+            )
         if mode == "full-graph":
             reason = self._refuse_full_graph(setting)
             if reason is not None:
@@ -587,7 +684,21 @@ class Bundle:
             reason = part.refuses(self, setting)
             if reason is not None:
                 return reason
-        return None
+        return self._refuse_split(setting)
+
+    def _refuse_split(self, setting: Setting) -> str | None:
+        """A round's draws must not depend on how it is split, or it must not be split."""
+        if not isinstance(self.sampler, MiniBatchSampler) or self.sampler.split_invariant:
+            return None
+        count = len(self.placement.trainers(setting.platform))
+        if count == 1:
+            return None
+        return (
+            f"sampler {self.sampler.name!r} draws other neighbours for a share than for the whole "
+            f"round, and placement {self.placement.name!r} splits rounds over {count} devices, "
+            f"which would not be one large batch; choose placement 'single', or sampler "
+            f"'neighbour'."
+        )
 
     def _refuse_full_graph(self, setting: Setting) -> str | None:
         count = len(self.placement.trainers(setting.platform))
@@ -597,7 +708,42 @@ class Bundle:
                 f"vertex data, and communication {self.communication.name!r} moves nothing between "
                 f"them; choose communication 'halo', or placement 'single'."
             )
-        return _refuse_intermediates(self.memory, setting.layers)
+        reason = self._refuse_feature_shards(setting)
+        return reason or _refuse_intermediates(self.memory, setting.layers)
+
+    def _refuse_feature_shards(self, setting: Setting) -> str | None:
+        """Shards by features and the all-to-all need each other, and layers that allow them."""
+        placement, communication = self.placement, self.communication
+        if placement.aggregates_by == "vertices":
+            if not communication.exchanges:
+                return None
+            return (
+                f"communication {communication.name!r} exchanges ranges of features for ranges of "
+                f"vertices, and placement {placement.name!r} has no ranges of features; choose "
+                f"placement 'mixgcn', or communication 'halo'."
+            )
+        if not communication.exchanges:
+            return (
+                f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
+                f"vertices, and communication {communication.name!r} moves whole rows; choose "
+                f"communication 'mixgcn', the all-to-all between the two."
+            )
+        if self.memory.vertex_data == "host":
+            return (
+                f"placement {placement.name!r} keeps a range of features on each device, and "
+                f"memory {self.memory.name!r} keeps vertex data on the host; choose memory "
+                f"'resident'."
+            )
+        for number, layer in enumerate(setting.layers, start=1):
+            if not (layer.featurewise and layer.cacheable):
+                return (
+                    f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
+                    f"{number} of model {setting.workload.model!r} it needs all features of both "
+                    f"ends of an edge at once, as attention and gates do; choose a model that "
+                    f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
+                    f"shards by vertices."
+                )
+        return None
 
 
 def _refuse_intermediates(memory: Memory, layers: tuple[LayerShape, ...]) -> str | None:

@@ -228,6 +228,11 @@ class Unit:
         """|V^0| .. |V^L| (|B^l| in HP-GNN)."""
         return (self.blocks[0].num_src, *(block.num_dst for block in self.blocks))
 
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of all blocks as a device stores them."""
+        return sum(block.topology_bytes for block in self.blocks)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
@@ -241,15 +246,30 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """A device's part of a matrix of vertices by features, two half-open ranges.
+
+    ``slot`` is the position of the device among the placement's trainers. ``vertices`` are
+    positions in a round's unit, ``features`` columns.
+    """
+
+    slot: int
+    vertices: tuple[int, int]
+    features: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """A trainer's part of a mini-batch round: ``seeds`` of them on the trainer ``slot``.
 
-    ``threads`` is the number of host threads that compute it (0 for an accelerator).
+    ``threads`` is the number of host threads that compute it (0 for an accelerator). ``samples``
+    says that the trainer, an accelerator, draws its mini-batch itself.
     """
 
     slot: int
     seeds: int
     threads: int = 0
+    samples: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +286,14 @@ class BatchProfile:
     """|V^l| and |E^l| of one sampled mini-batch of some size.
 
     A design phase samples a few sizes; they do not grow in proportion, since neighbours are shared.
+    ``sampling_s`` is what sampling it took with some numbers of threads, ascending; empty where
+    that was not measured, or not on the platform in question.
     """
 
     seeds: int
     vertices: tuple[int, ...]
     edges: tuple[int, ...]
+    sampling_s: tuple[tuple[int, float], ...] = ()
 
 
 # --------------------------------------------------------------------------- traffic
@@ -371,7 +394,7 @@ class RoundTraffic:
 class StageTimes:
     """Seconds of each stage of one round: the input of HyScale-GNN's Algorithm 1.
 
-    ``sample_accelerator`` is None where no accelerator samples, ``train_cpu`` None where no CPU
+    ``sample_accelerator`` is None where no accelerator can sample, ``train_cpu`` None where no CPU
     trainer exists, ``train_accelerator`` None where there is no accelerator.
     """
 
@@ -545,11 +568,15 @@ class Parts:
 @dataclass(frozen=True, slots=True)
 class Ablation:
     """One step of an ablation: a strategy with ``swaps`` of its parts (kind, name) and ``options``
-    of them set (kind, option, text)."""
+    of them set (kind, option, text).
+
+    ``quoted`` is the largest speed-up over the first step that the strategy's paper reports.
+    """
 
     label: str
     swaps: tuple[tuple[PartKind, str], ...] = ()
     options: tuple[tuple[PartKind, str, str], ...] = ()
+    quoted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -577,8 +604,9 @@ class RunResult:
 
     ``strategy`` is the strategy's name; ``label`` what the table calls the row, ``strategy·part``
     when a part was swapped. ``stages`` are the busy seconds of the busiest resource in each stage,
-    per epoch. ``timeline`` is the last epoch's. ``stale`` says that rows of earlier epochs were
-    read: the maths differ by design, and there is no ``equivalence``.
+    per epoch. ``timeline`` is the last epoch's. ``other_maths`` says in a word or two by which
+    design the maths differ, such as ``"stale"`` where rows of earlier epochs were read; there is
+    then no ``equivalence``.
     """
 
     strategy: str
@@ -591,7 +619,7 @@ class RunResult:
     loss: tuple[float, ...] = ()
     accuracy: Mapping[str, float] = field(default_factory=dict)
     equivalence: Equivalence | None = None
-    stale: bool = False
+    other_maths: str = ""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     stages: Mapping[Stage, Metric] = field(default_factory=dict)
     timeline: tuple[Scheduled, ...] = ()
@@ -652,10 +680,14 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What ``plan`` and ``reproduce`` print: cells in rows and columns, and what to know."""
+    """What ``plan`` and ``reproduce`` print: cells in rows and columns, and what to know.
+
+    Where the columns are numbers along an axis, ``axis`` says what they count; a row is a curve.
+    """
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+    axis: str = ""

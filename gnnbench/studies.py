@@ -6,6 +6,7 @@ Both return :class:`~gnnbench.records.Table`, whose cells say where each number 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -68,3 +69,17 @@ class Reproduction(ABC):
     @abstractmethod
     def run(self) -> tuple[Table, ...]:
         """The table, the paper's numbers quoted in its cells, and a summary of the errors."""
+
+
+class Timer(Protocol):
+    """Takes the times of a study; a study never does."""
+
+    def measure(self, work: Callable[[], object]) -> float:
+        """How long this machine takes for ``work``, seconds; it may be called several times."""
+
+
+class MeasuredReproduction(Reproduction):
+    """A reproduction whose numbers are times of this machine: it says what to time."""
+
+    def __init__(self, timer: Timer) -> None:
+        self.timer = timer

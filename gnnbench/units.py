@@ -49,16 +49,16 @@ def parse_bytes(text: str) -> int:
 def format_si(value: float, unit: str, digits: int = 3) -> str:
     """``format_si(8.4e9, "B")`` is ``"8.40 GB"``; three significant digits unless told.
 
-    Prefixes below one are used for seconds only.
+    Prefixes below one are used for seconds and joules only.
     """
     if value == 0:
         return f"0 {unit}".rstrip()
     rounded = float(f"{value:.{digits - 1}e}")
     factors = [(factor, symbol) for symbol, factor in _PREFIXES.items() if symbol != "K"]
-    if unit == "s":
+    if unit in ("s", "J"):
         factors += [(factor, symbol) for symbol, factor in _SMALL_PREFIXES.items() if symbol != "u"]
     fitting = [item for item in factors if abs(rounded) >= item[0]]
-    factor, symbol = max(fitting) if fitting else min(factors) if unit == "s" else (1.0, "")
+    factor, symbol = max(fitting) if fitting else min(factors) if unit in ("s", "J") else (1.0, "")
     scaled = rounded / factor
     decimals = max(0, digits - len(str(int(abs(scaled)))))
     return f"{scaled:.{decimals}f} {symbol}{unit}".rstrip()

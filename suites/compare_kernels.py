@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -27,10 +28,22 @@ from suites.race import OURS, Case, Limits, Outcome, measure_stream, race
 
 LIBRARIES = ("dgl", "numpy", "scipy", "torch", "torch-geometric", "torch_sparse")
 THP_FILE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-#: Kernel, graph, case, threads; our time, the peer and its time; ratio, interval, target.
-LINE = "{:<12} {:<17} {:<27} {:>3}  {:>8}  {:<19} {:>8}  {:>6} {:<15} {:>6} {}"
+#: Kernel, graph, case, threads; our time, the peer and its time; rounds, ratio, interval,
+#: target.
+LINE = "{:<12} {:<17} {:<27} {:>3}  {:>8}  {:<19} {:>8} {:>6}  {:>6} {:<15} {:>6} {}"
 HEADER = LINE.format(
-    "kernel", "graph", "case", "thr", "ours", "peer", "", "ratio", "95 % interval", "target", ""
+    "kernel",
+    "graph",
+    "case",
+    "thr",
+    "ours",
+    "peer",
+    "",
+    "rounds",
+    "ratio",
+    "95 % interval",
+    "target",
+    "",
 )
 
 
@@ -85,6 +98,13 @@ KERNELS = all_kernels()
     metavar="SECONDS",
     help="Time for a case, shared by its contestants: slow ones run fewer rounds, at least 3.",
 )
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="Time for all cases: each has an equal share of what is left, and no more than --budget.",
+)
 @click.option("--all-peers", is_flag=True, help="Also peers that others are known to beat.")
 @click.option("--quick", is_flag=True, help="Small graphs and 3 rounds: a test, not a measurement.")
 @click.option("--enforce", is_flag=True, help="Exit with 1 where a target is missed.")
@@ -101,6 +121,7 @@ def main(
     threads: tuple[int, ...],
     rounds: int,
     budget: float,
+    minutes: float,
     all_peers: bool,
     quick: bool,
     enforce: bool,
@@ -116,7 +137,7 @@ def main(
     chosen = SMALL_GRAPHS if quick else {name: GRAPHS[name] for name in graphs or GRAPHS}
     graphs_raced = Graphs(chosen)
     scope = Scope(graphs_raced, small=quick, all_peers=all_peers)
-    limits = Limits(min(rounds, 3) if quick else rounds, budget)
+    rounds = min(rounds, 3) if quick else rounds
     table = sys.stderr if json_file == Path("-") else sys.stdout
     stream = {count: measure_stream(count) for count in threads}
     for count, speed in stream.items():
@@ -124,10 +145,14 @@ def main(
     if not dispatch.compiled():
         print("the compiled kernels are not used here; what races is their twins", file=table)
     print(HEADER, file=table)
-    rows = []
-    for case, count in plan({name: KERNELS[name] for name in kernels or KERNELS}, scope, threads):
+    rows: list[Row] = []
+    asked = {name: KERNELS[name] for name in kernels or KERNELS}
+    number = sum(cases in str(case) for case, _ in plan(asked, scope, threads))
+    end = time.perf_counter() + 60 * minutes
+    for case, count in plan(asked, scope, threads):
         if cases in str(case):
-            outcome = race(case, count, limits)
+            share = max(end - time.perf_counter(), 0) / (number - len(rows))
+            outcome = race(case, count, Limits(rounds, min(budget, share)))
             print_outcome(outcome, table)
             # An outcome holds its inputs, which may be gigabytes.
             rows.append(describe_outcome(outcome, stream[count]))
@@ -169,6 +194,7 @@ def print_outcome(outcome: Outcome, table: TextIO) -> None:
             format_si(outcome.median(OURS), "s"),
             claim.peer,
             format_si(outcome.median(claim.peer), "s"),
+            len(outcome.seconds[claim.peer]),
             f"{speedup.ratio:.2f}",
             f"{speedup.low:.2f} to {speedup.high:.2f}",
             "" if claim.factor is None else f"{claim.factor:.2f}",

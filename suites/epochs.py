@@ -14,9 +14,8 @@ import torch
 from gnnbench import datasets, plugins
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare, make_setting
-from gnnbench.engine.layer_major import LayerMajorEngine
+from gnnbench.engine import make_engine
 from gnnbench.engine.recorder import Recorder
-from gnnbench.engine.unit_major import UnitMajorEngine
 from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
 from gnnbench.records import Dataset, Metric, Mode, Workload
 
@@ -67,8 +66,7 @@ class _Epoch:
         for part in bundle.all():
             part.begin(setting)
         recorder = Recorder(WallClock(), synchronise=torch.cuda.is_available())
-        engine_class = LayerMajorEngine if self.mode == "full-graph" else UnitMajorEngine
-        self.engine = engine_class(bundle, setting, recorder)
+        self.engine = make_engine(bundle, setting, recorder)
         self.engine.prepare()
         self.engine.run_epoch(0)
 

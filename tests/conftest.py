@@ -9,6 +9,8 @@ import pytest
 
 # As on the command line, before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Tables are as wide as in a file, whatever terminal the tests are run from.
+os.environ.pop("COLUMNS", None)
 
 
 def is_long(item: pytest.Item) -> bool:

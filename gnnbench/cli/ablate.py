@@ -30,7 +30,7 @@ def ablate(line: CommandLine, strategy: str, each_part: bool, options: Compariso
     Where the paper has no steps, each part is swapped for the reference's, one at a time.
     Combinations that cannot work say why.
     """
-    request, registry = prepare(line, (strategy,), options)
+    request, registry = prepare(line, [(strategy, ())], options)
 
     from gnnbench.compare import plan_ablation
     from gnnbench.report.ablation import print_steps
@@ -38,6 +38,6 @@ def ablate(line: CommandLine, strategy: str, each_part: bool, options: Compariso
     rows = plan_ablation(request, registry, each_part=each_part)
     comparison = run_comparison(line, replace(request, rows=rows), registry)
     write_results(comparison, options)
-    steps = bool(registry.strategy(strategy).ablation) and not each_part
-    print_steps(comparison, open_console(options.json_path), cumulative=steps)
+    steps = () if each_part else registry.strategy(strategy).ablation
+    print_steps(comparison, open_console(options.json_path), steps)
     return exit_status(comparison)

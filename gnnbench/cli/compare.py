@@ -21,14 +21,19 @@ from gnnbench.cli.options import (
     load_registry,
     open_console,
 )
+from gnnbench.cli.processes import end_with_starter, run_ranks, watched
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.compare import Request
+    from gnnbench.engine.collectives import Processes
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
     from gnnbench.records import Comparison, Dataset, PartKind
+
+    #: A strategy's name, and the parts that it is to have instead of its own.
+    ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")
@@ -37,26 +42,87 @@ if TYPE_CHECKING:
     "strategies",
     required=True,
     metavar="A,B[,C...]",
-    help="The strategies to compare, by name; see 'gnnbench plugins'.",
+    help="The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with that "
+    "part instead of its own, such as hongtu:kernel=native.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Train strategies that shard by features in N processes, one a device, as under torchrun; "
+    "others run in one of them. Without --platform on N workers made of this machine.",
 )
 @comparison_options
 @click.pass_obj
-def compare(line: CommandLine, strategies: str, options: ComparisonOptions) -> int:
+def compare(
+    line: CommandLine, strategies: str, processes: int | None, options: ComparisonOptions
+) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
 
     Every strategy really trains. Times are measured where the platform's devices exist here, and
     modelled where they do not.
     """
-    request, registry = prepare(line, parse_strategies(strategies), options)
+    chosen = parse_strategies(strategies)
+    ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
+    if processes and not ranks:
+        check_texts(options)
+        return run_ranks(line.words[1:], processes)
+    if processes and processes != ranks:
+        raise click.BadParameter(
+            f"this is one of {ranks} ranks, and {processes} are asked for; leave --processes out "
+            f"under torchrun.",
+            param_hint="'--processes'",
+        )
+    if ranks > 1:
+        return compare_as_rank(line, chosen, options, ranks)
+    request, registry = prepare(line, chosen, options)
     comparison = run_comparison(line, request, registry)
     write_results(comparison, options)
     return exit_status(comparison)
 
 
+def compare_as_rank(
+    line: CommandLine, chosen: Sequence[ChosenStrategy], options: ComparisonOptions, ranks: int
+) -> int:
+    """The comparison as one of several ranks, of which the first writes and prints."""
+    if watched():
+        end_with_starter()
+    request, registry = prepare(line, chosen, options, ranks)
+
+    from gnnbench.compare import serve
+    from gnnbench.engine.collectives import PeerLost, join, leave
+
+    try:
+        processes = join()
+        if processes.rank:
+            serve(request, registry, processes)
+            leave()
+            return 0
+        comparison = run_comparison(line, request, registry, processes)
+    except PeerLost as error:
+        if watched():
+            return error.exit_status  # whoever watches the ranks knows which one it was
+        raise
+    write_results(comparison, options)
+    leave()
+    return exit_status(comparison)
+
+
+def check_texts(options: ComparisonOptions) -> None:
+    """Refuse what can be refused without a slow import."""
+    parse_fanouts(options.fanouts, options.layers)
+    parse_swaps(options.swaps)
+    parse_settings(options.settings)
+    check_outputs(options.json_path, options.trace_path, options.html_path)
+
+
 def prepare(
-    line: CommandLine, names: tuple[str, ...], options: ComparisonOptions
+    line: CommandLine, chosen: Sequence[ChosenStrategy], options: ComparisonOptions, ranks: int = 1
 ) -> tuple[Request, Registry]:
-    """What to compare, with its data and its machine, and the plugins to do it with."""
+    """What to compare, with its data and its machine, and the plugins to do it with.
+
+    Of several ``ranks``, each has its share of this machine's cores.
+    """
     # Everything that can be refused is, before the first slow import.
     counts = parse_fanouts(options.fanouts, options.layers)
     swaps = parse_swaps(options.swaps)
@@ -64,20 +130,22 @@ def prepare(
     check_outputs(options.json_path, options.trace_path, options.html_path)
 
     registry = load_registry(options.extra_plugins)
-    for name in names:
+    for name, own_swaps in chosen:
         registry.strategy(name)
+        for kind, part in own_swaps:
+            registry.part(kind, part)
     registry.model(options.model)
 
     import torch
 
-    from gnnbench.compare import Request
+    from gnnbench.compare import Request, Variant
     from gnnbench.records import Workload
 
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
-    threads = options.threads or count_cores()
+    threads = options.threads or max(1, count_cores() // ranks)
     torch.set_num_threads(threads)
-    machine = load_machine(options.platform)
+    machine = load_machine(options.platform, ranks)
     data = load_dataset(options.dataset, options.seed)
     workload = Workload(
         model=options.model,
@@ -94,7 +162,9 @@ def prepare(
         threads=threads,
     )
     request = Request(
-        strategies=names,
+        strategies=tuple(
+            Variant(name, own_swaps) if own_swaps else name for name, own_swaps in chosen
+        ),
         dataset=data,
         workload=workload,
         platform=machine,
@@ -107,12 +177,17 @@ def prepare(
     return request, registry
 
 
-def run_comparison(line: CommandLine, request: Request, registry: Registry) -> Comparison:
-    """Run every row, with a bar that shows how far it is."""
+def run_comparison(
+    line: CommandLine,
+    request: Request,
+    registry: Registry,
+    processes: Processes | None = None,
+) -> Comparison:
+    """Run every row, with a bar that shows how far it is; with the other ``processes``, if any."""
     from gnnbench.compare import compare as run
 
     with ProgressBar() as progress:
-        return run(request, registry, progress, line.words)
+        return run(request, registry, progress, line.words, processes)
 
 
 def exit_status(comparison: Comparison) -> int:
@@ -152,20 +227,25 @@ def write_results(comparison: Comparison, options: ComparisonOptions) -> None:
 # --------------------------------------------------------------------------- reading the options
 
 
-def parse_strategies(text: str) -> tuple[str, ...]:
-    """``"hyscale,hongtu"`` as names, each once."""
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names):
-        raise click.BadParameter(
-            f"{text!r} has an empty name; write it as A,B.", param_hint="'--plugins'"
-        )
-    for name in names:
-        if names.count(name) > 1:
+def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
+    """``"hyscale,hongtu:kernel=native"`` as names with their swaps, each once."""
+    hint = "'--plugins'"
+    chosen: list[ChosenStrategy] = []
+    for word in text.split(","):
+        name, *swaps = (part.strip() for part in word.split(":"))
+        if not name:
             raise click.BadParameter(
-                f"{name!r} is named twice; name it once, and use --repeats to run it again.",
-                param_hint="'--plugins'",
+                f"{text!r} has an empty name; write it as A,B.", param_hint=hint
             )
-    return names
+        each = (name, parse_swaps(swaps, hint))
+        if each in chosen:
+            raise click.BadParameter(
+                f"{word.strip()!r} is named twice; name it once, and use --repeats to run it "
+                f"again.",
+                param_hint=hint,
+            )
+        chosen.append(each)
+    return tuple(chosen)
 
 
 def parse_fanouts(text: str | None, layers: int) -> tuple[int, ...]:
@@ -192,16 +272,16 @@ def parse_fanouts(text: str | None, layers: int) -> tuple[int, ...]:
     return counts
 
 
-def parse_swaps(texts: Sequence[str]) -> tuple[tuple[PartKind, str], ...]:
+def parse_swaps(texts: Sequence[str], hint: str = "'--swap'") -> tuple[tuple[PartKind, str], ...]:
     """``communication=hongtu`` as a kind of part and a part's name."""
     swaps = []
     for text in texts:
         kind, equals, name = text.partition("=")
         if not equals or not name.strip():
             raise click.BadParameter(
-                f"{text!r} is not PART=NAME, such as communication=hongtu.", param_hint="'--swap'"
+                f"{text!r} is not PART=NAME, such as communication=hongtu.", param_hint=hint
             )
-        swaps.append((_part_kind(kind, "'--swap'"), name.strip()))
+        swaps.append((_part_kind(kind, hint), name.strip()))
     return tuple(swaps)
 
 
@@ -260,7 +340,11 @@ def load_dataset(spec: str | None, seed: int) -> Dataset:
     return datasets.default_dataset(seed) if spec is None else datasets.load(spec, seed=seed)
 
 
-def load_machine(spec: str | None) -> Platform:
+def load_machine(spec: str | None, ranks: int = 1) -> Platform:
+    if spec is None and ranks > 1:
+        from gnnbench.platforms.workers import divide_machine
+
+        return divide_machine(ranks)
     from gnnbench.platforms import describe
 
     return describe.default_platform() if spec is None else describe.load_platform(spec)

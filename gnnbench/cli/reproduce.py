@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gnnbench.cli.compare import check_outputs
 from gnnbench.cli.options import (
     Json,
     load_registry,
@@ -19,14 +20,25 @@ from gnnbench.cli.options import (
 
 if TYPE_CHECKING:
     from gnnbench.plugins import Registry
+    from gnnbench.studies import Reproduction
 
 
 @click.command(short_help="Print tables of the papers beside ours, with the errors.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--html",
+    "html_path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the tables, and charts of figures, as one web page.",
+)
 @plugin_option
 @shared_options
 def reproduce(
-    names: tuple[str, ...], extra_plugins: tuple[str, ...], json_path: Path | None
+    names: tuple[str, ...],
+    html_path: Path | None,
+    extra_plugins: tuple[str, ...],
+    json_path: Path | None,
 ) -> int:
     """Print the tables NAME: the paper's numbers, ours, and the error of each cell.
 
@@ -34,21 +46,38 @@ def reproduce(
     """
     registry = load_registry(extra_plugins)
     if not names:
+        if html_path is not None:
+            raise click.UsageError("--html is for tables; name one.")
         return print_list(registry, json_path)
+    check_outputs(json_path, html_path)
     chosen = [registry.reproduction(name) for name in dict.fromkeys(names)]
 
     from gnnbench.report.tables import print_table
     from gnnbench.results.tables import make_document
 
-    tables = [table for reproduction in chosen for table in reproduction().run()]
+    tables = [table for offered in chosen for table in prepare(offered).run()]
     if json_path is not None:
         write_document(make_document(tables), json_path)
+    if html_path is not None:
+        from gnnbench.report.tables_html import write_tables
+
+        write_tables(tables, html_path)
     console = open_console(json_path)
     for number, table in enumerate(tables):
         if number:
             console.print()
         print_table(table, console)
     return 0
+
+
+def prepare(offered: type[Reproduction]) -> Reproduction:
+    """A reproduction that is ready to run; one that measures is given a timer."""
+    from gnnbench.clock.wall import CallTimer
+    from gnnbench.studies import MeasuredReproduction
+
+    if issubclass(offered, MeasuredReproduction):
+        return offered(CallTimer())
+    return offered()
 
 
 def print_list(registry: Registry, json_path: Path | None) -> int:

@@ -37,6 +37,8 @@ class ModelClock:
             between = self._platform.host.socket_bandwidth_bytes_per_s
             remote_s = work.remote_bytes / min(where.bandwidth_bytes_per_s, between)
             return where.latency_s + local_s + remote_s
+        if work.op == "copy" and work.features:  # rows of that width, picked one by one
+            return work.bytes / where.gather_bytes_per_s(work.features, work.threads)
         if work.op == "copy":
             return work.bytes / where.bandwidth_bytes_per_s(work.threads)
         if work.op == "sample":

@@ -8,6 +8,7 @@ accelerators, by which nothing divides evenly.
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 
@@ -67,8 +68,11 @@ def make_workload(model: str = "gcn", num_layers: int = 2, epochs: int = 2) -> W
     )
 
 
-def make_platform(num_accelerators: int = 3) -> Platform:
-    """A described machine: a host with 8 cores, and accelerators that are all linked."""
+def make_platform(num_accelerators: int = 3, kind: Literal["gpu", "fpga"] = "gpu") -> Platform:
+    """A described machine: a host with 8 cores, and accelerators that are all linked.
+
+    FPGAs are of a board that exists, since what trains on them asks what there is to build with.
+    """
     host = Device(
         name="host",
         kind="cpu",
@@ -83,9 +87,10 @@ def make_platform(num_accelerators: int = 3) -> Platform:
     )
     accelerators = tuple(
         Device(
-            name=f"gpu{index}",
-            kind="gpu",
-            model="conformance accelerator",
+            name=f"{kind}{index}",
+            kind=kind,
+            model="conformance accelerator" if kind == "gpu" else "Xilinx Alveo U250",
+            pipelined=kind == "fpga",
             flops_per_s=1e13,
             memory_bandwidth_bytes_per_s=1e12,
             memory_bytes=10**8,
@@ -98,7 +103,7 @@ def make_platform(num_accelerators: int = 3) -> Platform:
         for index, device in enumerate(accelerators)
     ]
     links += [
-        Link(f"nvlink{a}-{b}", (f"gpu{a}", f"gpu{b}"), 1e11, 1e-6)
+        Link(f"nvlink{a}-{b}", (f"{kind}{a}", f"{kind}{b}"), 1e11, 1e-6)
         for a in range(num_accelerators)
         for b in range(a + 1, num_accelerators)
     ]
@@ -109,6 +114,11 @@ def make_platform(num_accelerators: int = 3) -> Platform:
         accelerators=accelerators,
         links=tuple(links),
     )
+
+
+def make_platforms() -> tuple[Platform, ...]:
+    """Machines to try a strategy on: the first that it does not refuse."""
+    return make_platform(), make_platform(kind="fpga")
 
 
 def with_memory(platform: Platform, device_names: frozenset[str], memory_bytes: int) -> Platform:

@@ -7,12 +7,12 @@ feature width, class count and train share. It is never the real graph, and its 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from gnnbench.datasets.construct import build, make_random_labels, make_split
+from gnnbench.datasets.construct import build, make_random_labels, make_split, symmetrise
 from gnnbench.datasets.synthetic import (
     SyntheticSize,
     check_size,
@@ -20,7 +20,7 @@ from gnnbench.datasets.synthetic import (
     make_class_features,
 )
 from gnnbench.errors import DatasetError
-from gnnbench.records import Dataset
+from gnnbench.records import Dataset, Graph, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,43 @@ def make_stand_in(spec: str, seed: int = 0) -> Dataset:
     train, two in three validate. Raises :class:`DatasetError` for a scale outside (0, 1], too
     small for the mean degree and the classes, or too large for the memory.
     """
+    real, size = _parse(spec)
+    check_size(f"dataset {spec!r}", size)
+    labels = make_random_labels(size.vertices, real.classes, seed)
+    homophily = _homophily(real, size)
+    pairs = _draw_pairs(spec, real, size, labels, seed)
+    rest = 1 - real.train_fraction
+    text = spec.partition(":")[2]
+    notes = [f"stand-in for {real.name} at {text} of its vertices: synthetic, not the real graph"]
+    if homophily < HOMOPHILY:
+        notes.append(
+            f"only {homophily:.1%} of its edges were drawn within a class, which has no room for "
+            f"more at this scale: labels are hard to learn"
+        )
+    return build(
+        spec,
+        pairs,
+        num_vertices=size.vertices,
+        features=make_class_features(labels, real.features, seed),
+        labels=labels,
+        masks=make_split(labels, seed, (real.train_fraction, 2 * rest / 3, rest / 3)),
+        origin=f"synthetic power-law block model, exponent {real.degree_exponent}, seed {seed}",
+        notes=notes,
+        report_repairs=False,
+    )
+
+
+def draw_stand_in(spec: str, seed: int = 0) -> Graph:
+    """The topology of :func:`make_stand_in` alone, without features; the same errors."""
+    real, size = _parse(spec)
+    check_size(f"dataset {spec!r}", replace(size, features=0))
+    labels = make_random_labels(size.vertices, real.classes, seed)
+    src, dst = _draw_pairs(spec, real, size, labels, seed)
+    return symmetrise(src, dst, size.vertices)[0]
+
+
+def _parse(spec: str) -> tuple[StandIn, SyntheticSize]:
+    """Which graph is stood in for, and how large the stand-in is."""
     name, _, text = spec.partition(":")
     real = find_stand_in(name)
     if real is None:
@@ -229,37 +266,26 @@ def make_stand_in(spec: str, seed: int = 0) -> Dataset:
             f"{real.name}:{_round_up(least / real.vertices)}."
         )
     edges = round(vertices * real.mean_degree / 2)
-    check_size(f"dataset {spec!r}", SyntheticSize(vertices, edges, real.features, real.classes))
+    return real, SyntheticSize(vertices, edges, real.features, real.classes)
+
+
+def _homophily(real: StandIn, size: SyntheticSize) -> float:
+    """At most half of the pairs within a class may be edges, or drawing them would not end."""
+    return min(HOMOPHILY, 0.5 * size.vertices / real.classes / real.mean_degree)
+
+
+def _draw_pairs(
+    spec: str, real: StandIn, size: SyntheticSize, labels: IntArray, seed: int
+) -> IntArray:
     rng = np.random.default_rng((seed, 0))
-    labels = make_random_labels(vertices, real.classes, seed)
-    # At most half of the pairs within a class may be edges, or drawing them would not end.
-    homophily = min(HOMOPHILY, 0.5 * vertices / real.classes / real.mean_degree)
-    weights = power_law_weights(vertices, real.mean_degree, real.degree_exponent)
-    pairs = draw_blocks(
+    weights = power_law_weights(size.vertices, real.mean_degree, real.degree_exponent)
+    return draw_blocks(
         f"dataset {spec!r}",
         labels,
-        edges,
+        size.edges,
         rng,
-        homophily=homophily,
+        homophily=_homophily(real, size),
         weights=rng.permutation(weights),
-    )
-    rest = 1 - real.train_fraction
-    notes = [f"stand-in for {real.name} at {text} of its vertices: synthetic, not the real graph"]
-    if homophily < HOMOPHILY:
-        notes.append(
-            f"only {homophily:.1%} of its edges were drawn within a class, which has no room for "
-            f"more at this scale: labels are hard to learn"
-        )
-    return build(
-        spec,
-        pairs,
-        num_vertices=vertices,
-        features=make_class_features(labels, real.features, seed),
-        labels=labels,
-        masks=make_split(labels, seed, (real.train_fraction, 2 * rest / 3, rest / 3)),
-        origin=f"synthetic power-law block model, exponent {real.degree_exponent}, seed {seed}",
-        notes=notes,
-        report_repairs=False,
     )
 
 

@@ -7,8 +7,13 @@ from collections.abc import Callable
 
 import torch
 
+from gnnbench.engine.base import Engine
 from gnnbench.engine.checkpoints import Checkpoints
-from gnnbench.engine.layer_major import LayerMajorEngine
+from gnnbench.engine.collectives import Collectives
+from gnnbench.engine.device_resident import DeviceResidentEngine
+from gnnbench.engine.feature_parallel import FeatureParallelEngine
+from gnnbench.engine.host_resident import HostResidentEngine
+from gnnbench.engine.mixed import MixedEngine
 from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.engine.unit_major import UnitMajorEngine
 from gnnbench.errors import IncompatibleParts
@@ -16,10 +21,29 @@ from gnnbench.models import GNN
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import EpochTrace, Trace
 
-__all__ = ["Checkpoints", "Clock", "Watch", "train"]
+__all__ = ["Checkpoints", "Clock", "Watch", "make_engine", "train"]
 
 #: Called after every epoch, outside everything timed; returning True ends the training.
 Watch = Callable[[EpochTrace, GNN], bool]
+
+
+def make_engine(
+    bundle: Bundle,
+    setting: Setting,
+    recorder: Recorder,
+    checkpoints: Checkpoints | None = None,
+    collectives: Collectives | None = None,
+) -> Engine:
+    """The engine that trains such a bundle; its parts must have begun."""
+    by_features = bundle.placement.aggregates_by == "features"
+    if bundle.sampler.mode == "mini-batch":
+        made = FeatureParallelEngine if by_features else UnitMajorEngine
+        return made(bundle, setting, recorder, checkpoints)
+    if by_features:
+        return MixedEngine(bundle, setting, recorder, checkpoints, collectives)
+    if bundle.memory.vertex_data == "host":
+        return HostResidentEngine(bundle, setting, recorder, checkpoints)
+    return DeviceResidentEngine(bundle, setting, recorder, checkpoints)
 
 
 def train(
@@ -28,21 +52,25 @@ def train(
     clock: Clock,
     watch: Watch | None = None,
     checkpoints: Checkpoints | None = None,
+    collectives: Collectives | None = None,
 ) -> Trace:
     """Train for the workload's epochs and return everything recorded.
 
     ``checkpoints`` are filled along the way, or followed if they belong to another run.
+    ``collectives`` say where the workers of a placement by features are; by default all are here.
 
     Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
     ``DeviceOutOfMemory`` at the allocation that would exceed a capacity.
     """
     reason = bundle.refusal(setting)
+    if reason is None and collectives is not None:
+        reason = collectives.refuses(len(bundle.placement.trainers(setting.platform)))
     if reason is not None:
         raise IncompatibleParts(reason)
     threads = torch.get_num_threads()
     torch.set_num_threads(setting.workload.threads or threads)
     try:
-        return _train(bundle, setting, clock, watch, checkpoints)
+        return _train(bundle, setting, clock, watch, checkpoints, collectives)
     finally:
         torch.set_num_threads(threads)
 
@@ -53,15 +81,16 @@ def _train(
     clock: Clock,
     watch: Watch | None,
     checkpoints: Checkpoints | None,
+    collectives: Collectives | None,
 ) -> Trace:
     uses_cuda = any(device.torch_device != "cpu" for device in setting.platform.devices)
     recorder = Recorder(clock, synchronise=uses_cuda)
+    # The first optimiser of a process imports for a second what no run should be charged with.
+    torch.optim.Adam([torch.zeros(1)])
     started_s = time.perf_counter()
     for part in bundle.all():
         part.begin(setting)
-    mini_batch = bundle.sampler.mode == "mini-batch"
-    make = UnitMajorEngine if mini_batch else LayerMajorEngine
-    engine = make(bundle, setting, recorder, checkpoints)
+    engine = make_engine(bundle, setting, recorder, checkpoints, collectives)
     engine.prepare()
     preprocessing_s = time.perf_counter() - started_s
     epochs = []

@@ -19,6 +19,7 @@ from gnnbench.engine.machinery import (
 from gnnbench.engine.movement import Exchange
 from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device
 from gnnbench.records import EpochTrace, Work
 
 
@@ -45,8 +46,12 @@ class Engine(ABC):
         self._labels = torch.from_numpy(setting.dataset.labels)
         self.ledger = open_ledger(bundle, setting.platform, self._trainers)
         projected = projected_layers(bundle, setting)
-        self.replicas = Replicas(setting, self._trainers, projected)
+        self.replicas = Replicas(setting, self._trainers_here(), projected)
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
+
+    def _trainers_here(self) -> tuple[Device, ...]:
+        """The trainers that work in this process: all of them, unless others have some."""
+        return self._trainers
 
     @abstractmethod
     def prepare(self) -> None:

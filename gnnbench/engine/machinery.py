@@ -108,8 +108,10 @@ class Replicas:
 
 
 def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
-    """The layers that the kernel multiplies by W before it aggregates."""
-    if setting.workload.model not in PROJECTED:
+    """The layers that the kernel multiplies by W before it aggregates: none where columns are
+    aggregated by themselves, for the product mixes them."""
+    by_features = bundle.placement.aggregates_by == "features"
+    if setting.workload.model not in PROJECTED or by_features:
         return frozenset()
     return frozenset(
         number
@@ -136,21 +138,36 @@ def keeps_sparse(
     )
 
 
-def feature_rows(setting: Setting, ids: IntArray, *, sparse: bool) -> Tensor:
-    """The features of ``ids``, in the workload's dtype: dense, or as a sparse CSR tensor."""
+def feature_rows(
+    setting: Setting,
+    ids: IntArray,
+    *,
+    sparse: bool,
+    threads: int = 0,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The features of ``ids``, in the workload's dtype: dense, or as a sparse CSR tensor.
+
+    Dense rows are gathered by ``threads`` (0: every core), into ``out`` where it is given.
+    """
     dtype = torch_dtype(setting.workload)
     features = setting.dataset.features
     if isinstance(features, np.ndarray) and features.flags.c_contiguous:
-        return torch.from_numpy(gather_rows(features, ids)).to(dtype)
-    if not sparse:
-        return torch.from_numpy(setting.dataset.rows(ids)).to(dtype)
-    rows = setting.dataset.sparse_rows(ids)
-    return csr_tensor(
-        torch.from_numpy(rows.indptr.astype(np.int32)),
-        torch.from_numpy(rows.indices.astype(np.int32)),
-        torch.from_numpy(rows.data).to(dtype),
-        rows.shape,
-    )
+        if out is not None and out.numpy().dtype == features.dtype:
+            gather_rows(features, ids, out=out.numpy(), threads=threads)
+            return out
+        rows = torch.from_numpy(gather_rows(features, ids, threads=threads))
+    elif not sparse:
+        rows = torch.from_numpy(setting.dataset.rows(ids))
+    else:
+        stored = setting.dataset.sparse_rows(ids)
+        return csr_tensor(
+            torch.from_numpy(stored.indptr.astype(np.int32)),
+            torch.from_numpy(stored.indices.astype(np.int32)),
+            torch.from_numpy(stored.data).to(dtype),
+            stored.shape,
+        )
+    return rows.to(dtype) if out is None else out.copy_(rows)
 
 
 def shares_features(setting: Setting) -> bool:

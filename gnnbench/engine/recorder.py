@@ -1,14 +1,20 @@
-"""Records what an epoch does: spans, bytes, work, memory. The only place that looks at the time."""
+"""Records what an epoch does: spans, bytes, work, memory. The only place that takes times.
+
+Several threads may record at once, each a stage of a round at a time (:meth:`Recorder.stage`): a
+stage has a track of its own, which nobody else writes to, and the epoch's trace is the tracks one
+after the other in the order of their keys. So it does not depend on how the threads took turns.
+"""
 
 from __future__ import annotations
 
-import time
+import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
-import torch
-
+from gnnbench.engine.timers import HostTimer, SynchronisedTimer, Timer
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.platforms.machine import Route
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
@@ -26,7 +32,8 @@ class Clock(Protocol):
 class Opened:
     """A span being recorded; ``id`` is known at once so that later work can wait for it.
 
-    Work that only its own execution can size (edges drawn by a sampler) is set on ``work``.
+    Work that only its own execution can size (edges drawn by a sampler) is set on ``work``. In the
+    epoch's trace spans are numbered from 0 in their order there.
     """
 
     __slots__ = ("id", "seconds", "work")
@@ -37,31 +44,89 @@ class Opened:
         self.seconds = 0.0
 
 
+class _Recorded(NamedTuple):
+    """A span before all are numbered: its id and those it waits for, as they were recorded."""
+
+    id: int
+    after: Sequence[int]
+    make: partial[Span]
+
+
+class _Track:
+    """What one thread records of one stage of a round."""
+
+    def __init__(self, round: int, rank: tuple[int, int], timer: Timer) -> None:
+        self.round = round
+        self.key = (round, rank)
+        self.timer = timer
+        self.spans: list[_Recorded] = []
+        self.bytes: dict[ByteKind, int] = dict.fromkeys(BYTE_KINDS, 0)
+        self.work: dict[str, float] = {}
+        self.edges = 0
+        self.vertices = 0
+        self.open = ""
+
+
 class Recorder:
-    """Collects one epoch at a time. ``synchronise`` waits for CUDA before each reading."""
+    """Collects one epoch at a time. ``synchronise`` waits for CUDA before each reading outside of
+    stages, which have their own timers."""
 
     def __init__(self, clock: Clock, *, synchronise: bool = False) -> None:
         self._clock = clock
-        self._synchronise = synchronise
+        self._timer: Timer = SynchronisedTimer() if synchronise else HostTimer()
+        self._here = threading.local()
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-        self.round = 0
-        self._spans: list[Span] = []
-        self._bytes: dict[ByteKind, int] = dict.fromkeys(BYTE_KINDS, 0)
-        self._work: dict[str, float] = {}
-        self._edges = 0
-        self._vertices = 0
-        self._depth = 0
-        self._excluded_s = 0.0
-        self._inside_s = 0.0
-        self._started_s = self._now_s()
+        self._main = _Track(0, (-1, 0), self._timer)
+        self._tracks = [self._main]
+        self._ids = itertools.count()
+        # Begin and duration of whatever is not harness, on all threads, and of what is no part of
+        # the epoch.
+        self._busy: list[tuple[float, float]] = []
+        self._excluded: list[tuple[float, float]] = []
+        self._started_s: float = self._timer.read()
 
-    def _now_s(self) -> float:
-        if self._synchronise:
-            torch.cuda.synchronize()
-        return time.perf_counter()
+    @property
+    def provenance(self) -> Provenance:
+        """Whether durations are measured or modelled."""
+        return self._clock.provenance
+
+    @property
+    def measures(self) -> bool:
+        """Whether spans last as long as they took here."""
+        return self._clock.provenance == "measured"
+
+    @property
+    def _track(self) -> _Track:
+        """This thread's: of the stage it is in, else the epoch's own."""
+        track: _Track = getattr(self._here, "track", self._main)
+        return track
+
+    @property
+    def round(self) -> int:
+        """The round that spans belong to."""
+        return self._track.round
+
+    @round.setter
+    def round(self, number: int) -> None:
+        self._track.round = number
+
+    @contextmanager
+    def stage(
+        self, round: int, rank: tuple[int, int], timer: Timer | None = None
+    ) -> Iterator[None]:
+        """What this thread records inside belongs to ``round``, timed by ``timer`` (the host's by
+        default). ``rank`` is its place among the round's stages and parts of stages, of which each
+        has its own."""
+        track = _Track(round, rank, timer or HostTimer())
+        self._tracks.append(track)
+        self._here.track = track
+        try:
+            yield
+        finally:
+            del self._here.track
 
     @contextmanager
     def span(
@@ -76,34 +141,34 @@ class Recorder:
         layer: int = -1,
     ) -> Iterator[Opened]:
         """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
-        opened = Opened(len(self._spans) + self._depth, work)
-        if self._depth:
-            raise RuntimeError(f"span {label!r} opened inside another span")
-        self._depth += 1
-        start_s = self._now_s()
+        track = self._track
+        if track.open:
+            raise RuntimeError(f"span {label!r} opened inside another span, {track.open!r}")
+        opened = Opened(next(self._ids), work)
+        track.open = label
+        first = track.timer.read()
         try:
             yield opened
         finally:
-            self._depth -= 1
-        wall_s = self._now_s() - start_s
+            track.open = ""
+        began_s, wall_s = track.timer.between(first, track.timer.read())
         opened.seconds = self._clock.seconds(opened.work, place, wall_s)
-        self._spans.append(
-            Span(
-                id=opened.id,
-                stage=stage,
-                label=label,
-                place=place,
-                resources=(place,) if resources is None else resources,
-                work=opened.work,
-                after=tuple(sorted(set(after))),
-                epoch=self.epoch,
-                round=self.round,
-                layer=layer,
-                seconds=opened.seconds,
-                wall_start_s=start_s - self._started_s,
-                wall_s=wall_s,
-            )
+        self._busy.append((began_s, wall_s))
+        make = partial(
+            Span,
+            stage=stage,
+            label=label,
+            place=place,
+            resources=(place,) if resources is None else resources,
+            work=opened.work,
+            epoch=self.epoch,
+            round=track.round,
+            layer=layer,
+            seconds=opened.seconds,
+            wall_start_s=began_s - self._started_s,
+            wall_s=wall_s,
         )
+        track.spans.append(_Recorded(opened.id, tuple(after), make))
 
     def transfer(
         self,
@@ -120,60 +185,97 @@ class Recorder:
             stage, label, route.place, work, after=after, resources=route.lanes, layer=layer
         )
 
-    @contextmanager
-    def inside_part(self) -> Iterator[None]:
+    def inside_part(self) -> AbstractContextManager[None]:
         """The body asks a part to decide something: its time, though no span, is not harness."""
-        start_s = self._now_s()
-        try:
-            yield
-        finally:
-            self._inside_s += self._now_s() - start_s
+        outside = self._track is self._main
+        # What parts decide outside of stages, they decide on the host.
+        return self._timed(self._busy, HostTimer() if outside else self._track.timer)
+
+    def excluded(self) -> AbstractContextManager[None]:
+        """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
+        return self._timed(self._excluded, self._track.timer)
 
     @contextmanager
-    def excluded(self) -> Iterator[None]:
-        """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
-        start_s = self._now_s()
+    def _timed(self, intervals: list[tuple[float, float]], timer: Timer) -> Iterator[None]:
+        first = timer.read()
         try:
             yield
         finally:
-            self._excluded_s += self._now_s() - start_s
+            intervals.append(timer.between(first, timer.read()))
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
-        self._bytes[kind] += number
+        self._track.bytes[kind] += number
 
     def count_traversed(self, edges: int, vertices: int) -> None:
         """Add to the sums of |E^l| and |B^l| over units and layers."""
-        self._edges += edges
-        self._vertices += vertices
+        self._track.edges += edges
+        self._track.vertices += vertices
 
     def count_work(self, device: str, amount: float) -> None:
         """Arithmetic done by a device, for the imbalance."""
-        self._work[device] = self._work.get(device, 0.0) + amount
+        work = self._track.work
+        work[device] = work.get(device, 0.0) + amount
 
     def end_epoch(self, loss: float, round_losses: Sequence[float]) -> EpochTrace:
-        wall_s = self._now_s() - self._started_s - self._excluded_s
+        """The epoch's trace. Harness is what is left of its wall time when nothing else went on:
+        neither a span nor a part, on any thread."""
+        whole_s = self._timer.read() - self._started_s
+        tracks = sorted(self._tracks, key=lambda track: track.key)
+        work: dict[str, float] = {}
+        for track in tracks:
+            for device, amount in track.work.items():
+                work[device] = work.get(device, 0.0) + amount
         return EpochTrace(
             epoch=self.epoch,
-            spans=tuple(self._spans),
-            bytes=dict(self._bytes),
-            edges=self._edges,
-            vertices=self._vertices,
+            spans=_number([span for track in tracks for span in track.spans]),
+            bytes={kind: sum(track.bytes[kind] for track in tracks) for kind in BYTE_KINDS},
+            edges=sum(track.edges for track in tracks),
+            vertices=sum(track.vertices for track in tracks),
             loss=loss,
             round_losses=tuple(round_losses),
-            work_by_device=dict(self._work),
-            wall_s=wall_s,
-            harness_s=max(0.0, wall_s - self._inside_s - sum(span.wall_s for span in self._spans)),
+            work_by_device=work,
+            wall_s=whole_s - _covered_s(self._excluded),
+            harness_s=max(0.0, whole_s - _covered_s([*self._busy, *self._excluded])),
         )
 
 
+def _number(recorded: Sequence[_Recorded]) -> tuple[Span, ...]:
+    """The spans with ids from 0 in their order; what they wait for follows, ascending."""
+    place = {span.id: position for position, span in enumerate(recorded)}
+    return tuple(
+        span.make(id=position, after=tuple(sorted({place[earlier] for earlier in span.after})))
+        for position, span in enumerate(recorded)
+    )
+
+
+def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
+    """Seconds in at least one of the intervals (begin, duration)."""
+    covered_s, reached_s = 0.0, float("-inf")
+    for began_s, lasted_s in sorted(intervals):
+        covered_s += max(0.0, began_s + lasted_s - max(began_s, reached_s))
+        reached_s = max(reached_s, began_s + lasted_s)
+    return covered_s
+
+
 class Ledger:
-    """What each memory holds, tensor by tensor, and never more than its capacity."""
+    """What each memory holds, tensor by tensor, and never more than its capacity.
+
+    Several threads may use it at once.
+    """
 
     def __init__(self, capacity_bytes: dict[str, int]) -> None:
         self._capacity = capacity_bytes
         self._held: dict[str, dict[str, int]] = {name: {} for name in capacity_bytes}
         self._in_use = dict.fromkeys(capacity_bytes, 0)
         self.peak_bytes = dict.fromkeys(capacity_bytes, 0)
+        self._lock = threading.RLock()
+        self._here = threading.local()
+
+    @property
+    def _scopes(self) -> tuple[tuple[str, set[str]], ...]:
+        """This thread's open scopes, the innermost first: a memory, and what was newly held."""
+        scopes: tuple[tuple[str, set[str]], ...] = getattr(self._here, "scopes", ())
+        return scopes
 
     def open(self, memory: str, capacity_bytes: int) -> None:
         """One more memory, empty."""
@@ -190,33 +292,44 @@ class Ledger:
 
         Returns what it holds then.
         """
-        whole_bytes = self._held[memory].get(tensor, 0) + size_bytes
-        self.allocate(memory, tensor, whole_bytes)
-        return whole_bytes
+        with self._lock:
+            whole_bytes = self._held[memory].get(tensor, 0) + size_bytes
+            self.allocate(memory, tensor, whole_bytes)
+            return whole_bytes
 
     def allocate(self, memory: str, tensor: str, size_bytes: int) -> None:
         """Hold ``size_bytes`` under the name ``tensor``, replacing what that name held before.
 
         Raises ``DeviceOutOfMemory`` when the memory cannot take it.
         """
-        held = self._held[memory]
-        in_use = self._in_use[memory] - held.get(tensor, 0)
-        if in_use + size_bytes > self._capacity[memory]:
-            raise DeviceOutOfMemory(memory, tensor, size_bytes, in_use, self._capacity[memory])
-        held[tensor] = size_bytes
-        self._in_use[memory] = in_use + size_bytes
-        self.peak_bytes[memory] = max(self.peak_bytes[memory], self._in_use[memory])
+        with self._lock:
+            held = self._held[memory]
+            in_use = self._in_use[memory] - held.get(tensor, 0)
+            if in_use + size_bytes > self._capacity[memory]:
+                raise DeviceOutOfMemory(memory, tensor, size_bytes, in_use, self._capacity[memory])
+            scope = next((new for name, new in self._scopes if name == memory), None)
+            if scope is not None and tensor not in held:
+                scope.add(tensor)
+            held[tensor] = size_bytes
+            self._in_use[memory] = in_use + size_bytes
+            self.peak_bytes[memory] = max(self.peak_bytes[memory], self._in_use[memory])
 
     def free(self, memory: str, *tensors: str) -> None:
         """Release tensors by name; one that is not held is an error of the caller."""
-        for tensor in tensors:
-            self._in_use[memory] -= self._held[memory].pop(tensor)
+        with self._lock:
+            for tensor in tensors:
+                self._in_use[memory] -= self._held[memory].pop(tensor)
+            for name, new in self._scopes:
+                if name == memory:
+                    new.difference_update(tensors)
 
     @contextmanager
     def scope(self, memory: str) -> Iterator[None]:
-        """Release on exit whatever was newly held inside."""
-        before = set(self._held[memory])
+        """Release on exit whatever this thread newly held inside."""
+        outer, new = self._scopes, set[str]()
+        self._here.scopes = ((memory, new), *outer)
         try:
             yield
         finally:
-            self.free(memory, *(set(self._held[memory]) - before))
+            self._here.scopes = outer
+            self.free(memory, *new)

@@ -2,12 +2,13 @@
 
 A unit's input is its own partition's rows plus rows of others, which come over the links between
 devices at every layer, and whose gradients go back the same way. The host is not involved. Where
-the communication part allows stale rows, only some of them come in an epoch: a unit's input stays
-on its device, and the others are in it as they last crossed.
+the communication part allows stale rows, only some of them come in an epoch, or they arrive in a
+later one: a unit's input stays on its device, and rows are in it as they last arrived.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,14 +62,16 @@ class Read(Exchange):
         marked = torch.from_numpy(self.mark(chosen))
         return Read(self.slot, self.here[marked], self.there[marked], self.ids[chosen])
 
+    def take(self, shard: Tensor, device: torch.device) -> Tensor:
+        """A copy on ``device`` of the rows ``there`` of the shard ``(n, f)``."""
+        if self.broadcast:
+            arrived = shard.to(device, copy=True)
+            return arrived.index_select(0, self.there.to(device))
+        return read_rows(shard, self.there, device)
+
     def receive(self, rows: Tensor, shard: Tensor) -> None:
         """Copy rows of the shard ``(n, f)`` to their places in a unit's input rows."""
-        if self.broadcast:
-            arrived = shard.to(rows.device, copy=True)
-            sent = arrived.index_select(0, self.there.to(rows.device))
-        else:
-            sent = read_rows(shard, self.there, rows.device)
-        rows.index_copy_(0, self.here.to(rows.device), sent)
+        rows.index_copy_(0, self.here.to(rows.device), self.take(shard, rows.device))
 
     def send_back(self, gradients: Tensor, shard: Tensor) -> Tensor:
         """The gradients of the rows ``there``, on the device of the shard, out of those of a unit's
@@ -158,24 +161,45 @@ class ShardPlan:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrived:
+    """Rows ``(n, f)`` that crossed in an earlier epoch, and their places: among a unit's input
+    rows, or, gradients, among those that it reads of the shard."""
+
+    places: Tensor
+    rows: Tensor
+
+
 class History:
-    """What crossed between devices in earlier epochs and still stands.
+    """What crossed between devices in earlier epochs and still stands, or is still under way.
 
     A unit's input rows stay on its device, by (layer, round, slot), so that rows which do not cross
-    are in it as they last did; gradients that a unit sent stay with the owner of the rows.
+    are in it as they last did; gradients that a unit sent stay with the owner of the rows. What
+    arrives some epochs after it was sent waits meanwhile where it is going, one message an epoch
+    for each read of a unit. Before anything has arrived, rows and gradients are zero.
     """
 
     def __init__(self, communication: Communication) -> None:
         self._communication = communication
         self._inputs: dict[tuple[int, int, int], Tensor] = {}
         self._gradients: dict[tuple[int, int, int, int], Tensor] = {}
+        self._under_way: dict[tuple[PeerData, int, int, int, int], deque[Arrived]] = {}
+        self._under_way_bytes: dict[int, int] = {}
+
+    @property
+    def delay(self) -> int:
+        """How many epochs later what may be stale arrives."""
+        return self._communication.arrival_epochs if self._communication.stale else 0
 
     def keeps(self, what: PeerData) -> bool:
         return what in self._communication.stale
 
+    def delays(self, what: PeerData) -> bool:
+        return self.keeps(what) and self.delay > 0
+
     def choose(self, epoch: int, layer: int, what: PeerData, read: Read) -> BoolArray:
         """Which of the rows that a unit reads of a peer cross in an epoch, bool."""
-        if epoch == 0 or not self.keeps(what):
+        if not self.keeps(what) or (epoch == 0 and not self.delay):
             return np.ones(read.rows, dtype=np.bool_)
         return self._communication.choose_crossing(epoch, layer, what, read.ids)
 
@@ -187,14 +211,50 @@ class History:
             return like.new_empty(shape)
         key = (layer, round_index, slot)
         if key not in self._inputs:
-            self._inputs[key] = like.new_empty(shape)
+            self._inputs[key] = like.new_zeros(shape)
         return self._inputs[key]
 
     def gradients(
         self, layer: int, round_index: int, slot: int, read: Read, like: Tensor
     ) -> Tensor:
-        """What the unit of ``slot`` last sent for the rows ``there`` of a read, ``(n, f)``."""
+        """What has last arrived from the unit of ``slot`` for the rows ``there`` of a read,
+        ``(n, f)``."""
         key = (layer, round_index, slot, read.slot)
         if key not in self._gradients:
-            self._gradients[key] = like.new_empty((len(read.there), like.shape[1]))
+            self._gradients[key] = like.new_zeros((len(read.there), like.shape[1]))
         return self._gradients[key]
+
+    def send(
+        self,
+        what: PeerData,
+        layer: int,
+        round_index: int,
+        slot: int,
+        read: Read,
+        places: Tensor,
+        rows: Tensor,
+    ) -> None:
+        """What the unit of ``slot`` reads of a peer, or returns to it, goes on its way; nothing
+        may, but every epoch sends once."""
+        queue = self._under_way.setdefault((what, layer, round_index, slot, read.slot), deque())
+        queue.append(Arrived(places, rows))
+        self._count(slot if what == "rows" else read.slot, rows, 1)
+
+    def receive(
+        self, what: PeerData, layer: int, round_index: int, slot: int, read: Read
+    ) -> Arrived | None:
+        """What was sent ``delay`` epochs ago; to be asked before this epoch sends."""
+        queue = self._under_way.get((what, layer, round_index, slot, read.slot), deque())
+        if len(queue) < self.delay:
+            return None
+        arrived = queue.popleft()
+        self._count(slot if what == "rows" else read.slot, arrived.rows, -1)
+        return arrived
+
+    def under_way_bytes(self, slot: int) -> int:
+        """Bytes of what is under way to a device."""
+        return self._under_way_bytes.get(slot, 0)
+
+    def _count(self, slot: int, rows: Tensor, sign: int) -> None:
+        size = rows.numel() * rows.element_size()
+        self._under_way_bytes[slot] = self.under_way_bytes(slot) + sign * size

@@ -2,14 +2,20 @@
 
 A round goes through HyScale-GNN's four stages (§III-B): sampling, feature loading, data transfer,
 propagation; then the synchroniser averages gradients weighted by seeds, so that any split of a
-round over trainers equals one large batch on one device. Which rounds may overlap follows from the
-communication part's ``prefetch`` depth and stands in the spans' ``after``.
+round over trainers equals one large batch on one device. ``protocol`` says who runs the stages and
+how many rounds may be under way, which follows from the communication part's ``prefetch`` depth and
+stands in the spans' ``after``.
+
+Stages run on threads of their own where every device is of this machine and there is something to
+overlap: prefetching, or several trainers. Devices that are described only take turns on this
+thread, so that two runs are equal to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +24,7 @@ from torch import Tensor
 
 from gnnbench.engine.base import Engine
 from gnnbench.engine.checkpoints import Checkpoints
+from gnnbench.engine.feature_cache import FeatureCache
 from gnnbench.engine.machinery import (
     allocate_host_graph,
     allocate_model,
@@ -37,13 +44,31 @@ from gnnbench.engine.passes import (
     take_gradients,
     update_gemms,
 )
-from gnnbench.engine.recorder import Recorder
-from gnnbench.models import BoundBlock
+from gnnbench.engine.processors import (
+    StagingBuffers,
+    Stream,
+    host_threads,
+    on_stream,
+    open_streams,
+)
+from gnnbench.engine.protocol import (
+    DEVICE_BUFFERS,
+    ROUNDS_UNDER_WAY,
+    Steps,
+    Trainer,
+    run_in_turn,
+    run_on_threads,
+)
+from gnnbench.engine.recorder import Opened, Recorder
+from gnnbench.engine.timers import HostTimer
+from gnnbench.footprint import mini_batch_bytes
+from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import (
     BatchProfile,
     EpochTrace,
+    HostThreads,
     IntArray,
     Round,
     RoundTraffic,
@@ -53,23 +78,64 @@ from gnnbench.records import (
     Work,
 )
 
-#: How many rounds may be under way at once for each prefetch depth: as many as pipeline stages.
-ROUNDS_UNDER_WAY = {0: 1, 1: 3, 2: 4}
-
-
 #: The shares of a round and the seeds of each.
 Handed = Sequence[tuple[Share, IntArray]]
+#: The order of a round's stages in the trace, each with the slot it is for, or 0.
+SAMPLE, LOAD, TRANSFER, EXCHANGE, PUSH, PROPAGATE, PUSH_BACK, SYNCHRONISE = range(8)
 
 
 @dataclass(slots=True)
 class _Propagation:
-    """What a trainer hands to the synchroniser when it is DONE."""
+    """What a trainer hands to the synchroniser when it is DONE; gradients are on its device."""
 
     seeds: int
     loss_sum: float
     gradients: list[Tensor]
     last_spans: tuple[int, ...]
     seconds: float
+
+
+@dataclass(slots=True)
+class RoundUnderWay:
+    """A round and what its stages have made of it so far; by slot where trainers have their own.
+
+    ``sampled``, ``loaded`` and ``arrived`` are the spans after which the next stage may start.
+    ``loaded_rows`` are what crosses of the features, on the host; ``rows`` what has arrived.
+    """
+
+    index: int
+    num_seeds: int
+    shares: dict[int, tuple[Share, IntArray]]
+    threads: HostThreads
+    units: list[Unit] = field(default_factory=list)
+    moves: Mapping[int, SlotMovement] = field(default_factory=dict)
+    loaded_rows: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+    rows: dict[int, Tensor] = field(default_factory=dict)
+    sampled: tuple[int, ...] = ()
+    loaded: tuple[int, ...] = ()
+    arrived: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    done: dict[int, _Propagation] = field(default_factory=dict)
+    sample_cpu_s: float = 0.0
+    sample_accelerator_s: float = 0.0
+    load_s: float = 0.0
+    transfer_s: float = 0.0
+
+    def unit_of(self, slot: int) -> Unit | None:
+        return next((unit for unit in self.units if unit.slot == slot), None)
+
+    @property
+    def topology(self) -> str:
+        """What a device's memory holds of this round's blocks."""
+        return f"mini-batch topology of round {self.index}"
+
+    @property
+    def features(self) -> str:
+        """What it holds of their input rows."""
+        return f"mini-batch features of round {self.index}"
+
+    def loaded_features(self, slot: int) -> str:
+        """What the host's memory holds between loading and transfer, or for its own trainer."""
+        return f"loaded features of slot {slot}, round {self.index}"
 
 
 class UnitMajorEngine(Engine):
@@ -91,26 +157,77 @@ class UnitMajorEngine(Engine):
             [s for s, device in enumerate(self._trainers) if device.name != self._host.name],
             dtype=np.int64,
         )
+        self._prefetch = bundle.communication.prefetch
+        self._samplers = bundle.placement.samplers(setting.platform)
+        self._streams = open_streams(self._trainers)
+        self._staging = StagingBuffers(ROUNDS_UNDER_WAY[self._prefetch])
+        overlaps = self._prefetch > 0 or len(self._trainers) > 1
+        self._rounds = bool(bundle.communication.rounds_features)
+        self._run = run_in_turn if self._platform.virtual or not overlaps else run_on_threads
 
     def prepare(self) -> None:
         """Place what stays for the whole run, and let the placement plan its first split."""
         setting, ledger = self._setting, self.ledger
+        graph = setting.dataset.graph
         allocate_host_graph(ledger, setting)
         for device in self._trainers:
             allocate_model(ledger, setting, device)
-        self._features: dict[str, Tensor] = {}
+        for device in self._samplers:
+            size = graph.indptr.nbytes + graph.indices.nbytes
+            ledger.allocate(device.name, "graph topology", size)
         if self._resident:
-            everything = np.arange(setting.dataset.graph.num_vertices)
-            for device in self._trainers:
-                size = setting.dataset.graph.num_vertices * setting.dataset.num_features
-                ledger.allocate(device.name, "vertex features on the device", size * self._itemsize)
-            rows = feature_rows(setting, everything, sparse=False)
-            self._features = {d.name: rows.to(d.torch_device) for d in self._trainers}
-        self._bundle.placement.prepare(setting, self._profile())
+            self._place_features()
+        profiles = self._profile()
+        self._cache = self._fill_cache(profiles[-1])
+        self._bundle.placement.overlap(self._prefetch)
+        self._bundle.placement.prepare(setting, profiles)
         # Owner of a vertex's transition row among the accelerators, where a communication shares.
-        vertices = np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
+        vertices = np.arange(graph.num_vertices, dtype=np.int64)
         slots = self._accelerator_slots
         self._owner: IntArray = slots[vertices % len(slots)] if len(slots) else vertices * 0
+
+    def _place_features(self) -> None:
+        """All feature rows on every device that trains."""
+        everything = np.arange(self._setting.dataset.graph.num_vertices)
+        for device in self._trainers:
+            size = len(everything) * self._row_bytes
+            self.ledger.allocate(device.name, "vertex features on the device", size)
+        rows = feature_rows(self._setting, everything, sparse=False)
+        self._features = {d.name: rows.to(d.torch_device) for d in self._trainers}
+
+    def notes(self) -> tuple[str, ...]:
+        return self._cache.notes({s: device.name for s, device in enumerate(self._trainers)})
+
+    def _fill_cache(self, whole: BatchProfile) -> FeatureCache:
+        """The rows that the memory part wants on each accelerator, beside mini-batches as large as
+        a ``whole`` round on one of them, and an eighth more, since rounds differ. What crosses of
+        the rows of one of them waits beside those that it becomes part of."""
+        setting = self._setting
+        cache = FeatureCache(setting.dataset.graph.num_vertices)
+        if self._resident:
+            return cache
+        working_bytes = mini_batch_bytes(
+            self.replicas.master.shapes,
+            whole.vertices,
+            whole.edges,
+            self._itemsize,
+            prepared=1 + ROUNDS_UNDER_WAY[self._prefetch],
+        )
+        for slot in self._accelerator_slots.tolist():
+            device = self._trainers[slot]
+            vertices = self._bundle.memory.cached_vertices(
+                setting, self.ledger.free_bytes(device.name), working_bytes + working_bytes // 8
+            )
+            if len(vertices) == 0:
+                continue
+            size = len(vertices) * self._row_bytes
+            self.ledger.allocate(device.name, "cached feature rows", size)
+            where = torch.device(device.torch_device)
+            copy = cache.find_copy(vertices, where)
+            if copy is None:
+                copy = feature_rows(setting, vertices, sparse=False).to(where)
+            cache.keep(slot, vertices, copy)
+        return cache
 
     def _profile(self) -> list[BatchProfile]:
         """The design phase: mini-batches of a sixteenth of a round up to a whole one."""
@@ -120,16 +237,35 @@ class UnitMajorEngine(Engine):
         for size in sizes:
             blocks = self._sampler.sample(seeds[:size], 0, self._setting.workload.threads)
             unit = Unit(0, blocks)
-            profiles.append(BatchProfile(size, unit.vertices, unit.edges))
+            timed = self._time_sampling(seeds[:size]) if self._recorder.measures else ()
+            profiles.append(BatchProfile(size, unit.vertices, unit.edges, timed))
         return profiles
 
+    def _time_sampling(self, seeds: IntArray) -> tuple[tuple[int, float], ...]:
+        """T_samp with 1, 2, 4 .. threads and with every core of this host, the faster of two runs
+        each (HyScale-GNN §V, which measures sampling)."""
+        cores, timer = self._host.cores, HostTimer()
+        timed = []
+        for threads in sorted({*(2**k for k in range(cores.bit_length())), cores}):
+            seconds = []
+            for _ in range(2):
+                began = timer.read()
+                self._sampler.sample(seeds, 0, threads)
+                seconds.append(timer.between(began, timer.read())[1])
+            timed.append((threads, min(seconds)))
+        return tuple(timed)
+
     def run_epoch(self, epoch: int) -> EpochTrace:
-        """One pass over the training vertices."""
+        """One pass over the training vertices.
+
+        Raises ``StageFailed`` for an error in a stage, and ``DeviceOutOfMemory`` with its stage.
+        """
         recorder = self._recorder
         recorder.start_epoch(epoch)
-        losses: list[float] = []
-        seeds_done = 0
-        loss_sum = 0.0
+        self._epoch = epoch
+        self._torch_threads = torch.get_num_threads()
+        self._loss_sums: list[float] = []
+        #: By round, the spans after which all trainers have the new model.
         self._synchronised: list[tuple[int, ...]] = []
         self._transferred: tuple[int, ...] = ()
         self._previous: RoundTraffic | None = None
@@ -139,247 +275,413 @@ class UnitMajorEngine(Engine):
             shares_rows=self._bundle.communication.shares_rows,
         )
         with recorder.inside_part():
-            rounds = self._sampler.rounds(epoch)
-        for index, seeds in enumerate(rounds):
-            recorder.round = index
-            if self._checkpoints is not None:
-                self._checkpoints.visit(self.replicas, recorder)
-            loss = self._run_round(index, seeds, epoch)
-            losses.append(loss / len(seeds))
-            loss_sum += loss
-            seeds_done += len(seeds)
-        return recorder.end_epoch(loss_sum / seeds_done, losses)
+            self._seeds = self._sampler.rounds(epoch)
+        steps = Steps(
+            assign=self._assign,
+            stages={"sample": self._sample, "load": self._load, "transfer": self._transfer},
+            begin=self._begin,
+            propagate=self._propagate,
+            synchronise=self._synchronise,
+            observe=self._observe,
+            host=self._host.name,
+            trainers=tuple(Trainer(d.name, d.torch_device) for d in self._trainers),
+        )
+        self._run(steps, len(self._seeds), self._prefetch)
+        counts = [len(seeds) for seeds in self._seeds]
+        losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
+        return recorder.end_epoch(sum(self._loss_sums) / sum(counts), losses)
 
-    # ------------------------------------------------------------------ one round
+    # ------------------------------------------------------------------ the runtime
 
-    def _run_round(self, index: int, seeds: IntArray, epoch: int) -> float:
-        placement = self._bundle.placement
+    def _assign(self, index: int) -> RoundUnderWay:
+        """A round and its split, from what the placement has observed so far."""
+        placement, seeds = self._bundle.placement, self._seeds[index]
         with self._recorder.inside_part():
             handed = placement.share_out(seeds)
             threads = placement.host_threads()
-        prefetch = self._bundle.communication.prefetch
-        under_way = ROUNDS_UNDER_WAY[prefetch]
-        start = self._synchronised[index - under_way] if index >= under_way else ()
-
         self._check_shares(handed, seeds)
-        handed = tuple((share, part) for share, part in handed if share.seeds)
-        shares = [share for share, _ in handed]
-        units, sampled, sample_s = self._sample(handed, epoch, threads.sample, start)
-        round_ = Round(index, tuple(units))
-        moves = self._plan_traffic(round_)
-        rows, loaded, load_s = self._load(
-            units, moves, threads.load, sampled, self._transferred if prefetch == 1 else ()
-        )
-        # Two buffers of input rows on a device: the one in use and the one being filled.
-        buffers_free = self._synchronised[index - 2] if prefetch and index >= 2 else ()
-        arrived, transfer_s = self._transfer(
-            units, moves, rows, (*loaded, *buffers_free), buffers=2 if prefetch else 1
-        )
-        self._transferred = tuple(span for spans in arrived.values() for span in spans)
-
-        done = []
-        # A trainer that got no seeds was done at once; one that does not exist has no time.
-        on_host = len(self._trainers) - len(self._accelerator_slots)
-        train_cpu: float | None = 0.0 if on_host else None
-        train_accelerator: float | None = 0.0 if len(self._accelerator_slots) else None
-        before = self._synchronised[-1] if self._synchronised else ()
-        for unit, share in zip(units, shares, strict=True):
-            device = self._trainers[unit.slot]
-            result = self._propagate(
-                unit, share, device, rows.pop(unit.slot), (*arrived[unit.slot], *before)
-            )
-            done.append(result)
-            if device.name == self._host.name:
-                train_cpu = result.seconds
-            else:
-                train_accelerator = max(train_accelerator or 0.0, result.seconds)
-        self._synchronise(done)
-        times = StageTimes(
-            sample_cpu=sample_s,
-            load=load_s,
-            transfer=transfer_s,
-            train_cpu=train_cpu,
-            train_accelerator=train_accelerator,
-        )
-        with self._recorder.inside_part():
-            placement.observe(times)
-        return sum(result.loss_sum for result in done)
+        shares = {share.slot: (share, part) for share, part in handed if share.seeds}
+        return RoundUnderWay(index, len(seeds), shares, threads)
 
     def _check_shares(self, handed: Handed, seeds: IntArray) -> None:
         given = np.concatenate([seeds[:0], *(part for _, part in handed)])
         fits = all(share.seeds == len(part) for share, part in handed)
-        if not fits or not np.array_equal(np.sort(given), np.sort(seeds)):
+        in_order = np.array_equal(given, seeds)
+        if not fits or not (in_order or np.array_equal(np.sort(given), np.sort(seeds))):
             count = sum(share.seeds for share, _ in handed)
             raise ValueError(
                 f"placement {self._bundle.placement.name!r} gave out {count} of {len(seeds)} "
                 f"seeds; each must be in one share, and a share must count its own"
             )
 
-    def _sample(
-        self, handed: Handed, epoch: int, threads: int, after: tuple[int, ...]
-    ) -> tuple[list[Unit], tuple[int, ...], float]:
-        """One mini-batch for each share."""
-        units, spans, seconds = [], [], 0.0
-        for share, part in handed:
-            with self._recorder.span(
-                "sample",
-                "sample",
-                self._host.name,
-                Work("sample", threads=threads),
-                after=after,
-                resources=("host.sample",),
-            ) as span:
-                blocks = self._sampler.sample(part, epoch, self._setting.workload.threads)
-                unit = Unit(share.slot, blocks)
-                span.work = Work("sample", edges=sum(unit.edges), rows=len(part), threads=threads)
-            units.append(unit)
-            spans.append(span.id)
-            seconds += span.seconds
-            self._recorder.count_traversed(sum(unit.edges), sum(unit.vertices))
-        return units, tuple(spans), seconds
-
-    def _plan_traffic(self, round_: Round) -> dict[int, SlotMovement]:
-        """Where the accelerators' input rows come from; the CPU trainer reads host memory."""
-        if self._resident:
-            return {}
-        visiting = tuple(u for u in round_.units if self._trainers[u.slot].name != self._host.name)
-        round_ = Round(round_.index, visiting)
-        previous = self._previous
+    def _observe(self, round_: RoundUnderWay) -> None:
+        """Tell the placement what the stages of a round took."""
+        self._loss_sums.append(sum(round_.done[unit.slot].loss_sum for unit in round_.units))
+        # A trainer that got no seeds was done at once; one that does not exist has no time.
+        on_host = len(self._trainers) > len(self._accelerator_slots)
+        train_cpu = 0.0 if on_host else None
+        train_accelerator = 0.0 if len(self._accelerator_slots) else None
+        for slot, result in round_.done.items():
+            if self._trainers[slot].name == self._host.name:
+                train_cpu = result.seconds
+            else:
+                train_accelerator = max(train_accelerator or 0.0, result.seconds)
+        times = StageTimes(
+            sample_cpu=round_.sample_cpu_s,
+            sample_accelerator=round_.sample_accelerator_s if self._samplers else None,
+            load=round_.load_s,
+            transfer=round_.transfer_s,
+            train_cpu=train_cpu,
+            train_accelerator=train_accelerator,
+        )
         with self._recorder.inside_part():
-            traffic = self._bundle.communication.plan(round_, previous, self._owner)
-        self._previous = traffic
-        return {move.slot: move for move in self._movements.plan(round_, traffic)}
+            self._bundle.placement.observe(times)
 
-    def _load(
-        self,
-        units: Sequence[Unit],
-        moves: dict[int, SlotMovement],
-        threads: int,
-        sampled: tuple[int, ...],
-        also_after: tuple[int, ...],
-    ) -> tuple[dict[int, Tensor], tuple[int, ...], float]:
-        """Gather X' for every unit from host memory (HyScale-GNN Equation 7)."""
-        rows: dict[int, Tensor] = {}
-        width = self._setting.dataset.num_features
-        if self._resident:
-            for unit in units:
-                features = self._features[self._trainers[unit.slot].name]
-                rows[unit.slot] = features[torch.from_numpy(unit.input_ids).to(features.device)]
-            return rows, sampled, 0.0
-        with self._recorder.span(
-            "load",
-            "load features",
-            self._host.name,
-            Work("copy", threads=threads),
-            after=(*sampled, *also_after),
-            resources=("host.load",),
+    def _kernel_threads(self, planned: int) -> int:
+        """This machine's threads for a kernel, 0 meaning all: as many as are planned for the host,
+        if that is this machine, but no more than the workload allows."""
+        allowed = self._setting.workload.threads
+        if self._host.virtual or not planned:
+            return allowed
+        return min(planned, allowed) if allowed else planned
+
+    def _own_threads(self, planned: int) -> int:
+        """This machine's threads for what the calling thread computes with torch."""
+        return self._kernel_threads(planned) or self._torch_threads
+
+    # ------------------------------------------------------------------ sampling
+
+    def _sample(self, round_: RoundUnderWay) -> None:
+        """One mini-batch for each share, on the host or on the accelerator that trains on it.
+
+        Whoever draws, the neighbours are the same. After a round is let in, which is when the one
+        that many before it has been synchronised.
+        """
+        before = round_.index - ROUNDS_UNDER_WAY[self._prefetch]
+        after = self._synchronised[before] if before >= 0 else ()
+        threads = round_.threads.sample
+        sampled = []
+        with (
+            self._recorder.stage(round_.index, (SAMPLE, 0)),
+            host_threads(self._own_threads(threads)),
+        ):
+            for share, seeds in round_.shares.values():
+                device = self._trainers[share.slot] if share.samples else self._host
+                work = Work("sample", threads=0 if share.samples else threads)
+                with self._recorder.span(
+                    "sample",
+                    "sample",
+                    device.name,
+                    work,
+                    after=after,
+                    resources=(
+                        compute_resource(device, self._host, "sample")
+                        if share.samples
+                        else ("host.sample",)
+                    ),
+                ) as span:
+                    blocks = self._sampler.sample(seeds, self._epoch, self._kernel_threads(threads))
+                    unit = Unit(share.slot, blocks)
+                    span.work = replace(work, edges=sum(unit.edges), rows=len(seeds))
+                round_.units.append(unit)
+                self._recorder.count_traversed(sum(unit.edges), sum(unit.vertices))
+                if share.samples:
+                    sampled.append(self._send_input_ids(round_, unit, device, span.id))
+                    seconds = max(round_.sample_accelerator_s, span.seconds)
+                    round_.sample_accelerator_s = seconds
+                else:
+                    sampled.append(span.id)
+                    round_.sample_cpu_s += span.seconds
+        round_.sampled = tuple(sampled)
+
+    def _send_input_ids(self, round_: RoundUnderWay, unit: Unit, device: Device, drawn: int) -> int:
+        """What an accelerator has drawn stays there; the feature loader needs V^0 on the host."""
+        self.ledger.allocate(device.name, round_.topology, unit.topology_bytes)
+        with self._recorder.transfer(
+            "sample",
+            "input vertices to the host",
+            self._platform.route(device, self._host),
+            Work("copy", rows=len(unit.input_ids), bytes=unit.input_ids.nbytes),
+            after=(drawn,),
         ) as span:
-            count = 0
-            for unit in units:
-                move = moves.get(unit.slot)
-                ids = unit.input_ids if move is None or move.direct else move.host_ids.numpy()
-                rows[unit.slot] = feature_rows(self._setting, ids, sparse=self._sparse)
-                count += len(ids)
-            span.work = Work(
-                "copy",
-                rows=count,
-                features=width,
-                bytes=sum(stored_bytes(loaded) for loaded in rows.values()),
-                threads=threads,
-            )
-        for unit in units:
-            size = stored_bytes(rows[unit.slot])
-            self.ledger.allocate(self._host.name, f"loaded features of slot {unit.slot}", size)
-        return rows, (span.id,), span.seconds
+            pass
+        self._recorder.count_bytes("device_to_host", unit.input_ids.nbytes)
+        return span.id
 
-    def _transfer(
-        self,
-        units: Sequence[Unit],
-        moves: dict[int, SlotMovement],
-        rows: dict[int, Tensor],
-        after: tuple[int, ...],
-        *,
-        buffers: int,
-    ) -> tuple[dict[int, tuple[int, ...]], float]:
-        """Mini-batch topology and features to the accelerators (HyScale-GNN Equation 8)."""
-        recorder = self._recorder
+    # ------------------------------------------------------------------ feature loading
+
+    def _load(self, round_: RoundUnderWay) -> None:
+        """Gather X' for every unit from host memory (HyScale-GNN Equation 7)."""
+        if self._resident:
+            round_.loaded = round_.sampled
+            return
+        threads, communication = round_.threads.load, self._bundle.communication
+        with (
+            self._recorder.stage(round_.index, (LOAD, 0)),
+            host_threads(self._own_threads(threads)),
+        ):
+            round_.moves = moves = self._plan_traffic(round_)
+            also_after = self._transferred if self._prefetch == 1 else ()
+            with self._recorder.span(
+                "load",
+                "load features",
+                self._host.name,
+                Work("copy", threads=threads),
+                after=(*round_.sampled, *also_after),
+                resources=("host.load",),
+            ) as span:
+                count = size = 0
+                for unit in round_.units:
+                    move = moves.get(unit.slot)
+                    ids = unit.input_ids if move is None else move.host_ids.numpy()
+                    rows = feature_rows(
+                        self._setting,
+                        ids,
+                        sparse=self._sparse,
+                        threads=self._kernel_threads(threads),
+                        out=self._stage_rows(round_.index, unit.slot, len(ids)),
+                    )
+                    count, size = count + len(ids), size + stored_bytes(rows)
+                    packs = move is not None and self._rounds
+                    round_.loaded_rows[unit.slot] = communication.pack(rows) if packs else (rows,)
+                span.work = Work(
+                    "copy",
+                    rows=count,
+                    features=self._setting.dataset.num_features,
+                    bytes=size,
+                    threads=threads,
+                )
+        round_.loaded, round_.load_s = (span.id,), span.seconds
+        for slot, parts in round_.loaded_rows.items():
+            size = sum(stored_bytes(part) for part in parts)
+            self.ledger.allocate(self._host.name, round_.loaded_features(slot), size)
+
+    def _plan_traffic(self, round_: RoundUnderWay) -> dict[int, SlotMovement]:
+        """Where the accelerators' input rows come from; the CPU trainer reads host memory."""
+        visiting = Round(
+            round_.index,
+            tuple(u for u in round_.units if self._trainers[u.slot].name != self._host.name),
+        )
+        with self._recorder.inside_part():
+            traffic = self._bundle.communication.plan(visiting, self._previous, self._owner)
+            traffic = self._cache.serve(traffic)
+        self._previous = traffic
+        return {move.slot: move for move in self._movements.plan(visiting, traffic)}
+
+    def _stage_rows(self, index: int, slot: int, count: int) -> Tensor | None:
+        """Page-locked memory for rows that a CUDA device will copy."""
+        if self._trainers[slot].name not in self._streams:
+            return None
         width = self._setting.dataset.num_features
-        row_bytes = width * self._itemsize
-        arrived: dict[int, tuple[int, ...]] = {}
-        longest_s = 0.0
-        for unit in units:
+        return self._staging.take(slot, index, count, width, self._dtype)
+
+    # ------------------------------------------------------------------ data transfer
+
+    def _transfer(self, round_: RoundUnderWay) -> None:
+        """Mini-batch topology and features to the accelerators (HyScale-GNN Equation 8)."""
+        # A device has as many buffers of input rows: one of them must be free.
+        before = round_.index - DEVICE_BUFFERS[self._prefetch]
+        free = self._synchronised[before] if self._prefetch and before >= 0 else ()
+        after = (*round_.loaded, *free)
+        for unit in round_.units:
             device = self._trainers[unit.slot]
-            topology = sum(block.topology_bytes for block in unit.blocks)
-            self.ledger.allocate(device.name, "mini-batch topology", topology)
-            input_bytes = len(unit.input_ids) * row_bytes * buffers
-            if self._sparse:
-                input_bytes = stored_bytes(rows[unit.slot]) * buffers
-            self.ledger.allocate(device.name, "mini-batch features", input_bytes)
-            if device.name == self._host.name or self._resident:
-                arrived[unit.slot] = after
-                continue
-            move = moves[unit.slot]
-            torch_device = torch.device(device.torch_device)
-            crossing = move.rows_from_host * row_bytes
+            self._hold_mini_batch(round_, unit, device)
+            if self._resident:
+                round_.rows[unit.slot] = self._read_resident(round_, unit, device)
+                round_.arrived[unit.slot] = after
+            elif device.name == self._host.name:
+                (round_.rows[unit.slot],) = round_.loaded_rows.pop(unit.slot)
+                round_.arrived[unit.slot] = after
+            else:
+                self._copy_rows(round_, unit, device, after)
+                self.ledger.free(self._host.name, round_.loaded_features(unit.slot))
+        if self._bundle.communication.shares_rows:
+            self._exchange(round_)
+        self._transferred = tuple(span for spans in round_.arrived.values() for span in spans)
+
+    @property
+    def _row_bytes(self) -> int:
+        return self._setting.dataset.num_features * self._itemsize
+
+    def _hold_mini_batch(self, round_: RoundUnderWay, unit: Unit, device: Device) -> None:
+        """Memory for a unit's blocks, unless they were drawn there, and for its input rows."""
+        if not round_.shares[unit.slot][0].samples:
+            self.ledger.allocate(device.name, round_.topology, unit.topology_bytes)
+        size = len(unit.input_ids) * self._row_bytes
+        if self._sparse and not self._resident:
+            size = sum(stored_bytes(part) for part in round_.loaded_rows[unit.slot])
+        self.ledger.allocate(device.name, round_.features, size)
+
+    def _read_resident(self, round_: RoundUnderWay, unit: Unit, device: Device) -> Tensor:
+        """Input rows out of the features on the device, where kernels could read them in place."""
+        features = self._features[device.name]
+        with (
+            self._on_copy_stream(round_.index, TRANSFER, device),
+            self._recorder.inside_part(),
+        ):
+            rows = features[torch.from_numpy(unit.input_ids).to(features.device)]
+            self._hand_over(rows, device)
+        return rows
+
+    def _copy_rows(
+        self, round_: RoundUnderWay, unit: Unit, device: Device, after: tuple[int, ...]
+    ) -> None:
+        """What an accelerator needs of host memory, over its link."""
+        recorder, move = self._recorder, round_.moves[unit.slot]
+        loaded = round_.loaded_rows.pop(unit.slot)
+        crossing, topology = sum(stored_bytes(part) for part in loaded), 0
+        if not round_.shares[unit.slot][0].samples:
+            topology = unit.topology_bytes
+        torch_device = torch.device(device.torch_device)
+        put_together = self._rounds or (move.direct and move.rows_reused > 0)
+        with self._on_copy_stream(round_.index, TRANSFER, device):
             with recorder.transfer(
                 "transfer",
                 "host to device",
                 self._platform.route(self._host, device),
-                Work("copy", rows=move.rows_from_host, features=width, bytes=crossing + topology),
+                Work(
+                    "copy",
+                    rows=move.rows_from_host,
+                    features=self._setting.dataset.num_features,
+                    bytes=crossing + topology,
+                ),
                 after=after,
             ) as span:
-                rows[unit.slot] = rows[unit.slot].to(torch_device)
-            recorder.count_bytes("host_to_device", crossing + topology)
-            recorder.count_bytes("reused", move.rows_reused * row_bytes)
-            arrived[unit.slot] = (span.id,)
-            longest_s = max(longest_s, span.seconds)
-            if not move.direct:
-                self._buffers.make_room(
-                    move.slot, move.buffer_rows, width, self._dtype, torch_device
-                )
-                self._buffers.load(move, rows[unit.slot])
-                size = self._buffers.size_bytes(move.slot)
-                self.ledger.allocate(device.name, "neighbour rows", size)
-        if self._bundle.communication.shares_rows:
-            self._exchange(units, moves, rows, arrived, row_bytes)
-        return arrived, longest_s
+                crossed = tuple(part.to(torch_device, non_blocking=True) for part in loaded)
+                if not put_together:
+                    self._keep_rows(round_, move, device, crossed[0])
+                recorder.count_bytes("host_to_device", crossing + topology)
+                recorder.count_bytes("reused", move.rows_reused * self._row_bytes)
+            round_.arrived[unit.slot], seconds = (span.id,), span.seconds
+            if put_together:
+                made = self._put_together(round_, unit, device, crossed, crossing)
+                round_.arrived[unit.slot], seconds = (made.id,), seconds + made.seconds
+        if not move.direct:
+            size = self._buffers.size_bytes(move.slot)
+            self.ledger.allocate(device.name, "neighbour rows", size)
+        round_.transfer_s = max(round_.transfer_s, seconds)
 
-    def _exchange(
+    def _put_together(
         self,
-        units: Sequence[Unit],
-        moves: dict[int, SlotMovement],
-        rows: dict[int, Tensor],
-        arrived: dict[int, tuple[int, ...]],
-        row_bytes: int,
+        round_: RoundUnderWay,
+        unit: Unit,
+        device: Device,
+        crossed: tuple[Tensor, ...],
+        crossed_bytes: int,
+    ) -> Opened:
+        """Input rows out of what crossed and of the device's cache, in a memory of their own."""
+        move = round_.moves[unit.slot]
+        count = len(unit.input_ids) if move.direct else move.rows_from_host
+        self.ledger.allocate(device.name, "rows that crossed", crossed_bytes)
+        with self._recorder.span(
+            "transfer",
+            "assemble input rows",
+            device.name,
+            Work("copy", rows=count, bytes=count * self._row_bytes),
+            after=round_.arrived[unit.slot],
+        ) as span:
+            rows = crossed[0]
+            if self._rounds:
+                rows = self._bundle.communication.unpack(crossed, self._dtype)
+            if move.direct:
+                rows = self._cache.assemble(unit.slot, unit.input_ids, rows)
+            self._keep_rows(round_, move, device, rows)
+        self.ledger.free(device.name, "rows that crossed")
+        return span
+
+    def _keep_rows(
+        self, round_: RoundUnderWay, move: SlotMovement, device: Device, rows: Tensor
     ) -> None:
+        """Rows on a device are its unit's, or go to the buffer from which they are shared."""
+        if move.direct:
+            round_.rows[move.slot] = rows
+            self._hand_over(rows, device)
+            return
+        width = self._setting.dataset.num_features
+        self._buffers.make_room(move.slot, move.buffer_rows, width, self._dtype, rows.device)
+        self._buffers.load(move, rows)
+
+    def _exchange(self, round_: RoundUnderWay) -> None:
         """Rows that one accelerator brought in for another.
 
         A mini-batch has a copy of its rows, as the next one's may arrive while it is computed.
         """
-        everyone = tuple(span for spans in arrived.values() for span in spans)
-        for unit in units:
-            move = moves.get(unit.slot)
+        everyone = tuple(span for spans in round_.arrived.values() for span in spans)
+        for unit in round_.units:
+            move, device = round_.moves.get(unit.slot), self._trainers[unit.slot]
             if move is None or move.direct:
                 continue
             ready = everyone
-            for pull in move.pulls:
-                with self._exchange_rows(move.slot, pull, row_bytes, ready, push=False) as span:
-                    self._buffers.pull(move, pull)
-                ready = (*everyone, span.id)
             count = len(unit.input_ids)
-            with self._recorder.span(
-                "transfer",
-                "assemble input rows",
-                self._trainers[unit.slot].name,
-                Work("copy", rows=count, bytes=count * row_bytes),
-                after=ready,
-            ) as span:
-                rows[unit.slot] = self._buffers.assemble(move)
-            arrived[unit.slot] = (span.id,)
+            with self._on_copy_stream(round_.index, EXCHANGE, device):
+                for pull in move.pulls:
+                    with self._exchange_rows(
+                        move.slot, pull, self._row_bytes, ready, push=False
+                    ) as span:
+                        self._buffers.pull(move, pull)
+                    ready = (*everyone, span.id)
+                with self._recorder.span(
+                    "transfer",
+                    "assemble input rows",
+                    device.name,
+                    Work("copy", rows=count, bytes=count * self._row_bytes),
+                    after=ready,
+                ) as span:
+                    rows = round_.rows[unit.slot] = self._buffers.assemble(move)
+                    self._hand_over(rows, device)
+            round_.arrived[unit.slot] = (span.id,)
+
+    # ------------------------------------------------------------------ CUDA devices
+
+    @contextmanager
+    def _on_copy_stream(self, index: int, stage: int, device: Device) -> Iterator[None]:
+        streams = self._streams.get(device.name)
+        with self._on(index, stage, device, streams.copy if streams else None):
+            yield
+
+    @contextmanager
+    def _on_compute_stream(self, index: int, device: Device) -> Iterator[None]:
+        streams = self._streams.get(device.name)
+        with self._on(index, PROPAGATE, device, streams.compute if streams else None):
+            yield
+
+    @contextmanager
+    def _on(self, index: int, stage: int, device: Device, stream: Stream | None) -> Iterator[None]:
+        """A device's part of a stage, on a stream of its own if it is a CUDA device."""
+        rank, timer = (stage, self._trainers.index(device)), stream.timer if stream else None
+        with self._recorder.stage(index, rank, timer), on_stream(stream, device.name):
+            yield
+
+    def _hand_over(self, rows: Tensor, device: Device) -> None:
+        """Rows made on the copy stream are used on the other, and not to be freed before."""
+        if device.name in self._streams:
+            rows.record_stream(self._streams[device.name].compute.stream)
 
     # ------------------------------------------------------------------ propagation
 
-    def _propagate(
+    def _begin(self, round_: RoundUnderWay) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.visit(self.replicas, self._recorder)
+
+    def _propagate(self, round_: RoundUnderWay, slot: int) -> None:
+        """One trainer's part of a round; one that got no seeds is done at once."""
+        unit = round_.unit_of(slot)
+        if unit is None:
+            return
+        share, device = round_.shares[slot][0], self._trainers[slot]
+        before = self._synchronised[-1] if self._synchronised else ()
+        with (
+            self._on_compute_stream(round_.index, device),
+            host_threads(self._own_threads(share.threads)),
+        ):
+            round_.done[slot] = self._train(
+                unit, share, device, round_.rows.pop(slot), (*round_.arrived[slot], *before)
+            )
+        self.ledger.free(device.name, round_.topology, round_.features)
+        if device.name == self._host.name and not self._resident:
+            self.ledger.free(device.name, round_.loaded_features(slot))
+
+    def _train(
         self, unit: Unit, share: Share, device: Device, h: Tensor, after: tuple[int, ...]
     ) -> _Propagation:
         """Forward and backward of one trainer; the loss is a sum over its seeds."""
@@ -433,24 +735,17 @@ class UnitMajorEngine(Engine):
                     gradient=gradient, after=after, tape=tapes.pop(),
                 )  # fmt: skip
                 seconds += layer_s
-        ledger.free(device.name, "mini-batch topology", "mini-batch features")
-        if not self._resident:
-            ledger.free(self._host.name, f"loaded features of slot {unit.slot}")
-        recorder.count_work(
-            device.name,
-            float(
-                sum(
-                    b.num_edges * layer.in_features
-                    for b, layer in zip(unit.blocks, layers, strict=True)
-                )
-                + sum(
-                    b.num_dst * layer.macs_per_row
-                    for b, layer in zip(unit.blocks, layers, strict=True)
-                )
-            ),
+        self._count_work(device, unit, layers)
+        return _Propagation(
+            len(labels), float(loss.detach()), take_gradients(layers), after, seconds
         )
-        gradients = [g.to("cpu") for g in take_gradients(layers)]
-        return _Propagation(len(labels), float(loss.detach()), gradients, after, seconds)
+
+    def _count_work(self, device: Device, unit: Unit, layers: Sequence[Layer]) -> None:
+        """The arithmetic of a unit's layers, for the imbalance."""
+        pairs = list(zip(unit.blocks, layers, strict=True))
+        aggregated = sum(block.num_edges * layer.in_features for block, layer in pairs)
+        updated = sum(block.num_dst * layer.macs_per_row for block, layer in pairs)
+        self._recorder.count_work(device.name, float(aggregated + updated))
 
     def _forward_layer(
         self,
@@ -551,54 +846,88 @@ class UnitMajorEngine(Engine):
             _combine(device, aggregate.seconds, update.seconds),
         )
 
-    def _synchronise(self, done: Sequence[_Propagation]) -> None:
+    # ------------------------------------------------------------------ synchronisation
+
+    @property
+    def _averaged_bytes(self) -> int:
+        """Of the gradients of the weights that every trainer has."""
+        return self._setting.parameter_bytes
+
+    def _synchronise(self, round_: RoundUnderWay) -> None:
         """Average the gradients weighted by seeds and update every trainer's model.
 
         The synchroniser on the host gathers every accelerator's gradients over its link, averages,
         and sends the average back (HyScale-GNN Equation 13); the round ends when all have it.
         """
+        done = [round_.done[unit.slot] for unit in round_.units]
         finished = tuple(span for result in done for span in result.last_spans)
-        total = sum(result.seeds for result in done)
-        size = self._setting.parameter_bytes
+        size = self._averaged_bytes
         alone = len(self._trainers) == 1
-        gathered = () if alone else self._exchange_gradients("gather gradients", finished)
-        with self._recorder.span(
-            "synchronize",
-            "average and step",
-            (self._trainers[0] if alone else self._host).name,
-            Work("copy", bytes=len(done) * size, rows=size // self._itemsize),
-            after=gathered or finished,
-            resources=("host.synchronise",),
-        ) as step:
-            # Each trainer's loss was a sum: dividing by all seeds weights it by its own.
-            self.replicas.step(
-                [
-                    torch.stack(parts).sum(dim=0) / total
-                    for parts in zip(*(result.gradients for result in done), strict=True)
-                ]
-            )
-        scattered = () if alone else self._exchange_gradients("scatter gradients", (step.id,))
+        with self._recorder.stage(round_.index, (SYNCHRONISE, 0)):
+            gathered = () if alone else self._gather_gradients(round_, finished)
+            with self._recorder.span(
+                "synchronize",
+                "average and step",
+                (self._trainers[0] if alone else self._host).name,
+                Work("copy", bytes=len(done) * size, rows=size // self._itemsize),
+                after=gathered or finished,
+                resources=("host.synchronise",),
+            ) as step:
+                # Each trainer's loss was a sum: dividing by all seeds weights it by its own.
+                self.replicas.step(
+                    [
+                        _add([part.to("cpu") for part in parts]).div_(round_.num_seeds)
+                        for parts in zip(*(result.gradients for result in done), strict=True)
+                    ]
+                )
+            scattered = () if alone else self._scatter_gradients((step.id,))
         self._synchronised.append(scattered or (step.id,))
 
-    def _exchange_gradients(
-        self, label: Literal["gather gradients", "scatter gradients"], after: tuple[int, ...]
-    ) -> tuple[int, ...]:
-        """One model's worth of gradients between each accelerator and the host."""
+    def _gather_gradients(self, round_: RoundUnderWay, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Every accelerator's gradients to the host; one that got no seeds sends zeros."""
         spans = []
         for slot in self._accelerator_slots:
-            device = self._trainers[slot]
-            ends = (device, self._host) if label == "gather gradients" else (self._host, device)
-            with self._recorder.transfer(
-                "synchronize",
-                label,
-                self._platform.route(*ends),
-                Work("copy", bytes=self._setting.parameter_bytes),
-                after=after,
-            ) as span:
-                pass
-            self._recorder.count_bytes("all_reduce", self._setting.parameter_bytes)
+            with self._transfer_gradients("gather gradients", slot, after) as span:
+                if slot in round_.done:
+                    result = round_.done[slot]
+                    result.gradients = [part.to("cpu") for part in result.gradients]
             spans.append(span.id)
         return tuple(spans)
+
+    def _scatter_gradients(self, after: tuple[int, ...]) -> tuple[int, ...]:
+        """The average to every accelerator; the step has brought it to those that exist here."""
+        spans = []
+        for slot in self._accelerator_slots:
+            with self._transfer_gradients("scatter gradients", slot, after) as span:
+                pass
+            spans.append(span.id)
+        return tuple(spans)
+
+    def _transfer_gradients(
+        self,
+        label: Literal["gather gradients", "scatter gradients"],
+        slot: int,
+        after: tuple[int, ...],
+    ) -> AbstractContextManager[Opened]:
+        """A span for one model's worth of gradients between an accelerator and the host."""
+        device = self._trainers[slot]
+        ends = (device, self._host) if label == "gather gradients" else (self._host, device)
+        self._recorder.count_bytes("all_reduce", self._averaged_bytes)
+        return self._recorder.transfer(
+            "synchronize",
+            label,
+            self._platform.route(*ends),
+            Work("copy", bytes=self._averaged_bytes),
+            after=after,
+        )
+
+
+def _add(parts: Sequence[Tensor]) -> Tensor:
+    """The sum, in order, in the memory of the first."""
+    total, *others = parts
+    for other in others:
+        total += other
+    return total
 
 
 def _with_threads(work: Work, share: Share) -> Work:

@@ -30,6 +30,7 @@ def partition_stream(
     parts: int,
     capacity: int,
     fennel: bool,
+    by_work: bool,
     weight: float,
     passes: int,
 ) -> IndexArray: ...

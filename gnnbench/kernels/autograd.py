@@ -20,7 +20,8 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import aggregation as kernels
-from gnnbench.kernels.dispatch.aggregation import MaskArray, SparseMatrix
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix
+from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.aggregation import Float
 from gnnbench.records import IndexArray
 

@@ -12,7 +12,17 @@ from functools import cache
 from types import ModuleType
 
 #: The modules that ``cython_ext/NAME.pyx`` build to, ``gnnbench.kernels._NAME``.
-TOPICS = ("sampling", "rows", "aggregation", "layout", "sets", "streams", "fpga")
+TOPICS = (
+    "sampling",
+    "rows",
+    "aggregation",
+    "layout",
+    "sets",
+    "movement",
+    "streams",
+    "fpga",
+    "spmm",
+)
 #: Vector instruction sets, each with all of the ones before.
 SIMD_SETS = ("baseline", "avx2", "avx512")
 

@@ -39,6 +39,9 @@ class Layer(nn.Module, ABC):
     title: ClassVar[str]
     #: Whether ``aggregate`` is linear and free of parameters, so that its output can be cached.
     cacheable = True
+    #: Whether ``aggregate`` and ``aggregate_backward`` also take some of the columns, see
+    #: ``LayerShape``; they must be ``cacheable`` then.
+    featurewise = False
 
     def __init__(self, in_features: int, out_features: int, *, activation: bool) -> None:
         super().__init__()
@@ -57,8 +60,27 @@ class Layer(nn.Module, ABC):
         return self.aggregate_features * self.out_features
 
     @property
+    def product_features(self) -> int:
+        """Width of the product that ``update`` begins with; see ``LayerShape``."""
+        return 0
+
+    @property
+    def product_weight(self) -> nn.Parameter:
+        """What it multiplies by, ``(aggregate_features, product_features)``."""
+        raise TypeError(f"UPDATE of {type(self).__name__} does not begin with a product")
+
+    def update_product(self, bound: BoundBlock, product: Tensor) -> Tensor:
+        """What is left of UPDATE, ``(D, product_features) -> (D, out_features)``."""
+        raise TypeError(f"UPDATE of {type(self).__name__} does not begin with a product")
+
+    @property
     def edge_features(self) -> int:
         """Values per edge that the backward pass of ``aggregate`` needs; see ``LayerShape``."""
+        return 0
+
+    @property
+    def loop_features(self) -> int:
+        """As many for each destination's edge to itself, where ``aggregate`` adds one."""
         return 0
 
     @property
@@ -71,6 +93,9 @@ class Layer(nn.Module, ABC):
             macs_per_row=self.macs_per_row,
             cacheable=self.cacheable,
             edge_features=self.edge_features,
+            loop_features=self.loop_features,
+            featurewise=self.featurewise,
+            product_features=self.product_features,
         )
 
     @abstractmethod
@@ -106,7 +131,28 @@ class Layer(nn.Module, ABC):
         )
 
 
-class GCNLayer(Layer):
+class _LinearLayer(Layer):
+    """UPDATE is a W + b, and ReLU of it but in the last layer."""
+
+    weight: nn.Parameter
+    bias: Tensor
+
+    @property
+    def product_features(self) -> int:
+        return self.out_features
+
+    @property
+    def product_weight(self) -> nn.Parameter:
+        return self.weight
+
+    def update_product(self, bound: BoundBlock, product: Tensor) -> Tensor:
+        return bound.kernel.linear(product, None, self.bias, relu=self.activation)
+
+    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
+        return bound.kernel.linear(a, self.weight, self.bias, relu=self.activation)
+
+
+class GCNLayer(_LinearLayer):
     """Kipf and Welling's layer; HyScale-GNN Equation 3, with the self loop of HP-GNN's Â.
 
     a_v = sum over u in N(v) and v of h_u / sqrt((D(v)+1)(D(u)+1)); h_v = ReLU(a_v W + b).
@@ -114,13 +160,14 @@ class GCNLayer(Layer):
 
     name = "gcn"
     title = "GCN"
+    featurewise = True
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
     ) -> None:
         super().__init__(in_features, out_features, activation=activation)
         self.weight = glorot(in_features, out_features, generator)
-        self.bias: Tensor = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
+        self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         return bound.adjacency.sum_scaled(h, bound.gcn_scaling)
@@ -128,15 +175,11 @@ class GCNLayer(Layer):
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
         return bound.adjacency.sum_scaled_transposed(gradient, bound.gcn_scaling)
 
-    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, self.weight, self.bias, relu=self.activation)
 
-
-class _MeanLayer(Layer):
+class _MeanLayer(_LinearLayer):
     """a_v = h_v || Mean(h_u), then a_v W + b."""
 
-    weight: nn.Parameter
-    bias: Tensor
+    featurewise = True
 
     @property
     def aggregate_features(self) -> int:
@@ -146,14 +189,11 @@ class _MeanLayer(Layer):
         return bound.adjacency.own_and_mean(h)
 
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        own, mean = gradient[:, : self.in_features], gradient[:, self.in_features :]
+        own, mean = gradient.chunk(2, dim=1)
         degree = bound.adjacency.in_degrees.clamp(min=1).unsqueeze(1)
         out = bound.adjacency.sum_transposed(mean / degree)
         bound.adjacency.add_to_own_rows(out, own)
         return out
-
-    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, self.weight, self.bias, relu=self.activation)
 
 
 class SAGELayer(_MeanLayer):
@@ -216,6 +256,12 @@ class _ProjectedLayer(MultipliedLayer):
     therefore can no more be cached or differentiated without its forward pass.
     """
 
+    featurewise = False
+
+    @property
+    def product_features(self) -> int:
+        return 0
+
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
         return Layer.aggregate_backward(self, bound, gradient)
 
@@ -266,6 +312,7 @@ class GINLayer(Layer):
 
     name = "gin"
     title = "GIN"
+    featurewise = True
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
@@ -287,6 +334,18 @@ class GINLayer(Layer):
         out = bound.adjacency.sum_transposed(gradient)
         bound.adjacency.add_to_own_rows(out, gradient)
         return out
+
+    @property
+    def product_features(self) -> int:
+        return self.out_features
+
+    @property
+    def product_weight(self) -> nn.Parameter:
+        return self.weight_1
+
+    def update_product(self, bound: BoundBlock, product: Tensor) -> Tensor:
+        hidden = bound.kernel.linear(product, None, self.bias_1, relu=True)
+        return bound.kernel.linear(hidden, self.weight_2, self.bias_2, relu=self.activation)
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         hidden = bound.kernel.linear(a, self.weight_1, self.bias_1, relu=True)
@@ -314,8 +373,13 @@ class GATLayer(MultipliedLayer):
 
     @property
     def edge_features(self) -> int:
-        """The score before LeakyReLU and the softmax; as many for each self loop besides."""
+        """The score before LeakyReLU and the softmax."""
         return 2
+
+    @property
+    def loop_features(self) -> int:
+        """Attention is over N(v) and v."""
+        return self.edge_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         adjacency = bound.adjacency_with_self_loops

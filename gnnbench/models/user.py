@@ -56,6 +56,11 @@ class TorchLayer(Layer):
         return self.out_features
 
     @property
+    def loop_features(self) -> int:
+        """As for an edge, as if ``forward`` read ``adjacency_with_self_loops``."""
+        return self.edge_features
+
+    @property
     def macs_per_row(self) -> int:
         return 0
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from gnnbench.errors import PlatformError
-from gnnbench.platforms.machine import DISK, Device, Link, Platform
+from gnnbench.platforms.machine import DISK, Device, Link, Platform, RateCurve
 from gnnbench.platforms.schema import (
     BASE_UNIT,
     AcceleratorTable,
@@ -37,6 +37,7 @@ from gnnbench.platforms.schema import (
     LinkTable,
     PlatformTable,
     Quantity,
+    Rates,
     Table,
     explain,
     suggest,
@@ -162,6 +163,10 @@ def _build(table: PlatformTable) -> Platform:
         socket_bandwidth_bytes_per_s=(
             table.host.socket_bandwidth.si if table.host.socket_bandwidth else 0.0
         ),
+        power_w=table.host.power.si if table.host.power else None,
+        gather=_read_rates(table.host.gather),
+        aggregate=_read_rates(table.host.aggregate),
+        update=_read_rates(table.host.update),
     )
     if (table.host.sockets is None) != (table.host.socket_bandwidth is None):
         lacking = "sockets" if table.host.sockets is None else "socket_bandwidth"
@@ -216,6 +221,12 @@ def _build(table: PlatformTable) -> Platform:
     return Platform(table.name, table.description, host, devices[1:], tuple(links), sources)
 
 
+def _read_rates(rates: Rates | None) -> RateCurve | None:
+    if rates is None:
+        return None
+    return RateCurve(tuple(rates.widths), rates.si(rates.values), rates.si(rates.core_values))
+
+
 def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
     names = [entry.name]
     if entry.count is not None:
@@ -237,6 +248,7 @@ def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
             cores=entry.cores.value if entry.cores else 1,
             sampled_edges_per_s=entry.sampling.si if entry.sampling else 0.0,
             pipelined=entry.pipelined,
+            power_w=entry.power.si if entry.power else None,
         )
 
 
@@ -266,7 +278,7 @@ def _expand_link(
 def _sources_of(prefix: str, table: Table) -> Iterator[tuple[str, str]]:
     """``("host.flops", "HyScale-GNN, Table II")`` for every sourced number of an entry."""
     for key, value in table:
-        if isinstance(value, Quantity | Count):
+        if isinstance(value, Quantity | Count | Rates):
             yield f"{prefix}.{key}", value.source
 
 
@@ -305,6 +317,11 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
         if device.pipelined:
             rows.append(PlatformRow(f"{key}.pipelined", "true", ""))
         rows += _show_numbers(platform, key, numbers)
+        for name, curve in _device_curves(device).items():
+            dotted = f"{key}.{name}"
+            rows.append(
+                PlatformRow(dotted, _describe_curve(name, curve), platform.sources.get(dotted, ""))
+            )
     for ends, via, numbers in _link_entries(platform):
         if via is not None:
             rows.append(PlatformRow(f"{'-'.join(ends)}.via", via, ""))
@@ -333,6 +350,7 @@ def to_toml(platform: Platform) -> str:
             lines += [f"kind = {_quote(device.kind)}", f"model = {_quote(device.model)}"]
             lines += [f"pipelined = {str(device.pipelined).lower()}"]
         lines += _write_numbers(platform, key, numbers)
+        lines += _write_curves(platform, key, _device_curves(device))
     for (one, other), via, numbers in _link_entries(platform):
         lines += ["", "[[links]]", f"from = {_quote(one)}", f"to = {_quote(other)}"]
         if via is not None:
@@ -341,14 +359,48 @@ def to_toml(platform: Platform) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _describe_curve(name: str, curve: RateCurve) -> str:
+    """``"2.10 GB/s at width 16 to 9.81 GB/s at 1024, one core 1.90 GB/s to 9.02 GB/s"``."""
+
+    def text(rate: float) -> str:
+        return format_si(rate, BASE_UNIT[name])
+
+    rates, cores, widths = curve.rates, curve.core_rates, curve.widths
+    if len(widths) == 1:
+        return f"{text(rates[0])}, one core {text(cores[0])}"
+    return (
+        f"{text(rates[0])} at width {widths[0]} to {text(rates[-1])} at {widths[-1]}, one core "
+        f"{text(cores[0])} to {text(cores[-1])}"
+    )
+
+
+def _write_curves(platform: Platform, key: str, curves: Mapping[str, RateCurve]) -> Iterator[str]:
+    for name, curve in curves.items():
+        source = _source_of(platform, f"{key}.{name}")
+        points = ", ".join(
+            f"{part} = [{', '.join(map(repr, numbers))}]"
+            for part, numbers in (
+                ("widths", curve.widths),
+                ("values", curve.rates),
+                ("core_values", curve.core_rates),
+            )
+        )
+        yield f'{name} = {{ {points}, unit = "{BASE_UNIT[name]}", source = {_quote(source)} }}'
+
+
+def _source_of(platform: Platform, key: str) -> str:
+    source = platform.sources.get(key)
+    if not source:
+        raise PlatformError(
+            f"platform {platform.name} has no source for {key}; "
+            f"add one to its sources before writing it."
+        )
+    return source
+
+
 def _write_numbers(platform: Platform, key: str, numbers: Numbers) -> Iterator[str]:
     for name, number in numbers.items():
-        source = platform.sources.get(f"{key}.{name}")
-        if not source:
-            raise PlatformError(
-                f"platform {platform.name} has no source for {key}.{name}; "
-                f"add one to its sources before writing it."
-            )
+        source = _source_of(platform, f"{key}.{name}")
         yield f"{name} = {{ {_write_number(name, number)}, source = {_quote(source)} }}"
 
 
@@ -406,8 +458,15 @@ def _device_numbers(device: Device) -> Numbers:
         "disk_bandwidth": device.disk_bandwidth_bytes_per_s,
         "sockets": device.sockets if device.sockets > 1 else 0,
         "socket_bandwidth": device.socket_bandwidth_bytes_per_s,
+        "power": device.power_w or 0,
     }
     return {key: number for key, number in numbers.items() if number} | {"launch": device.launch_s}
+
+
+def _device_curves(device: Device) -> dict[str, RateCurve]:
+    """The rates by width of a device, by their key in the file."""
+    curves = {"gather": device.gather, "aggregate": device.aggregate, "update": device.update}
+    return {name: curve for name, curve in curves.items() if curve is not None}
 
 
 def _write_number(key: str, number: float | int) -> str:

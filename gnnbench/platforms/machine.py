@@ -15,6 +15,39 @@ DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True)
+class RateCurve:
+    """An effective rate that depends on how wide the rows are that it is reached on.
+
+    ``rates`` of all cores together and ``core_rates`` of one stand for the ascending ``widths``.
+    """
+
+    widths: tuple[int, ...]
+    rates: tuple[float, ...]
+    core_rates: tuple[float, ...]
+
+    def at(self, width: float, threads: int = 0) -> float:
+        """The rate of ``threads`` cores (all of them when 0) on rows of ``width`` values.
+
+        Between two widths the time of a value is linear in 1 / width, as fixed costs of a row make
+        it; beyond the first and the last it is theirs.
+        """
+        if not threads:
+            return self._between(width, self.rates)
+        return min(
+            self._between(width, self.rates), threads * self._between(width, self.core_rates)
+        )
+
+    def _between(self, width: float, rates: tuple[float, ...]) -> float:
+        if width <= self.widths[0]:
+            return rates[0]
+        for (near, slow), (far, fast) in pairwise(zip(self.widths, rates, strict=True)):
+            if width <= far:
+                share = (1.0 / near - 1.0 / width) / (1.0 / near - 1.0 / far)
+                return 1.0 / ((1.0 - share) / slow + share / fast)
+        return rates[-1]
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One processor or accelerator with its own memory.
 
@@ -22,6 +55,12 @@ class Device:
     platform file says so. ``pipelined`` devices run aggregation and update at the same time
     (HyScale-GNN Equation 10: the operator is max, not sum). ``virtual`` devices do not exist on
     this machine: their times come from the model clock. ``torch_device`` is where the numerics run.
+
+    ``power_w`` is what it draws while it is busy; None where the platform file does not say.
+
+    ``gather``, ``aggregate`` (bytes/s by row width) and ``update`` (FLOP/s by the narrower side of
+    the weights) are the effective rates of HyScale-GNN's Equations 7, 11 and 12, where they are
+    known: loading feature rows, and a trainer's two steps. None means the plain rates.
 
     A host of several ``sockets`` has an equal share of its memory at each, and between any two of
     them ``socket_bandwidth_bytes_per_s``, one way.
@@ -43,6 +82,10 @@ class Device:
     pipelined: bool = False
     virtual: bool = True
     torch_device: str = "cpu"
+    power_w: float | None = None
+    gather: RateCurve | None = None
+    aggregate: RateCurve | None = None
+    update: RateCurve | None = None
 
     def share_of_cores(self, threads: int) -> float:
         """The fraction of this device that ``threads`` cores are; 1.0 when ``threads`` is 0."""
@@ -53,6 +96,25 @@ class Device:
         if threads and self.core_bandwidth_bytes_per_s:
             return min(self.memory_bandwidth_bytes_per_s, threads * self.core_bandwidth_bytes_per_s)
         return self.memory_bandwidth_bytes_per_s
+
+    def gather_bytes_per_s(self, width: float, threads: int = 0) -> float:
+        """How fast rows of ``width`` values are picked from memory, bytes of rows a second."""
+        if self.gather is not None:
+            return self.gather.at(width, threads)
+        return self.bandwidth_bytes_per_s(threads)
+
+    def aggregate_bytes_per_s(self, width: float, threads: int = 0) -> float:
+        """BW of Equation 11: bytes of source rows aggregated a second."""
+        if self.aggregate is not None:
+            return self.aggregate.at(width, threads)
+        return self.bandwidth_bytes_per_s(threads)
+
+    def update_flop_per_s(self, width: float, threads: int = 0) -> float:
+        """Twice N freq of Equation 12: FLOP/s of a product with weights whose narrower side is
+        ``width``."""
+        if self.update is not None:
+            return self.update.at(width, threads)
+        return self.flops_per_s * self.share_of_cores(threads)
 
 
 @dataclass(frozen=True, slots=True)

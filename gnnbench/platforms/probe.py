@@ -1,6 +1,7 @@
 """This machine as a platform, measured: what ``platforms probe`` writes and ``local`` reads.
 
-Every rate is the best of several runs, so that what else runs here disturbs it least, and is
+Peaks are the best of several runs, so that what else runs here disturbs them least; the effective
+rates by width, which predictions of a run are made from, are those of the median run. Rates are
 rounded to three digits, which is more than such a measurement holds.
 """
 
@@ -14,20 +15,29 @@ import platform as operating_system
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import psutil
 import torch
 
 from gnnbench.errors import PlatformError, UsageError
-from gnnbench.kernels.dispatch import sample_neighbours
+from gnnbench.kernels.csr import csr_tensor
+from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.platforms.describe import LOCAL, local_path, read_platform, to_toml
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 
 #: 128 MiB an array, 384 MiB a triad: beyond the last-level cache of any one socket.
 TRIAD_FLOATS = 2**25
 COPY_BYTES = 2**26
 CPU = torch.device("cpu")
+#: What rates by width are measured on, and how large the tables are for it.
+GATHERED_WIDTHS = (16, 64, 256, 1024, 8192)
+GATHERED_BYTES = 2**26
+AGGREGATED_WIDTHS = (16, 64, 256, 1024, 8192)
+AGGREGATED_BYTES = 2**26
+NARROW_SIDES = (4, 16, 64, 128, 256)
+UPDATED_ROWS = 2**13
 
 
 def load_local() -> Platform:
@@ -183,6 +193,11 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
     if device.kind == "cpu":
         sources["core_bandwidth"] = f"{measured}: STREAM triad on one core"
         sources["sampling"] = f"{measured}: fan-outs 25, 10 on a random graph, one core"
+        sources["gather"] = f"{measured}: rows picked at random from a table, into new memory"
+        sources["aggregate"] = (
+            f"{measured}: torch's CSR product on a fan-out of 10, weighted, and own rows"
+        )
+        sources["update"] = f"{measured}: torch's product with 256 values a row, ReLU, and backward"
     return {f"{name}.{key}": source for key, source in sources.items()}
 
 
@@ -243,6 +258,9 @@ def _probe_host(seconds: float) -> Device:
         core_bandwidth_bytes_per_s=core_bandwidth,
         sampled_edges_per_s=_sampling_rate(share_s),
         virtual=False,
+        gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
+        aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
+        update=_rate_curve(_update_rate, NARROW_SIDES, cores, share_s),
     )
 
 
@@ -332,6 +350,92 @@ def _sampling_rate(budget_s: float) -> float:
         return sum(block.num_edges for block in blocks)
 
     return _best_rate(draw, draw(), budget_s, CPU)
+
+
+def _rate_curve(
+    measure: Callable[[int, int, float], float],
+    widths: tuple[int, ...],
+    cores: int,
+    budget_s: float,
+) -> RateCurve:
+    """What ``measure`` finds for each width with every core, and with one, which may be faster."""
+    each_s = budget_s / (2 * len(widths))
+    rates = []
+    for threads in (cores, 1):
+        with _torch_threads(threads):
+            rates.append([measure(width, threads, each_s) for width in widths])
+    together, alone = rates
+    return RateCurve(widths, tuple(map(max, together, alone)), tuple(alone))
+
+
+def _gather_rate(width: int, threads: int, budget_s: float) -> float:
+    """Bytes/s of rows that a feature loader picks at random, into memory of their own (Equation
+    7): from a table larger than any cache, as many rows as a mini-batch has, or 64 MiB of them."""
+    table = np.ones((max(1, GATHERED_BYTES // (4 * width)), width), dtype=np.float32)
+    count = min(2**16, max(1, GATHERED_BYTES // (8 * width)))
+    ids = np.random.default_rng(0).integers(0, len(table), count)
+    size = 4.0 * width * count
+    return _typical_rate(lambda: gather_rows(table, ids, threads=threads), size, budget_s, threads)
+
+
+def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
+    """Bytes/s of source rows that a CPU trainer aggregates (Equation 11): a sampled block with a
+    fan-out of 10, edges weighted by both ends, and each destination's own row besides, as in GCN.
+    """
+    fanout = 10
+    rows = max(16, min(8192, AGGREGATED_BYTES // (4 * (fanout + 1) * width)))
+    sources = (fanout + 1) * rows
+    random = np.random.default_rng(0)
+    columns = random.integers(0, sources, fanout * rows, dtype=np.int32)
+    bounds = torch.arange(0, len(columns) + 1, fanout, dtype=torch.int32)
+    h, norm = torch.rand(sources, width), torch.rand(sources)
+
+    def aggregate() -> torch.Tensor:
+        source = torch.from_numpy(columns.astype(np.int64))
+        target = torch.from_numpy(np.repeat(np.arange(rows), fanout))
+        weight = norm.index_select(0, source) * norm.index_select(0, target)
+        matrix = csr_tensor(bounds, torch.from_numpy(columns), weight, (rows, sources))
+        own = norm[:rows].unsqueeze(1) * h[:rows]
+        return torch.zeros(rows, width).addmm_(matrix, h) + own
+
+    with torch.no_grad():
+        size = 4.0 * width * len(columns)
+        return _typical_rate(aggregate, size, budget_s, threads)
+
+
+def _update_rate(narrow: int, threads: int, budget_s: float) -> float:
+    """FLOP/s of a CPU trainer's update, forward and backward (Equations 10 and 12): weights of 256
+    by ``narrow``, bias and ReLU, and the weights' gradient."""
+    rows = torch.rand(UPDATED_ROWS, 256)
+    weight = torch.rand(256, narrow, requires_grad=True)
+    bias = torch.zeros(narrow, requires_grad=True)
+
+    def update() -> None:
+        out = torch.relu(torch.addmm(bias, rows, weight))
+        torch.autograd.backward(out, torch.ones_like(out))
+        weight.grad = bias.grad = None
+
+    flops = 4.0 * rows.numel() * narrow
+    return _typical_rate(update, flops, budget_s, threads)
+
+
+def _typical_rate(
+    work: Callable[[], object], amount: float, budget_s: float, threads: int
+) -> float:
+    """``amount`` a second in the median run of three, or of as many as fit, on the processor.
+
+    One thread's work is timed by the processor's clock, which stands still while something else
+    runs there; several threads' by the wall clock.
+    """
+    now = time.process_time if threads == 1 else time.perf_counter
+    work()
+    taken: list[float] = []
+    deadline = time.perf_counter() + budget_s
+    while len(taken) < 3 or time.perf_counter() < deadline:
+        start = now()
+        work()
+        taken.append(max(now() - start, 1e-9))
+    return _round(amount / median(taken))
 
 
 def _best_rate(

@@ -6,11 +6,20 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from gnnbench.units import unit_scale
@@ -78,11 +87,70 @@ class Duration(Quantity):
     value: Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
+class Power(_Positive):
+    base = "W"
+    example = '{ value = 280, unit = "W", source = "..." }'
+
+
 class Count(Table):
     example: ClassVar[str] = '{ value = 4, source = "..." }'
 
     value: Annotated[int, Field(gt=0, le=2**20)]
     source: Source
+
+
+_Rate = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
+
+
+class Rates(Table):
+    """A rate by row width, of all cores and of one; ``base`` is the unit it has inside."""
+
+    base: ClassVar[str]
+    example: ClassVar[str]
+
+    widths: Annotated[list[Annotated[int, Field(gt=0, le=2**31)]], Field(min_length=1)]
+    values: list[_Rate]
+    core_values: list[_Rate]
+    unit: str
+    source: Source
+
+    @field_validator("unit")
+    @classmethod
+    def _check_unit(cls, unit: str) -> str:
+        unit_scale(unit, cls.base)
+        return unit
+
+    @model_validator(mode="after")
+    def _check_points(self) -> Rates:
+        if not len(self.widths) == len(self.values) == len(self.core_values):
+            raise ValueError(
+                f"{len(self.widths)} widths, {len(self.values)} values and "
+                f"{len(self.core_values)} core_values; give each width one of either"
+            )
+        if any(near >= far for near, far in pairwise(self.widths)):
+            raise ValueError("widths must ascend")
+        return self
+
+    def si(self, values: Sequence[float]) -> tuple[float, ...]:
+        """``values`` in the base unit, each rounded once."""
+        scale = Decimal(repr(unit_scale(self.unit, self.base)))
+        return tuple(float(Decimal(repr(value)) * scale) for value in values)
+
+
+class BandwidthRates(Rates):
+    base = "B/s"
+    example = (
+        '{ widths = [64, 256], values = [20, 30], core_values = [10, 15], unit = "GB/s", '
+        'source = "..." }'
+    )
+
+
+class FlopsRates(Rates):
+    base = "FLOP/s"
+    example = (
+        '{ widths = [16, 256], values = [0.5, 0.9], core_values = [0.1, 0.2], unit = "TFLOP/s", '
+        'source = "..." }'
+    )
 
 
 class GroupSize(Count):
@@ -102,6 +170,10 @@ class HostTable(Table):
     disk_bandwidth: Bandwidth | None = None
     sockets: Count | None = None
     socket_bandwidth: Bandwidth | None = None
+    power: Power | None = None
+    gather: BandwidthRates | None = None
+    aggregate: BandwidthRates | None = None
+    update: FlopsRates | None = None
 
 
 class AcceleratorTable(Table):
@@ -116,6 +188,7 @@ class AcceleratorTable(Table):
     memory: Capacity
     sampling: SamplingRate | None = None
     launch: Duration
+    power: Power | None = None
 
 
 class LinkTable(Table):
@@ -151,6 +224,10 @@ BASE_UNIT = {
     "sampling": SamplingRate.base,
     "launch": Duration.base,
     "latency": Duration.base,
+    "power": Power.base,
+    "gather": BandwidthRates.base,
+    "aggregate": BandwidthRates.base,
+    "update": FlopsRates.base,
 }
 
 
@@ -200,7 +277,7 @@ def _clause(error: ErrorDetails, data: dict[str, object]) -> str:
         lacking = "a unit and a source" if "unit" in example else "a source"
         return f"{subject} is {_short(given)} without {lacking}; write {example}"
     if kind == "value_error":
-        return f"{table}: {error['ctx']['error']}"
+        return f"{table if len(keys) > 1 else subject}: {error['ctx']['error']}"
     if kind == "literal_error":
         return f"{subject} is {_short(given)}; it must be {error['ctx']['expected']}"
     if kind == "list_type":
@@ -277,10 +354,11 @@ def _example(loc: Sequence[int | str]) -> str:
     key, table = str(loc[-1]), _table_at(loc)
     if key in _ENTRIES:
         return f"a [{key}] table"
-    if issubclass(table, Quantity | Count):
-        written = dict(part.split(" = ") for part in table.example.strip("{ }").split(", "))
+    if issubclass(table, Quantity | Count | Rates):
+        parts = re.split(r", (?=\w+ = )", table.example.strip("{ }"))
+        written = dict(part.split(" = ") for part in parts)
         return f"{key} = {written[key]}"
     inline = _type_of(table, "from_" if key == "from" else key)
-    if issubclass(inline, Quantity | Count):
+    if issubclass(inline, Quantity | Count | Rates):
         return f"{key} = {inline.example}"
     return f'{key} = "..."'

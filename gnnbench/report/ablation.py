@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.records import Comparison
+from gnnbench.records import Ablation, Comparison
 from gnnbench.report.rows import Row, group_runs, speed_ratio, widest_gap
 from gnnbench.report.table import Writer, pad
 from gnnbench.units import format_si
 
 
-def print_steps(comparison: Comparison, console: Console, *, cumulative: bool) -> None:
-    """One line a finished row: how fast it is against the row before, or, where steps are not
-    ``cumulative``, against the first, which is the whole strategy."""
+def print_steps(comparison: Comparison, console: Console, steps: Sequence[Ablation] = ()) -> None:
+    """One line a finished row: how fast it is against the row before and the first one, beside what
+    the paper reports of it; or, where the rows are no ``steps``, against the first, which is the
+    whole strategy."""
+    quoted = {step.label: step.quoted for step in steps}
     write = Writer(console)
     for group in group_runs(comparison):
         done = [row for row in group.rows if row.metric("epoch_time") is not None]
@@ -22,13 +26,23 @@ def print_steps(comparison: Comparison, console: Console, *, cumulative: bool) -
         write.blank()
         epochs = [row.metric("epoch_time") for row in done]
         provenance = next(epoch.provenance for epoch in epochs if epoch is not None)
-        write.paragraph(
-            f"What each {'step' if cumulative else 'part'} earns [{provenance}]", "bold"
-        )
+        write.paragraph(f"What each {'step' if steps else 'part'} earns [{provenance}]", "bold")
         width = max(cell_len(row.label) for row in done)
         for number, row in enumerate(done):
-            base = done[max(0, number - 1) if cumulative else 0]
-            write.line([(f" {pad(row.label, width)}  ", ""), (describe_step(row, base), "")])
+            base = done[max(0, number - 1) if steps else 0]
+            text = describe_step(row, base)
+            if steps and base is not done[0]:
+                text += describe_total(row, done[0])
+            if quoted.get(row.label) is not None:
+                text += f"; the paper has up to {quoted[row.label]:.2f}x [quoted]"
+            write.line([(f" {pad(row.label, width)}  ", ""), (text, "")])
+
+
+def describe_total(row: Row, first: Row) -> str:
+    """``", 1.66x that of offload all"``; nothing without times."""
+    epoch, before = row.metric("epoch_time"), first.metric("epoch_time")
+    ratio = None if epoch is None or before is None else speed_ratio(epoch, before)
+    return "" if ratio is None else f", {ratio.value:.2f}x that of {first.label}"
 
 
 def describe_step(row: Row, base: Row) -> str:

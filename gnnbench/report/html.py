@@ -58,7 +58,7 @@ _METRICS = {
     "wall_time": "this machine's epoch",
     "harness_overhead": "of which harness",
 }
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark;--ink:#1c2024;--soft:#5c656f;--rule:#d9dde2;--page:#fff;
 --well:#f5f6f8;--win:#0a7a4b;--bad:#b42318;--c0:#4477aa;--c1:#66a5c8;--c2:#cc6677;--c3:#228833;--c4:#b8860b;
 --c5:#7a4fa3;--c6:#e07b39;--c7:#6b7280}
@@ -123,7 +123,7 @@ def make_page(comparison: Comparison) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         f"<body><main>{''.join(body)}</main></body></html>\n"
     )
 

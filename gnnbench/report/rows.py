@@ -98,12 +98,14 @@ class Row:
         """Whether this row may win: it finished, and does not compute something else, neither by
         design nor as was found."""
         equivalence = self.equivalence
-        return bool(self.done) and not self.stale and (equivalence is None or equivalence.holds)
+        return (
+            bool(self.done) and not self.other_maths and (equivalence is None or equivalence.holds)
+        )
 
     @property
-    def stale(self) -> bool:
-        """Whether rows of earlier epochs were read: other maths than the reference's."""
-        return any(run.stale for run in self.done)
+    def other_maths(self) -> str:
+        """By which design the maths differ from the reference's; empty where they do not."""
+        return next((run.other_maths for run in self.done), "")
 
 
 def _badness(equivalence: Equivalence) -> float:
@@ -196,11 +198,14 @@ def summarise(group: Group) -> tuple[str, ...]:
         ]
         if timed:
             sentences.append(_summarise(group, sorted(timed, key=lambda pair: pair[0].value)))
-    stale = [row.label for row in group.rows if row.stale]
-    if stale:
-        names = ", ".join(stale)
-        sentences.append(f"{group.title}: not ranked, for other maths (stale rows): {names}.")
-    unequal = [row.label for row in group.rows if row.done and not row.ranked and not row.stale]
+    others = [row for row in group.rows if row.other_maths]
+    if others:
+        reasons = ", ".join(dict.fromkeys(row.other_maths for row in others))
+        names = ", ".join(row.label for row in others)
+        sentences.append(f"{group.title}: not ranked, for other maths ({reasons}): {names}.")
+    unequal = [
+        row.label for row in group.rows if row.done and not row.ranked and not row.other_maths
+    ]
     if unequal:
         names = ", ".join(unequal)
         sentences.append(f"{group.title}: not ranked, for unequal losses: {names}.")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 from gnnbench.records import Scheduled, Stage
 from gnnbench.report.chrome import lanes
@@ -221,6 +222,65 @@ def draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> str:
             ]
     ends = (f"{label} ends at {values[-1]:.4g}" for label, values in curves.items() if values)
     return _svg(title, "Loss by epoch: " + ", ".join(ends), height, shapes)
+
+
+def draw_lines(
+    title: str, axis: str, places: Sequence[float], curves: Mapping[str, Sequence[float]], unit: str
+) -> str:
+    """Curves over numbers along an axis, both from zero, each with its label at its end."""
+    height, left, bottom, right = 380, 60, 46, 190
+    most = max((value for values in curves.values() for value in values), default=1.0)
+    step = _round_step(most)
+    top = step * math.ceil(most / step)
+    end = max(places)
+
+    def x_of(place: float) -> float:
+        return left + (WIDTH - left - right) * place / end
+
+    def y_of(value: float) -> float:
+        return 12 + (height - bottom - 12) * (1.0 - value / top)
+
+    shapes = []
+    for number in range(round(top / step) + 1):
+        y = y_of(number * step)
+        shapes.append(_line(left, y, WIDTH - right, y))
+        shapes.append(_text(left - 8, y, f"{number * step:g} {unit}".rstrip(), "end", "tick"))
+    for place in places:
+        shapes.append(_text(x_of(place), height - bottom + 14, f"{place:g}", "middle", "tick"))
+    shapes.append(_text((left + WIDTH - right) / 2, height - 10, axis, "middle", "tick"))
+    ends = _spread([y_of(values[-1]) for values in curves.values()], 15.0)
+    for number, ((label, values), end_y) in enumerate(zip(curves.items(), ends, strict=True)):
+        style = f"series-{number % NUM_SERIES}"
+        points = [(x_of(x), y_of(y)) for x, y in zip(places, values, strict=True)]
+        path = " ".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
+        shapes.append(
+            f'<path class="curve {style}" d="{path}"><title>{escape(label)}</title></path>'
+        )
+        for place, value, (x, y) in zip(places, values, points, strict=True):
+            tip = f"{label}: {value:.3g} {unit} at {place:g}"
+            shapes.append(
+                f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
+                f"<title>{escape(tip)}</title></circle>"
+            )
+        shapes.append(_text(WIDTH - right + 12, end_y, label, "start"))
+    told = (f"{label} ends at {values[-1]:.3g} {unit}" for label, values in curves.items())
+    return _svg(title, f"By {axis}: {', '.join(told)}", height, shapes)
+
+
+def _round_step(most: float) -> float:
+    """A step of 1, 2 or 5 times a power of ten that divides 0 to ``most`` into at most six."""
+    power = 10.0 ** math.floor(math.log10(most / 6.0))
+    return next(power * factor for factor in (1, 2, 5, 10) if most <= 6.0 * power * factor)
+
+
+def _spread(places: Sequence[float], least: float) -> list[float]:
+    """The places moved down and up, in their order, until any two are ``least`` apart."""
+    order = sorted(range(len(places)), key=lambda number: places[number])
+    moved = list(places)
+    for before, after in pairwise(order):
+        moved[after] = max(moved[after], moved[before] + least)
+    shift = sum(moved) / len(moved) - sum(places) / len(places) if places else 0.0
+    return [place - shift for place in moved]
 
 
 # --------------------------------------------------------------------------- shapes

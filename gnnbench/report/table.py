@@ -76,10 +76,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for provenance in provenances(row.stage(stage) for row in _done(groups) for stage in STAGES):
         write.blank()
         _print_stages(write, groups, provenance)
-    stale = [group for group in groups if any(row.stale for row in group.rows)]
-    if stale:
+    others = [group for group in groups if any(row.other_maths for row in group.rows)]
+    if others:
         write.blank()
-        _print_panels(write, stale, _loss_columns(stale), "loss by epoch")
+        _print_panels(write, others, _loss_columns(others), "loss by epoch")
     notes = run_notes(groups)
     if notes:
         write.blank()
@@ -166,7 +166,9 @@ def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
 
 def describe_equality(row: Row) -> str:
     """What stands in the last column: how equal a row is to the reference, or why it is not."""
-    return "stale: maths differ" if row.stale else format_equivalence(row.equivalence)
+    if row.other_maths:
+        return f"{row.other_maths}: maths differ"
+    return format_equivalence(row.equivalence)
 
 
 def format_equivalence(equivalence: Equivalence | None) -> str:
@@ -195,9 +197,10 @@ def _main_columns(groups: Sequence[Group]) -> list[Column]:
     columns += _metric_columns(
         done, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
     )
+    columns += _metric_columns(done, ("energy",), lambda row: row.metric("energy"), leading=False)
     traffic: dict[tuple[str, ...], tuple[str, ...]] = {
         ("host-", "device"): ("host_to_device_bytes", "device_to_host_bytes"),
-        ("device-", "device"): ("device_to_device_bytes",),
+        ("device-", "device"): ("device_to_device_bytes", "all_to_all_bytes"),
         ("reused",): ("reused_bytes",),
         ("peak", "device"): ("peak_device_bytes",),
     }

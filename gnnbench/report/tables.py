@@ -16,12 +16,18 @@ from rich.console import Console
 
 from gnnbench.records import Cell, Provenance, Table
 from gnnbench.report.table import Writer, pad
-from gnnbench.results.tables import Agreement, compares_words, measure_agreement, same_words
+from gnnbench.results.tables import (
+    Agreement,
+    compares_words,
+    find_error,
+    measure_agreement,
+    same_words,
+)
 from gnnbench.units import format_si
 
 _ORDER: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
 #: Units that take prefixes; seconds from one up do not, because papers print 6260 s.
-_PREFIXED = ("s", "B", "B/s", "FLOP/s", "edges/s", "vertices/s")
+_PREFIXED = ("s", "J", "B", "B/s", "FLOP/s", "edges/s", "vertices/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,10 @@ def _text(cell: Cell, provenance: Provenance) -> str:
 def _error(cell: Cell) -> str:
     if compares_words(cell):
         return "same" if same_words(cell) else "DIFFERS"
-    return "" if cell.error is None else f"{100 * cell.error:+.0f} %"
+    error = find_error(cell)
+    if error == 0 and cell.quoted is None:
+        return "within"
+    return "" if error is None else f"{100 * error:+.0f} %"
 
 
 def _percent(share: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,6 +14,9 @@ from gnnbench.records import Cell, Table
 
 #: Errors up to this count as close.
 CLOSE = 0.25
+_NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
+#: What a paper has where it gives the least and the most only.
+_RANGE = re.compile(rf"{_NUMBER}\s*[-\u2013]\s*{_NUMBER}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ def measure_agreement(table: Table) -> Agreement:
     """Over all cells that a paper's number or word stands beside; an error that is not finite
     does not count."""
     cells = [cell for row in table.rows for cell in row.cells]
-    known = (_finite(cell.error) for cell in cells)
+    known = (_finite(find_error(cell)) for cell in cells)
     errors = [abs(error) for error in known if error is not None]
     words = [cell for cell in cells if compares_words(cell)]
     return Agreement(
@@ -49,8 +53,22 @@ def measure_agreement(table: Table) -> Agreement:
     )
 
 
+def find_error(cell: Cell) -> float | None:
+    """A number's relative error. Where a paper has a range, such as "1.2-3.4", that is 0 within it,
+    and else of the nearer end."""
+    ends = _RANGE.fullmatch(cell.quoted_text)
+    if cell.value is None or ends is None:
+        return cell.error
+    low, high = (float(end.replace(",", "")) for end in ends.groups())
+    nearest = min(max(cell.value, low), high)
+    return (cell.value - nearest) / nearest if nearest else None
+
+
 def compares_words(cell: Cell) -> bool:
-    """Whether the paper or we have words here, and the other something to hold them against."""
+    """Whether the paper or we have words here, and the other something to hold them against. A
+    range beside a number is no word."""
+    if cell.value is not None and _RANGE.fullmatch(cell.quoted_text):
+        return False
     return bool(cell.quoted_text) or (bool(cell.text) and cell.quoted is not None)
 
 
@@ -70,6 +88,7 @@ def _table(table: Table) -> JsonValue:
         "name": table.name,
         "title": table.title,
         "columns": list(table.columns),
+        "axis": table.axis,
         "rows": [
             {"label": row.label, "cells": [_cell(cell) for cell in row.cells]} for row in table.rows
         ],
@@ -91,7 +110,7 @@ def _cell(cell: Cell) -> JsonValue:
         "unit": cell.unit,
         "provenance": cell.provenance,
         "quoted": _finite(cell.quoted),
-        "error": _finite(cell.error),
+        "error": _finite(find_error(cell)),
         "text": cell.text,
         "quoted_text": cell.quoted_text,
     }

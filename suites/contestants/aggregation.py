@@ -88,7 +88,7 @@ def csr_of(graph: Graph) -> Tensor:
 def settle(matrix: SparseMatrix, width: int, run: Callable[[], object], eighths: int = 8) -> None:
     """Run until the ways of computing a product have been tried (the twins try none).
 
-    A mask leaves ``eighths`` of the output's lines.
+    A mask leaves something of ``eighths`` of the output's rows.
     """
     if dispatch.compiled():
         while not matrix.trials(width, 4, torch.get_num_threads(), False, eighths).settled:

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from gnnbench import datasets, plugins
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, make_setting
-from gnnbench.engine.layer_major import LayerMajorEngine
+from gnnbench.engine import make_engine
 from gnnbench.engine.recorder import Recorder
-from gnnbench.engine.unit_major import UnitMajorEngine
 from gnnbench.errors import MissingDependency
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import build
@@ -107,8 +106,7 @@ def run_strategy(task: Task, name: str, options: Mapping[str, object]) -> Contes
             setattr(bundle.sampler, option, value)
     for part in bundle.all():
         part.begin(setting)
-    engine_class = LayerMajorEngine if task.mode == "full-graph" else UnitMajorEngine
-    engine = engine_class(bundle, setting, Recorder(WallClock(), synchronise=False))
+    engine = make_engine(bundle, setting, Recorder(WallClock(), synchronise=False))
     engine.prepare()
     return Contestant(lambda turn: engine.run_epoch(turn).loss)
 

@@ -38,7 +38,7 @@ def answer(monkeypatch, small):
     """Makes ``compare`` return or raise what a test wants, without training."""
 
     def set_answer(result) -> list[str]:
-        def compare(request, registry, progress, command):
+        def compare(request, registry, progress, command, processes):
             if isinstance(result, BaseException):
                 raise result
             return result
@@ -275,6 +275,11 @@ def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
         (("--set", "memory.a=1", "--set", "memory.a=2"), "set twice"),
         (("--plugins", "a,,b"), "empty name"),
         (("--plugins", "dgl,dgl"), "named twice"),
+        (("--plugins", "dgl:kernel=torch,dgl:kernel=torch"), "'dgl:kernel=torch' is named twice"),
+        (("--plugins", "hongtu:native"), "is not PART=NAME"),
+        (("--plugins", "hongtu:engine=native"), "there is no part 'engine'"),
+        (("--plugins", ":kernel=native"), "empty name"),
+        (("--plugins", "hongtu:kernel=naive"), "'naive'"),
         (("--nonsense",), "--nonsense"),
     ],
 )
@@ -289,7 +294,7 @@ def test_plugins_must_be_named(run):
 def test_the_request_is_what_was_asked_for(run, monkeypatch, small):
     seen = []
 
-    def compare(request, registry, progress, command):
+    def compare(request, registry, progress, command, processes):
         seen.append((request, command))
         return make_comparison(make_run("reference"))
 

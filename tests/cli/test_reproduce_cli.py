@@ -10,8 +10,9 @@ NAMES = ["hongtu-table1", "hongtu-table6", "hongtu-table7", "hongtu-table9"]
 def test_without_a_name_it_lists_what_there_is(run):
     result = run("reproduce")
     assert result.exit_code == 0
+    listed = {tuple(line.split()[:2]) for line in result.stdout.splitlines()}
     for name in NAMES:
-        assert f"{name}  hongtu  " in result.stdout
+        assert (name, "hongtu") in listed
 
 
 def test_the_list_as_json(run):
@@ -51,3 +52,14 @@ def test_an_unknown_name_is_one_sentence(run):
     result = run("reproduce", "hongtu-table66")
     assert result.exit_code == 2
     assert "did you mean 'hongtu-table6'" in result.stderr
+
+
+def test_tables_as_a_web_page(run, tmp_path):
+    path = tmp_path / "tables.html"
+    result = run("reproduce", "hongtu-table1", "--html", path)
+    assert result.exit_code == 0, result.output
+    page = path.read_text()
+    assert "HongTu Table 1: memory of 3-layer full-graph GCN training" in page
+    assert "quoted" in page
+    assert run("reproduce", "hongtu-table1", "--html", tmp_path).exit_code == 2
+    assert "name one" in run("reproduce", "--html", path).stderr

@@ -22,7 +22,7 @@ from gnnbench.records import (
     Work,
 )
 
-BUNDLED = ("reference", "pyg", "dgl", "native", "hyscale", "hongtu")
+BUNDLED = ("reference", "pyg", "dgl", "native", "hyscale", "hongtu", "mixgcn")
 CHECKS = {check.name: check for check in conformance.CHECKS}
 
 

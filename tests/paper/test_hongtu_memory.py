@@ -12,7 +12,7 @@ import pytest
 from gnnbench import datasets, footprint, plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import layer_major, train
+from gnnbench.engine import host_resident, train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
 from gnnbench.models import build
 from gnnbench.parts import Setting
@@ -242,7 +242,7 @@ def test_nothing_is_left_behind_by_a_run_that_fails(tmp_path, monkeypatch):
         seen.append(self._host_store.spilled)
         raise RuntimeError("in the midst of it")
 
-    monkeypatch.setattr(layer_major.LayerMajorEngine, "_backward_layer", fail)
+    monkeypatch.setattr(host_resident.HostResidentEngine, "_backward_layer", fail)
     with pytest.raises(RuntimeError, match="in the midst of it"):
         run(parts_for("hongtu"), setting_for("gcn", 2), host_bytes=16_000, spill_dir=tmp_path)
     assert seen[0]

@@ -21,7 +21,7 @@ from gnnbench.conformance.graphs import make_dataset, make_platform, make_worklo
 from gnnbench.engine import train
 from gnnbench.engine.movement import plan_movement
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.kernels.dispatch import edge_cut
+from gnnbench.kernels.dispatch import edge_cut, partition_stream
 from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
@@ -229,15 +229,42 @@ def test_every_partitioner_makes_partitions_to_train_on(partitioner):
     assert trace.epochs[0].loss == pytest.approx(run(setting).epochs[0].loss, rel=1e-12)
 
 
+@pytest.mark.parametrize("partitioner", ["ldg", "fennel", "range"])
+def test_partitions_of_a_skewed_graph_have_as_much_to_do(partitioner):
+    """R-MAT's hubs know each other: by vertices alone a part has up to thrice the edges."""
+    graph = datasets.load("rmat:vertices=4k,edges=40k,features=1,classes=2").graph
+    owner = partition(graph, 4, partitioner, 0)
+    work = np.bincount(owner, weights=graph.degrees + 1, minlength=4)
+    # A streaming part is closed once it is a tenth above the mean; its last vertex may be a hub.
+    assert work.max() <= 1.1 * work.mean() + graph.degrees.max() + 1
+    assert work.max() < 1.3 * work.mean()
+    if partitioner != "range":
+        stream = (graph.indptr, graph.indices, 4)
+        uneven = partition_stream(*stream, method=partitioner, passes=3)
+        assert work.max() < 0.8 * np.bincount(uneven, weights=graph.degrees + 1).max()
+
+
 def test_large_graphs_are_partitioned_as_a_stream(monkeypatch):
     """METIS up to ``METIS_EDGES`` stored edges, one more is too many."""
     setting = small_setting()
     edges = setting.dataset.graph.num_edges
-    for limit, name in ((edges, "metis"), (edges - 1, "fennel")):
+    for limit, name in ((edges, "metis"), (edges - 1, "ldg")):
         monkeypatch.setattr(partitioning, "METIS_EDGES", limit)
         sampler = HongTuSampler()
         sampler.chunks(setting, 3)
         assert sampler.notes()[0].startswith(f"{name} partitions")
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [("rmat:vertices=4k,edges=40k,features=1,classes=2", "ldg"), ("coauthor_physics", "metis")],
+)
+def test_metis_is_spared_graphs_in_which_there_is_little_to_find(monkeypatch, name, chosen):
+    graph = datasets.load(name).graph
+    monkeypatch.setattr(partitioning, "TRIED_EDGES", graph.num_edges)
+    assert partitioning.choose_partitioner(graph) == "metis"
+    monkeypatch.setattr(partitioning, "TRIED_EDGES", graph.num_edges - 1)
+    assert partitioning.choose_partitioner(graph) == chosen
 
 
 def test_graphs_without_edges_and_with_fewer_vertices_than_chunks_are_planned():

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -17,7 +16,6 @@ import torch
 
 from gnnbench import conformance, datasets, plugins
 from gnnbench.compare import Request, compare
-from gnnbench.conformance import graphs
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream, fpga
@@ -47,6 +45,7 @@ from gnnbench_plugins.hpgnn.design import (
     evaluate,
     explore,
     forward_times,
+    sampling_seconds,
     tabulate,
     to_json,
     update_seconds,
@@ -162,8 +161,30 @@ def test_host_threads_keep_sampling_shorter_than_propagation():
         assert edges / (2e7 * threads) < seconds
         assert threads == 1 or edges / (2e7 * (threads - 1)) >= seconds
     assert choose_threads(1e9, 2e7, 1e-3, 128) == 128
+    assert sampling_seconds(1e9, 2e7, 128) == pytest.approx(1e9 / (2e7 * 128))
     slow = evaluate(NEIGHBOURS, Design(4, 256), U250, "paper", sample_s=1.0)
     assert (slow.iteration_s, slow.vertices_per_s) == (1.0, sum(NEIGHBOURS.vertices))
+
+
+def test_a_host_too_small_to_hide_sampling_is_reported():
+    """Beside a fast host nothing is said; one whose threads are too few makes the board wait."""
+    sampler, model = Sampler("NeighborSampler", L=2, budgets=[10, 25]), GNN("GCN", [602, 128, 41])
+    program = Program(sampler, model, host_threads=2, sampled_edges_per_s=1e6)
+    generated = generate_design(program)
+    assert (generated.sample_threads, generated.board_waits) == (2, True)
+    assert generated.sample_s == pytest.approx(281_600 / 2e6)
+    assert not generate_design(Program(sampler, model)).board_waits
+    platform = load_platform(FPGAS)
+    slow = replace(platform, host=replace(platform.host, cores=2, sampled_edges_per_s=1e6))
+    setting = make_setting(dataset=SMALL, dims=(64, 32, 8))
+    for machine, waits in ((platform, False), (slow, True)):
+        request = Request(("hpgnn",), setting.dataset, setting.workload, machine, check=False)
+        (run,) = compare(request, registry()).runs
+        (note,) = (note for note in run.notes if "u250: n = " in note)
+        assert ("the host has no more, and the board waits" in note) == waits
+        if waits:
+            # Equation 4: rounds go at the pace of sampling.
+            assert run.stages["sample"].value > 0.9 * run.metrics["epoch_time"].value
 
 
 # --------------------------------------------------------------------------- boards
@@ -175,6 +196,11 @@ def test_every_number_of_a_board_has_a_source():
         assert find_board(board.model) == board
         for number in re.findall(r"= (\{.*\})", path.read_text()):
             assert re.search(r'source = ".+"', number), number
+    # 512-bit words in UltraRAM: eight blocks side by side, 4,096 deep.
+    words = {name: load_board(name).uram_bytes // 64 for name in ("u250", "u200")}
+    assert words == {"u250": 1280 // 8 * 4096, "u200": 960 // 8 * 4096}
+    for name in ("u250", "u200"):
+        assert load_board(name).bandwidth_bytes_per_s == pytest.approx(4 * 2400e6 * 8, rel=0.01)
     u200 = load_board("u200")
     assert (u200.dies, u200.dsp, u200.lut) == (3, 6840, 1_182_000)
     assert explore(SUBGRAPH, u200).best.design == Design(4, 256)
@@ -443,31 +469,6 @@ def test_rmt_and_rra_gain(dataset, dims):
     assert plain < rmt_only < both
 
 
-def test_speed_of_the_simulation():
-    """What it takes here, measured and printed; a wide margin asserts no more than its order."""
-    setting = make_setting()
-    blocks = sample(setting)
-    machine = make_machine(U250, Design(4, 256))
-    began = time.perf_counter()
-    passes, cycles = run_iteration(blocks, setting.layers, machine, 256)
-    wall_s = time.perf_counter() - began
-    words = count_words(256, 4) * (sum(block.num_edges for block in blocks) + blocks[1].num_edges)
-    print(
-        f"\n(25, 10) from {blocks[-1].num_dst} seeds, f = 256: {words / 1e6:.1f} M edge-words of "
-        f"16 lanes, {cycles} cycles, simulated in {wall_s * 1e3:.0f} ms [measured], "
-        f"{words / wall_s / 1e6:.0f} M a second on one core"
-    )
-    assert len(passes) == 3
-    assert cycles > 0
-    stream = blocks[0].forward
-    began = time.perf_counter()
-    fpga.simulate_aggregation(stream.src, stream.dst, stream.address, stream.num_dst, 1, machine)
-    wall_s = time.perf_counter() - began
-    print(
-        f"one word an edge: {len(stream.src) / wall_s / 1e6:.0f} M edge-words a second [measured]"
-    )
-
-
 # --------------------------------------------------------------------------- cycles and equations
 
 
@@ -679,10 +680,16 @@ def test_cycles_beside_the_equations():
     assert np.median(np.abs(explained)) < 0.1
 
 
+def _kept(machine: Machine, pes: int, row_words: int) -> int:
+    """Rows that a die's gather PEs keep."""
+    return machine.buffer_words // (pes * row_words) * pes
+
+
 def test_more_of_anything_is_never_slower():
     """More bandwidth or a faster memory: exactly never. A faster clock: by a cycle at most, since
     rows are taken up at the clock's edges. Twice the PEs: by the cycle at most that their network's
-    further stage takes."""
+    further stage takes; or by 0.1 % where sums spill and PEs, each of which keeps whole rows, keep
+    fewer together."""
     worst_clock = worst_pes = -np.inf
     for case in draw_cases():
         base_s, machine = case.seconds(), case.machine
@@ -696,7 +703,11 @@ def test_more_of_anything_is_never_slower():
         worst_clock = max(worst_clock, seconds_of(faster.cycles, quick) / base_s - 1)
         more_s = case.seconds(pes=2 * machine.pes)
         worst_pes = max(worst_pes, more_s / base_s - 1)
-        assert more_s <= base_s + seconds_of(1, machine) * 1.001
+        width = count_words(case.shape.in_features, 4)
+        fewer = _kept(machine, 2 * machine.pes, width) < _kept(machine, machine.pes, width)
+        spills = _kept(machine, machine.pes, width) * machine.dies < case.stream.num_dst
+        slack_s = base_s / 1000 if fewer and spills else 0.0
+        assert more_s <= base_s + slack_s + seconds_of(1, machine) * 1.001
     print(f"\nlargest change: clock x 1.5 {worst_clock:+.2%}, twice the PEs {worst_pes:+.2%}")
 
 
@@ -766,19 +777,8 @@ def test_beside_a_library_on_the_same_platform():
 
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
-def test_conforms_on_a_platform_with_fpgas(monkeypatch, check):
-    """The conformance suite's machine has GPUs; here they are boards."""
-    described = graphs.make_platform
-
-    def with_boards(num_accelerators: int = 3):
-        platform = described(num_accelerators)
-        boards = tuple(
-            replace(device, kind="fpga", model=U250.model, pipelined=True)
-            for device in platform.accelerators
-        )
-        return replace(platform, accelerators=boards)
-
-    monkeypatch.setattr(graphs, "make_platform", with_boards)
+def test_it_conforms(check):
+    """On the suite's machine that has boards, since it refuses the one that has GPUs."""
     outcome = conformance.run_check(check, registry(), "hpgnn")
     moves_nothing = check.name == "bytes-add-up"
     assert outcome.status == ("not-applicable" if moves_nothing else "passed"), outcome.reason
@@ -822,7 +822,6 @@ def test_features_from_the_host():
         ({"options": {"placement": {"board": "u251"}}}, "no board called 'u251'"),
         ({"options": {"placement": {"n": "16", "m": "256"}}}, "LUTs, and a die of u250 has"),
         ({"options": {"placement": {"n": "4"}}}, "give both, or neither"),
-        ({"swaps": (("placement", "single"),)}, "runs on the design that placement 'hpgnn'"),
         ({"swaps": (("sampler", "neighbour"),)}, "reads the edge layout of sampler 'hpgnn'"),
     ],
 )
@@ -847,7 +846,13 @@ def test_plan_prints_the_sweep(stored):
     (table,) = registry().planner("hpgnn")().plan(bundle, request)
     assert len(table.rows) == 19
     assert sum("best" in row.label for row in table.rows) == 1
-    if not stored:
+    swapped = replace(registry().strategy("hpgnn").bundles["mini-batch"], sampler="hpgnn-layerwise")
+    other = assemble(registry(), swapped, {})
+    if stored:
+        assert len(registry().planner("hpgnn")().plan(other, request)) == 1
+    else:
+        with pytest.raises(UsageError, match="sampler 'hpgnn-layerwise' has none"):
+            registry().planner("hpgnn")().plan(other, request)
         assert "|B| 256,000, 25,600, 1,024; |E| 256,000, 25,600" in table.notes[0]
     assert " fit u250's memory" in table.notes[2]
 

@@ -28,10 +28,13 @@ from gnnbench_plugins.hpgnn.cycles import count_words, make_machine
 from gnnbench_plugins.hpgnn.design import Batch, Sweep, evaluate, explore
 from gnnbench_plugins.hpgnn.generator import (
     LayerInput,
+    differentiate,
     prepare_layer,
+    read_gradients,
     read_results,
     rows_per_launch,
     translate,
+    without_sigma,
     write_batch,
     write_features,
     write_weights,
@@ -107,10 +110,15 @@ class Simulated:
     parameters: list[tuple[np.ndarray, np.ndarray]]
     results: tuple[tuple[np.ndarray, np.ndarray], ...]
     counts: list[dict]
+    gradients: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
 
 
 def simulate(
-    generated: Generated, layers: tuple[LayerInput, ...], folder: Path, batches: int = 1
+    generated: Generated,
+    layers: tuple[LayerInput, ...],
+    folder: Path,
+    batches: int = 1,
+    labels: np.ndarray | None = None,
 ) -> Simulated:
     """Write everything, build the C simulation with the folder's own Makefile, run it."""
     generated.write(folder)
@@ -119,7 +127,7 @@ def simulate(
     write_weights(folder / "weights.bin", parameters)
     names = [f"batch_{i}.bin" for i in range(batches)]
     for name in names:
-        write_batch(folder / name, layers, generated)
+        write_batch(folder / name, layers, generated, labels)
     built = subprocess.run(["make", "csim"], cwd=folder, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert "warning" not in built.stderr
@@ -135,12 +143,20 @@ def simulate(
         64 * len(layer.own) * (count_words(f_in, 4) + count_words(f_out, 4))
         for layer, f_in, f_out in zip(layers, WIDTHS[:-1], WIDTHS[1:], strict=True)
     )
+    gradients = ()
+    if labels is not None:
+        gradients = read_gradients(folder / "results.bin", layers, generated)
+        pieces = generated.abstraction.operators.update_widths
+        stored += sum(
+            64 * (pieces * f_in + 1) * count_words(f_out, 4) for f_in, f_out in pairwise(WIDTHS)
+        )
     assert size == batches * stored
     raw = (folder / "results.bin").read_bytes()
     assert all(raw[:stored] == raw[i * stored : (i + 1) * stored] for i in range(batches))
     (folder / "first.bin").write_bytes(raw[:stored])
     results = read_results(folder / "first.bin", layers, WIDTHS)
-    return Simulated(layers, parameters, results, list(map(json.loads, run.stdout.splitlines())))
+    counts = list(map(json.loads, run.stdout.splitlines()))
+    return Simulated(layers, parameters, results, counts, gradients)
 
 
 def prepare(model: str) -> tuple[LayerInput, ...]:
@@ -274,6 +290,96 @@ def test_functions_of_ones_own_run_on_the_board(tmp_path):
     generated = generate("mine", operators=mine)
     simulated = simulate(generated, prepare("GCN"), tmp_path)
     check_update(simulated, mine)
+
+
+@pytest.mark.parametrize(
+    ("model", "board"),
+    [("GCN", {}), ("SAGE", {"uram_bytes": 4 * 4 * 64 * 3 * 3}), ("mine", {})],
+)
+def test_gradients_are_those_of_autograd(model, board, tmp_path):
+    """Both layers' W and bias, by the kernels on a labelled mini-batch and by torch."""
+    own = {}
+    if model == "mine":
+        own["operators"] = LINEAR
+    generated = generate(model, Design(4, 64), **board, **own)
+    layers = prepare("SAGE" if model == "mine" else model)
+    labels = dataset().labels[sample()[-1].dst_ids] % WIDTHS[-1]
+    simulated = simulate(generated, layers, tmp_path, labels=labels)
+    operators = generated.abstraction.operators
+    parameters = [
+        tuple(torch.from_numpy(each).double().requires_grad_() for each in pair)
+        for pair in simulated.parameters
+    ]
+    h = torch.from_numpy(features()[sample()[0].src_ids]).double()
+    for number, (layer, (weight, bias)) in enumerate(zip(layers, parameters, strict=True)):
+        stream, num_dst = layer.stream, layer.stream.num_dst
+        messages = operators.scatter(
+            h[stream.src], torch.from_numpy(layer.edge_weight).double().unsqueeze(1)
+        )
+        dst = torch.from_numpy(stream.dst.astype(np.int64))
+        a = torch.zeros(num_dst, h.shape[1], dtype=torch.float64).index_add(0, dst, messages)
+        update = operators.update
+        if number == len(layers) - 1:
+            update = without_sigma(model, operators)
+        h = update(a, h[:num_dst], weight, bias)
+    torch.nn.functional.cross_entropy(h, torch.from_numpy(labels)).backward()
+    for (weight, bias), due in zip(simulated.gradients, parameters, strict=True):
+        for there, parameter in zip((weight, bias), due, strict=True):
+            assert parameter.grad is not None
+            expected = parameter.grad.float()
+            assert float(expected.abs().max()) > 1e-3
+            torch.testing.assert_close(torch.from_numpy(there), expected, rtol=1e-4, atol=2e-6)
+    # Layer 2's transposed edges, and those to own rows, went through the aggregate kernels.
+    dies = 4
+    backward = simulated.counts[-dies * (len(simulated.counts) // dies - 2) :] if not board else []
+    due = len(layers[1].stream.src) + (0 if model == "GCN" else len(layers[1].own))
+    assert board or sum(sum(counts["edges"]) for counts in backward) == due
+
+
+LINEAR = Operators(
+    scatter=lambda h, w: (h - 1.0) * w * 2.0,
+    gather=lambda a, b: b + a,
+    update=lambda a, own, weight, bias: torch.relu(
+        0.5 - (torch.cat((a / 4 - own, own), 1) @ weight) * 3.0 + bias / 2
+    ),
+    update_widths=2,
+)
+
+
+def test_slopes_of_linear_functions():
+    slopes = differentiate("mine", LINEAR)
+    assert slopes.scatter.count("weight") == 1
+    values = [eval(text.replace("f", "")) for text in (*slopes.gathered, *slopes.own)]
+    assert values == [0.25, 0, -1, 1]
+    assert eval(slopes.product.replace("f", "")) == -3
+    assert eval(slopes.bias.replace("f", "")) == 0.5
+    assert slopes.sigma == "sigma > 0.0f ? 1.0f : 0.0f"
+
+
+@pytest.mark.parametrize(
+    ("role", "function", "message"),
+    [
+        ("gather", torch.maximum, "gather of model mine is no sum"),
+        ("scatter", lambda h, w: h * h * w, "scatter of model mine is not linear"),
+        ("update", lambda a, own, w, b: (a @ w + b).abs(), "update of model mine is not linear"),
+    ],
+)
+def test_functions_without_slopes_have_no_backward_kernel(role, function, message, tmp_path):
+    mine = replace(OFF_THE_SHELF["GCN"], **{role: function})
+    with pytest.raises(UsageError, match=message):
+        differentiate("mine", mine)
+    generated = generate("mine", operators=mine)
+    written = {path.name for path in generated.write(tmp_path)}
+    assert "update_backward.cpp" not in written
+    assert "Forward propagation only" in (tmp_path / "README.md").read_text()
+    with pytest.raises(UsageError, match=message):
+        write_batch(tmp_path / "batch.bin", prepare("GCN"), generated, np.zeros(64, dtype=np.int64))
+
+
+def test_labels_are_those_of_the_targets(tmp_path):
+    for labels in (np.zeros(3, dtype=np.int64), np.full(64, 7)):
+        with pytest.raises(UsageError, match="labels for 64 targets of 7 classes"):
+            write_batch(tmp_path / "batch.bin", prepare("GCN"), generate(), labels)
 
 
 # --------------------------------------------------------------------------- the files

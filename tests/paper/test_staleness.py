@@ -1,4 +1,5 @@
-"""HongTu's peers (its sections 2.4 and 7.1): what stale rows change, what they save and hold.
+"""HongTu's and MixGCN's peers (HongTu, sections 2.4 and 7.1; MixGCN, section 5.1): what stale rows
+change, what they save and hold.
 
 m devices, partition i with the rows V_i; a copy is what a device has of a peer's rows.
 """
@@ -24,6 +25,7 @@ from gnnbench.datasets import load
 from gnnbench.engine import train
 from gnnbench.engine.shards import Read
 from gnnbench.errors import IncompatibleParts
+from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
@@ -87,7 +89,8 @@ def partition_of(name, setting):
 @pytest.mark.parametrize("devices", [1, 2, 4])
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 @pytest.mark.parametrize(
-    ("name", "fresh"), [("sancus", {"staleness": 0}), ("distgnn", {"delay": 1})]
+    ("name", "fresh"),
+    [("sancus", {"staleness": 0}), ("distgnn", {"delay": 0}), ("pipegcn", {"staleness": 0})],
 )
 def test_without_staleness_it_is_full_graph_training(name, fresh, model, devices):
     setting = setting_for(model, devices, epochs=3, num_layers=3)
@@ -97,62 +100,93 @@ def test_without_staleness_it_is_full_graph_training(name, fresh, model, devices
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat"])
-@pytest.mark.parametrize(("name", "bound"), [("sancus", "staleness"), ("distgnn", "delay")])
-def test_staleness_leaves_the_first_epoch_alone_and_changes_later_ones(name, bound, model):
+def test_staleness_leaves_the_first_epoch_alone_and_changes_later_ones(model):
     setting = setting_for(model)
-    stale, fresh = losses(run(name, setting, **{bound: 3})), losses(run("reference", setting))
+    stale, fresh = losses(run("sancus", setting, staleness=3)), losses(run("reference", setting))
     # The second epoch's rows are those of the first, from before the first update.
     assert stale[0] == pytest.approx(fresh[0], rel=1e-9)
     assert all(abs(a - b) > 1e-6 for a, b in zip(stale[1:], fresh[1:], strict=True))
     assert stale[-1] < stale[0]
 
 
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize(("name", "bound"), [("pipegcn", "staleness"), ("distgnn", "delay")])
+def test_what_arrives_later_is_missing_at_first(name, bound, model):
+    """Rows of peers are zero in the first epoch, whatever the delay."""
+    setting = setting_for(model)
+    runs = [losses(run(name, setting, **{bound: delay})) for delay in (1, 2)]
+    fresh = losses(run("reference", setting))
+    assert runs[0][0] == runs[1][0] != pytest.approx(fresh[0], rel=1e-6)
+    assert runs[0][2] != runs[1][2]
+    for stale in runs:
+        assert stale[-1] < stale[0]
+
+
 class Exchange(Function):
     """What every device sees of all rows, ``(m, V, f)``, and what comes back of their gradients.
 
-    ``old`` and ``sent`` are the copies and the gradients from before, written to; ``rows`` and
-    ``gradients`` say what crosses, bool ``(m, V)``.
+    ``past`` has the rows and the gradients of every epoch so far, to which this one's are added;
+    ``when`` says, ``(m, V)``, of which epoch a device's copy is, -1 for nothing, which is zero, and
+    ``returned`` the same of its gradients.
     """
 
     @staticmethod
-    def forward(ctx, h, old, sent, rows, gradients):
-        ctx.sent, ctx.crossing = sent, gradients
-        old.copy_(torch.where(rows[:, :, None], h.detach(), old))
-        return old.clone()
+    def forward(ctx, h, past, when, returned):
+        ctx.past, ctx.returned = past["gradients"], torch.from_numpy(returned)
+        past["rows"].append(h.detach().clone())
+        when = torch.from_numpy(when)
+        seen = torch.stack(past["rows"])[when, torch.arange(len(h))]
+        return seen * (when >= 0)[:, :, None]
 
     @staticmethod
     def backward(ctx, g):
-        ctx.sent.copy_(torch.where(ctx.crossing[:, :, None], g, ctx.sent))
-        return ctx.sent.sum(dim=0), None, None, None, None
+        ctx.past.append(g.clone())
+        devices, vertices = torch.meshgrid(
+            torch.arange(g.shape[0]), torch.arange(g.shape[1]), indexing="ij"
+        )
+        counts = torch.stack(ctx.past)[ctx.returned, devices, vertices]
+        return (counts * (ctx.returned >= 0)[:, :, None]).sum(dim=0), None, None, None
 
 
-def train_densely(setting, owner, crossing):
+def date_copies(own, crossing, epoch, layer, what, late):
+    """The epoch of every device's copy of every row, int ``(m, V)``: of its own rows this one, of
+    others' the last one that is ``late`` epochs or more ago and in which they crossed."""
+    when = np.full(own.shape, -1)
+    for earlier in range(epoch - late + 1):
+        when[crossing(earlier, layer, what)] = earlier
+        if earlier == late == 0:
+            when[:] = 0
+    when[own] = epoch
+    return when
+
+
+def train_densely(setting, owner, crossing, late=0):
     """Losses of a GCN on dense matrices, whose devices see each other's rows as ``crossing``
-    (epoch, layer, what) lets them: bool ``(m, V)``, all of them in the first epoch."""
+    (epoch, layer, what) lets them, bool ``(m, V)``, ``late`` epochs after they crossed. Where that
+    is in the same epoch, all rows cross in the first."""
     graph, workload = setting.dataset.graph, setting.workload
     num, devices = graph.num_vertices, len(setting.platform.accelerators)
     dense = torch.eye(num, dtype=torch.float64)
     dense[np.repeat(np.arange(num), graph.degrees), graph.indices] = 1
     norm = dense.sum(1).rsqrt()
     dense = norm[:, None] * dense * norm
-    own = torch.from_numpy(owner == np.arange(devices)[:, None])
+    own = owner == np.arange(devices)[:, None]
     model = build(workload)
     optimiser = torch.optim.Adam(
         model.parameters(), lr=workload.learning_rate, weight_decay=workload.weight_decay
     )
-    old = [torch.zeros(devices, num, width, dtype=torch.float64) for width in workload.dims[:-1]]
-    sent = [torch.zeros_like(copies) for copies in old]
+    past = [{"rows": [], "gradients": []} for _ in model.stack]
     ids = torch.from_numpy(setting.dataset.train_ids)
     labels = torch.from_numpy(setting.dataset.labels)[ids]
     found = []
     for epoch in range(workload.epochs):
         h = torch.from_numpy(setting.dataset.features).double()
         for number, layer in enumerate(model.stack):
-            masks = [
-                own | (torch.from_numpy(crossing(epoch, number, what)) if epoch else True)
+            dated = [
+                date_copies(own, crossing, epoch, number, what, late)
                 for what in ("rows", "gradients")
             ]
-            seen = Exchange.apply(h, old[number], sent[number], *masks)
+            seen = Exchange.apply(h, past[number], *dated)
             # Row v of the product is computed by the device that owns v.
             aggregate = (dense @ seen)[torch.from_numpy(owner), torch.arange(num)]
             h = aggregate @ layer.weight + layer.bias
@@ -183,8 +217,21 @@ def test_sancus_reads_copies_up_to_its_bound_old(staleness, stale_gradients):
     assert losses(trace) == pytest.approx(train_densely(setting, owner, crossing), rel=1e-9)
 
 
-@pytest.mark.parametrize("delay", [2, 5])
-def test_distgnn_refreshes_a_bin_of_each_peer_s_rows_an_epoch(delay):
+@pytest.mark.parametrize("staleness", [1, 2])
+def test_pipegcn_reads_rows_and_gradients_of_the_epoch_before(staleness):
+    setting = setting_for(num_layers=3)
+    owner, _ = partition_of("pipegcn", setting)
+
+    def crossing(epoch, layer, what):
+        return np.full((3, len(owner)), True)
+
+    trace = run("pipegcn", setting, staleness=staleness)
+    expected = train_densely(setting, owner, crossing, late=staleness)
+    assert losses(trace) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("delay", [1, 2, 5])
+def test_distgnn_sends_a_bin_of_each_peer_s_rows_an_epoch_and_reads_it_r_epochs_later(delay):
     setting = setting_for(num_layers=3)
     owner, needs = partition_of("distgnn", setting)
 
@@ -196,7 +243,8 @@ def test_distgnn_refreshes_a_bin_of_each_peer_s_rows_an_epoch(delay):
         return mask
 
     trace = run("distgnn", setting, delay=delay)
-    assert losses(trace) == pytest.approx(train_densely(setting, owner, crossing), rel=1e-9)
+    expected = train_densely(setting, owner, crossing, late=delay)
+    assert losses(trace) == pytest.approx(expected, rel=1e-9)
 
 
 def test_cora_is_learned_with_stale_rows():
@@ -204,9 +252,9 @@ def test_cora_is_learned_with_stale_rows():
     dataset = load("cora")
     dims = (dataset.num_features, 32, dataset.num_classes)
     request = Request(
-        strategies=("hongtu-im", "sancus", "distgnn"),
+        strategies=("hongtu-im", "sancus", "distgnn", "pipegcn"),
         dataset=dataset,
-        workload=Workload("gcn", dims, 20, 1024, (25, 10), seed=0),
+        workload=Workload("gcn", dims, 30, 1024, (25, 10), seed=0),
         platform=load_platform("ecs-r5x16"),
         options={"placement": {"accelerators": "4", "nodes": "4"}},
     )
@@ -215,18 +263,18 @@ def test_cora_is_learned_with_stale_rows():
     assert fresh.equivalence.holds
     for row in stale:
         print(row.label, row.loss[-1], row.accuracy)
-        assert (row.status, row.stale, row.equivalence) == ("done", True, None)
+        assert (row.status, row.other_maths, row.equivalence) == ("done", "stale", None)
         assert row.loss[-1] < 0.5 * row.loss[0]
         assert row.accuracy["test"] == pytest.approx(fresh.accuracy["test"], abs=0.03)
     # What a reader is told.
     written = json.loads(dump_json(to_document(comparison)))["runs"]
-    assert [entry["equivalence"] is None for entry in written] == [False, True, True]
+    assert [entry["equivalence"] is None for entry in written] == [False, True, True, True]
     assert any("the maths differ from full-graph training" in note for note in written[1]["notes"])
     text = io.StringIO()
     print_comparison(comparison, Console(file=text, width=200))
-    assert text.getvalue().count("stale: maths differ") == 2
+    assert text.getvalue().count("stale: maths differ") == 3
     assert "loss by epoch" in text.getvalue()
-    assert "not ranked, for other maths (stale rows): sancus, distgnn." in text.getvalue()
+    assert "not ranked, for other maths (stale): sancus, distgnn, pipegcn." in text.getvalue()
 
 
 # --------------------------------------------------------------------------- bytes and memory
@@ -254,21 +302,57 @@ def test_a_delay_of_r_costs_the_halo_once_in_r_epochs():
     halo = sum(int((owner[ids] != reader).sum()) for reader, ids in needs.items())
     widths = sum(setting.workload.dims[:-1]) + sum(setting.workload.dims[1:-1])
     moved = [e.bytes["device_to_device"] for e in run("distgnn", setting, delay=3).epochs]
-    assert moved[0] == sum(moved[1:4]) == sum(moved[2:5]) == halo * widths * ITEM
+    assert sum(moved[0:3]) == sum(moved[1:4]) == sum(moved[2:5]) == halo * widths * ITEM
     assert moved[1] == moved[4]
 
 
-def test_devices_hold_copies_and_gradients_of_earlier_epochs():
+def test_pipegcn_sends_as_much_as_plain_partition_parallelism():
+    setting = setting_for(num_layers=3)
+    late, plain = (
+        [epoch.bytes["device_to_device"] for epoch in run(name, setting).epochs]
+        for name in ("pipegcn", "partition")
+    )
+    assert late == plain
+
+
+def test_what_arrives_later_is_waited_for_by_nothing_and_hidden_behind_computation():
+    """PipeGCN "leverages historical node features to facilitate asynchronous communication"."""
+    setting = setting_for(num_layers=3)
+    for epoch in run("pipegcn", setting).epochs:
+        crossing = {span.id for span in epoch.spans if span.label == "device to device"}
+        assert crossing
+        waiting = [span for span in epoch.spans if crossing & set(span.after)]
+        assert {span.label for span in waiting} <= {"device to device"}
+    late, plain = (
+        digest(run(name, setting).epochs[-1], "modelled").epoch_s
+        for name in ("pipegcn", "partition")
+    )
+    assert late < plain
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "delay", "buffers"),
+    [("distgnn", "delay", 2, 1), ("pipegcn", "staleness", 1, 1), ("pipegcn", "staleness", 2, 2)],
+)
+def test_devices_hold_copies_and_gradients_of_earlier_epochs(name, option, delay, buffers):
+    """And a second buffer for those under way: of r bins each is in it once, otherwise one for
+    each epoch that they take."""
     setting = setting_for(num_layers=3)
     features, *hidden = setting.workload.dims[:-1]
-    owner, needs = partition_of("distgnn", setting)
-    fresh, stale = (run("distgnn", setting, delay=delay).peak_bytes for delay in (1, 2))
+    owner, needs = partition_of(name, setting)
+    fresh, stale = (run(name, setting, **{option: value}).peak_bytes for value in (0, delay))
     for slot, ids in needs.items():
         read = sum(int((owner[n] == slot).sum()) for peer, n in needs.items() if peer != slot)
+        halo = int((owner[ids] != slot).sum())
         more = len(ids) * (features + sum(hidden)) + read * sum(hidden)
+        more += buffers * (halo * (features + sum(hidden)) + read * sum(hidden))
         assert stale[f"gpu{slot}"] - fresh[f"gpu{slot}"] == more * ITEM
 
-    owner, needs = partition_of("sancus", setting)
+
+def test_devices_hold_the_rows_of_earlier_broadcasts():
+    setting = setting_for(num_layers=3)
+    features, *hidden = setting.workload.dims[:-1]
+    _, needs = partition_of("sancus", setting)
     fresh, stale = (run("sancus", setting, staleness=bound).peak_bytes for bound in (0, 1))
     for slot, ids in needs.items():
         more = len(ids) * (features + sum(hidden))
@@ -287,7 +371,8 @@ def test_nothing_but_the_shards_of_others_crosses():
     ("name", "option", "sentence"),
     [
         ("sancus", {"staleness": -1}, "communication.staleness is -1; let a copy be 0 epochs"),
-        ("distgnn", {"delay": 0}, "communication.delay is 0; make it 1 bin or more"),
+        ("distgnn", {"delay": -1}, "communication.delay is -1; make it 0 epochs"),
+        ("pipegcn", {"staleness": -1}, "communication.staleness is -1; let rows arrive 0 epochs"),
     ],
 )
 def test_bounds_that_mean_nothing_are_refused(name, option, sentence):

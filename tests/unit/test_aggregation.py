@@ -67,7 +67,9 @@ class Case:
     def force(self, way: Way, threads: int) -> None:
         """Makes this the way that was fastest, whatever the size."""
         weighted = "weight" in self.factors or "src_scale" in self.factors
-        trials = self.matrix.trials(self.h.shape[1], self.h.itemsize, threads, weighted)
+        mask = self.factors.get("mask")
+        eighths = 8 if mask is None or mask.size == 0 else aggregation.count_eighths(mask)
+        trials = self.matrix.trials(self.h.shape[1], self.h.itemsize, threads, weighted, eighths)
         trials.seconds.clear()
         trials.seconds[way] = [0.0, 0.0]
 
@@ -326,23 +328,87 @@ def test_masked_elements_are_zero_and_the_others_as_without(
 
 
 @needs_compiled
-def test_products_under_a_mask_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only products without a mask are; every way gives the same bits under one."""
+def test_products_of_fewer_rows_are_timed_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fastest without a mask says nothing of them; every way gives the same bits."""
     monkeypatch.setattr(aggregation, "TRIED_BYTES", 0)
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     case = make_case(33, DTYPES[0], set())
-    mask = make_mask((60, 33), "random")
+    mask = make_mask((60, 33), "rows")
     masked = replace(case, factors={"mask": mask})
     before = masked.run(threads=1)
     trials = case.matrix.trials(33, 4, 1, False)
     assert trials.seconds == {way: [] for way in WAYS}
+    rows = case.matrix.trials(33, 4, 1, False, aggregation.count_eighths(mask))
+    assert [len(seen) for seen in rows.seconds.values()] == [1, 0, 0]
     runs = [case.run(threads=1) for _ in range(7)]
     assert {way: len(seen) for way, seen in trials.seconds.items()} == dict.fromkeys(WAYS, 2)
     for run in runs:
         assert_same_bits(run, runs[0])
     for way in WAYS:
-        case.force(way, 1)
+        masked.force(way, 1)
         assert_same_bits(masked.run(threads=1), before)
+
+
+def test_rows_of_which_anything_is_wanted_are_counted() -> None:
+    wanted = np.zeros((16, 40), dtype=np.bool_)
+    assert aggregation.count_eighths(aggregation.pack_mask(wanted)) == 0
+    wanted[::2, 39] = True
+    assert aggregation.count_eighths(aggregation.pack_mask(wanted)) == 4
+    wanted[1::2, :3] = True
+    assert aggregation.count_eighths(aggregation.pack_mask(wanted)) == 8
+    assert aggregation.count_eighths(aggregation.pack_mask(wanted[:1])) == 8
+    # Of many rows a sample is looked at: here every tenth.
+    wanted = np.zeros((10 * aggregation.SAMPLED_ROWS, 1), dtype=np.bool_)
+    wanted[1::10] = True
+    assert aggregation.count_eighths(aggregation.pack_mask(wanted)) == 0
+    wanted[::20] = True
+    assert aggregation.count_eighths(aggregation.pack_mask(wanted)) == 4
+
+
+@needs_compiled
+@pytest.mark.parametrize("level", LEVELS)
+@settings(max_examples=40, deadline=None)
+@given(
+    num_dst=st.sampled_from([1, 2, 40, 1023, 1024, 1025, 2600]),
+    num_edges=st.sampled_from([0, 1, 700, 3000, 5000, 14000]),
+    width=st.sampled_from([1, 3, 16, 17, 40, 64, 100, 129, 330]),
+    dtype=st.sampled_from(DTYPES),
+    names=st.sampled_from(FACTORS),
+    share=st.sampled_from([0.0, 0.02, 0.5, 0.9]),
+    ways=st.tuples(st.sampled_from(WAYS), st.booleans(), st.sampled_from([1, 2])),
+    seed=st.integers(0, 3),
+)
+def test_masked_rows_are_passed_over(
+    level: str,
+    num_dst: int,
+    num_edges: int,
+    width: int,
+    dtype: np.dtype[Any],
+    names: set[str],
+    share: float,
+    ways: tuple[Way, bool, int],
+    seed: int,
+) -> None:
+    """Bit for bit the product without a mask, then the mask: many rows without edges, more rows and
+    edges than are put side by side at a time, and a first row longer than is put there at all."""
+    matrix = make_matrix(num_dst, max(num_dst, 300), num_edges, seed)
+    factors = make_factors(matrix, dtype, names)
+    plain = Case(matrix, make_numbers((matrix.num_src, width), dtype, seed), factors)
+    generator = np.random.default_rng(seed)
+    wanted = generator.random((num_dst, 1)) < share
+    wanted = wanted & (generator.random((num_dst, width)) < 0.7)
+    masked = replace(plain, factors={**factors, "mask": aggregation.pack_mask(wanted)})
+    way, streamed, threads = ways
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GNNBENCH_SIMD", level)
+        patch.setattr(aggregation, "BLOCK_SOURCES", 64)
+        patch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
+        patch.setattr(aggregation, "STREAMED_BYTES", 0 if streamed else 1 << 40)
+        masked.force(way, threads)
+        out = np.full((num_dst, width), np.nan, dtype)
+        assert masked.run(out=out, threads=threads) is out
+        expected = np.where(wanted, plain.run(threads=1), np.zeros((), dtype))
+    assert_same_bits(out, expected)
 
 
 @needs_compiled
@@ -422,16 +488,18 @@ def test_streamed_outputs_write_only_their_rows(
 @needs_compiled
 def test_outputs_above_the_threshold_are_streamed() -> None:
     """As it happens without any threshold moved."""
-    matrix = make_matrix(20000, 300, 30000)
+    matrix = make_matrix(70000, 300, 90000)
     for width in (64, 61):
         h = make_numbers((300, width), DTYPES[0])
         whole = aggregation.aggregate(matrix, h, threads=2)
         assert whole.nbytes >= aggregation.STREAMED_BYTES
-        for begin in range(0, 20000, 5000):
+        for begin in range(0, 70000, 14000):
             first = matrix.indptr[begin]
-            part = matrix.indptr[begin : begin + 5001] - first
+            part = matrix.indptr[begin : begin + 14001] - first
             rows = SparseMatrix(part, matrix.indices[first : first + part[-1]], 300)
-            assert_same_bits(whole[begin : begin + 5000], aggregation.aggregate(rows, h, threads=1))
+            assert_same_bits(
+                whole[begin : begin + 14000], aggregation.aggregate(rows, h, threads=1)
+            )
 
 
 @pytest.mark.usefixtures("anywhere")

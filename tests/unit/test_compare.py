@@ -10,7 +10,15 @@ import pytest
 
 import gnnbench.compare
 from gnnbench import plugins
-from gnnbench.compare import ReferenceLosses, Request, choose_modes, compare, loss_error, plan_rows
+from gnnbench.compare import (
+    ReferenceLosses,
+    Request,
+    Variant,
+    choose_modes,
+    compare,
+    loss_error,
+    plan_rows,
+)
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.records import EpochTrace, Parts, Strategy, Trace
@@ -199,6 +207,28 @@ def test_a_swap_adds_a_row_beside_the_strategys_own(registry):
     assert rows(registry, "hongtu", swaps=same) == [("hongtu", "full-graph", False)]
 
 
+def test_a_variant_runs_instead_of_the_strategy(registry):
+    native = Variant("hongtu", (("kernel", "native"),))
+    assert rows(registry, native) == [("hongtu·native", "full-graph", False)]
+    (row,) = plan_rows(request(native), registry)
+    assert (row.strategy, row.parts.kernel, row.parts.memory) == ("hongtu", "native", "hongtu")
+    # Beside the strategy itself, and with a swap of the request besides.
+    assert rows(registry, "hongtu", native, swaps=(("communication", "vanilla"),)) == [
+        ("hongtu", "full-graph", False),
+        ("hongtu·vanilla", "full-graph", True),
+        ("hongtu·native", "full-graph", False),
+        ("hongtu·native·vanilla", "full-graph", True),
+    ]
+
+
+def test_a_variant_that_changes_nothing_is_refused(registry):
+    with pytest.raises(UsageError, match="has the kernel 'torch' already; leave out kernel=torch"):
+        rows(registry, Variant("hongtu", (("kernel", "torch"),)))
+    twice = Variant("hongtu", (("kernel", "native"), ("kernel", "dgl")))
+    with pytest.raises(UsageError, match="kernel is swapped twice"):
+        rows(registry, twice)
+
+
 def test_unknown_names_are_refused(registry):
     with pytest.raises(PluginError, match="hongtuu"):
         rows(registry, "hongtuu")
@@ -272,10 +302,10 @@ def count_reference_runs(monkeypatch):
     made = []
     real = gnnbench.compare.train
 
-    def counting(bundle, setting, clock, watch=None, checkpoints=None):
+    def counting(bundle, setting, clock, watch=None, checkpoints=None, collectives=None):
         if setting.platform.name == "reference":
             made.append(checkpoints is not None)
-        return real(bundle, setting, clock, watch, checkpoints)
+        return real(bundle, setting, clock, watch, checkpoints, collectives)
 
     monkeypatch.setattr(gnnbench.compare, "train", counting)
     return made
@@ -357,9 +387,12 @@ def test_a_row_that_raises_leaves_the_others(registry, monkeypatch):
     monkeypatch.delenv("GNNBENCH_DEBUG", raising=False)
     result = compare(request("failing-full-graph", "hongtu", "failing-mini-batch"), registry)
     first, second, third = result.runs
+    assert first.reason.startswith("RuntimeError: the kernel fell over")
+    assert third.reason.startswith(
+        "stage propagate of round 0 failed on host: RuntimeError: the kernel fell over"
+    )
     for run in (first, third):
         assert run.status == "error"
-        assert run.reason.startswith("RuntimeError: the kernel fell over")
         assert (run.loss, run.metrics, run.equivalence) == ((), {}, None)
     assert second.status == "done"
     assert second.equivalence.holds

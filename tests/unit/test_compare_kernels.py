@@ -338,8 +338,12 @@ def test_our_own_wrong_result_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_missed_targets_fail_only_when_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "CONTESTANTS", {OURS: ordering.order_ours})
-    monkeypatch.setitem(ordering.CONTESTANTS, "scipy", ordering.order_ours)
+    def remember(graph: Graph) -> Contestant:
+        """A peer that nobody is faster than."""
+        order = ordering.order_ours(graph).call(0)
+        return Contestant(lambda _: order)
+
+    monkeypatch.setattr(ordering, "CONTESTANTS", {OURS: ordering.order_ours, "scipy": remember})
     words = ("--kernels", "ordering", "--cases", "rmat-4k")
     done = run(*words)
     assert done.exit_code == 0
@@ -357,6 +361,7 @@ def test_missed_targets_fail_only_when_enforced(monkeypatch: pytest.MonkeyPatch)
         (("--threads", "one"), "whole numbers from 1"),
         (("--rounds", "0"), "rounds"),
         (("--budget", "0"), "budget"),
+        (("--minutes", "0"), "minutes"),
     ],
 )
 def test_wrong_usage(words: tuple[str, ...], complaint: str) -> None:
@@ -376,6 +381,23 @@ def test_absent_graphs_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     report = json.loads(file.read_text(encoding="utf-8"))
     assert list(report["absent_graphs"]) == ["ego_twitter"]
     assert [row["graph"] for row in report["rows"]] == ["rmat-262k", "rmat-262k"]
+
+
+def test_where_no_time_is_left_three_rounds_are_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(GRAPHS, "rmat-262k", SMALL_GRAPHS["rmat-4k"])
+    file = tmp_path / "race.json"
+    words = ["--kernels", "ordering", "--graphs", "rmat-262k", "--threads", "1", "--rounds", "6"]
+    rounds = []
+    for minutes in ("1e-9", "60"):
+        done = CliRunner().invoke(
+            compare_kernels.main, [*words, "--minutes", minutes, "--json", str(file)]
+        )
+        assert done.exit_code == 0
+        row = json.loads(file.read_text(encoding="utf-8"))["rows"][0]
+        rounds.append([len(peer["samples_s"]) for peer in row["peers"].values()])
+    assert rounds == [[3], [6]]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 from gnnbench import plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine.layer_major import LayerMajorEngine
+from gnnbench.engine.host_resident import HostResidentEngine
 from gnnbench.engine.recorder import Recorder
 from gnnbench.kernels import autograd
 from gnnbench.kernels.buffers import pool
@@ -44,7 +44,7 @@ def prepared(communication="hongtu", kernel="torch", model="gcn", **memory):
     for part in bundle.all():
         part.begin(setting)
     recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
-    engine = LayerMajorEngine(bundle, setting, recorder)
+    engine = HostResidentEngine(bundle, setting, recorder)
     engine.prepare()
     return engine
 
@@ -60,7 +60,7 @@ def test_a_chunk_is_held_once_and_its_positions_are_int32(communication):
     engine = prepared(communication)
     for round_, moves in zip(engine._rounds, engine._moves, strict=True):
         for unit, move in zip(round_.units, moves, strict=True):
-            bound = engine._bounds[round_.index, unit.slot].block
+            bound = engine._bounds[round_.index, unit.slot][0].block
             for name in ("src_ids", "indptr", "indices"):
                 ours, theirs = getattr(unit.blocks[0], name), getattr(move.block, name)
                 assert np.shares_memory(ours, theirs)
@@ -78,7 +78,7 @@ def test_a_run_that_spills_keeps_nothing_that_it_can_make_again(model, kernel, t
     assert [epoch.loss for epoch in epochs[0]] == [epoch.loss for epoch in epochs[1]]
     assert epochs[0][1].vertices == epochs[1][1].vertices
     kept = [
-        sum(made is not None for bound in engine._bounds.values() for made in made_of(bound))
+        sum(made is not None for (bound,) in engine._bounds.values() for made in made_of(bound))
         for engine in (roomy, short)
     ]
     assert kept[0] > 0

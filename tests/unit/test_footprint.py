@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from gnnbench import footprint, plugins
 from gnnbench.clock.model import ModelClock
@@ -12,12 +13,12 @@ from gnnbench.conformance.graphs import make_dataset, make_platform, make_worklo
 from gnnbench.engine import train
 from gnnbench.engine.movement import largest_buffers
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
-from gnnbench.models import build
+from gnnbench.models import MODELS, build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.records import Parts
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
-GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, edge_features=2)
+GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, edge_features=2, loop_features=2)
 CHUNK = ChunkSize(num_src=50, num_dst=20, num_edges=200, relayed=5, transition=3)
 
 
@@ -42,6 +43,23 @@ def test_an_attention_chunk_by_hand():
     assert footprint.saved_bytes(GAT, CHUNK, 8) == 8 * (made + (55 + 20) * 100)
     offloaded = footprint.backward_bytes(GAT, CHUNK, 8, "offload", first=False)
     assert offloaded == 8 * (2 * made + 55 * 100 + rows)
+
+
+def test_values_on_edges_are_on_self_loops_where_a_layer_adds_them():
+    """GAT attends to the destination itself; GGCN multiplies it by a matrix of its own."""
+    shapes = {
+        name: MODELS[name](8, 4, activation=True, generator=torch.Generator()).shape
+        for name in ("gat", "ggcn")
+    }
+    edges = {name: shape.edge_features for name, shape in shapes.items()}
+    loops = {name: shape.loop_features for name, shape in shapes.items()}
+    assert (edges, loops) == ({"gat": 2, "ggcn": 8}, {"gat": 2, "ggcn": 0})
+    for name, shape in shapes.items():
+        without = dataclasses.replace(shape, edge_features=0, loop_features=0)
+        more = footprint.intermediate_bytes(shape, CHUNK, 4) - footprint.intermediate_bytes(
+            without, CHUNK, 4
+        )
+        assert more == 4 * (200 * edges[name] + 20 * loops[name])
 
 
 def test_buffers_of_a_device_are_as_large_as_its_largest_chunk_needs():

@@ -301,26 +301,45 @@ def test_renaming_the_widest_ids() -> None:
     graphs(),
     st.integers(1, 40),
     st.sampled_from(["ldg", "fennel"]),
+    st.sampled_from(["vertices", "work"]),
     st.sampled_from([0.0, 0.1, 0.5, 1e300]),
     st.integers(1, 3),
     st.data(),
 )
 def test_streaming(
-    graph: Csr, parts: int, method: Any, slack: float, passes: int, data: st.DataObject
+    graph: Csr,
+    parts: int,
+    method: Any,
+    balance: Any,
+    slack: float,
+    passes: int,
+    data: st.DataObject,
 ) -> None:
     num_vertices = len(graph[0]) - 1
     order = data.draw(st.none() | orders_of(num_vertices))
     part = assert_alike(
         lambda: layout.partition_stream(
-            *graph, parts, method=method, slack=slack, passes=passes, order=order, seed=4
+            *graph,
+            parts,
+            method=method,
+            balance=balance,
+            slack=slack,
+            passes=passes,
+            order=order,
+            seed=4,
         )
     )
     assert part.dtype == np.int32
     assert len(part) == num_vertices
-    sizes = np.bincount(part, minlength=parts)
+    loads = np.ones(num_vertices, dtype=np.int64)
+    if balance == "work":
+        loads += np.diff(graph[0])
+    sizes = np.bincount(part, weights=loads, minlength=parts)
     assert len(sizes) == parts
-    even = -(-num_vertices // parts)
-    assert sizes.max() <= max(even, (1 + slack) * num_vertices / parts)
+    even = -(-loads.sum() // parts)
+    # The last vertex may go beyond a capacity that is not yet used up.
+    beyond = loads.max(initial=1) - 1
+    assert sizes.max() <= max(even, (1 + slack) * loads.sum() / parts) + beyond
     cut = assert_alike(lambda: layout.edge_cut(*graph, part))
     ends = zip(np.repeat(np.arange(num_vertices), np.diff(graph[0])), graph[1], strict=True)
     assert cut == sum(part[v] != part[u] for v, u in ends)
@@ -446,6 +465,7 @@ BAD_ARGUMENTS: list[tuple[Callable[[Csr], Any], str]] = [
     (lambda g: layout.degree_order(np.array([0, 2, 1])), "indptr descends"),
     (lambda g: layout.partition_stream(*g, 0), "parts is 0"),
     (lambda g: layout.partition_stream(*g, 2, passes=0), "passes 0"),
+    (lambda g: layout.partition_stream(*g, 2, balance=METIS), "balance is 'metis'"),
     (lambda g: layout.partition_stream(*g, 2, slack=-0.1), "slack is -0.1"),
     (lambda g: layout.partition_stream(*g, 2, slack=float("nan")), "slack is nan"),
     (lambda g: layout.partition_stream(*g, 2, method=METIS), "method is 'metis'"),

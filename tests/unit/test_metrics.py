@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from gnnbench.metrics import busy_by_stage, digest, imbalance, lay_out, summarise
+from gnnbench.metrics import (
+    busy_by_stage,
+    busy_seconds,
+    digest,
+    energy,
+    imbalance,
+    lay_out,
+    summarise,
+)
+from gnnbench.platforms.machine import Device
 from gnnbench.records import BYTE_KINDS, EpochTrace, Span, Trace, Work
 
 
@@ -101,7 +110,40 @@ def test_imbalance_is_the_largest_over_the_mean(work, expected):
     assert imbalance(work) == expected
 
 
-def summarised(provenance="modelled", target=None):
+def device(name, power_w):
+    return Device(name, "gpu", "a GPU", 1e12, 1e11, 10**9, power_w=power_w)
+
+
+def test_energy_is_power_times_busy_seconds():
+    """host 1 + 0.5 s, gpu0 5 s, gpu1 1 + 1.5 s; links and waiting draw nothing."""
+    timeline = lay_out(epoch(SPANS), "modelled")
+    devices = [device("host", 100.0), device("gpu0", 10.0), device("gpu1", 20.0)]
+    assert energy(timeline, devices) == 150.0 + 50.0 + 50.0
+    # A device that was idle needs no power, one that was busy does.
+    assert energy(timeline, [*devices, device("gpu2", None)]) == 250.0
+    assert energy(timeline, [*devices[:2], device("gpu1", None)]) is None
+
+
+def test_a_device_is_busy_once_however_many_of_its_units_run():
+    spans = (
+        span(0, "aggregate", "fpga0", 3.0, resources=("fpga0.aggregate",)),
+        span(1, "update", "fpga0", 1.0, resources=("fpga0.update",)),
+        span(2, "update", "fpga0", 4.0, resources=("fpga0.update",)),
+    )
+    assert busy_seconds(lay_out(epoch(spans), "modelled"), "fpga0") == 5.0
+    assert busy_seconds(lay_out(epoch(spans), "modelled"), "host") == 0.0
+
+
+def test_energy_is_a_metric_where_every_busy_device_has_a_power():
+    metrics, _ = summarised(devices=(device("host", 2.0), device("gpu0", 1.0), device("gpu1", 1.0)))
+    assert metrics["energy"].value == (3.0 + 5.0 + 2.5 + 2 * 4.25) / 2
+    assert metrics["energy"].samples == (10.5, 8.5)
+    assert (metrics["energy"].unit, metrics["energy"].provenance) == ("J", "modelled")
+    assert "energy" not in summarised(devices=(device("host", 2.0), device("gpu0", None)))[0]
+    assert "energy" not in summarised()[0]
+
+
+def summarised(provenance="modelled", target=None, devices=()):
     epochs = (
         epoch(
             SPANS,
@@ -126,7 +168,7 @@ def summarised(provenance="modelled", target=None):
     )
     trace = Trace(epochs, {"host": 900, "gpu0": 30, "gpu1": 40}, {}, preprocessing_s=0.75)
     digests = [digest(item, provenance) for item in epochs]
-    return summarise(trace, digests, provenance, "host", target)
+    return summarise(trace, digests, provenance, "host", target, devices)
 
 
 def test_metrics_are_means_over_epochs_with_their_samples():

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from gnnbench.engine.movement import (
     Buffers,
     MovementPlanner,
-    Places,
     largest_buffers,
     plan_movement,
 )
-from gnnbench.kernels.dispatch import mark_sets
+from gnnbench.kernels.dispatch import open_rounds
+from gnnbench.kernels.native import load
+from gnnbench.kernels.reference import movement as reference
 from gnnbench.records import Block, BufferRows, Fetch, PeerFetch, Round, RoundTraffic, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.reference.communication import VanillaCommunication
@@ -206,21 +207,22 @@ def test_as_many_rows_go_back_as_came(communication, schedule):
 # --------------------------------------------------------------------------- places
 
 
-def marked(present):
-    """A set as a bitmap."""
-    return mark_sets([present], VERTICES)[0]
+def places_of(*sets):
+    """By round, where one device without peers keeps each row, and the buffer's vertices."""
+    rounds = tuple(Round(j, (reading(0, each),)) for j, each in enumerate(sets))
+    traffic = plan(HongTuCommunication(), rounds, np.zeros(VERTICES, dtype=np.int64))
+    for each, (move,) in zip(
+        sets, plan_movement(rounds, traffic, VERTICES, shares_rows=True), strict=True
+    ):
+        yield dict(zip(each, move.input_places.tolist(), strict=True)), move.block.src_ids
 
 
 def test_figure_7_rows_that_stay_keep_their_places():
     """Figure 7 (a): {2,6,7} stay, {3,5,8} go to the places of the discarded {1,4,9}."""
-    places = Places(VERTICES)
-    places.follow(marked(ids(1, 2, 4, 6, 7, 9)), 6)
-    assert places.find(ids(1, 2, 4, 6, 7, 9)).tolist() == [0, 1, 2, 3, 4, 5]
-    stayed, discarded = places.find(ids(2, 6, 7)).tolist(), places.find(ids(1, 4, 9)).tolist()
-    places.follow(marked(ids(2, 3, 5, 6, 7, 8)), 6)
-    assert places.find(ids(2, 6, 7)).tolist() == stayed
-    assert places.find(ids(3, 5, 8)).tolist() == discarded
-    assert places.find(ids(1, 4, 9)).tolist() == [-1, -1, -1]
+    (first, _), (second, _) = places_of([1, 2, 4, 6, 7, 9], [2, 3, 5, 6, 7, 8])
+    assert [first[v] for v in (1, 2, 4, 6, 7, 9)] == [0, 1, 2, 3, 4, 5]
+    assert [second[v] for v in (2, 6, 7)] == [first[v] for v in (2, 6, 7)]
+    assert [second[v] for v in (3, 5, 8)] == [first[v] for v in (1, 4, 9)]
 
 
 def test_figure_7_rows_that_stay_are_not_written():
@@ -237,26 +239,22 @@ def test_figure_7_rows_that_stay_are_not_written():
     assert (second.rows_reused, second.pulls) == (3, ())
 
 
-id_sets = st.sets(st.integers(0, 30)).map(lambda s: np.array(sorted(s), dtype=np.int64))
-
-
-@given(sets=st.lists(id_sets, min_size=1, max_size=6))
-def test_places_are_distinct_kept_and_as_few_as_the_largest_set(sets):
-    places, written, largest, before = Places(VERTICES), set(), 0, ids()
-    for each in sets:
-        stayed = np.intersect1d(each, before)
-        kept = places.find(stayed).tolist()
-        places.follow(marked(each), len(each))
-        assert places.find(stayed).tolist() == kept
-        positions = places.find(each)
-        before, largest = each, max(largest, len(each))
-        written |= set(positions.tolist())
-        assert len(set(positions.tolist())) == len(each)
-        assert places.extent == positions.max(initial=-1) + 1
-        assert places.vertices[positions].tolist() == each.tolist()
-        # No place is beyond the largest set so far, and below the last all have been written to.
-        assert places.extent <= largest
-        assert set(range(places.extent)) <= written
+@given(sets=st.lists(st.sets(st.integers(0, 30)).map(sorted), min_size=1, max_size=6))
+@settings(deadline=None)
+def test_places_are_the_lowest_free_and_kept(sets):
+    """Against a dictionary of places and a search for the lowest free one."""
+    expected, written = {}, set()
+    for ids_read, (found, vertices) in zip(sets, places_of(*sets), strict=True):
+        expected = {v: p for v, p in expected.items() if v in ids_read}
+        for v in ids_read:
+            if v not in expected:
+                expected[v] = next(p for p in range(31) if p not in expected.values())
+        assert found == expected
+        assert len(vertices) == max(expected.values(), default=-1) + 1
+        assert all(vertices[p] == v for v, p in expected.items())
+        # Below the last place taken all have been written to.
+        written |= set(expected.values())
+        assert set(range(len(vertices))) <= written
 
 
 @pytest.mark.parametrize("communication", DEDUPLICATED)
@@ -284,20 +282,21 @@ def block_of(rows, num_dst, edges):
     return Block(ids(*rows), num_dst, indptr, np.array([s for _, s in edges], dtype=np.int32))
 
 
+def with_edges(unit, random):
+    """The unit with some destinations, and edges to them."""
+    rows = unit.input_ids.tolist()
+    num_dst = random.randint(0, len(rows))
+    pairs = itertools.product(range(num_dst), range(len(rows)))
+    edges = [pair for pair in pairs if random.random() < 0.5]
+    return Unit(unit.slot, (block_of(rows, num_dst, edges),))
+
+
 @given(schedule=schedules(), merged=st.booleans(), random=st.randoms())
 @settings(deadline=None, max_examples=60)
 def test_a_rewritten_block_is_the_block(schedule, merged, random):
     """The same destinations, with the same in-edges in the same order, read from the buffer."""
     rounds, owner = schedule
-
-    def with_edges(unit):
-        rows = unit.input_ids.tolist()
-        num_dst = random.randint(0, len(rows))
-        pairs = itertools.product(range(num_dst), range(len(rows)))
-        edges = [pair for pair in pairs if random.random() < 0.5]
-        return Unit(unit.slot, (block_of(rows, num_dst, edges),))
-
-    rounds = [Round(r.index, tuple(with_edges(unit) for unit in r.units)) for r in rounds]
+    rounds = [Round(r.index, tuple(with_edges(unit, random) for unit in r.units)) for r in rounds]
     communication = HongTuCommunication(buffers="merged" if merged else "separate")
     traffic = plan(communication, rounds, owner)
     for round_, moves in zip(
@@ -330,6 +329,32 @@ def test_buffers_grow_and_keep_what_they_hold():
     assert buffers.size_bytes(0) == (4 + 1) * 8
     buffers.make_room(1, BufferRows(4), 1, torch.float64, CPU)
     assert buffers.size_bytes(1) == 4 * 8
+
+
+@pytest.mark.skipif(load("movement") is None, reason="needs the compiled kernels")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("buffers", ["merged", "separate"])
+@given(schedule=schedules(), random=st.randoms())
+@settings(deadline=None, max_examples=60)
+def test_the_compiled_positions_are_their_twins(threads, buffers, schedule, random):
+    rounds, owner = schedule
+    rounds = [Round(r.index, tuple(with_edges(unit, random) for unit in r.units)) for r in rounds]
+    traffic = plan(HongTuCommunication(buffers=buffers), rounds, owner)
+    if random.random() < 0.3:  # a pause
+        rounds[-1], traffic[-1] = Round(len(rounds) - 1, ()), RoundTraffic((), traffic[-1].merged)
+    makers = (open_rounds(VERTICES, threads=threads), reference.RoundPositions(VERTICES))
+    for round_, now, after in zip(rounds, traffic, [*traffic[1:], None], strict=True):
+        following = () if after is None or random.random() < 0.2 else after.fetches
+        arguments = (round_.units, now.fetches, following, now.buffer_rows(), now.merged)
+        made, twins = (maker.follow(*arguments) for maker in makers)
+        assert len(made) == len(twins) == len(round_.units)
+        for each, twin in zip(made, twins, strict=True):
+            for name in ("positions", "vertices", "indices"):
+                array, other = getattr(each, name), getattr(twin, name)
+                assert array.dtype == other.dtype
+                np.testing.assert_array_equal(array, other)
+            for name in ("lengths", "copied_from", "pushed_to", "in_front"):
+                assert getattr(each, name) == getattr(twin, name)
 
 
 # --------------------------------------------------------------------------- rows kept from peers
@@ -446,6 +471,19 @@ def test_a_plan_with_a_hole_is_refused(round_index, slot, fields, says):
     traffic = changed(right_plan(), round_index, slot, **fields)
     with pytest.raises(ValueError, match=says):
         plan_movement(ROUNDS, traffic, VERTICES, shares_rows=True)
+
+
+def test_rows_outside_the_graph_and_edges_without_a_source_are_refused():
+    far = (Round(0, (reading(0, [1, VERTICES]),)),)
+    fetch = Fetch(0, needed=ids(1, VERTICES), from_host=ids(1, VERTICES), reused=ids())
+    with pytest.raises(ValueError, match="a row outside the 40 of the graph"):
+        plan_movement(far, [RoundTraffic((fetch,))], VERTICES, shares_rows=True)
+    unit = Unit(0, (block_of([1, 2], 1, [(0, 2)]),))
+    fetch = Fetch(0, needed=ids(1, 2), from_host=ids(1, 2), reused=ids())
+    with pytest.raises(ValueError, match="comes from none of its 2 sources"):
+        plan_movement((Round(0, (unit,)),), [RoundTraffic((fetch,))], VERTICES, shares_rows=True)
+    with pytest.raises(ValueError, match="num_vertices is -1"):
+        open_rounds(-1)
 
 
 def test_one_row_twice_and_another_never_is_refused():

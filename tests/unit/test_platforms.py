@@ -20,9 +20,11 @@ from gnnbench.platforms.describe import (
     show_platform,
     to_toml,
 )
-from gnnbench.platforms.machine import Link, Platform, Route
+from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
 
-BUNDLED = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
+#: Whose accelerators are one group.
+GROUP_ALONE = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
+BUNDLED = (*GROUP_ALONE, "xeon8462-8xh100-8xspu", "xeon8462x4-32xh100")
 
 HOST = """
 name = "small"
@@ -159,7 +161,39 @@ def test_hongtu_server() -> None:
     assert platform.link("host", "gpu1").bandwidth_bytes_per_s == 32e9
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+def test_mixgcn_node() -> None:
+    platform = load_platform("xeon8462-8xh100-8xspu")
+    spu = platform.device("spu7")
+    assert spu.kind == "sparse"
+    assert spu.flops_per_s == 16384 * 500e6
+    assert spu.memory_bandwidth_bytes_per_s == 1024e9
+    assert spu.power_w == 38.96
+    assert platform.device("gpu0").power_w == 700
+    assert platform.host.power_w == 600
+    # What an SPU sends to several GPUs shares its port to the host.
+    route = platform.route(spu, platform.device("gpu3"))
+    assert route == Route("spu7-gpu3", ("spu7>host", "host>gpu3"))
+
+
+def test_power_is_stated_where_the_processor_is_known() -> None:
+    stated = {
+        name: [load_platform(name).device(device).power_w for device in devices]
+        for name, devices in {
+            "epyc7763x2-4xa5000": ("host", "gpu0"),
+            "epyc7763x2-4xu250": ("host", "fpga3"),
+            "epyc7543x4-4xa100": ("host", "gpu1"),
+            "ecs-r5x16": ("host", "node2"),
+        }.items()
+    }
+    assert stated == {
+        "epyc7763x2-4xa5000": [560, 230],
+        "epyc7763x2-4xu250": [560, 225],
+        "epyc7543x4-4xa100": [900, 400],
+        "ecs-r5x16": [None, None],
+    }
+
+
+@pytest.mark.parametrize("name", GROUP_ALONE)
 def test_links_expand_to_every_pair(name: str) -> None:
     platform = load_platform(name)
     group = platform.accelerators[0].name.rstrip("0")
@@ -270,6 +304,49 @@ def test_writing_needs_sources(tmp_path: Path) -> None:
         to_toml(platform)
 
 
+RATES = (
+    "gather = { widths = [16, 256], values = [2, 3.5], core_values = [1, 1.5], "
+    'unit = "GB/s", source = "s" }\n'
+)
+
+
+def test_rates_by_width_are_read_shown_and_read_back_equal(tmp_path: Path) -> None:
+    platform = read(HOST + RATES, tmp_path)
+    assert platform.host.gather == RateCurve((16, 256), (2e9, 3.5e9), (1e9, 1.5e9))
+    assert platform.host.aggregate is None
+    assert platform.host.gather_bytes_per_s(16) == 2e9
+    assert platform.host.gather_bytes_per_s(16, threads=1) == 1e9
+    assert platform.host.aggregate_bytes_per_s(16) == 205e9
+    rows = {row.key: row for row in show_platform(platform)}
+    assert rows["host.gather"].source == "s"
+    assert rows["host.gather"].value == (
+        "2.00 GB/s at width 16 to 3.50 GB/s at 256, one core 1.00 GB/s to 1.50 GB/s"
+    )
+    assert read(to_toml(platform), tmp_path) == platform
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "[2, 3.5]",
+            "[2]",
+            "gather of [host]: 2 widths, 1 values and 2 core_values; give each width one of either",
+        ),
+        ("[16, 256]", "[256, 16]", "gather of [host]: widths must ascend"),
+        (
+            'unit = "GB/s", ',
+            "",
+            'gather of [host] has no unit; add unit = "GB/s"',
+        ),
+    ],
+)
+def test_rates_by_width_are_refused_with_a_sentence(
+    old: str, new: str, sentence: str, tmp_path: Path
+) -> None:
+    assert refuse(HOST + RATES.replace(old, new), tmp_path) == sentence
+
+
 # --------------------------------------------------------------------------- refusals
 
 BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
@@ -288,7 +365,8 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
             "[host]",
             "[host]\ncolour = 1",
             "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
-            "core_bandwidth, memory, sampling, launch, disk_bandwidth, sockets, socket_bandwidth",
+            "core_bandwidth, memory, sampling, launch, disk_bandwidth, sockets, socket_bandwidth, "
+            "power, gather, aggregate, update",
             id="unknown key, far",
         ),
         pytest.param(
@@ -572,12 +650,23 @@ def test_unknown_platform_names_the_close_ones() -> None:
 
 
 @pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates that are wrong and soon measured."""
+    for name, size in (
+        ("GATHERED_BYTES", 2**20),
+        ("AGGREGATED_BYTES", 2**20),
+        ("UPDATED_ROWS", 2**8),
+    ):
+        monkeypatch.setattr(probing, name, size)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch, small_arrays: None) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_gpus(monkeypatch: pytest.MonkeyPatch, small_arrays: None) -> None:
     """Two CUDA devices to describe, with rates in place of measurements on them."""
     facts = SimpleNamespace(name="a GPU", total_memory=16 * 2**30, multi_processor_count=80)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -611,6 +700,10 @@ def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     assert 1e8 < host.flops_per_s < 1e16
     assert 1e4 < host.sampled_edges_per_s < 1e10
     assert 1e-8 < host.launch_s < 1e-2
+    for curve in (host.gather, host.aggregate, host.update):
+        assert curve is not None
+        pairs = zip(curve.rates, curve.core_rates, strict=True)
+        assert all(1e7 < core <= together < 1e14 for together, core in pairs)
     assert platform.sources["host.flops"].startswith("measured here by gnnbench platforms probe on")
 
     path = probing.save_local(platform)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -71,10 +73,9 @@ def test_a_span_inside_a_span_is_an_error(recorder):
 def test_a_failed_span_leaves_no_trace_and_the_next_may_open(recorder):
     with pytest.raises(KeyError), recorder.span("load", "fails", "host", Work("copy")):
         raise KeyError("x")
-    with recorder.span("load", "works", "host", Work("copy")) as span:
+    with recorder.span("load", "works", "host", Work("copy")):
         pass
-    assert span.id == 0
-    assert [span.label for span in recorder.end_epoch(0.0, []).spans] == ["works"]
+    assert [(s.id, s.label) for s in recorder.end_epoch(0.0, []).spans] == [(0, "works")]
 
 
 def test_excluded_time_is_not_the_epochs(recorder):
@@ -117,6 +118,87 @@ def test_counts_add_up_and_a_new_epoch_starts_from_nothing(recorder):
     fresh = recorder.end_epoch(0.0, [])
     assert (fresh.edges, fresh.spans, fresh.work_by_device) == (0, (), {})
     assert set(fresh.bytes.values()) == {0}
+
+
+# --------------------------------------------------------------------------- several threads
+
+
+def record_stage(recorder, round_, rank, label, seconds=0.0, after=()):
+    with (
+        recorder.stage(round_, rank),
+        recorder.span("load", label, "host", Work("copy", edges=1), after=after) as span,
+    ):
+        time.sleep(seconds)
+        recorder.count_bytes("reused", 2)
+        recorder.count_traversed(3, 4)
+        recorder.count_work("gpu0", 0.5)
+    return span.id
+
+
+def in_threads(*calls):
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_the_trace_does_not_depend_on_who_records_first(recorder):
+    """By round, then by the stage's place in it; ids and what is waited for follow."""
+    last = record_stage(recorder, 1, (0, 0), "sample 1")
+    first = record_stage(recorder, 0, (3, 1), "train 0 on 1")
+    record_stage(recorder, 0, (3, 0), "train 0 on 0", after=(first, last))
+    record_stage(recorder, 0, (0, 0), "sample 0")
+    trace = recorder.end_epoch(0.0, [])
+    assert [(s.id, s.round, s.label) for s in trace.spans] == [
+        (0, 0, "sample 0"),
+        (1, 0, "train 0 on 0"),
+        (2, 0, "train 0 on 1"),
+        (3, 1, "sample 1"),
+    ]
+    assert [span.after for span in trace.spans] == [(), (2, 3), (), ()]
+
+
+def test_threads_record_at_once_and_nothing_is_lost(recorder):
+    def record(slot):
+        for round_ in range(200):
+            record_stage(recorder, round_, (0, slot), f"{slot}")
+
+    in_threads(*(partial(record, slot) for slot in range(4)))
+    trace = recorder.end_epoch(0.0, [])
+    assert [(s.id, s.round, s.label) for s in trace.spans] == [
+        (4 * round_ + slot, round_, f"{slot}") for round_ in range(200) for slot in range(4)
+    ]
+    assert (trace.bytes["reused"], trace.edges, trace.vertices) == (1600, 2400, 3200)
+    assert trace.work_by_device == {"gpu0": 400.0}
+
+
+def test_time_that_several_threads_use_counts_once(recorder):
+    """Harness is when no thread is in a span or a part; sums of spans may exceed the epoch."""
+    both = threading.Barrier(2)
+
+    def record(slot):
+        both.wait()
+        record_stage(recorder, 0, (0, slot), f"{slot}", 0.05)
+
+    in_threads(partial(record, 0), partial(record, 1))
+    time.sleep(0.02)
+    trace = recorder.end_epoch(0.0, [])
+    one, other = trace.spans
+    overlap_s = min(s.wall_start_s + s.wall_s for s in trace.spans) - max(
+        s.wall_start_s for s in trace.spans
+    )
+    assert overlap_s > 0
+    covered_s = one.wall_s + other.wall_s - overlap_s
+    assert trace.harness_s == pytest.approx(trace.wall_s - covered_s)
+    assert trace.harness_s >= 0.02
+
+
+def test_spans_nest_on_different_threads_only(recorder):
+    with recorder.span("load", "outer", "host", Work("copy")):
+        in_threads(lambda: record_stage(recorder, 0, (0, 0), "beside"))
+    labels = [span.label for span in recorder.end_epoch(0.0, []).spans]
+    assert sorted(labels) == ["beside", "outer"]
 
 
 # --------------------------------------------------------------------------- ledger
@@ -193,3 +275,28 @@ def test_a_scope_releases_after_an_error_too(ledger):
     with pytest.raises(DeviceOutOfMemory):
         overfill()
     ledger.allocate("gpu0", "third", 100)
+
+
+def test_a_scope_leaves_what_other_threads_hold(ledger):
+    with ledger.scope("host"):
+        ledger.allocate("host", "activations", 100)
+        in_threads(lambda: ledger.allocate("host", "rows of the next round", 300))
+    ledger.allocate("host", "more", 700)
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        ledger.allocate("host", "too much", 1)
+    assert caught.value.in_use_bytes == 1000
+    ledger.free("host", "rows of the next round")
+    with pytest.raises(KeyError):
+        ledger.free("host", "activations")
+
+
+def test_threads_share_a_memory_exactly(ledger):
+    def hold_and_free(slot):
+        for _ in range(300):
+            ledger.allocate("host", f"rows of {slot}", 100)
+            ledger.grow("host", f"rows of {slot}", 50)
+            ledger.free("host", f"rows of {slot}")
+
+    in_threads(*(partial(hold_and_free, slot) for slot in range(4)))
+    assert 150 <= ledger.peak_bytes["host"] <= 600
+    ledger.allocate("host", "everything", 1000)

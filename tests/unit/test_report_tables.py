@@ -86,6 +86,26 @@ def test_words_against_a_number_or_other_words_differ(cell):
     assert show(table)[4].endswith("DIFFERS")
 
 
+@pytest.mark.parametrize(
+    ("value", "quoted", "error", "says"),
+    [
+        (2.0, "1.20-3.40", 0.0, "within"),
+        (6.8, "1.20-3.40", 1.0, "+100 %"),
+        (600.0, "1,200 \u2013 3,400", -0.5, "-50 %"),
+    ],
+)
+def test_a_number_beside_a_range_is_held_against_it(value, quoted, error, says):
+    table = Table("t", "t", ("a",), (TableRow("r", (Cell(value, "x", quoted_text=quoted),)),))
+    agreement = measure_agreement(table)
+    assert (agreement.numbers, agreement.words) == (1, 0)
+    assert agreement.largest_error == pytest.approx(abs(error))
+    line = show(table)[4]
+    assert quoted in line
+    assert line.endswith(says)
+    (row,) = make_document([table])["tables"][0]["rows"]
+    assert row["cells"][0]["error"] == pytest.approx(error)
+
+
 def test_a_table_without_a_paper_has_no_summary():
     table = Table("t", "t", ("a",), (TableRow("r", (Cell(3.0, "B", "measured"),)),))
     assert describe_agreement(measure_agreement(table)) == ""

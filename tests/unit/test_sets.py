@@ -269,9 +269,6 @@ def test_bitmaps_are_sets(universe: int) -> None:
     assert [[ids.tolist() for ids in row] for row in listed] == shared
     counts = sets.count_shared_marks(bitmaps, bitmaps[1:])
     assert counts.tolist() == [[len(ids) for ids in row] for row in shared]
-    for a, first in zip(truth, bitmaps, strict=True):
-        for b, second in zip(truth, bitmaps, strict=True):
-            assert sets.contains(first, second) == (b <= a)
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -295,7 +292,6 @@ def test_no_bitmaps_at_all() -> None:
     assert sets.count_shared_marks(empty, empty).tolist() == [[0]]
     assert sets.count_shared_marks(none, none).shape == (0, 0)
     assert sets.count_marks(empty).tolist() == [0]
-    assert sets.contains(empty[0], empty[0])
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -311,54 +307,9 @@ def test_bad_bitmaps_raise() -> None:
     for run in (sets.list_shared_marks, sets.count_shared_marks):
         with pytest.raises(ValueError, match="two universes"):
             run(small, large)
-    with pytest.raises(ValueError, match="two universes"):
-        sets.contains(small[0], large[0])
-    with pytest.raises(ValueError, match="a bitmap is"):
-        sets.contains(small, small)
     for bad in (small[0], small.astype(np.int64), np.asfortranarray(np.vstack((small, small)))):
         with pytest.raises(ValueError, match="bitmaps are"):
             sets.count_marks(bad)
-
-
-@pytest.mark.usefixtures("anywhere")
-@settings(max_examples=50, deadline=None)
-@given(rounds=st.lists(st.sets(st.integers(0, 149)), max_size=6))
-def test_rows_settle_in_the_lowest_free_places(rounds: list[set[int]]) -> None:
-    """Against a dictionary of places, and a search for the lowest free one."""
-    place, at = np.full(150, -1, dtype=np.int32), np.full(150, -1, dtype=np.int64)
-    before, expected = sets.mark_sets([wide()], 150)[0], dict[int, int]()
-    for ids in rounds:
-        present = sets.mark_sets([wide(*ids)], 150)[0]
-        expected = {v: p for v, p in expected.items() if v in ids}
-        for v in sorted(ids - expected.keys()):
-            expected[v] = next(p for p in range(150) if p not in expected.values())
-        end = sets.settle(place, at, before, present)
-        before = present
-        assert {v: int(place[v]) for v in range(150) if place[v] >= 0} == expected
-        assert {int(at[p]): p for p in range(150) if at[p] >= 0} == expected
-        assert end == max(expected.values(), default=-1) + 1
-
-
-@pytest.mark.usefixtures("anywhere")
-def test_rows_that_cannot_settle_raise() -> None:
-    nobody, three = sets.mark_sets([wide(), wide(1, 4, 7)], 10)
-    place, at = np.full(10, -1, dtype=np.int32), np.full(2, -1, dtype=np.int64)
-    with pytest.raises(ValueError, match="no room in a buffer of 2 places"):
-        sets.settle(place, at, nobody, three)
-    with pytest.raises(ValueError, match="outside a universe of"):
-        sets.settle(place, wide(10, -1, -1, -1), nobody, three)
-    with pytest.raises(ValueError, match="two universes"):
-        sets.settle(np.full(600, -1, dtype=np.int32), at, nobody, three)
-
-
-@pytest.mark.usefixtures("anywhere")
-def test_labels_are_renamed() -> None:
-    names = ids_of(7, 5, 9)
-    assert sets.rename(ids_of(2, 0, 0, 1), names).tolist() == [9, 7, 7, 5]
-    assert sets.rename(ids_of(), ids_of()).tolist() == []
-    for bad in (ids_of(0, 3), ids_of(-1)):
-        with pytest.raises(ValueError, match="labels holds"):
-            sets.rename(bad, names)
 
 
 @pytest.mark.skipif(load("sets") is None, reason="needs the compiled kernels")

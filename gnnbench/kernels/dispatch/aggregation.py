@@ -15,18 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench.kernels.buffers import pool
-from gnnbench.kernels.dispatch.checks import check_vector
+from gnnbench.kernels.dispatch.checks import MaskArray, check_mask, check_vector
 from gnnbench.kernels.dispatch.layout import transpose
 from gnnbench.kernels.native import limit_simd, load, resolve_threads
 from gnnbench.kernels.reference import aggregation as reference
 from gnnbench.kernels.reference.aggregation import Float
 from gnnbench.records import IndexArray, IntArray
 
-MaskArray = npt.NDArray[np.uint8]
-
-#: Outputs of at least this many bytes are not in the cache when they are read next, and are
-#: stored past it.
-STREAMED_BYTES = 4 << 20
+#: Outputs of at least this many bytes, half of a server's last cache, are not in the cache when
+#: they are read next, and are stored past it.
+STREAMED_BYTES = 16 << 20
 #: Sources of a block whose packed rows, a mebibyte, stay in a core's cache.
 BLOCK_SOURCES = 4096
 #: Products that read fewer bytes than this are not worth trying ways for.
@@ -130,7 +128,7 @@ class SparseMatrix:
     def trials(
         self, width: int, itemsize: int, threads: int, weighted: bool, eighths: int = 8
     ) -> _Trials:
-        """What is known of products of this kind, of whose lines so many eighths are wanted."""
+        """What is known of products of this kind, of whose rows so many eighths are wanted."""
         key = (width, itemsize, threads, weighted, eighths)
         if key not in self._trials:
             ways: list[Way] = ["in place"]
@@ -167,7 +165,7 @@ def aggregate(
 
     ``mask``, uint8 ``(D, ceil(f / 8))`` as :func:`pack_mask` makes it, says which elements of the
     output are wanted; the others are zero. This is MixGCN's S-SpMM (its Equation 4): the mask
-    costs no pass of its own, and neither rows nor lines of which nothing is wanted are read.
+    costs no pass of its own, and the edges of rows of which nothing is wanted are passed over.
 
     Raises ``ValueError`` for shapes or dtypes that do not fit, and an ``out`` that is read-only or
     lies in one range of memory with what is read.
@@ -188,7 +186,7 @@ def aggregate(
         )
     shape = (matrix.num_dst, h.shape[1])
     if mask is not None:
-        _check_mask(mask, shape)
+        check_mask(mask, shape)
     if out is None:
         out = pool.take(shape, h.dtype)
     else:
@@ -213,7 +211,7 @@ def aggregate(
         )
         return out
     weighted = weight is not None or src_scale is not None
-    eighths = 8 if mask is None else count_eighths(mask, h.itemsize)
+    eighths = 8 if mask is None else count_eighths(mask)
     trials = matrix.trials(h.shape[1], h.itemsize, threads, weighted, eighths)
     way = trials.next()
     blocks = matrix.blocks if way == "blocked" else None
@@ -376,11 +374,14 @@ def pack_mask(wanted: npt.NDArray[np.bool_]) -> MaskArray:
     return np.packbits(wanted, axis=1, bitorder="little")
 
 
-def count_eighths(mask: MaskArray, itemsize: int) -> int:
-    """Of 64-byte lines of the output, how many eighths the mask wants anything of, by a sample."""
+def count_eighths(mask: MaskArray) -> int:
+    """Of the output's rows, how many eighths the mask wants anything of, by a sample.
+
+    Single lines of a row are not worth passing over: reading half of them, drawn at random, takes
+    as long as reading them all, because neighbouring lines come together.
+    """
     rows = mask[:: max(1, len(mask) // SAMPLED_ROWS)]
-    lines = np.bitwise_or.reduceat(rows, np.arange(0, mask.shape[1], 8 // itemsize), axis=1)
-    return round(8 * np.count_nonzero(lines) / lines.size)
+    return round(8 * np.count_nonzero(rows.any(axis=1)) / len(rows))
 
 
 def _threads_for(matrix: SparseMatrix, h: Float, threads: int) -> int:
@@ -424,20 +425,6 @@ def _check_scale(
         raise ValueError(
             f"{name} is {values.dtype} with shape {values.shape} and strides {values.strides}; "
             f"pass a contiguous, aligned {wanted} array of {length} values."
-        )
-
-
-def _check_mask(mask: MaskArray, shape: tuple[int, int]) -> None:
-    expected = (shape[0], -(-shape[1] // 8))
-    if (
-        not isinstance(mask, np.ndarray)
-        or mask.dtype != np.uint8
-        or mask.shape != expected
-        or not mask.flags.c_contiguous
-    ):
-        raise ValueError(
-            f"mask must be a contiguous uint8 array of shape {expected} for an output of shape "
-            f"{shape}; make it with pack_mask."
         )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from gnnbench.records import IndexArray, IntArray
+
+MaskArray = npt.NDArray[np.uint8]
 
 
 def check_graph(indptr: IntArray, indices: IndexArray) -> None:
@@ -50,6 +53,21 @@ def check_vector(
     ):
         raise ValueError(
             f"{name} is {_describe(array)}; pass a contiguous one-dimensional {dtype} array."
+        )
+
+
+def check_mask(mask: MaskArray, shape: tuple[int, int]) -> None:
+    """``ValueError`` unless this is a mask, as ``pack_mask`` makes it, for such an output."""
+    expected = (shape[0], -(-shape[1] // 8))
+    if (
+        not isinstance(mask, np.ndarray)
+        or mask.dtype != np.uint8
+        or mask.shape != expected
+        or not mask.flags.c_contiguous
+    ):
+        raise ValueError(
+            f"mask must be a contiguous uint8 array of shape {expected} for an output of shape "
+            f"{shape}; make it with pack_mask."
         )
 
 

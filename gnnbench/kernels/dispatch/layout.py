@@ -193,6 +193,7 @@ def partition_stream(
     parts: int,
     *,
     method: Literal["ldg", "fennel"] = "ldg",
+    balance: Literal["vertices", "work"] = "vertices",
     slack: float = 0.1,
     passes: int = 1,
     order: IndexArray | None = None,
@@ -203,12 +204,15 @@ def partition_stream(
     Vertices arrive one by one, in ``order`` (an int32 permutation) or shuffled by ``seed``, and
     each goes, for good, to a part P of less than C = (1 + ``slack``) V / ``parts`` vertices (at
     least V / ``parts``, rounded up): that of the highest score, of equal ones the smallest, of
-    these the first. With N neighbours in P, the score is
+    these the first. To ``balance`` "work", a vertex counts as 1 + D(v) vertices in |P|, V and C,
+    those and its in-edges; a part may then exceed C by its last vertex. With N neighbours in P, the
+    score is
 
     - "ldg": N (1 - |P| / C), linear deterministic greedy (Stanton and Kliot, "Streaming graph
       partitioning for large distributed graphs", 2012, section 4);
     - "fennel": N - alpha gamma |P|^(gamma - 1), gamma = 3/2, alpha = sqrt(``parts``) m / V^(3/2)
-      for m undirected edges (Tsourakakis et al., "Fennel", 2014, section 4; its slack is 0.1).
+      for m undirected edges (Tsourakakis et al., "Fennel", 2014, section 4; its slack is 0.1). A
+      vertex pays for all that it counts as, in units in which all of them count V.
 
     Further ``passes`` stream the vertices again, with sizes counted anew and neighbours that have
     not come yet where the pass before left them (Nishimura and Ugander, "Restreaming graph
@@ -225,14 +229,19 @@ def partition_stream(
         raise ValueError(f"slack is {slack}; it must be finite and 0 or more.")
     if method not in ("ldg", "fennel"):
         raise ValueError(f'method is {method!r}; it must be "ldg" or "fennel".')
+    if balance not in ("vertices", "work"):
+        raise ValueError(f'balance is {balance!r}; it must be "vertices" or "work".')
     if order is None:
         order = reference.shuffle(vertices, seed)
     else:
         _check_vertices("order", order, vertices)
     parts_used = max(min(parts, vertices), 1)  # more could only stay empty
-    capacity = max(math.ceil(vertices / parts), int(min((1 + slack) * vertices / parts, vertices)))
+    by_work = balance == "work"
+    total = vertices + len(indices) if by_work else vertices
+    capacity = max(math.ceil(total / parts), int(min((1 + slack) * total / parts, total)))
     weight = 0.75 * math.sqrt(parts) * len(indices) / max(vertices, 1) ** 1.5
-    arguments = (indptr, indices, order, parts_used, capacity, method == "fennel", weight, passes)
+    fennel = method == "fennel"
+    arguments = (indptr, indices, order, parts_used, capacity, fennel, by_work, weight, passes)
     compiled = load("layout")
     if compiled is None:
         return reference.partition_stream(*arguments)

@@ -21,6 +21,7 @@ from gnnbench.kernels.dispatch.checks import check_vector
 from gnnbench.kernels.native import load, resolve_threads
 from gnnbench.kernels.reference import sets as reference
 from gnnbench.kernels.reference.sets import Bitmaps, Sets
+from gnnbench.kernels.slabs import Slab
 from gnnbench.records import IndexArray, IntArray
 
 
@@ -155,23 +156,26 @@ def mark_sets(sets: Sequence[IntArray], universe: int) -> Bitmaps:
     return bitmaps
 
 
-def list_marks(bitmaps: Bitmaps) -> list[IntArray]:
-    """The ids of every bitmap, ascending int64."""
+def list_marks(bitmaps: Bitmaps, slab: Slab | None = None) -> list[IntArray]:
+    """The ids of every bitmap, ascending int64; cut from ``slab``, if there is one."""
     _check_bitmaps(bitmaps)
     compiled = load("sets")
     if compiled is None:
         return reference.list_marks(bitmaps)
-    listed: list[IntArray] = compiled.list_marks(bitmaps)
+    listed: list[IntArray] = compiled.list_marks(bitmaps, slab)
     return listed
 
 
-def list_shared_marks(bitmaps: Bitmaps, others: Bitmaps) -> list[list[IntArray]]:
-    """By bitmap and by other bitmap, the ids that both have, ascending int64."""
+def list_shared_marks(
+    bitmaps: Bitmaps, others: Bitmaps, slab: Slab | None = None
+) -> list[list[IntArray]]:
+    """By bitmap and by other bitmap, the ids that both have, ascending int64; cut from ``slab``, if
+    there is one."""
     _check_bitmaps(bitmaps, others)
     compiled = load("sets")
     if compiled is None:
         return [reference.list_marks(bitmap & others) for bitmap in bitmaps]
-    listed: list[list[IntArray]] = compiled.list_shared_marks(bitmaps, others)
+    listed: list[list[IntArray]] = compiled.list_shared_marks(bitmaps, others, slab)
     return listed
 
 
@@ -196,30 +200,9 @@ def count_shared_marks(bitmaps: Bitmaps, others: Bitmaps) -> IntArray:
     return counts
 
 
-def contains(bitmap: Bitmaps, other: Bitmaps) -> bool:
-    """Whether a bitmap ``(words,)`` has every id of another."""
-    _check_bitmap(bitmap)
-    _check_bitmap(other)
-    if len(bitmap) != len(other):
-        raise _other_universe(len(bitmap), len(other))
-    compiled = load("sets")
-    if compiled is None:
-        return not (other & ~bitmap).any()
-    found: bool = compiled.contains(bitmap, other)
-    return found
-
-
 def _count_words(universe: int) -> int:
     """Words of a bitmap: whole cache lines."""
     return -(-universe // 512) * 8
-
-
-def _check_bitmap(bitmap: Bitmaps) -> None:
-    if bitmap.ndim != 1 or bitmap.dtype != np.uint64 or not bitmap.flags.c_contiguous:
-        raise ValueError(
-            f"a bitmap is {bitmap.dtype} with shape {bitmap.shape}; pass a contiguous row of those "
-            f"that mark_sets makes."
-        )
 
 
 def _other_universe(words: int, others: int) -> ValueError:
@@ -237,55 +220,6 @@ def _check_bitmaps(bitmaps: Bitmaps, others: Bitmaps | None = None) -> None:
             )
         if each.shape[1] != bitmaps.shape[1]:
             raise _other_universe(bitmaps.shape[1], each.shape[1])
-
-
-# --------------------------------------------------------------------------- places
-
-
-def settle(place: IndexArray, at: IntArray, before: Bitmaps, present: Bitmaps) -> int:
-    """Free the places of the rows that ``present`` has not; give the lowest free ones, ascending,
-    to those of it that were not there ``before``. Both are bitmaps ``(words,)``.
-
-    ``place`` int32 ``(universe,)`` has the place of each row in a buffer, ``at`` int64 ``(room,)``
-    the row at each place; -1 where there is none. Both are written in place. Returns one more than
-    the last place taken. Raises ``ValueError`` where there is no room, for ids outside the
-    universe, and for bitmaps of another one.
-    """
-    check_vector("place", place, np.dtype(np.int32))
-    check_vector("at", at, np.dtype(np.int64))
-    for bitmap in (before, present):
-        _check_bitmap(bitmap)
-        if len(bitmap) != _count_words(len(place)):
-            raise _other_universe(len(bitmap), _count_words(len(place)))
-    compiled = load("sets")
-    end: int
-    if compiled is not None:
-        end = compiled.settle(place, at, before, present)
-    else:
-        was, now = reference.list_marks(np.stack((before, present)))
-        for name, rows in (("present", now), ("at", at[at >= 0])):
-            reference.check_inside(name, rows, len(place))
-        end = reference.settle(place, at, was, now)
-    if end < 0:
-        raise ValueError(
-            f"the rows have no room in a buffer of {len(at)} places, or are outside a universe of "
-            f"{len(place)}; make the buffer as large as the largest round."
-        )
-    return end
-
-
-def rename(labels: IndexArray, names: IndexArray) -> IndexArray:
-    """``names[labels]``, int32. ``ValueError`` for a label that has no name."""
-    check_vector("labels", labels, np.dtype(np.int32))
-    check_vector("names", names, np.dtype(np.int32))
-    compiled = load("sets")
-    renamed: IndexArray | None = None
-    if compiled is not None:
-        renamed = compiled.rename(labels, names)
-    if renamed is None:
-        reference.check_inside("labels", labels, len(names))
-        renamed = names[labels]
-    return renamed
 
 
 # --------------------------------------------------------------------------- checks

@@ -167,6 +167,7 @@ def partition_stream(
     parts: int,
     capacity: int,
     fennel: bool,
+    by_work: bool,
     weight: float,
     passes: int,
 ) -> IndexArray:
@@ -174,17 +175,21 @@ def partition_stream(
     check_csr(indptr, indices, len(order))
     invert(order)
     part = np.full(len(order), -1, dtype=np.int32)
+    loads = np.ones(len(order), dtype=np.int64)
+    if by_work:
+        loads += np.diff(indptr)
+    scale = len(order) / max(int(loads.sum()), 1)
     for _ in range(passes):
         sizes = np.zeros(parts, dtype=np.int64)
         for v in order:
             placed = part[indices[indptr[v] : indptr[v + 1]]]
             counts = np.bincount(placed[placed >= 0], minlength=parts)
             if fennel:
-                scores = counts - weight * np.sqrt(sizes)
+                scores = counts - loads[v] * scale * (weight * np.sqrt(sizes * scale))
             else:
                 scores = counts * (1.0 - sizes / capacity)
             scores[sizes >= capacity] = -np.inf
             # The highest score, of equal ones the smallest part, of these the first.
             part[v] = np.lexsort((sizes, -scores))[0]
-            sizes[part[v]] += 1
+            sizes[part[v]] += loads[v]
     return part

@@ -75,17 +75,3 @@ def list_marks(bitmaps: Bitmaps) -> list[IntArray]:
     octets = bitmaps.astype("<u8", copy=False).view(np.uint8)
     bits = np.unpackbits(octets, axis=1, bitorder="little")
     return [np.flatnonzero(row).astype(np.int64, copy=False) for row in bits]
-
-
-def settle(place: IndexArray, at: IntArray, before: IntArray, present: IntArray) -> int:
-    """See :func:`gnnbench.kernels.dispatch.sets.settle`; -1 where there is no room."""
-    leaves = (at >= 0) & ~np.isin(at, present)
-    place[at[leaves]] = -1
-    at[leaves] = -1
-    comes = np.setdiff1d(present, before, assume_unique=True)
-    free = np.flatnonzero(at < 0)[: len(comes)]
-    at[free] = comes[: len(free)]
-    place[comes[: len(free)]] = free
-    if len(free) < len(comes):
-        return -1
-    return int(np.flatnonzero(at >= 0).max(initial=-1)) + 1

@@ -1,6 +1,7 @@
 """DistDGL (Zheng et al., 2020): mini-batches whose seeds are trained where their partition is.
 
-``placement`` holds the partition. Sampling, and features on the host, are the plain ones.
+``placement`` holds the partition, and DistDGLv2's static hybrid (Zheng et al., 2022), which also
+prefetches (``hyscale``'s communication). Sampling, and features on the host, are the plain ones.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Placement
 from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.distdgl.placement import DistDGLPlacement
+from gnnbench_plugins.distdgl.placement import DistDGLPlacement, DistDGLv2Placement
 
 
 @hookimpl
 def gnnbench_placement() -> list[type[Placement]]:
-    return [DistDGLPlacement]
+    return [DistDGLPlacement, DistDGLv2Placement]
 
 
 @hookimpl
@@ -24,5 +25,12 @@ def gnnbench_strategy() -> list[Strategy]:
             summary="mini-batches on accelerators, each trains the seeds of its METIS partition",
             source="DistDGL: Distributed Graph Neural Network Training for Billion-Scale Graphs",
             bundles={"mini-batch": Parts("neighbour", "distdgl", "vanilla", "host", "torch")},
-        )
+        ),
+        Strategy(
+            name="distdgl-v2",
+            summary="partitioned mini-batches, a fixed part of them trained by the CPU, prefetched",
+            source="Distributed Hybrid CPU and GPU Training for Graph Neural Networks on "
+            "Billion-Scale Heterogeneous Graphs (as HyScale-GNN, section VI-E2, has it)",
+            bundles={"mini-batch": Parts("neighbour", "distdgl-v2", "hyscale", "host", "torch")},
+        ),
     ]

@@ -14,26 +14,33 @@ from gnnbench_plugins.reference.communication import HaloCommunication
 
 @dataclass
 class DistGNNCommunication(HaloCommunication):
-    """What a node reads of each peer is dealt into r bins, of which one crosses in an epoch.
+    """What a node reads of each peer is dealt into r bins, of which one is sent in an epoch, and
+    read r epochs later: DistGNN's cd-r. In between it crosses behind the computation.
 
     DistGNN cuts vertices and sends partial aggregates between the copies of one; here edges are
     cut, and the rows at their far ends are sent, which every model can read. The bins are its own,
-    at every layer and both ways: a row, and its gradient, is up to r - 1 epochs old. What crosses
-    arrives in the same epoch, not r epochs later behind the computation.
+    at every layer and both ways: a row, and its gradient, is r to 2 r - 1 epochs old, and zero
+    until it first arrives.
     """
 
     name: ClassVar[str] = "distgnn"
-    summary: ClassVar[str] = "the halo in bins, one bin refreshed in an epoch"
+    summary: ClassVar[str] = "the halo in r bins, one sent in an epoch and read r epochs later"
 
-    delay: int = option(5, "r: bins of the halo, and epochs until all were refreshed; 1 = halo")
+    delay: int = option(
+        5, "r: bins of the halo, and epochs from sending one to reading it; 0 = halo"
+    )
 
     @property
     def stale(self) -> frozenset[PeerData]:
-        return frozenset({"rows", "gradients"} if self.delay > 1 else ())
+        return frozenset({"rows", "gradients"} if self.delay else ())
+
+    @property
+    def arrival_epochs(self) -> int:
+        return self.delay
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if self.delay < 1:
-            return f"communication.delay is {self.delay}; make it 1 bin or more."
+        if self.delay < 0:
+            return f"communication.delay is {self.delay}; make it 0 epochs (cd-0) or more."
         return None
 
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
@@ -42,10 +49,10 @@ class DistGNNCommunication(HaloCommunication):
         return np.equal(bins, epoch % self.delay, dtype=np.bool_)
 
     def notes(self) -> tuple[str, ...]:
-        if self.delay == 1:
+        if not self.delay:
             return ()
-        epochs = "1 epoch" if self.delay == 2 else f"{self.delay - 1} epochs"
+        epochs = "1 epoch" if self.delay == 1 else f"{self.delay} to {2 * self.delay - 1} epochs"
         return (
-            f"rows of peers and their gradients are up to {epochs} old; edges are cut, where "
-            f"DistGNN cuts vertices",
+            f"rows of peers and their gradients are {epochs} old, zero before the first arrive; "
+            f"edges are cut, where DistGNN cuts vertices",
         )

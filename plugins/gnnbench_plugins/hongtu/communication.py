@@ -9,6 +9,7 @@ import numpy as np
 
 from gnnbench.kernels.dispatch import count_marks, list_marks, list_shared_marks, mark_sets
 from gnnbench.kernels.reference.sets import Bitmaps
+from gnnbench.kernels.slabs import Slab
 from gnnbench.parts import Communication, Setting, option
 from gnnbench.records import Fetch, IntArray, PeerFetch, Round, RoundTraffic
 
@@ -46,6 +47,8 @@ class HongTuCommunication(Communication):
     #: The owners that ``_owned`` are the bitmaps of, by slot.
     _owner: IntArray | None = field(default=None, init=False, repr=False)
     _owned: Bitmaps = field(default_factory=lambda: mark_sets((), 0), init=False, repr=False)
+    #: Where the sets of all rounds are written to.
+    _lists: Slab = field(default_factory=Slab, init=False, repr=False)
     _original: int = field(default=0, init=False, repr=False)
     _transition: int = field(default=0, init=False, repr=False)
     _host: int = field(default=0, init=False, repr=False)
@@ -54,6 +57,7 @@ class HongTuCommunication(Communication):
     _kept: int = field(default=0, init=False, repr=False)
 
     def begin(self, setting: Setting) -> None:
+        self._lists = Slab()
         self._num_vertices = setting.dataset.graph.num_vertices
         self._original = self._transition = self._host = 0
         self._relayed = self._fetched = self._kept = 0
@@ -66,9 +70,11 @@ class HongTuCommunication(Communication):
         held, read = self._find_held(previous, slots, len(owner))
         # Without P2P a device's own transition set is all it needs, and nothing is missing.
         missing = needed & ~transition
-        copied = list_shared_marks(missing & ~read, transition)
-        kept = list_shared_marks(missing & read, transition)
-        own = list_marks(np.concatenate((needed, transition & ~held, transition & held)))
+        copied = list_shared_marks(missing & ~read, transition, self._lists)
+        kept = list_shared_marks(missing & read, transition, self._lists)
+        own = list_marks(
+            np.concatenate((needed, transition & ~held, transition & held)), self._lists
+        )
         fetches = []
         for i, slot in enumerate(slots):
             # Algorithm 2, line 6: every device starts with the peer after it.

@@ -50,7 +50,9 @@ class HongTuSampler(FullGraphSampler):
         "or one that goes on until no move helps",
     )
     partitioner: Literal["auto", "metis", "ldg", "fennel", "range"] = option(
-        "auto", "how vertices go to devices; auto is metis, or fennel above 20 M stored edges"
+        "auto",
+        "how vertices go to devices; auto is metis, or ldg above 20 M stored edges, or above 1 M "
+        "where most would be cut anyway",
     )
 
     _capacity: DeviceCapacity | None = field(default=None, init=False, repr=False)

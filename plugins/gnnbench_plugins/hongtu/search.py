@@ -96,11 +96,16 @@ class _Schedule:
         self._tables = [np.zeros((3, n, n), dtype=np.int64) for _ in marks]
         self._beside = [np.zeros(n - 1, dtype=np.int64) for _ in marks]
         self._stale = [set(range(n)) for _ in marks]
+        #: Whether unions changed since no reversal helped.
+        self._changed = True
 
     # ------------------------------------------------------------------ reversals
 
     def reverse_batches(self) -> int:
         """Reverse stretches of batches, always the one that gains most; returns how many."""
+        if not self._changed:
+            return 0
+        self._changed = False
         n = self._batches
         shared = np.zeros((n + 2, n + 2))  # first and last: no batch
         shared[1:-1, 1:-1] = count_shared_marks(self._unions[1:-1], self._unions[1:-1])
@@ -130,8 +135,11 @@ class _Schedule:
         """Exchange chunks of partition ``i`` between batches; returns how many exchanges.
 
         Those that gain most go first. What one gains holds as long as nothing happened to its two
-        batches and those beside them, so that the next are taken from elsewhere.
+        batches and those beside them, so that the next are taken from elsewhere. Where nothing
+        happened since none gained, none does now.
         """
+        if not self._stale[i]:
+            return 0
         self._refresh(i)
         gain = self._gains(i)
         pairs = np.argwhere(gain > self._least)
@@ -147,6 +155,7 @@ class _Schedule:
                     self._unions[j + 1] |= chunks[chosen[j]]
                 touched.update((j - 1, j, j + 1))
             moves += 1
+        self._changed |= moves > 0
         for stale in self._stale:
             stale.update(j for j in touched if 0 <= j < self._batches)
         return moves

@@ -18,12 +18,16 @@ from gnnbench_plugins.hpgnn.kernel import HpgnnKernel
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
 from gnnbench_plugins.hpgnn.planner import HpgnnPlanner
 from gnnbench_plugins.hpgnn.rivals import Rivals
-from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
+from gnnbench_plugins.hpgnn.sampler import (
+    HpgnnLayerwiseSampler,
+    HpgnnSaintSampler,
+    HpgnnSampler,
+)
 
 
 @hookimpl
 def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [HpgnnSampler]
+    return [HpgnnSampler, HpgnnSaintSampler, HpgnnLayerwiseSampler]
 
 
 @hookimpl

@@ -217,6 +217,11 @@ def choose_threads(sampled_edges: float, edges_per_s: float, propagate_s: float,
     return min(most, int(sampled_edges / (edges_per_s * propagate_s)) + 1)
 
 
+def sampling_seconds(sampled_edges: float, edges_per_s: float, threads: int) -> float:
+    """t_sampling of Equation 4, with :func:`choose_threads`' assumption."""
+    return sampled_edges / (edges_per_s * threads)
+
+
 def tabulate(sweep: Sweep) -> Table:
     """The whole sweep, one design a row."""
     ties = {point.design for point in sweep.ties}

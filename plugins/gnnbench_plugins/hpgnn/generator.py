@@ -4,19 +4,20 @@
 templates beside this module. The Python functions stay the only definition: ``torch.fx`` traces
 them, and what is not arithmetic on single features is refused. :func:`write_features`,
 :func:`write_weights` and :func:`write_batch` make the files that the generated host program reads,
-and :func:`read_results` reads the one that it writes.
+and :func:`read_results` and :func:`read_gradients` read the one that it writes.
 """
 
 from __future__ import annotations
 
 import operator
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -31,21 +32,25 @@ from gnnbench_plugins.hpgnn.boards import Board
 from gnnbench_plugins.hpgnn.cycles import array_shape, count_words, make_machine
 from gnnbench_plugins.hpgnn.design import LANES
 from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock, lay_out
+from gnnbench_plugins.hpgnn.operators import Operators
 from gnnbench_plugins.hpgnn.resources import Design, budget_of, find_excess, usage_of
 
 if TYPE_CHECKING:
-    from gnnbench_plugins.hpgnn.program import Generated, Operators
+    from gnnbench_plugins.hpgnn.program import Abstraction, Generated
 
 #: What is filled in, and what is copied as it is.
 _TEMPLATES = (
-    "README.md", "types.h", "operators.h", "aggregate.cpp", "update.cpp", "host.cpp", "Makefile",
-    "design.cfg",
+    "README.md", "types.h", "operators.h", "aggregate.cpp", "update.cpp", "update_backward.cpp",
+    "host.cpp", "Makefile", "design.cfg",
 )  # fmt: skip
+_BACKWARD = "update_backward.cpp"
 _STANDINS = (
     "ap_int.h", "hls_stream.h", "hls_vector.h", "csim.cpp", "xrt/xrt_bo.h", "xrt/xrt_device.h",
     "xrt/xrt_kernel.h",
 )  # fmt: skip
-_EDGE = np.dtype([("source", "<i4"), ("destination", "<i4"), ("weight", "<f4"), ("unused", "<i4")])
+_EDGE = np.dtype([("source", "<i4"), ("destination", "<i4"), ("weight", "<f4"), ("kind", "<i4")])
+#: An edge's kinds, as types.h has them.
+_SCATTER, _SCATTER_GRADIENT, _OWN_GRADIENT = range(3)
 _LAUNCH = np.dtype([(name, "<i4") for name in ("die", "first_edge", "edges", "first_row", "rows")])
 
 # --------------------------------------------------------------------------- functions, as C++
@@ -85,6 +90,52 @@ class Expressions:
     uses_own: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """Derivatives of functions that are linear in features, as C++ expressions.
+
+    ``scatter`` is of ``weight``; ``gathered`` and ``own`` have one for each piece; ``product`` and
+    ``bias`` are those of what stands around the product; ``sigma`` is of sigma's result.
+    """
+
+    scatter: str
+    gathered: tuple[str, ...]
+    own: tuple[str, ...]
+    product: str
+    bias: str
+    sigma: str
+
+
+def differentiate(model: str, operators: Operators) -> Slopes:
+    """The slopes of a model's functions, of which none may depend on features.
+
+    Raises ``UsageError`` for a gather that is no sum, and for a scatter or an update that is not
+    linear in features, but for an outermost ReLU. Then the kernels have forward propagation only.
+    """
+    expressions = translate(model, operators)
+    if expressions.gather not in ("a + b", "b + a"):
+        raise UsageError(
+            f"gather of model {model} is no sum, and each source's share in its result is not "
+            f"known backward; use a + b."
+        )
+    scatter = _Traced(model, "scatter", operators.scatter, ("h", "weight"))
+    update = _Traced(model, "update", operators.update, ("a", "own", "weight", "bias"))
+    product = update.product
+    pieces = _pieces_of(product.args[0])
+    end = update.result
+    sigma = "sigma > 0.0f ? 1.0f : 0.0f" if _is_relu(end) else "1.0f"
+    if _is_relu(end):
+        end = end.args[0]
+    return Slopes(
+        scatter.slope(scatter.result, scatter.inputs["h"], scatter.name({"weight": "weight"})),
+        tuple(update.slope(piece, update.inputs["a"], {}) for piece in pieces),
+        tuple(update.slope(piece, update.inputs["own"], {}) for piece in pieces),
+        update.slope(end, product, {}),
+        update.slope(end, update.inputs["bias"], {}),
+        sigma,
+    )
+
+
 def translate(model: str, operators: Operators) -> Expressions:
     """The functions in C++.
 
@@ -94,15 +145,7 @@ def translate(model: str, operators: Operators) -> Expressions:
     scatter = _Traced(model, "scatter", operators.scatter, ("h", "weight"))
     gather = _Traced(model, "gather", operators.gather, ("a", "b"))
     update = _Traced(model, "update", operators.update, ("a", "own", "weight", "bias"))
-    products = [
-        node for node in update.nodes if node.target in (operator.matmul, torch.matmul, torch.mm)
-    ]
-    if len(products) != 1 or products[0].args[1] is not update.inputs["weight"]:
-        raise UsageError(
-            f"update of model {model} does not multiply rows by W once; write it as arithmetic "
-            f"around one 'rows @ weight'."
-        )
-    product = products[0]
+    product = update.product
     rows = update.name({"a": "a", "own": "own"})
     pieces = tuple(update.spell(piece, rows) for piece in _pieces_of(product.args[0]))
     if len(pieces) != operators.update_widths:
@@ -111,7 +154,7 @@ def translate(model: str, operators: Operators) -> Expressions:
             f"update_widths says {operators.update_widths}; make both the same."
         )
     end, sigma = update.result, "z"
-    if isinstance(end, fx.Node) and end.target is torch.relu:
+    if _is_relu(end):
         end, sigma = end.args[0], "fmaxf(z, 0.0f)"
     return Expressions(
         scatter=scatter.spell(scatter.result, scatter.name({"h": "h", "weight": "weight"})),
@@ -121,6 +164,18 @@ def translate(model: str, operators: Operators) -> Expressions:
         sigma=sigma,
         uses_own=any(update.inputs["own"] is node for node in _inputs_of(product.args[0])),
     )
+
+
+def without_sigma(model: str, operators: Operators) -> Callable[..., Tensor]:
+    """UPDATE without an outermost ReLU, as the last layer has it. ``UsageError`` where torch.fx
+    cannot trace it."""
+    update = _Traced(model, "update", operators.update, ("a", "own", "weight", "bias"))
+    end = update.result
+    if not _is_relu(end):
+        return operators.update
+    output = update.nodes[-1]
+    output.args = (end.args[0],)
+    return fx.GraphModule(torch.nn.Module(), output.graph)
 
 
 #: Python functions around any callable, by how many arguments it takes: only those are traced.
@@ -146,6 +201,42 @@ class _Traced:
         inputs = [node for node in self.nodes if node.op == "placeholder"]
         self.inputs = dict(zip(names, inputs, strict=True))
         self.result = self.nodes[-1].args[0]
+
+    @property
+    def product(self) -> fx.Node:
+        """UPDATE's one product with W."""
+        functions = (operator.matmul, torch.matmul, torch.mm)
+        products: list[fx.Node] = [node for node in self.nodes if node.target in functions]
+        if len(products) != 1 or products[0].args[1] is not self.inputs["weight"]:
+            raise UsageError(
+                f"{self.where} does not multiply rows by W once; write it as arithmetic around one "
+                f"'rows @ weight'."
+            )
+        return products[0]
+
+    def slope(self, value: object, variable: fx.Node, names: Mapping[fx.Node, str]) -> str:
+        """The derivative of a value by a node in which it is linear, as a C++ expression."""
+        if value is variable:
+            return "1.0f"
+        if not isinstance(value, fx.Node) or variable not in _inputs_of(value):
+            return "0.0f"
+        target, args = _target_of(value), value.args
+        known = not value.kwargs
+        if known and target in (operator.add, torch.add, operator.sub, torch.sub):
+            sign = "+" if target in (operator.add, torch.add) else "-"
+            one, other = (self.slope(each, variable, names) for each in args)
+            return f"({one} {sign} {other})"
+        if known and target in (operator.neg, torch.neg):
+            return f"(-{self.slope(args[0], variable, names)})"
+        if known and target in (operator.mul, torch.mul, operator.truediv, torch.div):
+            rows, factor = args
+            divides = target in (operator.truediv, torch.div)
+            if not divides and variable not in _inputs_of(rows):
+                rows, factor = factor, rows
+            if variable not in _inputs_of(factor):
+                slope, by = self.slope(rows, variable, names), self._spell(factor, names)
+                return f"({slope} {'/' if divides else '*'} {by})"
+        raise UsageError(f"{self.where} is not linear in {variable}; write it as a weighted sum.")
 
     def name(self, names: Mapping[str, str]) -> dict[fx.Node, str]:
         """C++ names of some of the inputs."""
@@ -178,6 +269,10 @@ def _target_of(node: fx.Node) -> object:
     return node.target
 
 
+def _is_relu(value: object) -> TypeGuard[fx.Node]:
+    return isinstance(value, fx.Node) and _target_of(value) is torch.relu
+
+
 def _pieces_of(rows: object) -> tuple[object, ...]:
     """What is joined side by side into the rows that W multiplies."""
     if isinstance(rows, fx.Node) and rows.target is torch.cat:
@@ -207,11 +302,13 @@ def write_design(generated: Generated, directory: str | Path) -> tuple[Path, ...
     excess = find_excess(generated.sweep.best.design, generated.board, "die")
     if excess is not None:
         raise UsageError(excess)
-    numbers = _number(generated)
+    slopes, backward = _try_to_differentiate(generated.abstraction)
+    numbers = _number(generated) | _number_backward(generated.board, slopes, backward)
+    templates = [name for name in _TEMPLATES if slopes is not None or name != _BACKWARD]
     source = resources.files(__package__) / "templates"
     target = Path(directory)
     written = []
-    for name in _TEMPLATES:
+    for name in templates:
         text = (source / f"{name}.template").read_text(encoding="utf-8")
         written.append(_write(target / name, Template(text).substitute(numbers)))
     for name in _STANDINS:
@@ -276,12 +373,52 @@ def _number(generated: Generated) -> dict[str, str]:
         "clock_mhz": f"{board.clock_hz / 1e6:.0f}",
         "aggregates": ".".join(f"aggregate_{die}" for die in dies),
         "updates": ".".join(f"update_{die}" for die in dies),
-        "regions": "\n".join(
-            f"slr={kernel}_{die}:SLR{die - 1}" for die in dies for kernel in ("aggregate", "update")
-        ),
+        "regions": _place(board, "aggregate", "update"),
         "network_bytes": f"{2 * stages * design.n * depth * update_bytes:,}",
         "update_bytes": f"{4 * (max_inner * max_out + rows * (max_inner + max_out)):,}",
         "rows": _tabulate(generated),
+    }
+
+
+def _place(board: Board, *kernels: str) -> str:
+    """One of each kernel on every die, as lines of design.cfg."""
+    dies = range(1, board.dies + 1)
+    return "\n".join(f"slr={kernel}_{die}:SLR{die - 1}" for die in dies for kernel in kernels)
+
+
+def _try_to_differentiate(abstraction: Abstraction) -> tuple[Slopes | None, str]:
+    """The slopes of the model's functions and what the README says of them."""
+    try:
+        slopes = differentiate(abstraction.model, abstraction.operators)
+    except UsageError as error:
+        return None, f"Forward propagation only is generated: {error}"
+    return slopes, (
+        "A batch with labels is propagated backward too: `update_backward.cpp` for the gradients "
+        "of W and of a layer's input rows, then the aggregate kernel on the transposed edges. "
+        "Equations 10 and 11 do not count that second array of MACs and its buffers; forward and "
+        "backward take turns, and could share one."
+    )
+
+
+def _number_backward(board: Board, slopes: Slopes | None, backward: str) -> dict[str, str]:
+    """What the templates' names stand for, of backward propagation."""
+    there = slopes is not None
+    slopes = slopes or Slopes("0.0f", ("0.0f",), ("0.0f",), "0.0f", "0.0f", "0.0f")
+    dies = range(1, board.dies + 1)
+    units = ".".join(f"update_backward_{die}" for die in dies)
+    lines = f"nk=update_backward:{board.dies}:{units}\n{_place(board, 'update_backward')}\n"
+    return {
+        "has_gradient": "true" if there else "false",
+        "scatter_slope": slopes.scatter,
+        "gathered_slopes": ", ".join(slopes.gathered),
+        "own_slopes": ", ".join(slopes.own),
+        "product_slope": slopes.product,
+        "bias_slope": slopes.bias,
+        "sigma_slope": slopes.sigma,
+        "backward": textwrap.fill(backward, 110, subsequent_indent="  "),
+        "backward_kernels": lines if there else "",
+        "back_file": f"`{_BACKWARD}`, " if there else "",
+        "kernels": f"aggregate.cpp update.cpp {_BACKWARD}" if there else "aggregate.cpp update.cpp",
     }
 
 
@@ -308,6 +445,11 @@ def _tabulate(generated: Generated) -> str:
         ("propagation, forward and backward", f"{point.propagate_s * 1e3:.3g} ms", equations),
         ("vertices traversed", f"{point.vertices_per_s:,.0f} /s", equations),
         ("host threads that sample", f"{generated.sample_threads}", "modelled: section 5.1"),
+        (
+            "sampling, during propagation",
+            f"{generated.sample_s * 1e3:.3g} ms" + (", the board waits" * generated.board_waits),
+            "modelled: Equation 4",
+        ),
         ("dies", f"{board.dies}", f"board {board.name}"),
         ("clock", f"{board.clock_hz / 1e6:.0f} MHz", f"board {board.name}"),
         ("cycles of an addition", f"{board.adder_cycles}", f"board {board.name}"),
@@ -394,28 +536,54 @@ def write_weights(path: str | Path, parameters: Sequence[tuple[FloatArray, Float
 
 
 def write_batch(
-    path: str | Path, layers: Sequence[LayerInput], generated: Generated
+    path: str | Path,
+    layers: Sequence[LayerInput],
+    generated: Generated,
+    labels: IntArray | None = None,
 ) -> tuple[int, ...]:
     """A mini-batch as the host program reads it; how many launches a die makes, layer by layer.
 
     Each die has its range of destinations and the edges to them, in the order of the stream. A
-    range is cut where the gather PEs cannot keep it whole.
+    range is cut where the gather PEs cannot keep it whole. With ``labels``, one for each of the
+    last layer's destinations, the host program propagates backward too; a layer's transposed edges
+    stand by destination then, behind them those to its own rows. ``UsageError`` for labels of a
+    model whose functions have no slopes.
     """
     design, board = generated.sweep.best.design, generated.board
-    widths = generated.abstraction.batch.widths
+    abstraction = generated.abstraction
+    widths = abstraction.batch.widths
     if len(layers) != len(widths) - 1:
         raise UsageError(
             f"the batch has {len(layers)} layers and the design {len(widths) - 1}; give each its "
             f"block."
         )
+    if labels is not None:
+        differentiate(abstraction.model, abstraction.operators)
+        _check_labels(labels, len(layers[-1].own), widths[-1])
+    uses_own = translate(abstraction.model, abstraction.operators).uses_own
     turns = []
     with Path(path).open("wb") as file:
-        for layer, width in zip(layers, widths[:-1], strict=True):
-            launches, edges = _cut(layer, board.dies, rows_per_launch(board, design, width))
-            for array in (launches, edges, layer.own.astype("<i4")):
+        for number, (layer, width) in enumerate(zip(layers, widths[:-1], strict=True)):
+            most = rows_per_launch(board, design, width)
+            launches, edges = _cut(_forward_edges(layer), len(layer.own), board.dies, most)
+            back, back_edges = launches[:0], edges[:0]
+            if labels is not None and number:
+                below = len(layers[number - 1].own)
+                back, back_edges = _cut(_backward_edges(layer, uses_own), below, board.dies, most)
+            for array in (launches, edges, layer.own.astype("<i4"), back, back_edges):
                 file.write(np.int64(len(array)).tobytes() + array.tobytes())
             turns.append(len(launches) // board.dies)
+        written = np.empty(0, "<i4") if labels is None else labels.astype("<i4")
+        file.write(np.int64(len(written)).tobytes() + written.tobytes())
     return tuple(turns)
+
+
+def _check_labels(labels: IntArray, targets: int, classes: int) -> None:
+    if len(labels) != targets or not ((labels >= 0) & (labels < classes)).all():
+        raise UsageError(
+            f"the batch has {len(labels)} labels for {targets} targets of {classes} classes; give "
+            f"each a number below {classes}."
+        )
 
 
 def read_results(
@@ -436,6 +604,27 @@ def read_results(
     return tuple(results)
 
 
+def read_gradients(
+    path: str | Path, layers: Sequence[LayerInput], generated: Generated
+) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Of the one batch, with labels, of a results file: each layer's gradients of W and b."""
+    widths = generated.abstraction.batch.widths
+    pieces = generated.abstraction.operators.update_widths
+    shapes = [
+        (pieces * f_in + 1, LANES * count_words(f_out, 4)) for f_in, f_out in pairwise(widths)
+    ]
+    values = np.fromfile(path, dtype="<f4")
+    at = len(values)
+    gradients = []
+    for (rows, stored), width in zip(shapes, widths[1:], strict=True):
+        at -= rows * stored
+        both = np.ascontiguousarray(
+            values[at : at + rows * stored].reshape(rows, stored)[:, :width]
+        )
+        gradients.append((both[:-1], both[-1]))
+    return tuple(gradients)
+
+
 def _write_words(file: BinaryIO, rows: FloatArray) -> None:
     """Rows filled up with zeros to whole words, behind how many words they are."""
     words = count_words(rows.shape[1], 4)
@@ -444,24 +633,48 @@ def _write_words(file: BinaryIO, rows: FloatArray) -> None:
     file.write(np.int64(len(rows) * words).tobytes() + padded.tobytes())
 
 
+def _forward_edges(layer: LayerInput) -> npt.NDArray[np.void]:
+    stream = layer.stream
+    edges = np.zeros(len(stream.src), dtype=_EDGE)
+    edges["source"] = stream.address[stream.src]
+    edges["destination"] = stream.dst
+    edges["weight"] = layer.edge_weight
+    edges["kind"] = _SCATTER
+    return edges
+
+
+def _backward_edges(layer: LayerInput, uses_own: bool) -> npt.NDArray[np.void]:
+    """From the rows of gradients that update_backward writes: gathered, and then own ones."""
+    stream, num_dst = layer.stream, len(layer.own)
+    order = np.argsort(stream.dst, kind="stable")
+    edges = np.zeros(len(order) + (num_dst if uses_own else 0), dtype=_EDGE)
+    transposed, own = edges[: len(order)], edges[len(order) :]
+    transposed["source"] = stream.dst[order]
+    transposed["destination"] = stream.address[stream.src[order]]
+    transposed["weight"] = layer.edge_weight[order]
+    transposed["kind"] = _SCATTER_GRADIENT
+    if uses_own:
+        own["source"] = num_dst + np.arange(num_dst)
+        own["destination"] = layer.own
+        own["kind"] = _OWN_GRADIENT
+    return edges
+
+
 def _cut(
-    layer: LayerInput, dies: int, most: int
+    edges: npt.NDArray[np.void], num_rows: int, dies: int, most: int
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
     """Launches, turn after turn, a die after the other, and all edges, launch after launch."""
-    stream = layer.stream
-    first = first_rows(stream.num_dst, dies)
+    first = first_rows(num_rows, dies)
     turns = max(1, -(-int(np.diff(first).max(initial=0)) // most))
     launches, parts, num_edges = [], [], 0
     for turn in range(turns):
         for die in range(dies):
             begin = min(int(first[die]) + turn * most, int(first[die + 1]))
             end = min(begin + most, int(first[die + 1]))
-            chosen = np.flatnonzero((stream.dst >= begin) & (stream.dst < end))
-            edges = np.zeros(len(chosen), dtype=_EDGE)
-            edges["source"] = stream.address[stream.src[chosen]]
-            edges["destination"] = stream.dst[chosen] - begin
-            edges["weight"] = layer.edge_weight[chosen]
-            launches.append((die, num_edges, len(chosen), begin, end - begin))
-            parts.append(edges)
-            num_edges += len(chosen)
+            to = edges["destination"]
+            mine = edges[(to >= begin) & (to < end)]
+            mine["destination"] -= begin
+            launches.append((die, num_edges, len(mine), begin, end - begin))
+            parts.append(mine)
+            num_edges += len(mine)
     return np.array(launches, dtype=_LAUNCH), np.concatenate(parts)

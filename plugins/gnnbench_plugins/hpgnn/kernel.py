@@ -6,15 +6,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from gnnbench.kernels.reference.fpga import Machine
-from gnnbench.parts import MINI_BATCH, Bundle, LayerShape, Scaling, Setting, option
+from gnnbench.parts import MINI_BATCH, Bundle, LayerShape, Setting, option
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, Mode, Work
-from gnnbench_plugins.hpgnn.boards import Board
+from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
+from gnnbench_plugins.hpgnn.boards import Board, find_board
 from gnnbench_plugins.hpgnn.cycles import (
-    Pass,
     make_machine,
     run_backward,
     run_forward,
@@ -23,70 +22,30 @@ from gnnbench_plugins.hpgnn.cycles import (
 )
 from gnnbench_plugins.hpgnn.design import aggregate_times, update_seconds
 from gnnbench_plugins.hpgnn.layout import LaidOutBlock
+from gnnbench_plugins.hpgnn.operators import OperatorLayer
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
-from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.resources import Design, find_excess
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
-from gnnbench_plugins.native.kernel import NativeAdjacency, NativeKernel
+from gnnbench_plugins.native.kernel import NativeKernel
+
+#: A whole board's design on the U250s of HyScale-GNN, Table IV: "(8, 2048)".
+HYSCALE = Design(n=8, m=2048)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What stays the same for a run; the placement knows the design once the run is prepared."""
+    """What stays the same for a run; a placement 'hpgnn' knows the design once it is prepared."""
 
     layers: tuple[LayerShape, ...]
-    placement: HpgnnPlacement
-    board: Board
-
-
-@dataclass(slots=True)
-class _Running:
-    """What the kernel computed last, which is what it is asked the time of."""
-
-    block: LaidOutBlock | None = None
-    backward: bool = False
-    #: A layer's forward pass that was simulated with its aggregation and whose update is due.
-    layer: Pass | None = None
-
-
-class HpgnnAdjacency(NativeAdjacency):
-    """A laid-out block; sums are those of kernel 'native', and it says which it took."""
-
-    def __init__(
-        self, block: Block, dtype: torch.dtype, device: torch.device, running: _Running
-    ) -> None:
-        super().__init__(block, dtype, device)
-        self._running = running
-
-    def _note(self, *, backward: bool) -> None:
-        # Evaluation takes other blocks, and nobody asks how long that is on the board.
-        block = self.block
-        self._running.block = block if isinstance(block, LaidOutBlock) else None
-        self._running.backward = backward
-
-    def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
-        self._note(backward=False)
-        return super().sum(h, weight)
-
-    def own_and_mean(self, h: Tensor) -> Tensor:
-        self._note(backward=False)
-        return super().own_and_mean(h)
-
-    def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
-        self._note(backward=False)
-        return super().sum_scaled(h, scaling)
-
-    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
-        self._note(backward=True)
-        return super().sum_transposed(g, weight)
-
-    def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
-        self._note(backward=True)
-        return super().sum_scaled_transposed(g, scaling)
+    placement: HpgnnPlacement | None
 
 
 @dataclass
 class HpgnnKernel(NativeKernel):
     """HP-GNN's hardware templates (section 4.2) on the board and design of placement 'hpgnn'.
+
+    Under another placement, such as 'hyscale', every FPGA holds the one design ``n``, ``m``, an
+    equal share of it on each die, and the host trains beside them as kernel 'native' does.
 
     ``equations``: Equations 8 and 9, of the whole board. ``cycles``: the cycle model, on the very
     mini-batches that are trained on; the update of a layer then ends when the layer does, since its
@@ -101,37 +60,76 @@ class HpgnnKernel(NativeKernel):
     clock: Literal["equations", "cycles"] = option(
         "cycles", "times by HP-GNN's Equations 8 and 9, or by the cycle model"
     )
+    n: int = option(0, "PEs of a whole board, where the placement chooses none; 0 = HyScale-GNN's")
+    m: int = option(0, "MACs of a whole board, as n; 0 = HyScale-GNN's")
 
     _placement: HpgnnPlacement | None = field(default=None, init=False, repr=False, compare=False)
     _job: _Job | None = field(default=None, init=False, repr=False, compare=False)
-    _running: _Running = field(default_factory=_Running, init=False, repr=False, compare=False)
+    _running: Running = field(default_factory=Running, init=False, repr=False, compare=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if not isinstance(bundle.placement, HpgnnPlacement):
-            return (
-                f"kernel 'hpgnn' runs on the design that placement 'hpgnn' chooses, not on "
-                f"placement {bundle.placement.name!r}; use both together."
-            )
         if not isinstance(bundle.sampler, HpgnnSampler):
             return (
                 f"kernel 'hpgnn' reads the edge layout of sampler 'hpgnn', which sampler "
                 f"{bundle.sampler.name!r} does not make; use both together."
             )
-        if not all(layer.cacheable for layer in setting.layers):
+        own = isinstance(setting.model, type) and issubclass(setting.model, OperatorLayer)
+        if not own and not all(layer.cacheable for layer in setting.layers):
             return (
                 f"kernel 'hpgnn' gathers updates in any order, and model "
                 f"{setting.workload.model!r} does not aggregate by an associative sum; choose gcn, "
                 f"sage or gin."
             )
-        self._placement = bundle.placement
-        return super().refuses(bundle, setting)
+        placement = bundle.placement
+        self._placement = placement if isinstance(placement, HpgnnPlacement) else None
+        reason = self._refuse_devices(bundle, setting)
+        return reason or super().refuses(bundle, setting)
+
+    def _refuse_devices(self, bundle: Bundle, setting: Setting) -> str | None:
+        """Beside FPGAs only the host may train, and each FPGA must hold a design."""
+        if self._placement is not None:
+            if self.n or self.m:
+                return (
+                    "placement 'hpgnn' chooses the design; set placement.n and placement.m, and "
+                    "leave out kernel.n and kernel.m."
+                )
+            return None
+        trainers = bundle.placement.trainers(setting.platform)
+        boards = [device for device in trainers if device.kind == "fpga"]
+        others = [device for device in trainers if device.kind not in ("fpga", "cpu")]
+        if others or not boards:
+            where = others[0].name if others else "the host"
+            return (
+                f"kernel 'hpgnn' runs on FPGAs and a CPU beside them, and placement "
+                f"{bundle.placement.name!r} trains on {where}; name a platform that has FPGAs, "
+                f"such as epyc7763x2-4xu250."
+            )
+        for device in boards:
+            board = find_board(device.model)
+            if board is None:
+                return f"kernel 'hpgnn' knows no board {device.model!r}; use placement 'hpgnn'."
+            excess = self._find_fault(board)
+            if excess is not None:
+                return excess
+        return None
+
+    def _find_fault(self, board: Board) -> str | None:
+        """Why what a whole board is to hold cannot be shared out over its dies."""
+        n, m = self.n or HYSCALE.n, self.m or HYSCALE.m
+        if n < 0 or m < 0 or n % board.dies or m % board.dies:
+            return (
+                f"kernel.n = {n} and kernel.m = {m} are a whole board's, and {board.name} has "
+                f"{board.dies} dies; give multiples of that."
+            )
+        return find_excess(self._share_out(board), board, "die")
+
+    def _share_out(self, board: Board) -> Design:
+        n, m = self.n or HYSCALE.n, self.m or HYSCALE.m
+        return Design(n // board.dies, m // board.dies)
 
     def begin(self, setting: Setting) -> None:
-        if self._placement is None:
-            raise RuntimeError("kernel 'hpgnn' begins without having seen its bundle")
-        (device,) = self._placement.trainers(setting.platform)
-        self._job = _Job(setting.layers, self._placement, self._placement.find_board(device))
-        self._running = _Running()
+        self._job = _Job(setting.layers, self._placement)
+        self._running = Running()
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         return False
@@ -140,22 +138,37 @@ class HpgnnKernel(NativeKernel):
         return HpgnnAdjacency(block, dtype, device, self._running)
 
     def seconds(self, work: Work, device: Device) -> float:
-        """Modelled duration of ``work``, which this kernel has just computed."""
+        """Modelled duration of ``work``, which this kernel has just computed.
+
+        A CPU that trains beside the boards takes what HyScale-GNN's Equations 11 and 12 say.
+        """
+        if device.kind == "cpu":
+            return super().seconds(work, device)
         job = self._job
         if job is None:
             raise RuntimeError("kernel 'hpgnn' is asked for times before its run has begun")
-        board, design = job.board, job.placement.design
+        board, design = self._find_design(device, job)
         if self.clock == "equations":
             return device.launch_s + self._equation_seconds(work, board, design)
         machine = make_machine(board, design)
         cycles = self._count_cycles(work, machine, design.m, job.layers)
         return device.launch_s + seconds_of(cycles, machine)
 
+    def _find_design(self, device: Device, job: _Job) -> tuple[Board, Design]:
+        if job.placement is not None:
+            return job.placement.find_board(device), job.placement.design
+        board = find_board(device.model)
+        if board is None:
+            raise ValueError(f"kernel 'hpgnn' knows no board {device.model!r}")
+        return board, self._share_out(board)
+
     def _equation_seconds(self, work: Work, board: Board, design: Design) -> float:
         """Equation 9, or the longer of the two of Equation 8."""
         if work.op == "update":
             return update_seconds(work.macs, design.m * board.dies, board)
         block = self._aggregated(work)
+        if self._running.backward and block.backward is None:
+            return 0.0
         return max(
             aggregate_times(
                 block.num_dst if self._running.backward else block.num_src,
@@ -182,7 +195,9 @@ class HpgnnKernel(NativeKernel):
             return run_products(work.rows, inner, work.features, machine, m)
         block = self._aggregated(work)
         shape = layers[block.layer]
-        if block.backward is not None and running.backward:
+        if running.backward:
+            if block.backward is None:  # the features, whose gradient nobody wants
+                return 0
             return run_backward(block.backward, shape, machine, m, itemsize=work.itemsize).cycles
         running.layer = run_forward(block.forward, shape, machine, m, itemsize=work.itemsize)
         return running.layer.aggregate_cycles

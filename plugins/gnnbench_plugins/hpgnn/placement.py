@@ -11,7 +11,14 @@ from gnnbench.parts import MINI_BATCH, Bundle, LayerShape, Placement, Setting, o
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Mode, Share, Workload
 from gnnbench_plugins.hpgnn.boards import Board, find_board, load_board
-from gnnbench_plugins.hpgnn.design import Batch, Sweep, choose_threads, evaluate, explore
+from gnnbench_plugins.hpgnn.design import (
+    Batch,
+    Sweep,
+    choose_threads,
+    evaluate,
+    explore,
+    sampling_seconds,
+)
 from gnnbench_plugins.hpgnn.resources import Design, find_excess
 
 
@@ -108,11 +115,19 @@ class HpgnnPlacement(Placement):
             sum(full.edges), host.sampled_edges_per_s, point.propagate_s, host.cores
         )
         self._threads = HostThreads(sample=threads)
+        sample_s = sampling_seconds(sum(full.edges), host.sampled_edges_per_s, threads)
+        hidden = (
+            ""
+            if sample_s < point.propagate_s
+            else (
+                f", which take {sample_s * 1e3:.3g} ms: the host has no more, and the board waits"
+            )
+        )
         self._note = (
             f"{board.name}: n = {point.design.n}, m = {point.design.m} a die ({chosen}; "
             f"{point.usage.dsp:,.0f} DSPs, {point.usage.lut:,.0f} LUTs); by the equations a round "
             f"propagates in {point.propagate_s * 1e3:.3g} ms, and {threads} host "
-            f"thread{'s' if threads > 1 else ''} sample{'' if threads > 1 else 's'}"
+            f"thread{'s' if threads > 1 else ''} sample{'' if threads > 1 else 's'}{hidden}"
         )
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:

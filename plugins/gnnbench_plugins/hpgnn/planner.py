@@ -44,14 +44,21 @@ class HpgnnPlanner(Planner):
             origin = f"of a mini-batch sampled from {graph.name}"
             vertices = graph.graph.num_vertices
         else:
+            if not sampler.heeds_fanouts:
+                raise UsageError(
+                    f"without a stored graph hpgnn bounds mini-batches by their fan-outs, and "
+                    f"sampler {sampler.name!r} has none; plan for a dataset, or with sampler "
+                    f"'hpgnn'."
+                )
             bound = Sampler(
                 "NeighborSampler",
                 L=workload.num_layers,
                 budgets=workload.fanouts[::-1],
                 targets=workload.batch_size,
             )
-            sizes = (tuple(int(size) for size in part) for part in (bound.vertices, bound.edges))
-            profile = BatchProfile(workload.batch_size, *sizes)
+            profile = BatchProfile(
+                workload.batch_size, tuple(map(int, bound.vertices)), tuple(map(int, bound.edges))
+            )
             origin = "of a mini-batch whose neighbours are all distinct"
             vertices = graph.vertices
         sweep = placement.explore(workload, layers, profile, board)

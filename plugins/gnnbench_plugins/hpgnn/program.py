@@ -10,12 +10,18 @@
 
 A model is off the shelf, or three functions of one's own, :class:`Operators`. The parser turns a
 program into the GNN abstraction, from which designs are explored and code is generated.
+:func:`plan_training` says how strategy 'hpgnn' trains a program; :func:`layer_of` is what a plugin
+offers as a model, so that functions of one's own can be trained with::
+
+    @hookimpl
+    def gnnbench_model():
+        return [layer_of(GNN("mine", [602, 128, 41], Operators(scatter, gather, update)))]
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -28,11 +34,25 @@ from torch import Tensor
 from gnnbench.errors import UsageError
 from gnnbench.kernels import dispatch
 from gnnbench.platforms.schema import suggest
-from gnnbench.records import Graph
+from gnnbench.records import Graph, Workload
 from gnnbench_plugins.hpgnn.boards import Board, load_board
-from gnnbench_plugins.hpgnn.design import Batch, Sweep, choose_threads, explore
-from gnnbench_plugins.hpgnn.generator import write_design
+from gnnbench_plugins.hpgnn.design import (
+    Batch,
+    Sweep,
+    choose_threads,
+    explore,
+    sampling_seconds,
+)
+from gnnbench_plugins.hpgnn.generator import translate, without_sigma, write_design
 from gnnbench_plugins.hpgnn.layout import EdgeStream
+from gnnbench_plugins.hpgnn.operators import (
+    OFF_THE_SHELF,
+    EdgeWeight,
+    OperatorLayer,
+    Operators,
+    check_gather,
+    make_layer,
+)
 
 SamplerName = Literal["NeighborSampler", "LayerwiseSampler", "SubgraphSampler"]
 
@@ -77,7 +97,8 @@ class Sampler:
 
     ``budgets`` of a ``NeighborSampler`` are the neighbours drawn for a vertex of layers 1 .. L: the
     last one is that of the ``targets``. Those of a ``LayerwiseSampler`` are the sizes S^0 .. S^L,
-    that of a ``SubgraphSampler`` is one, SB; both need ``density``, kappa, of the graph.
+    that of a ``SubgraphSampler`` is one, SB; both need ``density``, kappa, of the graph. ``method``
+    is how a subgraph is drawn: GraphSAINT's samplers.
     """
 
     name: SamplerName
@@ -85,6 +106,7 @@ class Sampler:
     budgets: Sequence[int]
     targets: int = 1024
     density: Density | None = None
+    method: Literal["node", "edge", "walk"] = "node"
 
     def __post_init__(self) -> None:
         names = get_args(SamplerName)
@@ -130,57 +152,16 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True)
-class Operators:
-    """The functions of Algorithm 3 and of UPDATE, on rows of features.
-
-    ``scatter(h_u, weight)`` makes an edge's update of its source's row; ``gather(a, b)`` combines
-    two updates, or sums of them, in whichever order they come, so it must be associative and
-    commutative; ``update(a_v, h_v, W, b)`` makes the new row from the combined updates and the
-    destination's own row. ``update_widths`` times f^{l-1} is how long the rows are that it
-    multiplies by W.
-    """
-
-    scatter: Callable[[Tensor, Tensor], Tensor]
-    gather: Callable[[Tensor, Tensor], Tensor]
-    update: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    update_widths: int = 1
-
-
-def _scale(h: Tensor, weight: Tensor) -> Tensor:
-    return h * weight
-
-
-def _transform(a: Tensor, own: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.relu(a @ weight + bias)
-
-
-def _transform_both(a: Tensor, own: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.relu(torch.cat((own, a), dim=-1) @ weight + bias)
-
-
-def _transform_sum(a: Tensor, own: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.relu((own + a) @ weight + bias)
-
-
-#: Edge weights make the models what they are: 1/sqrt(D(u) D(v)) of GCN, whose edges include the
-#: vertex itself, 1/D(v) of GraphSAGE, 1 of GIN (of whose perceptron this is the first layer).
-OFF_THE_SHELF = {
-    "GCN": Operators(_scale, torch.add, _transform),
-    "SAGE": Operators(_scale, torch.add, _transform_both, update_widths=2),
-    "GIN": Operators(_scale, torch.add, _transform_sum),
-}
-
-
-@dataclass(frozen=True, slots=True)
 class GNN:
     """A model: the name of one off the shelf, or a name and functions of one's own.
 
-    ``hidden`` are f^0 .. f^L.
+    ``hidden`` are f^0 .. f^L. ``edge_weight`` is what functions of one's own are trained with.
     """
 
     name: str
     hidden: Sequence[int]
     operators: Operators | None = None
+    edge_weight: EdgeWeight = "one"
 
     def __post_init__(self) -> None:
         if self.operators is None and self.name not in OFF_THE_SHELF:
@@ -235,7 +216,7 @@ def parse(program: Program) -> Abstraction:
     if operators is None:
         operators = OFF_THE_SHELF[model.name]
     else:
-        _check_gather(model.name, operators.gather)
+        check_gather(model.name, operators.gather)
     widths = tuple(model.hidden)
     batch = Batch(
         vertices=sampler.vertices,
@@ -248,12 +229,21 @@ def parse(program: Program) -> Abstraction:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the design phase yields: every design, the best, and threads that sample for it."""
+    """What the design phase yields: every design, the best, and threads that sample for it.
+
+    ``sample_s`` is how long those take for a mini-batch.
+    """
 
     abstraction: Abstraction
     board: Board
     sweep: Sweep
     sample_threads: int
+    sample_s: float
+
+    @property
+    def board_waits(self) -> bool:
+        """Whether sampling is the longer (Equation 4), although all threads of the host sample."""
+        return self.sample_s >= self.sweep.best.propagate_s
 
     def write(self, directory: str | Path) -> tuple[Path, ...]:
         """Write the best design: kernels, host program and README; the paths of the files.
@@ -268,13 +258,73 @@ def generate_design(program: Program) -> Generated:
     abstraction = parse(program)
     board = load_board(program.board)
     sweep = explore(abstraction.batch, board)
-    threads = choose_threads(
-        sum(abstraction.batch.edges),
-        program.sampled_edges_per_s,
-        sweep.best.propagate_s,
-        program.host_threads,
+    edges, rate = sum(abstraction.batch.edges), program.sampled_edges_per_s
+    threads = choose_threads(edges, rate, sweep.best.propagate_s, program.host_threads)
+    sample_s = sampling_seconds(edges, rate, threads)
+    return Generated(abstraction, board, sweep, threads, sample_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How strategy 'hpgnn' trains a program: the sampler part, its options, and the workload."""
+
+    sampler: str
+    options: Mapping[str, str]
+    workload: Workload
+
+
+def plan_training(program: Program, *, epochs: int = 3, seed: int = 0) -> Training:
+    """The program in the harness's terms, in float32.
+
+    A subgraph or a layer is as large as its budget with the targets, or the layer above, in it:
+    they are part of what is drawn. Raises ``UsageError`` for budgets that leave nothing to draw.
+    """
+    sampler, model = program.sampler, program.model
+    fanouts, part, options = tuple(sampler.budgets[::-1]), "hpgnn", {}
+    targets = sampler.targets
+    if sampler.name == "SubgraphSampler":
+        part, fanouts = "hpgnn-saint", (0,) * sampler.L
+        drawn = _differences((sampler.budgets[0], targets), sampler.name)
+        options = {"method": sampler.method, "budget": str(drawn[0])}
+    elif sampler.name == "LayerwiseSampler":
+        part, fanouts, targets = "hpgnn-layerwise", (0,) * sampler.L, sampler.budgets[-1]
+        drawn = _differences(sampler.budgets, sampler.name)
+        options = {"budgets": ",".join(map(str, drawn[::-1]))}
+    workload = Workload(
+        model=model.name if model.operators else model.name.lower(),
+        dims=tuple(model.hidden),
+        epochs=epochs,
+        batch_size=targets,
+        fanouts=fanouts,
+        seed=seed,
     )
-    return Generated(abstraction, board, sweep, threads)
+    return Training(part, options, workload)
+
+
+def _differences(sizes: Sequence[int], name: str) -> tuple[int, ...]:
+    drawn = tuple(below - above for below, above in pairwise(sizes))
+    if min(drawn) < 1:
+        raise UsageError(
+            f"{name} has sizes {', '.join(map(str, sizes))} from the input to the targets, and a "
+            f"layer holds the one above; let each be larger than the next."
+        )
+    return drawn
+
+
+def layer_of(model: GNN) -> type[OperatorLayer]:
+    """The class of a model's layers, for a plugin to offer by ``gnnbench_model``.
+
+    Raises ``UsageError`` for a model off the shelf, which is there already, and for functions that
+    cannot be translated to C++ or whose result depends on the order.
+    """
+    if model.operators is None:
+        raise UsageError(
+            f"model {model.name} is off the shelf, and trains as --model {model.name.lower()}; "
+            f"offer models that have operators."
+        )
+    translate(model.name, model.operators)
+    last = without_sigma(model.name, model.operators)
+    return make_layer(model.name, model.operators, last, model.edge_weight)
 
 
 def run_layer(
@@ -299,19 +349,3 @@ def run_layer(
     nothing = torch.zeros_like(h[0])
     rows = torch.stack([nothing if row is None else row for row in gathered])
     return operators.update(rows, own, weight, bias)
-
-
-def _check_gather(model: str, gather: Callable[[Tensor, Tensor], Tensor]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    a, b, c = torch.randn(3, 64, generator=generator, dtype=torch.float64)
-    laws = {
-        "associative": (gather(gather(a, b), c), gather(a, gather(b, c))),
-        "commutative": (gather(a, b), gather(b, a)),
-    }
-    for law, (one, other) in laws.items():
-        if one.shape != a.shape or not torch.allclose(one, other, rtol=1e-9, atol=1e-12):
-            raise UsageError(
-                f"gather of model {model} is not {law}, and updates reach a gather PE in whichever "
-                f"order they are loaded; use a sum, a product, a minimum or a maximum, and divide "
-                f"in update."
-            )

@@ -1,4 +1,4 @@
-"""Neighbour sampling whose mini-batches are laid out for the board as they are drawn."""
+"""Samplers whose mini-batches are laid out for the board as they are drawn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gnnbench.parts import Bundle, Setting, option
 from gnnbench.records import Block, IntArray
 from gnnbench_plugins.hpgnn.layout import lay_out
 from gnnbench_plugins.reference.sampler import NeighbourSampler
+from gnnbench_plugins.reference.subgraph import LayerwiseSampler, SaintSampler
 
 
 @dataclass
@@ -35,3 +36,19 @@ class HpgnnSampler(NeighbourSampler):
             lay_out(block, layer, rmt=self.rmt, rra=self.rra, resident=self._resident)
             for layer, block in enumerate(blocks)
         )
+
+
+@dataclass
+class HpgnnSaintSampler(HpgnnSampler, SaintSampler):
+    """GraphSAINT's subgraphs, which the paper's experiments sample besides neighbours, laid out."""
+
+    name: ClassVar[str] = "hpgnn-saint"
+    summary: ClassVar[str] = "GraphSAINT's subgraphs, with RMT and RRA"
+
+
+@dataclass
+class HpgnnLayerwiseSampler(HpgnnSampler, LayerwiseSampler):
+    """Layer-wise sampling, the third family of Table 2, laid out."""
+
+    name: ClassVar[str] = "hpgnn-layerwise"
+    summary: ClassVar[str] = "layer-wise sampling, with RMT and RRA"

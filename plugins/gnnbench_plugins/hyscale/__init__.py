@@ -1,7 +1,9 @@
 """HyScale-GNN (Lin and Prasanna): hybrid CPU + accelerator mini-batch training.
 
 ``placement`` holds the hybrid trainers, ``performance`` Equations 5 to 13, ``drm`` Algorithm 1,
-``communication`` the two-stage feature prefetching.
+``communication`` the two-stage feature prefetching, ``rounding`` features that cross as float16 or
+int8, ``neighbourhoods`` sampled sizes on graphs too large to store, ``tables`` the paper's tables
+and figures by the performance model, ``planner`` plans by it.
 """
 
 from __future__ import annotations
@@ -9,8 +11,15 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, Placement
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
-from gnnbench_plugins.hyscale.communication import HyScaleCommunication
+from gnnbench.studies import Planner, Reproduction
+from gnnbench_plugins.hyscale.communication import (
+    HalfPrecisionCommunication,
+    HyScaleCommunication,
+    IntegerCommunication,
+)
 from gnnbench_plugins.hyscale.placement import HyScalePlacement
+from gnnbench_plugins.hyscale.planner import HyScalePlanner
+from gnnbench_plugins.hyscale.tables import GAINS, TABLES
 
 #: What the steps of Figure 11 do without.
 _NO_CPU: tuple[PartKind, str, str] = ("placement", "cpu_trainer", "false")
@@ -25,7 +34,7 @@ def gnnbench_placement() -> list[type[Placement]]:
 
 @hookimpl
 def gnnbench_communication() -> list[type[Communication]]:
-    return [HyScaleCommunication]
+    return [HyScaleCommunication, HalfPrecisionCommunication, IntegerCommunication]
 
 
 @hookimpl
@@ -37,12 +46,22 @@ def gnnbench_strategy() -> list[Strategy]:
             source="HyScale-GNN: A Scalable Hybrid GNN Training System on Single-Node "
             "Heterogeneous Architecture",
             bundles={"mini-batch": Parts("neighbour", "hyscale", "hyscale", "host", "torch")},
-            # Figure 11.
+            # Figure 11, "up to" (section VI-F).
             ablation=(
                 Ablation("offload all", options=(_NO_CPU, _STATIC, _NO_PREFETCH)),
-                Ablation("+hybrid", options=(_STATIC, _NO_PREFETCH)),
-                Ablation("+DRM", options=(_NO_PREFETCH,)),
-                Ablation("+TFP"),
+                Ablation("+hybrid", options=(_STATIC, _NO_PREFETCH), quoted=GAINS["+hybrid"]),
+                Ablation("+DRM", options=(_NO_PREFETCH,), quoted=GAINS["+DRM"]),
+                Ablation("+TFP", quoted=GAINS["+TFP"]),
             ),
         )
     ]
+
+
+@hookimpl
+def gnnbench_reproduction() -> list[type[Reproduction]]:
+    return list(TABLES)
+
+
+@hookimpl
+def gnnbench_planner() -> list[type[Planner]]:
+    return [HyScalePlanner]

@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
+from torch import Tensor
+
 from gnnbench.parts import MINI_BATCH, Bundle, Communication, Setting, fetch_everything, option
 from gnnbench.records import IntArray, Mode, Round, RoundTraffic
+from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
+
+#: What the option ``precision`` does.
+ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a scale per row"
 
 
 @dataclass
@@ -19,6 +26,7 @@ class HyScaleCommunication(Communication):
     modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
+    precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if self.stages not in (0, 1, 2):
@@ -33,5 +41,35 @@ class HyScaleCommunication(Communication):
             return 0
         return 1 if self.stages == 1 else 2
 
+    @property
+    def rounds_features(self) -> str:
+        return "" if self.precision == "full" else self.precision
+
+    def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return pack_rows(rows, self.precision)
+
+    def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+        return unpack_rows(crossed, dtype)
+
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
         return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
+
+
+@dataclass
+class HalfPrecisionCommunication(HyScaleCommunication):
+    """The same with features rounded to float16, as a row beside it in one comparison."""
+
+    name: ClassVar[str] = "hyscale-float16"
+    summary: ClassVar[str] = "features prefetched in two stages, crossing as float16"
+
+    precision: Literal["full", "float16", "int8"] = option("float16", ROUNDED)
+
+
+@dataclass
+class IntegerCommunication(HyScaleCommunication):
+    """The same with features rounded to int8, as a row beside it in one comparison."""
+
+    name: ClassVar[str] = "hyscale-int8"
+    summary: ClassVar[str] = "features prefetched in two stages, crossing as int8"
+
+    precision: Literal["full", "float16", "int8"] = option("int8", ROUNDED)

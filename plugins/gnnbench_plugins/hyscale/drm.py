@@ -1,13 +1,16 @@
-"""Dynamic Resource Management: HyScale-GNN §IV-A, Algorithm 1.
+"""Dynamic Resource Management: HyScale-GNN §IV-A, Algorithm 1, and a proportional rule beside it.
 
 ``decide`` is the algorithm: from stage times to one action. ``Balancer`` carries actions out on a
-split of seeds and of threads; the paper leaves open how far one action moves, and here it moves to
-where the two tasks would take equally long.
+split of seeds, of threads and of sampling; the paper leaves open how far one action moves, and here
+it moves to where the two tasks would take equally long. ``Balancer.equalise`` is the other rule:
+every task is moved at once, by the ratio of its time to the others'.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +19,9 @@ from gnnbench.records import HostThreads, StageTimes
 Task = Literal["sample_cpu", "sample_accelerator", "load", "train_cpu", "accelerator"]
 CpuTask = Literal["sample_cpu", "load", "train_cpu"]
 CPU_TASKS: tuple[CpuTask, ...] = ("sample_cpu", "load", "train_cpu")
+#: Rounds that a move of seeds is judged by: of fewer, one odd mini-batch decides; of more, what
+#: the machine does now comes late.
+REMEMBERED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,85 +96,285 @@ def decide(times: StageTimes) -> Action | None:
     return BalanceThread(fastest_cpu, bottleneck)
 
 
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    """How long both kinds of trainers took for their seeds of one round."""
+
+    cpu_seeds: int
+    threads: int
+    cpu_s: float
+    accelerator_s: float
+
+    @property
+    def cpu_is_slower(self) -> bool:
+        return self.cpu_s > self.accelerator_s
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What DRM assigns: seeds on the CPU trainer, host threads, and on how many accelerators the
+    mini-batch is drawn where it is trained on."""
+
+    cpu_seeds: int
+    threads: HostThreads
+    sampling: int = 0
+
+
 class Balancer:
-    """The split that the actions move: seeds on the CPU trainer out of a constant total, threads.
+    """The split that the rules move, out of a constant total of seeds and of threads.
 
     One action moves as much as would make its two tasks equally long, were the time of training
     proportional to its seeds and that of a host task inversely so to its threads. Real times have
     fixed parts and grow more slowly than that, so a step falls short rather than overshoots: the
-    bottleneck shrinks from round to round; at balance single seeds move and threads rest.
+    bottleneck shrinks from round to round; at balance threads rest. Mini-batches differ, a small
+    share's most, and to follow each costs more than it gains: seeds are moved only where the last
+    rounds like this one, too, would have been shorter, of which each accelerator has whole seeds.
+
+    ``accelerators`` share the seeds that the CPU trainer leaves, and ``samplers`` of them can draw
+    their own mini-batches: whole ones, since a mini-batch is one subgraph. With ``shares_threads``
+    every host task may use all threads, and there are none to move. ``expect_cpu`` is what the
+    performance model says of the CPU trainer's seconds for some seeds and threads, by which one
+    that has none is judged.
     """
 
-    def __init__(self, total_seeds: int, cpu_seeds: int, threads: HostThreads) -> None:
+    def __init__(
+        self,
+        total_seeds: int,
+        cpu_seeds: int,
+        threads: HostThreads,
+        *,
+        sampling: int = 0,
+        accelerators: int = 1,
+        samplers: int = 0,
+        shares_threads: bool = False,
+        expect_cpu: Callable[[int, HostThreads], float] = lambda seeds, threads: 0.0,
+    ) -> None:
         self.total_seeds = total_seeds
         self.cpu_seeds = cpu_seeds
         self.threads = threads
-        #: What each trainer took when it last had seeds, so that an idle one is judged by it.
+        self.sampling = sampling
+        self._accelerators = accelerators
+        self._samplers = samplers
+        self._shares_threads = shares_threads
+        self._expect_cpu = expect_cpu
+        #: What each of these took when it last had work, so that an idle one is judged by it.
         self._last_s: dict[Task, float] = {}
+        self._trained: deque[_Trained] = deque(maxlen=REMEMBERED)
+        #: Whether either kind of trainers has been the slower under shares like these.
+        self._balanced = False
 
     @property
     def accelerator_seeds(self) -> int:
         return self.total_seeds - self.cpu_seeds
 
+    @property
+    def assignment(self) -> Assignment:
+        return Assignment(self.cpu_seeds, self.threads, self.sampling)
+
     def apply(self, action: Action | None, times: StageTimes) -> None:
         """Carry out the action decided from ``times``, those of a round under this split."""
-        seconds = task_seconds(times)
-        if self.cpu_seeds and "train_cpu" in seconds:
-            self._last_s["train_cpu"] = seconds["train_cpu"]
-        if self.accelerator_seeds and "accelerator" in seconds:
-            self._last_s["accelerator"] = seconds["accelerator"]
-        if isinstance(action, BalanceWork):
+        seconds = self._remember(times)
+        if isinstance(action, BalanceWork) and "sample_cpu" in (action.slow, action.fast):
+            moved = self._move_sampling(seconds)
+            # The accelerators cannot take more: the other trade-off that can help the CPU's.
+            if not moved and action.slow == "sample_cpu":
+                source = min(CPU_TASKS, key=lambda task: seconds.get(task, math.inf))
+                if source != "sample_cpu":
+                    self._move_threads(BalanceThread(source, "sample_cpu"), seconds)
+        elif isinstance(action, BalanceWork):
             self._move_work(action, seconds)
         elif isinstance(action, BalanceThread):
-            moved = self._move_threads(action, seconds)
+            threads = self._move_threads(action, seconds)
             # No whole thread to move: the other trade-off that can still help the CPU trainer.
-            if not moved and action.target == "train_cpu" and "accelerator" in seconds:
+            if not threads and action.target == "train_cpu" and "accelerator" in seconds:
                 self._move_work(BalanceWork("train_cpu", "accelerator"), seconds)
 
+    def equalise(self, times: StageTimes) -> None:
+        """The proportional rule, from ``times`` of a round under this split: each trainer gets
+        seeds by the seeds a second it had, then each host task threads by its core-seconds, and
+        accelerators draw as many mini-batches as shortens sampling."""
+        seconds = self._remember(times)
+        before = self.cpu_seeds
+        if "train_cpu" in seconds and "accelerator" in seconds:
+            self._divide_seeds(seconds)
+        if not self._shares_threads:
+            grown = self.cpu_seeds / before if before else 1.0
+            self._divide_threads(seconds, grown)
+        self._move_sampling(seconds)
+
+    def _remember(self, times: StageTimes) -> dict[Task, float]:
+        seconds = task_seconds(times)
+        had_work: dict[Task, int] = {
+            "train_cpu": self.cpu_seeds,
+            "accelerator": self.accelerator_seeds,
+            "sample_accelerator": self.sampling,
+        }
+        for task, work in had_work.items():
+            if work and task in seconds:
+                self._last_s[task] = seconds[task]
+        if self._both_train and "train_cpu" in seconds and "accelerator" in seconds:
+            now = _Trained(
+                self.cpu_seeds, self.threads.train, seconds["train_cpu"], seconds["accelerator"]
+            )
+            # Where either is the slower now and then, balance is near, until shares change a lot.
+            alike = [trained for trained in self._trained if self._is_like_now(trained)]
+            turned = any(trained.cpu_is_slower != now.cpu_is_slower for trained in alike)
+            self._balanced = bool(alike) and (self._balanced or turned)
+            self._trained.append(now)
+        return seconds
+
+    @property
+    def _both_train(self) -> bool:
+        return self.cpu_seeds > 0 and self.accelerator_seeds > 0
+
     def _move_work(self, action: BalanceWork, seconds: dict[Task, float]) -> None:
-        # Only training work is split by seeds; sampling goes with it, each trainer's own batch.
-        to_cpu = action.fast in ("train_cpu", "sample_cpu")
+        to_cpu = action.fast == "train_cpu"
         giving = self.accelerator_seeds if to_cpu else self.cpu_seeds
-        taking = self.total_seeds - giving
         slow_s, fast_s = seconds[action.slow], seconds[action.fast]
         if giving == 0 or slow_s <= fast_s:
             return
-        if taking == 0:
-            # Nothing is known of a trainer that never ran, so it is tried; one that ran is left
-            # idle while its fixed cost alone is above the bottleneck.
-            worthwhile = self._last_s.get(action.fast, 0.0) < slow_s
-            moved = max(1, self.total_seeds // 32) if worthwhile else 0
-        else:
-            # Seeds a second, both times multiplied by slow_s * fast_s: fast_s may be 0.
-            slow_rate, fast_rate = giving * fast_s, taking * slow_s
-            fair = self.total_seeds * slow_rate / (slow_rate + fast_rate)
-            # A slower trainer gives one seed at least: small shares are mostly fixed cost.
-            moved = max(1, giving - round(fair))
-        self.cpu_seeds += min(moved, giving) if to_cpu else -min(moved, giving)
+        if self._both_train:
+            best = self._best_cpu_seeds(seconds)
+            # Short of balance a seed at least moves: a small share costs less than in proportion.
+            if best == self.cpu_seeds and not self._balanced:
+                best += 1 if to_cpu else -1
+            if (best > self.cpu_seeds) == to_cpu:
+                self.cpu_seeds = best
+            return
+        # A trainer that has nothing is tried, unless what it took when it last had seeds, or what
+        # the model expects of it, is above the bottleneck; with one seed if it gave its last away.
+        tried = 1 if action.fast in self._last_s else max(1, self.total_seeds // 32)
+        expected_s = self._expect_cpu(tried, self.threads) if to_cpu else 0.0
+        if max(self._last_s.get(action.fast, 0.0), expected_s) < slow_s:
+            self.cpu_seeds += tried if to_cpu else -tried
+
+    def _divide_seeds(self, seconds: dict[Task, float]) -> None:
+        """Seeds by the seeds a second that each kind of trainer had."""
+        cpu_s, them_s = seconds["train_cpu"], seconds["accelerator"]
+        if self._both_train and max(cpu_s, them_s) > 0:
+            self.cpu_seeds = self._best_cpu_seeds(seconds)
+            return
+        slow, fast = (
+            ("accelerator", "train_cpu") if them_s > cpu_s else ("train_cpu", "accelerator")
+        )
+        self._move_work(BalanceWork(slow, fast), seconds)
+
+    def _best_cpu_seeds(self, seconds: dict[Task, float]) -> int:
+        """The CPU trainer's seeds, near where both kinds would now take equally long, that would
+        have made the last rounds like this one shortest; as many as it has where none would."""
+        now, count, total = self.cpu_seeds, self._accelerators, self.total_seeds
+        # Seeds a second, both times multiplied by their product: one may be 0.
+        rate = now * seconds["accelerator"]
+        their_rate = self.accelerator_seeds * seconds["train_cpu"]
+        fair = round(total * rate / (rate + their_rate))
+        alike = self._trained if self._balanced else [self._trained[-1]]
+        alike = [trained for trained in alike if self._is_like_now(trained)]
+
+        def largest(cpu_seeds: int) -> int:
+            return math.ceil((total - cpu_seeds) / count)
+
+        def longer_s(seeds: int) -> float:
+            return sum(
+                max(
+                    trained.cpu_s * seeds / trained.cpu_seeds,
+                    trained.accelerator_s * largest(seeds) / largest(trained.cpu_seeds),
+                )
+                for trained in alike
+            )
+
+        nearby = range(max(0, fair - count), min(total, fair + count) + 1)
+        return min((now, *nearby), key=lambda seeds: (longer_s(seeds), abs(seeds - now)))
+
+    def _is_like_now(self, trained: _Trained) -> bool:
+        """Whether its seconds a seed say something of the present split: shares within a factor of
+        two, since each has a fixed cost, and as many threads."""
+        theirs = self.total_seeds - trained.cpu_seeds
+        return (
+            trained.threads == self.threads.train
+            and trained.cpu_seeds <= 2 * self.cpu_seeds <= 4 * trained.cpu_seeds
+            and theirs <= 2 * self.accelerator_seeds <= 4 * theirs
+        )
+
+    def _move_sampling(self, seconds: dict[Task, float]) -> bool:
+        """Let as many accelerators draw their own mini-batches as makes the longer of sampling on
+        the CPU and on them shortest; whether that changed anything.
+
+        Accelerators draw at the same time, so how many they are changes the CPU's time alone,
+        which is taken to follow the seeds it draws for.
+        """
+        if not self._samplers or "sample_accelerator" not in seconds:
+            return False
+        drawn = self._seeds_drawn_on_cpu(self.sampling)
+        if not drawn:
+            # The CPU draws nothing, and nothing is known of how fast it is.
+            self.sampling -= seconds["sample_accelerator"] > 0
+            return bool(seconds["sample_accelerator"] > 0)
+        on_cpu_s = seconds["sample_cpu"] / drawn
+        on_them_s = self._last_s.get("sample_accelerator", 0.0)
+
+        def longer_s(sampling: int) -> float:
+            return max(
+                self._seeds_drawn_on_cpu(sampling) * on_cpu_s, on_them_s if sampling else 0.0
+            )
+
+        before = self.sampling
+        # The fewest of those that are equal: training goes on there meanwhile.
+        self.sampling = min(range(self._samplers + 1), key=lambda count: (longer_s(count), count))
+        return self.sampling != before
+
+    def _seeds_drawn_on_cpu(self, sampling: int) -> float:
+        left = self._accelerators - sampling
+        return self.cpu_seeds + self.accelerator_seeds * left / self._accelerators
 
     def _move_threads(self, action: BalanceThread, seconds: dict[Task, float]) -> int:
-        """How many threads moved; a task keeps its last one."""
-        shares: dict[CpuTask, int] = {
-            "sample_cpu": self.threads.sample,
-            "load": self.threads.load,
-            "train_cpu": self.threads.train,
-        }
-        source, target = shares[action.source], shares[action.target]
+        """How many threads moved. A task keeps its last one; where the fastest has no other, the
+        next fastest gives."""
+        if self._shares_threads:
+            return 0
+        shares, target = self._thread_counts(), action.target
+        by_speed = sorted(
+            (task for task in CPU_TASKS if task in seconds and task != target),
+            key=lambda task: (task != action.source, seconds[task]),
+        )
+        source = next((task for task in by_speed if shares[task] > 1), None)
+        if source is None:
+            return 0
         # Core-seconds of work; the slower task's share of all is its share of the threads.
         source_work, target_work = (
-            source * seconds[action.source],
-            target * seconds[action.target],
+            shares[source] * seconds[source],
+            shares[target] * seconds[target],
         )
-        if source == 1 or source_work + target_work <= 0:
+        if source_work + target_work <= 0:
             return 0
-        fair = math.ceil((source + target) * source_work / (source_work + target_work))
-        moved = max(0, source - max(1, fair))
+        both = shares[source] + shares[target]
+        fair = math.ceil(both * source_work / (source_work + target_work))
+        moved = max(0, shares[source] - max(1, fair))
         # Less than one thread is due: one still helps if its loss leaves the source the faster.
-        if moved == 0 and source_work < (source - 1) * seconds[action.target]:
+        if moved == 0 and source_work < (shares[source] - 1) * seconds[target]:
             moved = 1
-        shares[action.source] -= moved
-        shares[action.target] += moved
-        self.threads = HostThreads(
-            sample=shares["sample_cpu"], load=shares["load"], train=shares["train_cpu"]
-        )
+        shares[source] -= moved
+        shares[target] += moved
+        self._set_thread_counts(shares)
         return moved
+
+    def _divide_threads(self, seconds: dict[Task, float], trained: float) -> None:
+        """Threads by core-seconds of work, of which the CPU trainer has ``trained`` times as much
+        as it had: one for each task, and every other where it shortens the longest."""
+        before = self._thread_counts()
+        work = {task: count * seconds.get(task, 0.0) for task, count in before.items()}
+        work["train_cpu"] *= trained
+        if not sum(work.values()):
+            return
+        divided = dict.fromkeys(before, 1)
+        for _ in range(sum(before.values()) - len(before)):
+            divided[max(CPU_TASKS, key=lambda task: work[task] / divided[task])] += 1
+        self._set_thread_counts(divided)
+
+    def _thread_counts(self) -> dict[CpuTask, int]:
+        threads = self.threads
+        return {"sample_cpu": threads.sample, "load": threads.load, "train_cpu": threads.train}
+
+    def _set_thread_counts(self, counts: dict[CpuTask, int]) -> None:
+        self.threads = HostThreads(
+            sample=counts["sample_cpu"], load=counts["load"], train=counts["train_cpu"]
+        )

@@ -1,15 +1,45 @@
-"""HyScale-GNN's performance model: §V, Equations 5 to 13, and the first split derived from it."""
+"""HyScale-GNN's performance model: §V, Equations 5 to 13, and the first split derived from it.
+
+"Bandwidth" is the effective one throughout, and so is N freq: the rates of loading, aggregation and
+update that a platform gives for its host (``Device.gather``, ``aggregate``, ``update``), else its
+plain ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import Literal, Protocol
 
 import numpy as np
 
-from gnnbench.parts import LayerShape, Setting
-from gnnbench.platforms.machine import Device
-from gnnbench.records import BatchProfile, HostThreads
+from gnnbench.parts import LayerShape
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import BatchProfile, HostThreads, Stage, StageTimes, Workload
+from gnnbench.units import format_si
+
+#: Rounds under way at once: none ahead, or ahead in one or two prefetch stages (§IV-B).
+Prefetch = Literal[0, 1, 2]
+#: Sampling, loading and training: what the host has going on at once.
+HOST_STAGES = 3
+
+
+class Task(Protocol):
+    """What the equations read of a run; :class:`gnnbench.parts.Setting` is one."""
+
+    @property
+    def platform(self) -> Platform: ...
+
+    @property
+    def workload(self) -> Workload: ...
+
+    @property
+    def layers(self) -> tuple[LayerShape, ...]: ...
+
+    @property
+    def parameter_bytes(self) -> int:
+        """The numerator of Equation 13: all weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +52,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Stage seconds of one iteration under a split."""
+    """Stage seconds of one iteration under a split.
+
+    ``busy_s`` is what the host's cores would take for its stages one after the other, every core at
+    work: no pipeline is faster. It matters where stages have more threads than there are cores.
+    ``edges`` is the numerator of Equation 5.
+    """
 
     sample_s: float
     load_s: float
@@ -30,6 +65,9 @@ class Prediction:
     train_cpu_s: float
     train_accelerator_s: float
     synchronise_s: float
+    busy_s: float = 0.0
+    edges: float = 0.0
+    prefetch: Prefetch = 2
 
     @property
     def propagate_s(self) -> float:
@@ -37,9 +75,57 @@ class Prediction:
         return max(self.train_cpu_s, self.train_accelerator_s) + self.synchronise_s
 
     @property
+    def latency_s(self) -> float:
+        """One iteration by itself: the stages one after the other. The CPU trainer does not wait
+        for the transfer."""
+        accelerator_s = self.transfer_s + self.train_accelerator_s
+        trained_s = max(self.train_cpu_s, accelerator_s)
+        return self.sample_s + self.load_s + trained_s + self.synchronise_s
+
+    @property
     def execution_s(self) -> float:
-        """Equation 6: the four stages form a pipeline."""
-        return max(self.sample_s, self.load_s, self.transfer_s, self.propagate_s)
+        """Equation 6: the four stages form a pipeline; with one prefetch stage loading and transfer
+        are one, and without prefetching there is no pipeline."""
+        if self.prefetch == 0:
+            return self.latency_s
+        if self.prefetch == 1:
+            fetch_s = self.load_s + self.transfer_s
+            return max(self.sample_s, fetch_s, self.propagate_s, self.busy_s)
+        return max(self.sample_s, self.load_s, self.transfer_s, self.propagate_s, self.busy_s)
+
+    @property
+    def bottleneck(self) -> str:
+        """The stage that Equation 6 takes."""
+        stages = {
+            "sampling": self.sample_s,
+            "loading": self.load_s,
+            "transfer": self.transfer_s,
+            "propagation": self.propagate_s,
+        }
+        return max(stages, key=lambda name: stages[name])
+
+    @property
+    def edges_per_s(self) -> float:
+        """Equation 5: edges traversed by all trainers over the execution time."""
+        return self.edges / self.execution_s
+
+    def epoch_s(self, rounds: float, *, filling: bool = False) -> float:
+        """Seconds of ``rounds`` iterations; ``filling`` starts with an empty pipeline, which the
+        paper's model leaves out (§VI-C)."""
+        if not filling:
+            return rounds * self.execution_s
+        return self.latency_s + max(0.0, rounds - 1.0) * self.execution_s
+
+    def stages(self) -> dict[Stage, float]:
+        """Seconds by stage under the names that results have; propagation is one, ``aggregate``
+        and ``update`` together, under ``update``."""
+        return {
+            "sample": self.sample_s,
+            "load": self.load_s,
+            "transfer": self.transfer_s,
+            "update": max(self.train_cpu_s, self.train_accelerator_s),
+            "synchronize": self.synchronise_s,
+        }
 
 
 def trainer_seconds(
@@ -55,10 +141,11 @@ def trainer_seconds(
     ``vertices`` are |V^0| .. |V^L|, ``edges`` |E^1| .. |E^L|. Aggregation by Equation 11, update by
     Equation 12; they overlap on a pipelined device (the operator is max) and add up elsewhere.
     """
-    bandwidth = device.bandwidth_bytes_per_s(threads)
-    macs_per_s = device.flops_per_s * device.share_of_cores(threads) / 2.0
     total = 0.0
     for number, layer in enumerate(layers):
+        bandwidth = device.aggregate_bytes_per_s(layer.in_features, threads)
+        narrow = min(layer.in_features, layer.out_features)
+        macs_per_s = device.update_flop_per_s(narrow, threads) / 2.0
         aggregate_s = edges[number] * layer.in_features * itemsize / bandwidth
         update_s = vertices[number + 1] * layer.macs_per_row / macs_per_s
         both = max(aggregate_s, update_s) if device.pipelined else aggregate_s + update_s
@@ -80,28 +167,51 @@ def sizes_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[list[float
     )
 
 
+def sampling_seconds(
+    host: Device, profiles: Sequence[BatchProfile], seeds: float, threads: int
+) -> float:
+    """T_samp of one mini-batch of ``seeds`` seeds with ``threads`` threads (0: every core).
+
+    §V runs the sampler "under different numbers of threads and different mini-batch sizes" in the
+    design phase: between those times where ``profiles`` have them, beyond the most threads as fast
+    as with these. Else the platform's sampled edges a second and core.
+    """
+    threads = threads or host.cores
+    timed = [profile for profile in profiles if profile.sampling_s]
+    if not timed:
+        edges = sum(sizes_of(profiles, seeds)[1])
+        return edges / (host.sampled_edges_per_s * threads)
+    known = [0.0, *(float(profile.seeds) for profile in timed)]
+    taken = []
+    for profile in timed:
+        counts, seconds = zip(*profile.sampling_s, strict=True)
+        taken.append(float(np.interp(threads, counts, seconds)))
+    return float(np.interp(seeds, known, [0.0, *taken]))
+
+
 def predict(
-    setting: Setting,
+    task: Task,
     profiles: Sequence[BatchProfile],
     accelerators: Sequence[Device],
     split: Split,
+    prefetch: Prefetch = 2,
 ) -> Prediction:
     """Equations 6 to 13 for one iteration of as many seeds as the largest profile.
 
-    T_samp comes from the host's sampling rate, measured for the platform rather than derived (§V:
-    "instead of formulating an equation").
+    ``prefetch`` is the communication part's: how far the stages of iterations overlap.
     """
-    platform, item = setting.platform, setting.workload.itemsize
-    host = platform.host
-    width = setting.layers[0].in_features
+    platform, item = task.platform, task.workload.itemsize
+    host, threads = platform.host, split.threads
+    width = task.layers[0].in_features
     total = profiles[-1].seeds
-    cpu_vertices, cpu_edges = sizes_of(profiles, split.cpu_seeds)
     count = len(accelerators)
-    vertices, edges = sizes_of(profiles, (total - split.cpu_seeds) / count if count else 0)
-    sampled = sum(cpu_edges) + count * sum(edges)
-    sample_s = sampled / (host.sampled_edges_per_s * (split.threads.sample or host.cores))
+    each = (total - split.cpu_seeds) / count if count else 0.0
+    cpu_vertices, cpu_edges = sizes_of(profiles, split.cpu_seeds)
+    vertices, edges = sizes_of(profiles, each)
+    sample_s = sampling_seconds(host, profiles, split.cpu_seeds, threads.sample)
+    sample_s += count * sampling_seconds(host, profiles, each, threads.sample)
     loaded = (cpu_vertices[0] + count * vertices[0]) * width * item
-    load_s = loaded / host.bandwidth_bytes_per_s(split.threads.load)  # Equation 7
+    load_s = loaded / host.gather_bytes_per_s(width, threads.load)  # Equation 7
     transfer_s = train_accelerator_s = synchronise_s = 0.0
     for device in accelerators:
         link = platform.link(host.name, device.name)
@@ -109,22 +219,60 @@ def predict(
             transfer_s, vertices[0] * width * item / link.bandwidth_bytes_per_s
         )  # Equation 8
         synchronise_s = max(
-            synchronise_s, 2.0 * setting.parameter_bytes / link.bandwidth_bytes_per_s
+            synchronise_s, 2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s
         )  # Equation 13
         train_accelerator_s = max(
             train_accelerator_s,
-            trainer_seconds(device, 0, vertices, edges, setting.layers, item),
+            trainer_seconds(device, 0, vertices, edges, task.layers, item),
         )
-    train_cpu_s = trainer_seconds(
-        host, split.threads.train, cpu_vertices, cpu_edges, setting.layers, item
+    train_cpu_s = trainer_seconds(host, threads.train, cpu_vertices, cpu_edges, task.layers, item)
+    stages = ((sample_s, threads.sample), (load_s, threads.load), (train_cpu_s, threads.train))
+    busy_s = sum(seconds * min(1.0, (used or host.cores) / host.cores) for seconds, used in stages)
+    return Prediction(
+        sample_s,
+        load_s,
+        transfer_s,
+        train_cpu_s,
+        train_accelerator_s,
+        synchronise_s,
+        busy_s,
+        sum(cpu_edges) + count * sum(edges),
+        prefetch,
     )
-    return Prediction(sample_s, load_s, transfer_s, train_cpu_s, train_accelerator_s, synchronise_s)
+
+
+def note_round(prediction: Prediction, observed: Sequence[StageTimes]) -> str:
+    """A sentence with the predicted time of an iteration beside what its rounds took, by stage.
+
+    ``observed`` are those of full rounds, whatever their clock; each stage is their median. The
+    synchroniser is not observed, and is left out of both.
+    """
+    pairs: list[tuple[str, float, list[float | None]]] = [
+        ("sampling", prediction.sample_s, [times.sample_cpu for times in observed]),
+        ("loading", prediction.load_s, [times.load for times in observed]),
+        ("transfer", prediction.transfer_s, [times.transfer for times in observed]),
+        ("training on the CPU", prediction.train_cpu_s, [times.train_cpu for times in observed]),
+        (
+            "on accelerators",
+            prediction.train_accelerator_s,
+            [times.train_accelerator for times in observed],
+        ),
+    ]
+    texts = []
+    for name, predicted_s, taken in pairs:
+        known = [seconds for seconds in taken if seconds is not None]
+        if known and (predicted_s or any(known)):
+            texts.append(f"{name} {format_si(predicted_s, 's')}/{format_si(median(known), 's')}")
+    return f"a round by stage, predicted/achieved: {', '.join(texts)}"
 
 
 def divide_threads(cores: int, parts: int = 8) -> list[HostThreads]:
-    """Ways to divide the host's cores over sampling, loading and training, in eighths."""
-    if cores < 3:
-        return [HostThreads(1, 1, 1)]
+    """Ways to divide the host's cores over sampling, loading and training, in eighths.
+
+    Too few are not divided: whatever is done ahead gets a thread, and shares the trainer's cores.
+    """
+    if cores < HOST_STAGES:
+        return [HostThreads(1, 1, cores)]
     unit = max(1, cores // parts)
     steps = cores // unit
     ways = []
@@ -136,33 +284,80 @@ def divide_threads(cores: int, parts: int = 8) -> list[HostThreads]:
 
 
 def plan_split(
-    setting: Setting,
+    task: Task,
     profiles: Sequence[BatchProfile],
     accelerators: Sequence[Device],
     *,
     cpu_trainer: bool,
+    prefetch: Prefetch = 2,
 ) -> Split:
     """The split with the least predicted T_execution.
 
-    Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths.
-    Ties go to fewer seeds on the CPU, then to the threads that fill the pipeline soonest.
+    Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths; the
+    stages have all threads one after the other where nothing is prefetched, or where the host
+    trains alone with fewer cores than stages. Ties go to fewer seeds on the CPU, then to the
+    threads that fill the pipeline soonest.
     """
-    total = profiles[-1].seeds
+    total, cores = profiles[-1].seeds, task.platform.host.cores
     if not accelerators:
         candidates = [total]
     elif not cpu_trainer:
         candidates = [0]
     else:
         candidates = sorted({round(total * part / 32) for part in range(33)})
-    splits = [
-        Split(seeds, threads)
-        for seeds in candidates
-        for threads in divide_threads(setting.platform.host.cores)
-    ]
+    overlaps = prefetch > 0 and (bool(accelerators) or cores >= HOST_STAGES)
+    ways = divide_threads(cores) if overlaps else [HostThreads(cores, cores, cores)]
+    splits = [Split(seeds, threads) for seeds in candidates for threads in ways]
 
     def rank(split: Split) -> tuple[float, int, float]:
-        prediction = predict(setting, profiles, accelerators, split)
+        prediction = predict(task, profiles, accelerators, split, prefetch)
         filling_s = prediction.sample_s + prediction.load_s + prediction.train_cpu_s
         return prediction.execution_s, split.cpu_seeds, filling_s
 
     return min(splits, key=rank)
+
+
+def refine_split(
+    task: Task,
+    profiles: Sequence[BatchProfile],
+    accelerators: Sequence[Device],
+    split: Split,
+    prefetch: Prefetch = 2,
+) -> Split:
+    """What DRM may reach from ``split`` at best: no single move of seeds to or from the CPU
+    trainer, and of threads between two stages, makes the predicted iteration shorter.
+
+    Moves start with a thirty-second of the seeds and of the threads and are halved down to one.
+    """
+    total = profiles[-1].seeds
+
+    def seconds(candidate: Split) -> float:
+        return predict(task, profiles, accelerators, candidate, prefetch).execution_s
+
+    best, best_s = split, seconds(split)
+    step = max(1, total // 32)
+    while step:
+        nearby = _moves(best, step, total, max(1, step * task.platform.host.cores // total))
+        found = min(nearby, key=seconds)
+        found_s = seconds(found)
+        if found_s < best_s:
+            best, best_s = found, found_s
+        else:
+            step //= 2
+    return best
+
+
+def _moves(split: Split, seeds: int, total: int, threads: int) -> list[Split]:
+    """The split with ``seeds`` moved either way, and with ``threads`` moved between two stages."""
+    shares = (split.threads.sample, split.threads.load, split.threads.train)
+    moves = [
+        Split(min(total, max(0, split.cpu_seeds + way * seeds)), split.threads) for way in (-1, 1)
+    ]
+    for source in range(3):
+        for target in range(3):
+            if source != target and shares[source] > threads:
+                moved = list(shares)
+                moved[source] -= threads
+                moved[target] += threads
+                moves.append(Split(split.cpu_seeds, HostThreads(*moved)))
+    return moves

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Mode, Share, StageTimes
-from gnnbench_plugins.hyscale.drm import Balancer, decide
-from gnnbench_plugins.hyscale.performance import Split, plan_split, predict
+from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide
+from gnnbench_plugins.hyscale.performance import (
+    HOST_STAGES,
+    Prediction,
+    Split,
+    note_round,
+    plan_split,
+    predict,
+    sampling_seconds,
+    sizes_of,
+)
 
 
 @dataclass
@@ -20,25 +30,42 @@ class HyScalePlacement(Placement):
 
     The CPU trainer is the last slot. A round of fewer seeds than a full one (the last of an epoch)
     is split in the same proportion.
+
+    Several rounds are under way at once, each under the split that it was let in with. The times
+    of a round are acted on if that is still the split in force; a change therefore waits until
+    what the change before did has been seen, and is never made twice.
     """
 
     name: ClassVar[str] = "hyscale"
     summary: ClassVar[str] = "accelerators and the CPU train together; DRM moves work each round"
     modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
-    drm: bool = option(True, "rebalance between rounds (Algorithm 1)")
+    drm: bool = option(True, "rebalance between rounds")
+    rule: Literal["algorithm1", "proportional"] = option(
+        "algorithm1", "how DRM rebalances: the paper's Algorithm 1, or by the ratio of stage times"
+    )
     cpu_trainer: bool = option(True, "let the CPU train beside the accelerators")
     accelerators: int = option(0, "how many accelerators to use; 0 = all")
+    accelerator_sampling: bool = option(
+        False, "let accelerators draw their own mini-batches, as many as pays"
+    )
     skew: float = option(1.0, "multiply the planned CPU share, to study how DRM recovers")
 
     _trainers: tuple[Device, ...] = field(default=(), init=False, repr=False)
+    _prefetch: Literal[0, 1, 2] = field(default=0, init=False, repr=False)
     _balancer: Balancer = field(
         default_factory=lambda: Balancer(1, 1, HostThreads()), init=False, repr=False
     )
-    _full: bool = field(default=True, init=False, repr=False)
-    #: Seeds on the CPU trainer and threads, as each round began: what DRM did.
-    history: list[tuple[int, HostThreads]] = field(default_factory=list, init=False, repr=False)
+    #: Of every round under way, its split, and whether it is a full one.
+    _under_way: deque[tuple[Assignment, bool]] = field(
+        default_factory=deque, init=False, repr=False
+    )
+    #: The split of each round, as it was let in: what DRM did.
+    history: list[Assignment] = field(default_factory=list, init=False, repr=False)
     _first: str = field(default="", init=False, repr=False)
+    _prediction: Prediction | None = field(default=None, init=False, repr=False)
+    #: What the full rounds under the first split took.
+    _observed: list[StageTimes] = field(default_factory=list, init=False, repr=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         available = len(setting.platform.accelerators)
@@ -49,6 +76,29 @@ class HyScalePlacement(Placement):
             )
         if not (math.isfinite(self.skew) and self.skew >= 0):
             return f"placement.skew is {self.skew}; a share is multiplied by a number from 0 up."
+        return self._refuse_sampling(bundle, setting) if self.accelerator_sampling else None
+
+    def _refuse_sampling(self, bundle: Bundle, setting: Setting) -> str | None:
+        graph, platform = setting.dataset.graph, setting.platform
+        if not self.samplers(platform):
+            return (
+                f"placement.accelerator_sampling is on, and platform {platform.name} has no "
+                f"accelerator to sample on; switch it off."
+            )
+        topology_bytes = graph.indptr.nbytes + graph.indices.nbytes
+        for device in self.samplers(platform):
+            if not device.sampled_edges_per_s:
+                return (
+                    f"placement.accelerator_sampling is on, and platform {platform.name} does not "
+                    f"say how fast {device.name} samples; add sampling to its [[accelerators]] "
+                    f"table, or switch it off."
+                )
+            if topology_bytes > bundle.memory.capacity_bytes(device):
+                return (
+                    f"placement.accelerator_sampling needs the graph's topology on {device.name}, "
+                    f"{topology_bytes:,} bytes of {bundle.memory.capacity_bytes(device):,}; "
+                    f"switch it off."
+                )
         return None
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
@@ -57,17 +107,54 @@ class HyScalePlacement(Placement):
             return (platform.host,)
         return (*chosen, platform.host) if self.cpu_trainer else chosen
 
+    def samplers(self, platform: Platform) -> tuple[Device, ...]:
+        if not self.accelerator_sampling:
+            return ()
+        return platform.accelerators[: self.accelerators or None]
+
+    def overlap(self, prefetch: Literal[0, 1, 2]) -> None:
+        self._prefetch = prefetch
+
     def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
-        self._trainers = self.trainers(setting.platform)
+        platform, total = setting.platform, profiles[-1].seeds
+        self._trainers = self.trainers(platform)
         accelerators = [device for device in self._trainers if device.kind != "cpu"]
-        planned = plan_split(setting, profiles, accelerators, cpu_trainer=self.cpu_trainer)
-        total, cpu_seeds = profiles[-1].seeds, planned.cpu_seeds
+        planned = plan_split(
+            setting,
+            profiles,
+            accelerators,
+            cpu_trainer=self.cpu_trainer,
+            prefetch=self._prefetch,
+        )
+        cpu_seeds, threads, cores = planned.cpu_seeds, planned.threads, platform.host.cores
         if accelerators:
             cpu_seeds = min(total, round(cpu_seeds * self.skew))
-        split = Split(cpu_seeds, planned.threads)
-        self._balancer = Balancer(total, split.cpu_seeds, split.threads)
+        # Stages in turn, or more of them than cores, have no threads to give each other.
+        shares_threads = self._prefetch == 0 or cores < HOST_STAGES
+        split = Split(cpu_seeds, threads)
+        prediction = predict(setting, profiles, accelerators, split, self._prefetch)
+        sampling = 0
+        if self.accelerator_sampling:
+            others_s = max(prediction.load_s, prediction.transfer_s, prediction.propagate_s)
+            sampling = plan_sampling(platform.host, accelerators, profiles, split, others_s)
+        self._balancer = Balancer(
+            total,
+            cpu_seeds,
+            threads,
+            sampling=sampling,
+            accelerators=max(1, len(accelerators)),
+            samplers=len(self.samplers(platform)),
+            shares_threads=shares_threads,
+            expect_cpu=lambda seeds, threads: (
+                predict(
+                    setting, profiles, accelerators, Split(seeds, threads), self._prefetch
+                ).train_cpu_s
+            ),
+        )
+        self._prediction = prediction
         self.history.clear()
-        prediction = predict(setting, profiles, accelerators, split)
+        self._observed.clear()
+        self._under_way.clear()
         self._first = (
             f"first split from the performance model: {cpu_seeds} of {total} seeds on the "
             f"CPU, predicted round {prediction.execution_s * 1e3:.3g} ms"
@@ -75,10 +162,11 @@ class HyScalePlacement(Placement):
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         balancer = self._balancer
-        self.history.append((balancer.cpu_seeds, balancer.threads))
-        self._full = num_seeds == balancer.total_seeds
+        assigned = balancer.assignment
+        self.history.append(assigned)
+        self._under_way.append((assigned, num_seeds == balancer.total_seeds))
         on_host = self._trainers[-1].kind == "cpu"
-        cpu = round(num_seeds * balancer.cpu_seeds / balancer.total_seeds) if on_host else 0
+        cpu = round(num_seeds * assigned.cpu_seeds / balancer.total_seeds) if on_host else 0
         if len(self._trainers) == 1 and on_host:
             cpu = num_seeds
         count = len(self._trainers) - (1 if on_host else 0)
@@ -86,28 +174,70 @@ class HyScalePlacement(Placement):
         for slot in range(count):
             rest = num_seeds - cpu
             seeds = rest * (slot + 1) // count - rest * slot // count
-            shares.append(Share(slot=slot, seeds=seeds))
+            shares.append(Share(slot=slot, seeds=seeds, samples=slot < assigned.sampling))
         if on_host:
-            shares.append(Share(slot=count, seeds=cpu, threads=balancer.threads.train))
+            shares.append(Share(slot=count, seeds=cpu, threads=assigned.threads.train))
         return tuple(shares)
 
     def host_threads(self) -> HostThreads:
         return self._balancer.threads
 
     def observe(self, times: StageTimes) -> None:
+        assigned, full = self._under_way.popleft()
+        if full and assigned == self.history[0]:
+            self._observed.append(times)
         # A smaller round says little about a full one: fixed costs weigh more in it.
-        if self.drm and self._full:
+        if not self.drm or not full or assigned != self._balancer.assignment:
+            return
+        if self._prefetch == 0 and times.train_accelerator is not None:
+            # Transfer and training, one task in line 1, do not overlap here: it is as long as both.
+            both_s = times.transfer + times.train_accelerator
+            times = replace(times, transfer=0.0, train_accelerator=both_s)
+        if self.rule == "proportional":
+            self._balancer.equalise(times)
+        else:
             self._balancer.apply(decide(times), times)
 
     def notes(self) -> tuple[str, ...]:
         if not self.history:
             return ()
-        last, threads = self.history[-1]
-        return (
-            self._first,
-            f"after {len(self.history)} rounds of DRM: {last} of {self._balancer.total_seeds} "
-            f"seeds on the CPU; threads {threads.sample} sampling, {threads.load} loading, "
-            f"{threads.train} training"
-            if self.drm
-            else "static split: DRM is off",
+        first = (self._first,)
+        if self._prediction is not None and self._observed:
+            first += (note_round(self._prediction, self._observed),)
+        if not self.drm:
+            return *first, "static split: DRM is off"
+        last = self.history[-1]
+        threads = last.threads
+        drawn = (
+            f"; {last.sampling} accelerators draw their own mini-batches"
+            if self.accelerator_sampling
+            else ""
         )
+        return (
+            *first,
+            f"after {len(self.history)} rounds of DRM: {last.cpu_seeds} of "
+            f"{self._balancer.total_seeds} seeds on the CPU; threads {threads.sample} sampling, "
+            f"{threads.load} loading, {threads.train} training{drawn}",
+        )
+
+
+def plan_sampling(
+    host: Device,
+    accelerators: Sequence[Device],
+    profiles: Sequence[BatchProfile],
+    split: Split,
+    others_s: float,
+) -> int:
+    """On how many accelerators mini-batches are best drawn at first: the fewest that make the
+    longest of sampling there, on the CPU, and the other stages (``others_s``) shortest."""
+    each = (profiles[-1].seeds - split.cpu_seeds) / len(accelerators)
+    edges = sum(sizes_of(profiles, each)[1])
+    own_s = sampling_seconds(host, profiles, split.cpu_seeds, split.threads.sample)
+    each_s = sampling_seconds(host, profiles, each, split.threads.sample)
+    there_s = max(edges / (device.sampled_edges_per_s * device.cores) for device in accelerators)
+
+    def longest_s(count: int) -> float:
+        on_cpu_s = own_s + (len(accelerators) - count) * each_s
+        return max(on_cpu_s, there_s if count else 0.0, others_s)
+
+    return min(range(len(accelerators) + 1), key=lambda count: (longest_s(count), count))

@@ -21,11 +21,12 @@ from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
 from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
+from gnnbench_plugins.reference.subgraph import LayerwiseSampler, SaintSampler
 
 
 @hookimpl
 def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
-    return [NeighbourSampler, WholeGraphSampler]
+    return [NeighbourSampler, SaintSampler, LayerwiseSampler, WholeGraphSampler]
 
 
 @hookimpl

@@ -5,24 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import Placement, option
+from gnnbench.parts import Bundle, Placement, Setting, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Share
 
 
 @dataclass
 class SinglePlacement(Placement):
-    """The first accelerator computes every unit; the host does where there is none."""
+    """The first GPU computes every unit; the host does where there is none.
+
+    Other accelerators run what was built for them, not any kernel, so they compute only when asked.
+    """
 
     name: ClassVar[str] = "single"
     summary: ClassVar[str] = "one device computes everything"
 
     on_host: bool = option(False, "compute on the host even where there are accelerators")
+    device: str = option(
+        "", "the device that computes, by name; empty = the first GPU, or the host"
+    )
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        names = [device.name for device in setting.platform.devices]
+        if self.device and self.device not in names:
+            return (
+                f"placement.device is {self.device!r}, and platform {setting.platform.name} has "
+                f"{', '.join(names)}; name one of these."
+            )
+        if self.device and self.on_host:
+            return "placement.on_host and placement.device both say what computes; give one."
+        return None
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
-        if platform.accelerators and not self.on_host:
-            return platform.accelerators[:1]
-        return (platform.host,)
+        if self.device:
+            return (platform.device(self.device),)
+        gpus = [device for device in platform.accelerators if device.kind == "gpu"]
+        return (gpus[0],) if gpus and not self.on_host else (platform.host,)
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         return (Share(slot=0, seeds=num_seeds),)

@@ -17,7 +17,8 @@ class SancusCommunication(HaloCommunication):
     """A device broadcasts all rows of its partition to all others, unless their copies will do.
 
     Between devices a broadcast to m - 1 peers takes as many copies of the shard, so that a layer
-    costs (m - 1) |V| f rows' bytes in an epoch in which it is broadcast, and nothing in others.
+    costs (m - 1) |V| f rows' bytes in an epoch in which it is broadcast, and nothing in others;
+    where partitions are cut into chunks, it costs that for each round of them.
 
     Of SANCUS itself only what HongTu (section 2.4, Table 2) and the title say is at hand:
     staleness-aware, communication-avoiding, decentralised full-graph training, with everything in

@@ -1,0 +1,286 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False
+"""Compiled loops behind ``gnnbench.kernels.dispatch.spmm``; their twin, with the machine's rules,
+is ``gnnbench.kernels.reference.spmm``, their inner loops stand in ``spmm.h``.
+
+The dispatcher checks dtypes, layouts, ranges and the engine.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+import numpy as np
+
+cdef extern from "spmm.h" nogil:
+    int SIDE
+
+    ctypedef struct Step:
+        int64_t edges
+        int64_t segments
+        int64_t loaded_rows
+        int64_t bank_cycles
+
+    ctypedef struct Lanes:
+        int32_t* free_at
+        int64_t now
+        int64_t place
+
+    ctypedef struct Cuts:
+        int64_t* begin
+        int32_t* of_word
+        int64_t chunks
+
+    ctypedef struct Sorted:
+        int32_t* sources
+        int32_t* rows
+        int32_t* edges
+        int64_t* next_edge
+        int64_t* next_segment
+        int32_t nobody
+
+    ctypedef void (*HandOut)(int32_t*, int64_t, const int32_t*) noexcept nogil
+
+    ctypedef struct Walk:
+        const int32_t* wanted
+        const uint8_t* selected
+        int64_t slices
+        int64_t ring
+        int64_t piece_edges
+        int64_t groups
+        int64_t passes
+        int64_t window_edges
+        int64_t num_lanes
+        const int32_t* cycles_of
+        int64_t slice_features
+        HandOut hand_out
+        int32_t* free_at
+        Lanes* lanes
+        int32_t* window_of
+        int32_t* reads
+        int32_t window
+
+    HandOut choose_hand_out(int64_t* most_lanes)
+    void mark_sources(const int32_t* indices, int64_t edges, uint64_t* bits)
+    int64_t cut_chunk(
+        const uint64_t* bits, int64_t num_src, int64_t begin, int64_t chunk_rows,
+        int64_t window_rows, int64_t* rows
+    )
+    void set_cuts(Cuts* cuts, const int64_t* begin, int64_t chunks, int64_t num_src)
+    void count_tile(
+        const Cuts* cuts, const int64_t* indptr, const int32_t* indices, int64_t first,
+        int64_t last, int64_t* edges, int64_t* segments
+    )
+    void sort_tile(
+        const Cuts* cuts, const int64_t* indptr, const int32_t* indices, int64_t first,
+        int64_t last, const uint8_t* selected, Sorted* sorted_
+    )
+    void walk_step(
+        Walk* walk, const Sorted* sorted_, int64_t edge, int64_t edges, int64_t segment,
+        int64_t segments, Step* step, int64_t* lane_cycles
+    )
+    void overlap_steps_c "overlap_steps" (
+        const int64_t* loads, const int64_t* computes, const int64_t* writes, int64_t steps,
+        int64_t byte_ticks, int64_t cycle_ticks, uint64_t* end
+    )
+    void add_step(
+        const int64_t* indptr, const int32_t* indices, int64_t first, int64_t last,
+        int64_t* cursor, int64_t bound, const int32_t* columns, const int64_t* start,
+        const float* rows, float* out, int64_t width
+    )
+
+# A step's numbers, in the order of ``Step``.
+cdef int STEP_NUMBERS = sizeof(Step) // sizeof(int64_t)
+
+
+def cut_chunks(
+    const int64_t[::1] indptr, const int32_t[::1] indices, int64_t num_src, int64_t tile_rows,
+    int64_t chunk_rows, int64_t window_rows
+):
+    """``first`` of each tile, ``begin`` and ``rows`` of each chunk, int64."""
+    cdef int64_t num_dst = indptr.shape[0] - 1, v = 0, last, u, begin, rows
+    cdef uint64_t[::1] bits = np.zeros((num_src + 63) // 64 + 1, dtype=np.uint64)
+    cdef list first = [0], begins = [], counts = []
+    while v < num_dst:
+        last = min(v + tile_rows, num_dst)
+        memset(&bits[0], 0, 8 * bits.shape[0])
+        if indptr[last] > indptr[v]:
+            with nogil:
+                mark_sources(&indices[indptr[v]], indptr[last] - indptr[v], &bits[0])
+        begin = 0
+        while begin < num_src:
+            u = cut_chunk(&bits[0], num_src, begin, chunk_rows, window_rows, &rows)
+            if rows:
+                begins.append(begin)
+                counts.append(rows)
+            begin = u
+        first.append(len(begins))
+        v = last
+    return (
+        np.array(first, dtype=np.int64), np.array(begins, dtype=np.int64),
+        np.array(counts, dtype=np.int64),
+    )
+
+
+def count_edges(
+    const int64_t[::1] indptr, const int32_t[::1] indices, int64_t num_src, int64_t tile_rows,
+    const int64_t[::1] first, const int64_t[::1] begin
+):
+    """The edges of each chunk and the destinations they belong to, int64."""
+    cdef int64_t num_dst = indptr.shape[0] - 1, tile, v, step
+    cdef int64_t[::1] begin_of = np.empty(_most_chunks(first) + 1, dtype=np.int64)
+    cdef int32_t[::1] of_word = np.empty((num_src >> 6) + 1, dtype=np.int32)
+    cdef int64_t[:, ::1] numbers
+    cdef Cuts cuts
+    result = np.zeros((2, begin.shape[0]), dtype=np.int64)
+    numbers = result
+    cuts.begin, cuts.of_word = &begin_of[0], &of_word[0]
+    with nogil:
+        for tile in range(first.shape[0] - 1):
+            v, step = tile * tile_rows, first[tile]
+            if first[tile + 1] == step:
+                continue
+            set_cuts(&cuts, &begin[step], first[tile + 1] - step, num_src)
+            count_tile(
+                &cuts, &indptr[0], &indices[0], v, min(v + tile_rows, num_dst),
+                &numbers[0, step], &numbers[1, step]
+            )
+    return result[0], result[1]
+
+
+cdef int64_t _most_chunks(const int64_t[::1] first):
+    """Of any tile."""
+    cdef int64_t tile, most = 0
+    for tile in range(first.shape[0] - 1):
+        most = max(most, first[tile + 1] - first[tile])
+    return most
+
+
+def walk_chunks(
+    const int64_t[::1] indptr, const int32_t[::1] indices, int64_t num_src, int64_t tile_rows,
+    const int64_t[::1] first, const int64_t[::1] begin, const int32_t[:, ::1] wanted,
+    const uint8_t[::1] selected, const int32_t[:, ::1] cycles_of, engine, int64_t row_words,
+    int64_t groups
+):
+    """The numbers of ``Steps``: one row a step of four, and ``(steps, slices)``."""
+    cdef Walk walk
+    cdef Cuts cuts
+    cdef Sorted sorted_
+    cdef int64_t num_dst = indptr.shape[0] - 1, num_steps = begin.shape[0]
+    cdef int64_t slices = max(1, wanted.shape[1]), blocks = (slices + SIDE - 1) // SIDE
+    cdef int64_t tile, step, v, edge, segment, most_edges = 0, most_segments = 0, most_lanes
+    result = np.zeros((num_steps, STEP_NUMBERS), dtype=np.int64)
+    cycles = np.zeros((num_steps, slices), dtype=np.int64)
+    if not num_steps or not wanted.shape[1]:
+        return result, cycles[:, :wanted.shape[1]]
+    cdef int64_t[:, ::1] numbers = result, lane_cycles = cycles
+    edges_of, segments_of = count_edges(indptr, indices, num_src, tile_rows, first, begin)
+    # Where each chunk's begin in its tile's sorted edges and segments, and their ends.
+    cdef int64_t[::1] edges = edges_of, segments = segments_of
+    cdef int64_t[::1] next_edge = np.empty(num_steps, dtype=np.int64)
+    cdef int64_t[::1] next_segment = np.empty(num_steps, dtype=np.int64)
+    for tile in range(first.shape[0] - 1):
+        edge = segment = 0
+        for step in range(first[tile], first[tile + 1]):
+            next_edge[step], next_segment[step] = edge, segment
+            edge, segment = edge + edges[step], segment + segments[step]
+        most_edges, most_segments = max(most_edges, edge), max(most_segments, segment)
+    cdef int32_t[::1] sources = np.empty(most_edges, dtype=np.int32)
+    cdef int32_t[::1] segment_rows = np.empty(most_segments, dtype=np.int32)
+    cdef int32_t[::1] segment_edges = np.empty(most_segments, dtype=np.int32)
+    sorted_.sources, sorted_.rows, sorted_.edges = (
+        &sources[0], &segment_rows[0], &segment_edges[0]
+    )
+    sorted_.nobody = <int32_t> num_src
+    cdef int64_t[::1] begin_of = np.empty(_most_chunks(first) + 1, dtype=np.int64)
+    cdef int32_t[::1] of_word = np.empty((num_src >> 6) + 1, dtype=np.int32)
+    cuts.begin, cuts.of_word = &begin_of[0], &of_word[0]
+
+    walk.slices, walk.slice_features = slices, cycles_of.shape[1] - 1
+    walk.piece_edges, walk.ring = cycles_of.shape[0] - 1, int(np.max(cycles_of)) + 1
+    walk.groups, walk.passes = groups, -(-row_words // engine.banks)
+    walk.num_lanes = engine.lanes
+    walk.window_edges = walk.num_lanes * walk.piece_edges
+    walk.cycles_of, walk.wanted, walk.selected = &cycles_of[0, 0], &wanted[0, 0], &selected[0]
+    cdef int32_t[::1] window_of = np.zeros(num_src + 1, dtype=np.int32)
+    cdef int32_t[::1] reads = np.zeros(groups, dtype=np.int32)
+    walk.window_of, walk.reads, walk.window = &window_of[0], &reads[0], 0
+    cdef HandOut hand_out = choose_hand_out(&most_lanes)
+    # Side by side a lane's time has 31 bits.
+    cdef bint side_by_side = (
+        walk.num_lanes * blocks * SIDE <= most_lanes * slices
+        and walk.ring * most_edges < 1 << 31
+    )
+    walk.hand_out = hand_out if side_by_side else NULL
+    cdef int32_t[::1] free_at = np.zeros(
+        blocks * SIDE * walk.num_lanes if side_by_side else slices * walk.ring, dtype=np.int32
+    )
+    walk.free_at = &free_at[0]
+    cdef uint8_t[::1] lane_memory = np.zeros(slices * sizeof(Lanes), dtype=np.uint8)
+    walk.lanes = <Lanes*> &lane_memory[0]
+    for v in range(slices):
+        walk.lanes[v].free_at = NULL if side_by_side else &free_at[v * walk.ring]
+
+    with nogil:
+        for tile in range(first.shape[0] - 1):
+            v, step = tile * tile_rows, first[tile]
+            if first[tile + 1] == step:
+                continue
+            set_cuts(&cuts, &begin[step], first[tile + 1] - step, num_src)
+            sorted_.next_edge, sorted_.next_segment = &next_edge[step], &next_segment[step]
+            sort_tile(
+                &cuts, &indptr[0], &indices[0], v, min(v + tile_rows, num_dst), &selected[0],
+                &sorted_
+            )
+            for step in range(step, first[tile + 1]):
+                walk_step(
+                    &walk, &sorted_, next_edge[step] - edges[step], edges[step],
+                    next_segment[step] - segments[step], segments[step],
+                    <Step*> &numbers[step, 0], &lane_cycles[step, 0]
+                )
+    return result, cycles
+
+
+def overlap_steps(
+    const int64_t[::1] loads, const int64_t[::1] computes, const int64_t[::1] writes,
+    int64_t byte_ticks, int64_t cycle_ticks
+):
+    """See ``reference.spmm.overlap_steps``."""
+    cdef uint64_t end[2]
+    if not loads.shape[0]:
+        return 0
+    overlap_steps_c(
+        &loads[0], &computes[0], &writes[0], loads.shape[0], byte_ticks, cycle_ticks, end
+    )
+    return (int(end[1]) << 64) | int(end[0])
+
+
+def add_chunks(
+    const int64_t[::1] indptr, const int32_t[::1] indices, int64_t num_src, int64_t tile_rows,
+    const int64_t[::1] first, const int64_t[::1] begin, slices, const float[:, ::1] rows,
+    float[:, ::1] out
+):
+    """Adds to ``out``, tile by tile, slice by slice and chunk by chunk.
+
+    ``slices`` are pairs of the wanted columns of all rows, int32, and where each row's begin.
+    """
+    cdef int64_t num_dst = indptr.shape[0] - 1, tile, step, v, last, row, bound
+    cdef int64_t width = rows.shape[1]
+    cdef int64_t[::1] cursor = np.zeros(max(1, min(tile_rows, num_dst)), dtype=np.int64)
+    cdef const int32_t[::1] columns
+    cdef const int64_t[::1] start
+    for tile in range(first.shape[0] - 1):
+        v = tile * tile_rows
+        last = min(v + tile_rows, num_dst)
+        if first[tile] == first[tile + 1]:
+            continue
+        for columns, start in slices:
+            if columns.shape[0] == 0:
+                continue
+            for row in range(v, last):
+                cursor[row - v] = indptr[row]
+            for step in range(first[tile], first[tile + 1]):
+                bound = begin[step + 1] if step + 1 < first[tile + 1] else num_src
+                add_step(
+                    &indptr[0], &indices[0], v, last, &cursor[0], bound, &columns[0], &start[v],
+                    &rows[0, 0], &out[0, 0], width
+                )

@@ -1,0 +1,106 @@
+"""What a stage runs on here: a number of the host's threads, or a stream of a CUDA device.
+
+A CUDA device has two streams, one for copies from page-locked staging buffers and one for
+computing, so that the rows of a round arrive while the one before is trained on. Everywhere else
+there is nothing to choose, and a stage runs as it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnbench.engine.timers import StreamTimer
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.platforms.machine import Device
+
+
+@contextmanager
+def host_threads(count: int) -> Iterator[None]:
+    """Let torch compute with ``count`` threads (0: as many as it has) where this thread asks."""
+    before = torch.get_num_threads()
+    if count in (0, before):
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """A CUDA stream and the timer that goes by its events."""
+
+    stream: torch.cuda.Stream
+    timer: StreamTimer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Streams:
+    """The streams of one CUDA device."""
+
+    copy: Stream
+    compute: Stream
+
+
+def open_streams(devices: tuple[Device, ...]) -> dict[str, Streams]:
+    """Two streams for every CUDA device among ``devices``, by the device's name."""
+    opened = {}
+    for device in devices:
+        where = torch.device(device.torch_device)
+        if where.type == "cuda":
+            copy, compute = (torch.cuda.Stream(where) for _ in range(2))  # type: ignore[no-untyped-call]
+            opened[device.name] = Streams(
+                Stream(copy, StreamTimer(copy)), Stream(compute, StreamTimer(compute))
+            )
+    return opened
+
+
+@contextmanager
+def on_stream(stream: Stream | None, device: str) -> Iterator[None]:
+    """Run the body on a stream, if there is one.
+
+    torch's own error for a full device becomes ``DeviceOutOfMemory`` of ``device``.
+    """
+    if stream is None:
+        yield
+        return
+    try:
+        with torch.cuda.stream(stream.stream):
+            yield
+    except torch.cuda.OutOfMemoryError as error:
+        free, total = torch.cuda.mem_get_info(stream.stream.device)
+        reserved = torch.cuda.memory_reserved(stream.stream.device)
+        allocated = torch.cuda.memory_allocated(stream.stream.device)
+        # What torch could not find in one piece is more than its free blocks and the device's.
+        wanted = free + reserved - allocated + 1
+        raise DeviceOutOfMemory(
+            device, "a torch tensor", wanted, total - wanted + 1, total
+        ) from error
+
+
+class StagingBuffers:
+    """Page-locked host memory that rows are loaded into and copied to CUDA devices from.
+
+    One for each slot and round under way; it is used again once that round is over, and grows.
+    """
+
+    def __init__(self, rounds_under_way: int) -> None:
+        self._rounds = rounds_under_way
+        self._buffers: dict[tuple[int, int], Tensor] = {}
+
+    def take(self, slot: int, round_: int, rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """``(rows, width)`` that holds anything."""
+        key = (slot, round_ % self._rounds)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.numel() < rows * width:
+            # An eighth more than now, so that rounds a little larger need no new one.
+            size = rows * width + rows * width // 8
+            buffer = self._buffers[key] = torch.empty(size, dtype=dtype, pin_memory=True)
+        return buffer[: rows * width].view(rows, width)

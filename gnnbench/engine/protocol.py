@@ -1,0 +1,365 @@
+"""HyScale-GNN's Processor-Accelerator Training Protocol (§III-A to §III-C, §IV-B, Listing 1).
+
+A round goes through four stages: sampling, feature loading, data transfer and propagation, each
+with a barrier at its end: it is over when all of the round's mini-batches have come through. Then
+the synchroniser averages the gradients, and the runtime looks at the stage times. How many stages
+work on different rounds at once follows from the depth of feature prefetching.
+
+The runtime lets a round in when the one that is as many places before it as there can be under way
+has been synchronised, and decides its split then: with the times of that round and of those before
+it, and no others. The split of a round that is under way is never changed. So decisions follow a
+fixed number of rounds after what they rest on, whatever the threads do.
+
+The same stages are run in two ways. :func:`run_on_threads` has a thread for each of the logical
+components. :func:`run_in_turn` lets every stage take a step, one after the other, as in Figure 7:
+for devices that only exist on the model clock, whose order and memory must not depend on timing.
+
+Prefetching overlaps what different hardware does. A host that trains alone samples and loads on the
+cores that it trains on, with all of them each: where it has no core for each of the three, its
+threads would only wait for each other at the end of every parallel loop. There rounds are run
+through one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Literal, TypeVar
+
+from gnnbench.errors import DeviceOutOfMemory, GnnbenchError, MissingDependency, StageFailed
+from gnnbench.platforms.probe import count_cores
+
+R = TypeVar("R")
+StageName = Literal["sample", "load", "transfer"]
+
+#: By prefetch depth, what works on different rounds at the same time; propagation comes last. With
+#: one-stage prefetching loading and transfer are one stage, with two they are two.
+PIPELINE: Mapping[int, tuple[tuple[StageName, ...], ...]] = {
+    0: (("sample", "load", "transfer"),),
+    1: (("sample",), ("load", "transfer")),
+    2: (("sample",), ("load",), ("transfer",)),
+}
+#: How many rounds may be under way at once: as many as pipeline stages, or one.
+ROUNDS_UNDER_WAY: Mapping[int, int] = {0: 1, 1: 3, 2: 4}
+#: Buffers of input rows on a device: the one in use, and the one being filled.
+DEVICE_BUFFERS: Mapping[int, int] = {0: 1, 1: 2, 2: 2}
+#: Sampling, loading and training: what a host that trains alone would have going on at once.
+HOST_STAGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Trainer:
+    """One of the round's trainers; those with an equal ``processor`` take turns on it."""
+
+    device: str
+    processor: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Steps(Generic[R]):
+    """What an engine does in a round ``R``, in this order.
+
+    ``assign`` makes round number i and its split. ``stages`` prepare it. ``begin`` is called when
+    the model is the one it trains on, then ``propagate`` for every trainer by position, then
+    ``synchronise``, and ``observe`` when its stage times are known. ``host`` and ``devices`` name
+    what an error is put down to.
+    """
+
+    assign: Callable[[int], R]
+    stages: Mapping[StageName, Callable[[R], None]]
+    begin: Callable[[R], None]
+    propagate: Callable[[R, int], None]
+    synchronise: Callable[[R], None]
+    observe: Callable[[R], None]
+    host: str
+    trainers: tuple[Trainer, ...]
+
+
+@contextmanager
+def _at(stage: str, round: int, device: str) -> Iterator[None]:
+    """Errors of the body say in which stage of which round they happened."""
+    try:
+        yield
+    except DeviceOutOfMemory as error:
+        error.stage, error.round = stage, round
+        raise
+    except (MissingDependency, StageFailed):
+        raise
+    except Exception as error:
+        raise StageFailed(stage, round, device, error) from error
+
+
+def run_in_turn(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
+    """Run all rounds on this thread; in every step each stage works on its own round.
+
+    Raises ``StageFailed``, or ``DeviceOutOfMemory`` with its stage.
+    """
+    groups = PIPELINE[prefetch]
+    behind = ROUNDS_UNDER_WAY[prefetch] - 1
+    rounds: dict[int, R] = {}
+    for step in range(num_rounds + behind):
+        for place, group in enumerate(groups):
+            index = step - place
+            if not 0 <= index < num_rounds:
+                continue
+            if place == 0:
+                with _at("assign", index, steps.host):
+                    rounds[index] = steps.assign(index)
+            for stage in group:
+                with _at(stage, index, steps.host):
+                    steps.stages[stage](rounds[index])
+        if step >= behind:
+            _train(steps, rounds.pop(step - behind), step - behind)
+
+
+def _train(steps: Steps[R], round_: R, index: int) -> None:
+    with _at("begin", index, steps.host):
+        steps.begin(round_)
+    for slot, trainer in enumerate(steps.trainers):
+        with _at("propagate", index, trainer.device):
+            steps.propagate(round_, slot)
+    with _at("synchronize", index, steps.host):
+        steps.synchronise(round_)
+    with _at("observe", index, steps.host):
+        steps.observe(round_)
+
+
+def run_on_threads(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
+    """Run all rounds: this thread is the runtime, and every other component gets its own. On a host
+    that trains alone and has fewer cores than stages, one round after the other on this thread.
+
+    All threads have ended when this returns or raises: the first failure in the order of rounds and
+    stages, with the others in ``also``, or whatever this thread was interrupted by.
+    """
+    alone = [trainer.device for trainer in steps.trainers] == [steps.host]
+    if alone and count_cores() < HOST_STAGES:
+        run_in_turn(steps, num_rounds, prefetch=0)
+        return
+    crew = _Crew(steps, num_rounds, prefetch)
+    try:
+        crew.start()
+        crew.lead()
+    except _Ended:
+        pass
+    finally:
+        crew.end()
+        crew.join()
+    crew.raise_failure()
+
+
+class _Ended(Exception):
+    """The run was ended elsewhere; whoever waits goes home."""
+
+
+class _Signals:
+    """One lock, and conditions under it whose waits all end when the run does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._conditions: list[threading.Condition] = []
+        self.ended = False
+
+    def condition(self) -> threading.Condition:
+        made = threading.Condition(self._lock)
+        self._conditions.append(made)
+        return made
+
+    def wait(self, condition: threading.Condition, ready: Callable[[], bool]) -> None:
+        """Wait, with the lock held, until ``ready``; raises ``_Ended`` when the run is over."""
+        condition.wait_for(lambda: self.ended or ready())
+        if self.ended:
+            raise _Ended
+
+    def end(self) -> None:
+        with self._lock:
+            self.ended = True
+            for condition in self._conditions:
+                condition.notify_all()
+
+
+class _Queue(Generic[R]):
+    """A bounded queue between two components."""
+
+    def __init__(self, signals: _Signals, capacity: int) -> None:
+        self._signals = signals
+        self._changed = signals.condition()
+        self._capacity = capacity
+        self._items: deque[R] = deque()
+
+    def put(self, item: R) -> None:
+        with self._changed:
+            self._signals.wait(self._changed, lambda: len(self._items) < self._capacity)
+            self._items.append(item)
+            self._changed.notify_all()
+
+    def get(self) -> R:
+        with self._changed:
+            self._signals.wait(self._changed, lambda: bool(self._items))
+            item = self._items.popleft()
+            self._changed.notify_all()
+            return item
+
+
+class _Crew(Generic[R]):
+    """The threads of one epoch, and what they tell each other."""
+
+    def __init__(self, steps: Steps[R], num_rounds: int, prefetch: int) -> None:
+        self._steps = steps
+        self._num_rounds = num_rounds
+        self._under_way = ROUNDS_UNDER_WAY[prefetch]
+        self._device_buffers = DEVICE_BUFFERS[prefetch]
+        self._signals = _Signals()
+        self._failures: list[tuple[int, int, BaseException]] = []
+        groups = PIPELINE[prefetch]
+        #: Before each group of stages, and before the synchroniser.
+        self._prepared = [self._queue() for _ in range(len(groups) + 1)]
+        self._to_trainers = [self._queue() for _ in steps.trainers]
+        self._acknowledged = self._queue()
+        self._trained = self._signals.condition()
+        self._done = 0
+        self._stepped = self._signals.condition()
+        self._num_synchronised = 0
+        self._turn = self._signals.condition()
+        self._at_work: set[Hashable] = set()
+        components: list[tuple[str, Callable[[], None]]] = [
+            *(
+                (" ".join(group), partial(self._prepare, place, group))
+                for place, group in enumerate(groups)
+            ),
+            *(
+                (f"train {trainer.device}", partial(self._train, slot))
+                for slot, trainer in enumerate(steps.trainers)
+            ),
+            ("synchronize", self._synchronise),
+        ]
+        self._threads = [
+            threading.Thread(
+                target=self._guard, args=(rank, work), name=f"gnnbench {name}", daemon=True
+            )
+            for rank, (name, work) in enumerate(components)
+        ]
+
+    def _queue(self) -> _Queue[R]:
+        return _Queue(self._signals, self._under_way)
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Wake every wait; a thread that is in the midst of a stage ends after it."""
+        self._signals.end()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def raise_failure(self) -> None:
+        """The first failure in the order of rounds and of components, if there is one."""
+        if not self._failures:
+            return
+        first, *others = (
+            error for *_, error in sorted(self._failures, key=lambda failure: failure[:2])
+        )
+        if isinstance(first, StageFailed | DeviceOutOfMemory):
+            first.also = tuple(error for error in others if isinstance(error, GnnbenchError))
+        raise first
+
+    def _guard(self, rank: int, work: Callable[[], None]) -> None:
+        """Run a component; if it fails, everyone ends."""
+        try:
+            work()
+        except _Ended:
+            pass
+        except BaseException as error:
+            number = error.round if isinstance(error, StageFailed | DeviceOutOfMemory) else 0
+            self._failures.append((number, rank, error))
+            self._signals.end()
+
+    # ------------------------------------------------------------------ the components
+
+    def lead(self) -> None:
+        """The runtime: lets rounds in, and looks at the times of those that are over."""
+        for index in range(self._num_rounds):
+            if index >= self._under_way:
+                self._acknowledge(index - self._under_way)
+            with _at("assign", index, self._steps.host):
+                round_ = self._steps.assign(index)
+            self._prepared[0].put(round_)
+        for index in range(max(0, self._num_rounds - self._under_way), self._num_rounds):
+            self._acknowledge(index)
+
+    def _acknowledge(self, index: int) -> None:
+        round_ = self._acknowledged.get()
+        with _at("observe", index, self._steps.host):
+            self._steps.observe(round_)
+
+    def _prepare(self, place: int, group: tuple[StageName, ...]) -> None:
+        """The sampler, the feature loader or the transfer thread, or several of them in one."""
+        for index in range(self._num_rounds):
+            round_ = self._prepared[place].get()
+            for stage in group:
+                if stage == "transfer":
+                    self._wait_for_buffer(index)
+                self._go_on()
+                with _at(stage, index, self._steps.host):
+                    self._steps.stages[stage](round_)
+            self._prepared[place + 1].put(round_)
+
+    def _wait_for_buffer(self, index: int) -> None:
+        with self._stepped:
+            first_free = index - self._device_buffers
+            self._signals.wait(self._stepped, lambda: self._num_synchronised > first_free)
+
+    def _train(self, slot: int) -> None:
+        """A trainer: computes, then increments DONE and prompts the synchroniser (Listing 1)."""
+        trainer = self._steps.trainers[slot]
+        for index in range(self._num_rounds):
+            round_ = self._to_trainers[slot].get()
+            with (
+                self._take_turn(trainer.processor),
+                _at("propagate", index, trainer.device),
+            ):
+                self._steps.propagate(round_, slot)
+            with self._trained:
+                self._done += 1
+                self._trained.notify_all()
+
+    @contextmanager
+    def _take_turn(self, processor: Hashable) -> Iterator[None]:
+        with self._turn:
+            self._signals.wait(self._turn, lambda: processor not in self._at_work)
+            self._at_work.add(processor)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._at_work.remove(processor)
+                self._turn.notify_all()
+
+    def _synchronise(self) -> None:
+        """The synchroniser: waits until DONE is the number of trainers, averages, broadcasts."""
+        for index in range(self._num_rounds):
+            round_ = self._prepared[-1].get()
+            with _at("begin", index, self._steps.host):
+                self._steps.begin(round_)
+            for queue in self._to_trainers:
+                queue.put(round_)
+            with self._trained:
+                self._signals.wait(self._trained, lambda: self._done == len(self._to_trainers))
+                self._done = 0
+            with _at("synchronize", index, self._steps.host):
+                self._steps.synchronise(round_)
+            with self._stepped:
+                self._num_synchronised += 1
+                self._stepped.notify_all()
+            self._acknowledged.put(round_)
+
+    def _go_on(self) -> None:
+        if self._signals.ended:
+            raise _Ended

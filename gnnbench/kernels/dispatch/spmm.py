@@ -1,0 +1,267 @@
+"""Sparse accelerators' products Z = A H ⊙ M: their steps, what each takes, and the sums.
+
+What is simulated, rule by rule, stands in ``gnnbench.kernels.reference.spmm``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix
+from gnnbench.kernels.dispatch.checks import MaskArray, check_mask
+from gnnbench.kernels.dispatch.layout import transpose
+from gnnbench.kernels.native import load
+from gnnbench.kernels.reference import spmm as reference
+from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, Engine, Steps
+from gnnbench.records import FloatArray, IndexArray, IntArray
+
+#: Ones in a byte.
+_ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
+
+
+def sort_sources(matrix: SparseMatrix) -> SparseMatrix:
+    """The matrix with every row's sources ascending, as tiles need them; itself where they are."""
+    steps = np.diff(matrix.indices)
+    inside = np.ones(len(matrix.indices), dtype=np.bool_)
+    inside[matrix.indptr[:-1][matrix.indptr[:-1] < len(inside)]] = False
+    if not len(steps) or (steps[inside[1:]] >= 0).all():
+        return matrix
+    indptr, indices, _ = transpose(matrix.indptr, matrix.indices, matrix.num_src)
+    indptr, indices, _ = transpose(indptr, indices, matrix.num_dst)
+    return SparseMatrix(indptr, indices, matrix.num_src)
+
+
+def cut_chunks(
+    matrix: SparseMatrix, tile_rows: int, chunk_rows: int, *, window_rows: int = 1
+) -> Chunks:
+    """Cut destinations into tiles, and the source rows that each tile reads into chunks.
+
+    A chunk has no more than ``chunk_rows`` rows. With ``window_rows`` above 1 rows between those
+    that are read are loaded too, as HyGCN's windows do; a window must fit in a chunk. Raises
+    ``ValueError`` for sizes that are not positive.
+    """
+    for name, value in (
+        ("tile_rows", tile_rows),
+        ("chunk_rows", chunk_rows),
+        ("window_rows", window_rows),
+    ):
+        if value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1.")
+    if window_rows > chunk_rows:
+        raise ValueError(
+            f"a window of {window_rows} rows does not fit in a chunk of {chunk_rows}; use a "
+            f"shorter window."
+        )
+    compiled = load("spmm")
+    cut = reference.cut_chunks if compiled is None else compiled.cut_chunks
+    first, begin, rows = cut(
+        matrix.indptr, matrix.indices, matrix.num_src, tile_rows, chunk_rows, window_rows
+    )
+    return Chunks(tile_rows, first, begin, rows)
+
+
+def count_edges(matrix: SparseMatrix, chunks: Chunks) -> tuple[IntArray, IntArray]:
+    """The edges of each chunk, and how many destinations they belong to; int64, one a chunk.
+
+    Each row's sources must ascend.
+    """
+    compiled = load("spmm")
+    if compiled is None:
+        return reference.count_edges(matrix.indptr, matrix.indices, matrix.num_src, chunks)
+    edges, segments = compiled.count_edges(
+        matrix.indptr,
+        matrix.indices,
+        matrix.num_src,
+        chunks.tile_rows,
+        chunks.first,
+        chunks.begin,
+    )
+    return edges, segments
+
+
+def count_wanted(
+    mask: MaskArray | None, num_dst: int, width: int, slice_features: int
+) -> IndexArray:
+    """How many features of each row are wanted in each slice, int32 ``(D, slices)``.
+
+    ``mask`` is that of :func:`~gnnbench.kernels.dispatch.aggregate`, None where all are wanted.
+    Slices are of ``slice_features``, a multiple of 8 unless there is only one; the last may be
+    narrower.
+    """
+    starts = np.arange(0, width, slice_features)
+    widths = np.minimum(slice_features, width - starts)
+    if mask is None:
+        return np.tile(widths.astype(np.int32), (num_dst, 1))
+    if len(starts) > 1 and slice_features % 8:
+        raise ValueError(
+            f"slices of {slice_features} features cut bytes of the mask; use a multiple of 8."
+        )
+    check_mask(mask, (num_dst, width))
+    ones = _ONES[mask]
+    if width % 8 and ones.size:
+        ones[:, -1] = _ONES[mask[:, -1] & ((1 << width % 8) - 1)]
+    slice_bytes = -(-slice_features // 8)
+    wanted = np.zeros((num_dst, len(starts)), dtype=np.int32)
+    for byte in range(min(slice_bytes, ones.shape[1])):
+        column = ones[:, byte::slice_bytes]
+        wanted[:, : column.shape[1]] += column
+    return wanted
+
+
+def count_steps(
+    matrix: SparseMatrix, chunks: Chunks, wanted: IndexArray, slice_features: int, engine: Engine
+) -> Steps:
+    """What each chunk of a product takes of the engine.
+
+    Each row's sources must ascend (:func:`sort_sources`). ``wanted`` int32 ``(D, slices)`` counts
+    each row's wanted features in each slice, 0 to ``slice_features``. Raises ``ValueError`` for a
+    ``wanted`` of another shape or range, and an engine whose numbers are not positive, or whose
+    banks are no power of two.
+    """
+    _check_engine(engine)
+    if wanted.dtype != np.int32 or wanted.ndim != 2 or len(wanted) != matrix.num_dst:
+        raise ValueError(
+            f"wanted is {wanted.dtype} with shape {wanted.shape}; pass int32 with a row for each "
+            f"of {matrix.num_dst} destinations."
+        )
+    if wanted.size and not 0 <= wanted.min() <= wanted.max() <= slice_features:
+        raise ValueError(
+            f"wanted holds {wanted.min()} to {wanted.max()}; a slice has {slice_features} features."
+        )
+    wanted = np.ascontiguousarray(wanted)
+    row_words = -(-slice_features // WORD_FLOATS)
+    cycles_of = piece_cycles(engine, slice_features)
+    selected = (wanted @ np.ones(wanted.shape[1], dtype=np.int32) > 0).astype(np.uint8)
+    compiled = load("spmm")
+    if compiled is None:
+        return reference.walk_chunks(
+            matrix.indptr,
+            matrix.indices,
+            matrix.num_src,
+            chunks,
+            wanted,
+            selected,
+            cycles_of,
+            engine,
+            row_words,
+        )
+    numbers, lane_cycles = compiled.walk_chunks(
+        matrix.indptr,
+        matrix.indices,
+        matrix.num_src,
+        chunks.tile_rows,
+        chunks.first,
+        chunks.begin,
+        wanted,
+        selected,
+        cycles_of.astype(np.int32),
+        engine,
+        row_words,
+        engine.bank_groups(row_words),
+    )
+    return Steps(numbers[:, 0], numbers[:, 1], numbers[:, 2], numbers[:, 3], lane_cycles)
+
+
+def overlap_steps(
+    loads: IntArray, computes: IntArray, writes: IntArray, byte_ticks: int, cycle_ticks: int
+) -> int:
+    """When the last of the steps is done, double buffered, in ticks from 0.
+
+    Int64, one value a step: bytes loaded, cycles computed and bytes written, of so many ticks each.
+    A step loads once the memory is free and the step before the last, whose half of the buffers it
+    takes, is computed. It computes when it is loaded and the step before is computed. Its outputs
+    are written before the step after the next is loaded. Times are whole numbers of any size.
+    Raises ``ValueError`` for negative numbers and for arrays of different lengths.
+    """
+    steps = [np.ascontiguousarray(each, dtype=np.int64) for each in (loads, computes, writes)]
+    if len({len(each) for each in steps}) > 1:
+        raise ValueError(
+            f"loads, computes and writes are {', '.join(str(len(each)) for each in steps)} long; "
+            f"pass one value of each a step."
+        )
+    if min(byte_ticks, cycle_ticks, *(int(each.min(initial=0)) for each in steps)) < 0:
+        raise ValueError("loads, computes, writes and ticks are counts; none may be negative.")
+    compiled = load("spmm")
+    overlap = reference.overlap_steps if compiled is None else compiled.overlap_steps
+    return overlap(steps[0], steps[1], steps[2], byte_ticks, cycle_ticks)
+
+
+def piece_cycles(engine: Engine, slice_features: int) -> IntArray:
+    """Cycles of a piece by its edges and its wanted features, int64 ``(edges + 1, features + 1)``:
+    the longer of filling the local buffer and of the adders."""
+    row_words = -(-slice_features // WORD_FLOATS)
+    edges = np.arange(engine.piece_edges(row_words) + 1, dtype=np.int64)[:, None]
+    features = np.arange(slice_features + 1, dtype=np.int64)
+    fill = -(-edges * row_words // engine.fill_words)
+    reduce = -(-edges * features // engine.lane_adders)
+    cycles: IntArray = np.maximum(fill, reduce)
+    return cycles
+
+
+def multiply_masked(
+    matrix: SparseMatrix,
+    h: FloatArray,
+    chunks: Chunks,
+    slice_features: int,
+    mask: MaskArray | None = None,
+) -> FloatArray:
+    """What the machine computes, step by step: A H where ``mask`` wants it, else 0; float32.
+
+    Each row's sources must ascend. Raises ``ValueError`` for rows that are not contiguous float32.
+    """
+    if h.dtype != np.float32 or h.ndim != 2 or not h.flags.c_contiguous:
+        raise ValueError(
+            f"h is {h.dtype} with shape {h.shape}; pass a contiguous float32 array of 2 dimensions."
+        )
+    if len(h) != matrix.num_src:
+        raise ValueError(f"h has {len(h)} rows; pass one for each of {matrix.num_src} sources.")
+    width = h.shape[1]
+    if mask is not None:
+        check_mask(mask, (matrix.num_dst, width))
+    out = np.zeros((matrix.num_dst, width), dtype=np.float32)
+    slices = [
+        _list_columns(mask, matrix.num_dst, start, min(start + slice_features, width))
+        for start in range(0, width, slice_features)
+    ]
+    compiled = load("spmm")
+    if compiled is None or not out.size or not h.size:
+        reference.add_chunks(matrix.indptr, matrix.indices, matrix.num_src, chunks, slices, h, out)
+    else:
+        compiled.add_chunks(
+            matrix.indptr,
+            matrix.indices,
+            matrix.num_src,
+            chunks.tile_rows,
+            chunks.first,
+            chunks.begin,
+            slices,
+            h,
+            out,
+        )
+    return out
+
+
+def _list_columns(
+    mask: MaskArray | None, num_dst: int, first: int, last: int
+) -> tuple[IndexArray, IntArray]:
+    """The wanted columns from ``first`` to ``last`` of all rows, and where each row's begin."""
+    wanted: npt.NDArray[np.bool_]
+    if mask is None:
+        wanted = np.ones((num_dst, last - first), dtype=np.bool_)
+    else:
+        bits = np.unpackbits(mask, axis=1, bitorder="little")
+        wanted = bits[:, first:last].astype(np.bool_)
+    start = np.zeros(num_dst + 1, dtype=np.int64)
+    np.cumsum(wanted.sum(axis=1), out=start[1:])
+    return (np.nonzero(wanted)[1] + first).astype(np.int32), start
+
+
+def _check_engine(engine: Engine) -> None:
+    for name, value in dataclasses.asdict(engine).items():
+        if value < 1:
+            raise ValueError(f"the engine's {name} is {value}; it must be at least 1.")
+    if engine.banks & (engine.banks - 1):
+        raise ValueError(f"the engine's banks are {engine.banks}; they must be a power of two.")

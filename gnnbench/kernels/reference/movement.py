@@ -1,0 +1,282 @@
+"""Where rows stand in buffers from round to round, in NumPy: HongTu §6's position indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnbench.records import BufferRows, Fetch, IndexArray, IntArray, Unit
+
+_NOTHING: IntArray = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotPositions:
+    """What a slot moves in a round, int32, and the block that reads its buffer.
+
+    ``positions`` are several lists one after the other, cut by ``lengths``: rows that cross from
+    the host and their places; the places of the unit's input rows; those of rows that leave for
+    the host, and these rows; then two lists for each slot of ``copied_from``, places here and in
+    that slot's transition buffer, and two for each of ``pushed_to``. ``vertices`` int64 are those
+    that stand at each place of the buffer that is read, vertex 0 at a free one; ``indices`` int32
+    are the block's edges as places. ``in_front`` says whether the block's first ``num_dst`` sources
+    stand at the first places, in their order.
+    """
+
+    positions: IndexArray
+    lengths: list[int]
+    copied_from: list[int]
+    pushed_to: list[int]
+    vertices: IntArray
+    indices: IndexArray
+    in_front: bool
+
+
+# --------------------------------------------------------------------------- what is refused
+
+
+def incomplete(unit: Unit) -> ValueError:
+    return ValueError(
+        f"the plan does not bring slot {unit.slot} each of its {len(unit.input_ids):,} rows "
+        f"exactly once; the communication part must have every needed row in the own transition "
+        f"set or in one peer fetch, copied or kept"
+    )
+
+
+def absent() -> ValueError:
+    return ValueError(
+        "the plan takes a row from a transition set that does not hold it, or keeps "
+        "one that was not there; the communication part must reuse, keep and fetch "
+        "only rows that are"
+    )
+
+
+def outside(num_vertices: int) -> ValueError:
+    return ValueError(
+        f"the plan names a row outside the {num_vertices:,} of the graph; the communication part "
+        f"must move vertices of the graph"
+    )
+
+
+def nameless(unit: Unit) -> ValueError:
+    return ValueError(
+        f"an edge of slot {unit.slot}'s block comes from none of its {len(unit.input_ids):,} "
+        f"sources; the sampler must number them from 0"
+    )
+
+
+# --------------------------------------------------------------------------- places
+
+
+class Places:
+    """Which vertex stands where in a buffer.
+
+    Whoever comes gets the lowest free place, in order. So no place is behind the size of the
+    largest set so far, and whenever a place below the last one taken is free, someone stood there
+    before: every row of a buffer up to there has been written.
+    """
+
+    def __init__(self, num_vertices: int) -> None:
+        self._place = np.full(num_vertices, -1, dtype=np.int32)
+        self._at = np.empty(0, dtype=np.int64)
+
+    @property
+    def vertices(self) -> IntArray:
+        """Who stands at each place up to the last one taken; vertex 0 at a free one."""
+        extent = int(np.flatnonzero(self._at >= 0).max(initial=-1)) + 1
+        return np.maximum(self._at[:extent], 0)
+
+    def follow(self, present: IntArray, room: int) -> None:
+        """The next round's vertices, in a buffer of at least ``room`` places: who stays keeps its
+        place."""
+        more = np.full(max(0, room - len(self._at)), -1, dtype=np.int64)
+        self._at = np.concatenate((self._at, more))
+        leaves = (self._at >= 0) & ~np.isin(self._at, present)
+        self._place[self._at[leaves]] = -1
+        self._at[leaves] = -1
+        comes = np.setdiff1d(present, self._at)
+        free = np.flatnonzero(self._at < 0)[: len(comes)]
+        self._at[free] = comes
+        self._place[comes] = free
+
+    def find(self, ids: IntArray) -> IndexArray:
+        """Where each of ``ids`` stands, in any order; -1 where one does not."""
+        return self._place[ids]
+
+
+# --------------------------------------------------------------------------- sets
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Source:
+    """Rows that a unit reads and that stand in the transition buffer of ``slot``: those that are
+    copied from there now, and those that stay in the neighbour buffer from the round before."""
+
+    slot: int
+    comes: IntArray
+    stays: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sets:
+    """A fetch's sets: ``own`` are the needed rows of the own transition set, ``read`` those of the
+    peers', of which ``kept`` stay."""
+
+    fetch: Fetch
+    transition: IntArray
+    own: IntArray
+    read: IntArray
+    kept: IntArray
+    peers: tuple[_Source, ...]
+
+    def own_source(self, before: _Sets | None) -> _Source:
+        """The own transition buffer, where that is a separate one: a row stays if it stays there
+        and was read in the round before."""
+        stays = _NOTHING
+        if before is not None:
+            stays = _in_all(self.own, self.fetch.reused, before.fetch.needed)
+        return _Source(self.fetch.slot, np.setdiff1d(self.own, stays), stays)
+
+
+def _in_all(first: IntArray, *others: IntArray) -> IntArray:
+    for other in others:
+        first = np.intersect1d(first, other)
+    return first
+
+
+def _unite(arrays: Sequence[IntArray]) -> IntArray:
+    return np.unique(np.concatenate((_NOTHING, *arrays)))
+
+
+def _make_sets(fetch: Fetch, num_vertices: int) -> _Sets:
+    peers = tuple(_Source(peer.slot, peer.ids, peer.kept) for peer in fetch.from_peers)
+    kept = _unite([peer.stays for peer in peers])
+    transition = _unite((fetch.from_host, fetch.reused))
+    read = _unite((kept, *(peer.comes for peer in peers)))
+    every = _unite((fetch.needed, transition, read))
+    if len(every) and (every[0] < 0 or every[-1] >= num_vertices):
+        raise outside(num_vertices)
+    return _Sets(fetch, transition, _in_all(fetch.needed, transition), read, kept, peers)
+
+
+# --------------------------------------------------------------------------- the rounds
+
+
+class RoundPositions:
+    """See :class:`gnnbench.kernels.dispatch.movement.RoundPositions`."""
+
+    def __init__(self, num_vertices: int) -> None:
+        self._num_vertices = num_vertices
+        self._before: dict[int, _Sets] = {}
+        #: By slot, the places in the transition and in the neighbour buffer; one where merged.
+        self._places: dict[int, tuple[Places, Places]] = {}
+
+    def follow(
+        self,
+        units: tuple[Unit, ...],
+        fetches: tuple[Fetch, ...],
+        following: tuple[Fetch, ...],
+        rows: dict[int, BufferRows],
+        merged: bool,
+    ) -> list[SlotPositions]:
+        now = {fetch.slot: _make_sets(fetch, self._num_vertices) for fetch in fetches}
+        after = {fetch.slot: _make_sets(fetch, self._num_vertices) for fetch in following}
+        _check_coverage(units, now)
+        _check_rows_are_there(now, self._before)
+        self._places = {slot: self._settle(mine, rows[slot]) for slot, mine in now.items()}
+        found = [self._find(unit, now, after.get(unit.slot), merged) for unit in units]
+        self._before = now
+        return found
+
+    def _settle(self, mine: _Sets, room: BufferRows) -> tuple[Places, Places]:
+        """A slot's places in this round; a slot that paused has lost what it held."""
+        places = self._places.get(mine.fetch.slot)
+        if places is None:
+            first = Places(self._num_vertices)
+            other = first if room.transition is None else Places(self._num_vertices)
+            places = (first, other)
+        transition, neighbour = places
+        if room.transition is None:
+            neighbour.follow(_unite((mine.transition, mine.fetch.needed)), room.neighbour)
+        else:
+            transition.follow(mine.transition, room.transition)
+            neighbour.follow(mine.fetch.needed, room.neighbour)
+        return places
+
+    def _find(
+        self, unit: Unit, now: dict[int, _Sets], after: _Sets | None, merged: bool
+    ) -> SlotPositions:
+        mine, block = now[unit.slot], unit.blocks[0]
+        transition, neighbour = self._places[unit.slot]
+        sources = mine.peers
+        stays_after = reused_after = _NOTHING
+        if after is not None:
+            stays_after, reused_after = after.kept, after.fetch.reused
+        if not merged:
+            sources = (mine.own_source(self._before.get(unit.slot)), *sources)
+            if after is not None:
+                stays_after = _unite((stays_after, after.own_source(mine).stays))
+        leaving = np.setdiff1d(mine.transition, reused_after)
+        inputs = neighbour.find(block.src_ids)
+        if inputs.min(initial=0) < 0:
+            raise incomplete(unit)
+        if len(block.indices) and (
+            block.indices.min() < 0 or block.indices.max() >= len(block.src_ids)
+        ):
+            raise nameless(unit)
+        lists: list[IntArray | IndexArray] = [
+            mine.fetch.from_host,
+            transition.find(mine.fetch.from_host),
+            inputs,
+            transition.find(leaving),
+            leaving,
+        ]
+        slots: tuple[list[int], list[int]] = ([], [])
+        for names, backward in zip(slots, (False, True), strict=True):
+            for source in sources:
+                ids = source.comes
+                if backward:
+                    ids = np.setdiff1d(np.union1d(source.comes, source.stays), stays_after)
+                if len(ids):
+                    names.append(source.slot)
+                    lists += [neighbour.find(ids), self._places[source.slot][0].find(ids)]
+        return SlotPositions(
+            positions=np.concatenate(lists).astype(np.int32),
+            lengths=[len(each) for each in lists],
+            copied_from=slots[0],
+            pushed_to=slots[1],
+            vertices=neighbour.vertices,
+            indices=inputs[block.indices],
+            in_front=bool((inputs[: block.num_dst] == np.arange(block.num_dst)).all()),
+        )
+
+
+def _check_coverage(units: Sequence[Unit], now: dict[int, _Sets]) -> None:
+    """As many rows as a unit reads are needed and brought, and all that are needed are brought."""
+    for unit in units:
+        mine = now[unit.slot]
+        fetch = mine.fetch
+        brought = len(mine.own) + sum(len(p.ids) + len(p.kept) for p in fetch.from_peers)
+        if (
+            not len(unit.input_ids) == len(np.unique(fetch.needed)) == brought
+            or not np.isin(fetch.needed, _unite((mine.own, mine.read))).all()
+            or len(fetch.from_host) + len(fetch.reused) != len(mine.transition)
+        ):
+            raise incomplete(unit)
+
+
+def _check_rows_are_there(now: dict[int, _Sets], before: dict[int, _Sets]) -> None:
+    """What is kept was there in the round before, and what is read of a peer is there now."""
+    for slot, mine in now.items():
+        last = before.get(slot)
+        pairs = [
+            (mine.fetch.reused, last.transition if last else _NOTHING),
+            (mine.kept, last.read if last else _NOTHING),
+        ]
+        for peer in mine.peers:
+            there = now[peer.slot].transition if peer.slot in now else _NOTHING
+            pairs += ((peer.comes, there), (peer.stays, there))
+        if not all(np.isin(rows, there).all() for rows, there in pairs):
+            raise absent()

@@ -1,0 +1,35 @@
+"""CAGNET (Tripathy, Yelick, Buluc, SC 2020): full-graph training by broadcasts, in one dimension.
+
+``sampler`` deals the vertices out at random, ``communication`` broadcasts.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication, FullGraphSampler, MiniBatchSampler
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.cagnet.communication import BroadcastCommunication
+from gnnbench_plugins.cagnet.sampler import RandomPartitionSampler
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+    return [RandomPartitionSampler]
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [BroadcastCommunication]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="cagnet",
+            summary="random parts on devices, every part's rows broadcast to all at every layer",
+            source="CAGNET: Reducing Communication in Graph Neural Network Training, its 1D "
+            "algorithm (as MixGCN has it)",
+            bundles={"full-graph": Parts("random", "hongtu", "cagnet", "resident", "torch")},
+        )
+    ]

@@ -1,0 +1,61 @@
+"""A laid-out block bound to the kernel, which says what was last computed over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnbench.parts import Scaling
+from gnnbench.records import Block
+from gnnbench_plugins.hpgnn.cycles import Pass
+from gnnbench_plugins.hpgnn.layout import LaidOutBlock
+from gnnbench_plugins.native.kernel import NativeAdjacency
+
+
+@dataclass(slots=True)
+class Running:
+    """What the kernel computed last, which is what it is asked the time of."""
+
+    block: LaidOutBlock | None = None
+    backward: bool = False
+    #: A layer's forward pass that was simulated with its aggregation and whose update is due.
+    layer: Pass | None = None
+
+
+class HpgnnAdjacency(NativeAdjacency):
+    """Sums are those of kernel 'native'."""
+
+    def __init__(
+        self, block: Block, dtype: torch.dtype, device: torch.device, running: Running
+    ) -> None:
+        super().__init__(block, dtype, device)
+        self._running = running
+
+    def note(self, *, backward: bool) -> None:
+        """Say that the block is aggregated over now, or its transpose."""
+        # Evaluation takes other blocks, and nobody asks how long that is on the board.
+        block = self.block
+        self._running.block = block if isinstance(block, LaidOutBlock) else None
+        self._running.backward = backward
+
+    def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
+        self.note(backward=False)
+        return super().sum(h, weight)
+
+    def own_and_mean(self, h: Tensor) -> Tensor:
+        self.note(backward=False)
+        return super().own_and_mean(h)
+
+    def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
+        self.note(backward=False)
+        return super().sum_scaled(h, scaling)
+
+    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+        self.note(backward=True)
+        return super().sum_transposed(g, weight)
+
+    def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
+        self.note(backward=True)
+        return super().sum_scaled_transposed(g, scaling)

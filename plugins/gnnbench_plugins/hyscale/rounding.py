@@ -1,0 +1,41 @@
+"""Features rounded before they cross PCIe: the quantization that HyScale-GNN §VIII plans.
+
+Host memory keeps them as they are, and so does the CPU trainer, which reads them there.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Precision = Literal["full", "float16", "int8"]
+
+#: The largest finite float16, and the largest integer of a symmetric int8.
+FLOAT16_MAX, INT8_MAX = 65504.0, 127.0
+
+
+def pack_rows(rows: Tensor, precision: Precision) -> tuple[Tensor, ...]:
+    """Rows ``(n, f)`` as tensors of ``precision``.
+
+    float16 ``(n, f)``, the nearest, within its range; or int8 ``(n, f)`` and a float32 scale for
+    each row ``(n, 1)``, so that its largest magnitude is 127: an error of at most half the scale.
+    """
+    if precision == "full":
+        return (rows,)
+    if precision == "float16":
+        return (rows.clamp(-FLOAT16_MAX, FLOAT16_MAX).to(torch.float16),)
+    scale = (rows.abs().amax(dim=1, keepdim=True) / INT8_MAX).to(torch.float32)
+    # A row of zeros has no scale of its own, and needs none.
+    scale[scale == 0] = 1.0
+    return (rows / scale).round().clamp(-INT8_MAX, INT8_MAX).to(torch.int8), scale
+
+
+def unpack_rows(crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+    """The rows ``(n, f)`` in ``dtype`` of what ``pack_rows`` gave, with what rounding left."""
+    values, *scales = crossed
+    rows = values.to(dtype)
+    for scale in scales:
+        rows *= scale.to(dtype)
+    return rows

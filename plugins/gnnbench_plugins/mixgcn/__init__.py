@@ -1,0 +1,76 @@
+"""MixGCN: full-graph training by mixture of parallelism and mixture of accelerators.
+
+``placement`` holds the two shardings (its Algorithm 2) and the groups of sparse and dense devices,
+``communication`` the all-to-all that follows from them, ``sampler`` the order and the stages of the
+pipeline between the groups (section 3.2.2), ``volumes`` what crosses in an epoch. ``ordering`` has
+bandwidths and Proposition 3.5, ``pipeline`` the schedules of Figure 5, ``groups`` what they cost
+and how many devices of each kind to use; ``planner`` plans by them, ``tables`` the paper's Tables 4
+and 5.
+
+``machines`` are the sparse accelerator, its rivals and a CPU, cycle by cycle; ``kernel`` prices
+AGGREGATE by them, ``accelerators`` has Figure 12 and Table 3.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
+from gnnbench.records import Ablation, Parts, Strategy
+from gnnbench.studies import Planner, Reproduction
+from gnnbench_plugins.mixgcn import accelerators
+from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
+from gnnbench_plugins.mixgcn.figures import FIGURES
+from gnnbench_plugins.mixgcn.kernel import SpuKernel
+from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
+from gnnbench_plugins.mixgcn.planner import MixGCNPlanner
+from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
+from gnnbench_plugins.mixgcn.tables import TABLES
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+    return [MixGCNSampler]
+
+
+@hookimpl
+def gnnbench_placement() -> list[type[Placement]]:
+    return [MixGCNPlacement]
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [MixGCNCommunication]
+
+
+@hookimpl
+def gnnbench_kernel() -> list[type[Kernel]]:
+    return [SpuKernel]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="mixgcn",
+            summary="full graph, aggregation sharded by features and update by vertices",
+            source="MixGCN: Scalable GCN Training by Mixture of Parallelism and Mixture of "
+            "Accelerators",
+            bundles={"full-graph": Parts("mixgcn", "mixgcn", "mixgcn", "resident", "torch")},
+            # Figure 5: (a), (b) and (d).
+            ablation=(
+                Ablation("naive", options=(("sampler", "schedule", "naive"),)),
+                Ablation("+pipeline", options=(("sampler", "schedule", "pipelined"),)),
+                Ablation("+reordering"),
+            ),
+        )
+    ]
+
+
+@hookimpl
+def gnnbench_reproduction() -> list[type[Reproduction]]:
+    return [*TABLES, *FIGURES, *accelerators.TABLES]
+
+
+@hookimpl
+def gnnbench_planner() -> list[type[Planner]]:
+    return [MixGCNPlanner]

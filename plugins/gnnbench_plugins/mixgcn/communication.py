@@ -1,0 +1,30 @@
+"""The all-to-all between the shards of AGGREGATE and those of UPDATE: MixGCN §3.1.2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from gnnbench.parts import FULL_GRAPH, Communication
+from gnnbench.records import IntArray, Mode, Round, RoundTraffic
+
+
+@dataclass
+class MixGCNCommunication(Communication):
+    """Aggregates go from the devices that have a range of features to those that have a range of
+    vertices, and representations back; gradients the other way round.
+
+    What crosses follows from the placement's two shardings: the part of an entry's column and row
+    on one device each. ``volumes`` has it in closed form. The gradients of the weights go round a
+    ring of the devices that update.
+    """
+
+    name: ClassVar[str] = "mixgcn"
+    summary: ClassVar[str] = "all-to-all between ranges of features and ranges of vertices"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
+    exchanges: ClassVar[bool] = True
+    all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
+
+    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
+        raise TypeError("the all-to-all follows from the placement's shards; it plans no rows")

@@ -1,0 +1,193 @@
+"""AGGREGATE on sparse accelerators: numbers by gnnbench's own kernels, times by the cycle model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, transpose
+from gnnbench.kernels.dispatch.checks import MaskArray
+from gnnbench.parts import FULL_GRAPH, Bundle, Scaling, Setting, option
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Block, Mode, Work
+from gnnbench_plugins.mixgcn.machines import Spu
+from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
+from gnnbench_plugins.native.kernel import NativeAdjacency, NativeKernel
+
+
+def make_spu(device: Device) -> Spu:
+    """The accelerator that a ``sparse`` device describes by its bandwidth and its adders' rate."""
+    spu = Spu()
+    return replace(
+        spu,
+        clock_hz=round(device.flops_per_s / spu.units),
+        bandwidth_bytes_per_s=round(device.memory_bandwidth_bytes_per_s),
+    )
+
+
+@dataclass(slots=True)
+class _Running:
+    """What the kernel aggregated last, which is what it is asked the time of."""
+
+    block: Block | None = None
+    backward: bool = False
+
+
+class SpuAdjacency(NativeAdjacency):
+    """Sums are those of kernel 'native', and it says which it took."""
+
+    def __init__(
+        self, block: Block, dtype: torch.dtype, device: torch.device, running: _Running
+    ) -> None:
+        super().__init__(block, dtype, device)
+        self._running = running
+
+    def _note(self, *, backward: bool) -> None:
+        self._running.block, self._running.backward = self.block, backward
+
+    def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
+        self._note(backward=False)
+        return super().sum(h, weight)
+
+    def mean(self, h: Tensor) -> Tensor:
+        self._note(backward=False)
+        return super().mean(h)
+
+    def own_and_mean(self, h: Tensor) -> Tensor:
+        self._note(backward=False)
+        return super().own_and_mean(h)
+
+    def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
+        self._note(backward=False)
+        return super().sum_scaled(h, scaling)
+
+    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+        self._note(backward=True)
+        return super().sum_transposed(g, weight)
+
+    def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
+        self._note(backward=True)
+        return super().sum_scaled_transposed(g, scaling)
+
+
+@dataclass
+class SpuKernel(NativeKernel):
+    """MixGCN's sparse accelerator (section 3.2.1) aggregates; other devices update.
+
+    The time of a piece of AGGREGATE is that of ``machines.Spu`` on the block it was computed on,
+    with a random mask that wants the share ``wanted`` of the outputs. The mask prices only: this
+    project's models have no dropout, and ReLU's is applied where it arises. Work that was not
+    computed here, of another process or of a plan, is priced by its size alone
+    (:meth:`estimate_seconds`). Coefficients of vertices are left to the dense devices, since the
+    accelerator has no multipliers.
+    """
+
+    name: ClassVar[str] = "spu"
+    summary: ClassVar[str] = "S-SpMM on MixGCN's sparse accelerators, by their cycle model"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+    takes_sparse_features: ClassVar[bool] = False
+
+    wanted: float = option(
+        1.0, "share of AGGREGATE's outputs that a mask wants, above 0; the paper has about 0.5"
+    )
+
+    _running: _Running = field(default_factory=_Running, init=False, repr=False, compare=False)
+    #: How many rows there are to read; 0 where that is not known.
+    _vertices: int = field(default=0, init=False, repr=False, compare=False)
+    _seconds: dict[tuple[Block, bool, int, Spu], float] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _matrices: dict[tuple[Block, bool], SparseMatrix] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if not 0 < self.wanted <= 1:
+            return f"kernel.wanted is {self.wanted}; it is a share, above 0 and at most 1."
+        placement, platform = bundle.placement, setting.platform
+        devices = placement.trainers(platform)
+        if isinstance(placement, MixGCNPlacement):
+            devices = placement.aggregators(platform)
+        for device in devices:
+            if device.kind != "sparse":
+                return (
+                    f"kernel 'spu' aggregates on sparse accelerators, and placement "
+                    f"{placement.name!r} aggregates on {device.name}, a {device.kind}; choose "
+                    f"placement 'mixgcn' on a platform that has some, as xeon8462-8xh100-8xspu, or "
+                    f"another kernel."
+                )
+        if not all(layer.cacheable for layer in setting.layers):
+            return (
+                f"kernel 'spu' has adders and no multipliers, and model "
+                f"{setting.workload.model!r} computes on every edge; choose gcn, sage or gin."
+            )
+        return super().refuses(bundle, setting)
+
+    def begin(self, setting: Setting) -> None:
+        self.limit_sources(setting.dataset.graph.num_vertices)
+        self._running = _Running()
+        self._seconds.clear()
+        self._matrices.clear()
+
+    def limit_sources(self, vertices: int) -> None:
+        """No work reads more different rows than these."""
+        self._vertices = vertices
+
+    def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
+        return False
+
+    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> SpuAdjacency:
+        return SpuAdjacency(block, dtype, device, self._running)
+
+    def seconds(self, work: Work, device: Device) -> float:
+        """Modelled duration; AGGREGATE only of a sparse device by its cycles."""
+        if work.op != "aggregate" or device.kind != "sparse":
+            return super().seconds(work, device)
+        if not work.features:
+            return device.launch_s
+        spu = make_spu(device)
+        block, backward = self._running.block, self._running.backward
+        if block is None or (block.num_edges, block.num_dst) != (work.edges, work.rows):
+            return device.launch_s + self.estimate_seconds(work, spu)
+        key = (block, backward, work.features, spu)
+        if key not in self._seconds:
+            matrix = self._read(block, backward=backward)
+            mask = self._draw_mask(matrix.num_dst, work.features)
+            self._seconds[key] = spu.run(matrix, work.features, mask).seconds
+        return device.launch_s + self._seconds[key]
+
+    def estimate_seconds(self, work: Work, spu: Spu) -> float:
+        """By size alone: wanted additions on all adders, or what crosses HBM where that takes
+        longer.
+
+        A stage of the pipeline reads more rows than it has, at most one for each edge and none that
+        the graph has not. Each is read once where those of the whole graph fit in the node buffer,
+        else one comes for every edge.
+        """
+        rows = work.edges
+        if self._vertices and 4 * work.features * self._vertices <= spu.sram.node_bytes // 2:
+            rows = min(rows, self._vertices)
+        moved = 4 * (work.features * (rows + self.wanted * work.rows) + work.edges)
+        adds = self.wanted * work.edges * work.features
+        return max(moved / spu.bandwidth_bytes_per_s, adds / (spu.units * spu.clock_hz))
+
+    def _read(self, block: Block, *, backward: bool) -> SparseMatrix:
+        """The block, or its transpose, as the accelerator reads it; kept for the run."""
+        key = (block, backward)
+        if key not in self._matrices:
+            matrix = SparseMatrix(block.indptr, block.indices, block.num_src)
+            if backward:
+                indptr, indices, _ = transpose(block.indptr, block.indices, block.num_src)
+                matrix = SparseMatrix(indptr, indices, block.num_dst)
+            self._matrices[key] = sort_sources(matrix)
+        return self._matrices[key]
+
+    def _draw_mask(self, num_dst: int, width: int) -> MaskArray | None:
+        if self.wanted == 1:
+            return None
+        random = np.random.default_rng((0, width))
+        return pack_mask(random.random((num_dst, width), dtype=np.float32) < self.wanted)

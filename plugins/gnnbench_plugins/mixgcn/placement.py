@@ -1,0 +1,173 @@
+"""Mixture of parallelism over groups of sparse and dense devices: MixGCN §3.1.2 and §3.2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from gnnbench.errors import UsageError
+from gnnbench.parts import FULL_GRAPH, Bundle, Placement, Setting, option
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import Mode, Shard, Share
+from gnnbench.units import format_si
+from gnnbench_plugins.mixgcn.groups import choose_groups, make_groups, price_epoch, share_out
+from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
+
+
+@dataclass
+class MixGCNPlacement(Placement):
+    """AGGREGATE by ranges of features, UPDATE by ranges of vertices (Algorithm 2, lines 7 and 11).
+
+    Both groups may be the same devices, or sparse ones aggregate for dense ones: devices of kind
+    ``sparse`` where the platform has any, the host (the paper's MixGCN-CPU), or some of the
+    accelerators, set apart. The groups need not be of one size: of accelerators set apart, so many
+    aggregate as make the pipeline's modelled epoch shortest, unless a number is asked for.
+
+    An adjacency too large for one device is cut into ``row_groups``: the sparse devices form as
+    many groups, each of which aggregates a range of every round's vertices, by ranges of features
+    among its members. Rows that several groups read are sent to each of them.
+    """
+
+    name: ClassVar[str] = "mixgcn"
+    summary: ClassVar[str] = "AGGREGATE by ranges of features, UPDATE by ranges of vertices"
+    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
+    aggregates_by: ClassVar[Literal["vertices", "features"]] = "features"
+
+    accelerators: int = option(0, "how many accelerators to use besides sparse ones; 0 = all")
+    sparse: Literal["auto", "shared", "host", "sparse", "apart"] = option(
+        "auto",
+        "who aggregates: the devices that update (shared), the host, devices of kind sparse, or "
+        "the last of the accelerators (apart); auto = sparse where there are any, else shared",
+    )
+    sparse_devices: int = option(
+        0,
+        "how many devices aggregate; 0 = all, or as many set apart as make the modelled epoch "
+        "shortest (half of them where devices differ or row_groups is above 1)",
+    )
+    row_groups: int = option(1, "groups of sparse devices that have a part of the adjacency each")
+
+    #: How many of how many accelerators set apart aggregate, and why.
+    _chosen: tuple[int, int, str] | None = field(
+        init=False, repr=False, compare=False, default=None
+    )
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        """Groups that are empty, or do not divide the sparse devices.
+
+        How many devices are set apart depends on the other parts, and is chosen here, where they
+        are seen first.
+        """
+        platform = setting.platform
+        self._chosen = self._choose(bundle, setting)
+        dense, sparse = self.updaters(platform), self.aggregators(platform)
+        if not sparse or not dense:
+            lacking = "dense" if sparse else "sparse"
+            fewer = "fewer placement.sparse_devices, " if sparse and self.sparse_devices else ""
+            return (
+                f"placement.sparse is {self.sparse!r}, and platform {platform.name} leaves no "
+                f"{lacking} device then; choose {fewer}placement.sparse=shared or host."
+            )
+        if self.sparse_devices < 0 or self.accelerators < 0:
+            return "placement.accelerators and placement.sparse_devices are counts, 0 or more."
+        if self.row_groups < 1 or len(sparse) % self.row_groups:
+            return (
+                f"placement.row_groups is {self.row_groups}, which does not divide the "
+                f"{len(sparse)} devices that aggregate; choose a divisor of {len(sparse)}."
+            )
+        return None
+
+    def _choose(self, bundle: Bundle, setting: Setting) -> tuple[int, int, str] | None:
+        """The split of the accelerators whose epoch takes least; None where none is chosen."""
+        dense, sampler = self._dense(setting.platform), bundle.sampler
+        if self.sparse != "apart" or self.sparse_devices or self.row_groups != 1 or len(dense) < 3:
+            return None
+        if not isinstance(sampler, MixGCNSampler) or sampler.refuses(bundle, setting):
+            return None
+        if not all(layer.featurewise for layer in setting.layers):
+            return None
+        half = len(dense) // 2
+        try:
+            groups = make_groups(setting.platform, dense[len(dense) - half :], dense[:-half])
+        except UsageError:
+            return None
+        rest = (setting.layers, sampler.cut(setting.dataset.graph))
+        itemsize = setting.workload.itemsize
+        chosen = choose_groups(
+            share_out(groups, len(dense)), *rest, bundle.kernel, itemsize=itemsize
+        )
+        half_s = price_epoch(*rest, groups, bundle.kernel, itemsize=itemsize).epoch_s
+        count = chosen.groups.sparse_count
+        than_half = f", and {format_si(half_s, 's')} with {half} of them" if count != half else ""
+        note = (
+            f"{count} of {len(dense)} accelerators aggregate for {len(dense) - count} that update, "
+            f"the split with the shortest modelled pipeline: {format_si(chosen.epoch_s, 's')} an "
+            f"epoch{than_half}"
+        )
+        return count, len(dense), note
+
+    def notes(self) -> tuple[str, ...]:
+        return () if self._chosen is None else (self._chosen[2],)
+
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        """The devices that update, then those that only aggregate."""
+        updaters = self.updaters(platform)
+        others = (device for device in self.aggregators(platform) if device not in updaters)
+        return (*updaters, *others)
+
+    def updaters(self, platform: Platform) -> tuple[Device, ...]:
+        """The dense group, in slot order."""
+        dense = self._dense(platform)
+        if self.sparse == "apart":
+            return dense[: len(dense) - len(self._set_apart(dense))]
+        return dense
+
+    def aggregators(self, platform: Platform) -> tuple[Device, ...]:
+        """The sparse group."""
+        chosen = self.sparse
+        dense = self._dense(platform)
+        sparse = tuple(device for device in platform.accelerators if device.kind == "sparse")
+        if chosen == "auto":
+            chosen = "sparse" if sparse else "shared"
+        if chosen == "host":
+            return (platform.host,)
+        if chosen == "apart":
+            return self._set_apart(dense)
+        return (sparse if chosen == "sparse" else dense)[: self.sparse_devices or None]
+
+    def _dense(self, platform: Platform) -> tuple[Device, ...]:
+        dense = tuple(device for device in platform.accelerators if device.kind != "sparse")
+        return dense[: self.accelerators or None] or (platform.host,)
+
+    def _set_apart(self, dense: tuple[Device, ...]) -> tuple[Device, ...]:
+        count = self.sparse_devices or len(dense) // 2
+        if self._chosen is not None and self._chosen[1] == len(dense):
+            count = self._chosen[0]
+        count = min(count, len(dense))
+        return dense[len(dense) - count :]
+
+    def shard_aggregate(
+        self, num_vertices: int, width: int, platform: Platform
+    ) -> tuple[Shard, ...]:
+        """Device i of a group of m has the columns [i d / m, (i + 1) d / m)."""
+        trainers, sparse = self.trainers(platform), self.aggregators(platform)
+        groups = self.row_groups
+        members = len(sparse) // groups
+        rows, columns = divide_evenly(num_vertices, groups), divide_evenly(width, members)
+        return tuple(
+            Shard(trainers.index(device), rows[place // members], columns[place % members])
+            for place, device in enumerate(sparse)
+        )
+
+    def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
+        """Device i of m has the vertices [i k / m, (i + 1) k / m)."""
+        ranges = divide_evenly(num_vertices, len(self.updaters(platform)))
+        others = len(self.trainers(platform)) - len(ranges)
+        return (*ranges, *[(num_vertices, num_vertices)] * others)
+
+    def split(self, num_seeds: int) -> tuple[Share, ...]:
+        raise TypeError("mixture of parallelism is a full-graph placement; it splits no seeds")
+
+
+def divide_evenly(count: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """[i n / m, (i + 1) n / m) for each part i, rounded down: Algorithm 2, lines 7 and 11."""
+    return tuple((count * i // parts, count * (i + 1) // parts) for i in range(parts))

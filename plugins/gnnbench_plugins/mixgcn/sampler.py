@@ -1,0 +1,123 @@
+"""The order in which vertices are processed, and the stages of the pipeline: MixGCN §3.2.2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from gnnbench.kernels.dispatch import induce_block
+from gnnbench.parts import Bundle, FullGraphSampler, Setting, option
+from gnnbench.records import Block, Graph, IntArray, Round, Unit
+from gnnbench_plugins.mixgcn.ordering import (
+    Batches,
+    Ordering,
+    count_stages,
+    cut_batches,
+    keep_order,
+    make_batches,
+    reorder,
+)
+
+#: The most stages that are chosen where none are asked for: beyond, a stage is little but launches.
+MOST_STAGES = 64
+
+
+@dataclass
+class MixGCNSampler(FullGraphSampler):
+    """A round is a stage of the fine-grain pipeline: as many vertices as the others, next in order.
+
+    ``naive`` has one stage, so that sparse and dense operations of a layer take turns (Figure 5a);
+    ``pipelined`` takes vertices as they are numbered (5b, 5c), ``reordered`` in reverse
+    Cuthill-McKee order (5d), which keeps neighbours close. Where ``stages`` is 0, s is the least
+    for which the order's bandwidth leaves nothing idle (Proposition 3.5).
+    """
+
+    name: ClassVar[str] = "mixgcn"
+    summary: ClassVar[str] = "vertices in stages of a pipeline, in an order of small bandwidth"
+
+    schedule: Literal["naive", "pipelined", "reordered"] = option(
+        "reordered", "one stage, stages as numbered, or stages in reverse Cuthill-McKee order"
+    )
+    stages: int = option(0, "s: stages of the pipeline; 0 = as Proposition 3.5 asks")
+
+    _notes: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
+    _vertices: int = field(init=False, repr=False, compare=False, default=0)
+    _ordered: tuple[Graph, Ordering] | None = field(
+        init=False, repr=False, compare=False, default=None
+    )
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        """A placement that shards by vertices, and numbers of stages that mean nothing."""
+        if bundle.placement.aggregates_by != "features":
+            return (
+                f"sampler {self.name!r} leaves it to the placement to share out a stage, and "
+                f"placement {bundle.placement.name!r} shards by vertices; choose placement "
+                f"'mixgcn', or sampler 'full-graph'."
+            )
+        vertices = setting.dataset.graph.num_vertices
+        if not 0 <= self.stages <= vertices:
+            return (
+                f"sampler.stages is {self.stages}; choose 1 to {vertices:,}, the number of "
+                f"vertices, or 0 for the number that Proposition 3.5 asks for."
+            )
+        if self.stages > 1 and self.schedule == "naive":
+            return (
+                f"sampler.stages is {self.stages}, and sampler.schedule naive has one stage; "
+                f"choose schedule pipelined or reordered, or leave stages out."
+            )
+        return None
+
+    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+        """One unit a stage, whatever the number of slots: the placement's shards divide it."""
+        graph = setting.dataset.graph
+        self._vertices = graph.num_vertices
+        if self.schedule == "naive":
+            self._notes = ("naive schedule: sparse and dense operations of a layer take turns",)
+            ids = np.arange(graph.num_vertices, dtype=np.int64)
+            return (Round(0, (Unit(0, (Block(ids, len(ids), graph.indptr, graph.indices),)),)),)
+        ordering = self._order(graph)
+        stages, wanted = self._count_stages(graph, ordering)
+        asked = "no number of them is enough" if wanted is None else f"{wanted:,} are enough"
+        self._notes = (
+            f"{graph.num_vertices:,} vertices in {stages} pipeline stages, in an order of "
+            f"bandwidth {ordering.bandwidth:,}; by Proposition 3.5 {asked} to leave no sparse step "
+            f"idle",
+        )
+        bounds = cut_batches(graph.num_vertices, stages)
+        return tuple(
+            Round(stage, (Unit(0, (induce_block(graph.indptr, graph.indices, ids),)),))
+            for stage, ids in enumerate(np.split(ordering.order.astype(np.int64), bounds[1:-1]))
+        )
+
+    def cut(self, graph: Graph) -> Batches:
+        """What ``chunks`` cuts a graph into, counted."""
+        if self.schedule == "naive":
+            return make_batches(graph, np.arange(graph.num_vertices, dtype=np.int32), 1)
+        ordering = self._order(graph)
+        return make_batches(graph, ordering.order, self._count_stages(graph, ordering)[0])
+
+    def owner(self) -> IntArray:
+        """Zeros: one slot stands for all devices."""
+        return np.zeros(self._vertices, dtype=np.int64)
+
+    def notes(self) -> tuple[str, ...]:
+        return self._notes
+
+    def _order(self, graph: Graph) -> Ordering:
+        """The order of a graph; the last one is kept."""
+        if self._ordered is None or self._ordered[0] is not graph:
+            ordering = keep_order(graph) if self.schedule == "pipelined" else reorder(graph)
+            self._ordered = graph, ordering
+        return self._ordered[1]
+
+    def _count_stages(self, graph: Graph, ordering: Ordering) -> tuple[int, int | None]:
+        """How many stages to cut, and how many Proposition 3.5 asks for."""
+        wanted = count_stages(graph.num_vertices, ordering.bandwidth)
+        return choose_stages(self.stages, graph.num_vertices, wanted), wanted
+
+
+def choose_stages(asked: int, vertices: int, wanted: int | None) -> int:
+    """The stages asked for; of 0 those ``wanted`` by Proposition 3.5, as far as they make sense."""
+    return asked or min(wanted or vertices, MOST_STAGES, vertices)

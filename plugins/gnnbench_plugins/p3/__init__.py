@@ -1,0 +1,35 @@
+"""P3 (Gandhi and Iyer, OSDI 2021): mini-batches whose first layer is parallel by features.
+
+``placement`` holds the columns, ``communication`` says what crosses instead of features.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication, Placement
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.p3.communication import P3Communication
+from gnnbench_plugins.p3.placement import P3Placement
+
+
+@hookimpl
+def gnnbench_placement() -> list[type[Placement]]:
+    return [P3Placement]
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [P3Communication]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="p3",
+            summary="first layer by columns of the features, the others by seeds; none crosses",
+            source="P3: Distributed Deep Graph Learning at Scale (as HyScale-GNN, section VI-E2, "
+            "has it)",
+            bundles={"mini-batch": Parts("neighbour", "p3", "p3", "resident", "torch")},
+        )
+    ]

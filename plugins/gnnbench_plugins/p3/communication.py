@@ -1,0 +1,37 @@
+"""Partial activations instead of features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from gnnbench.parts import MINI_BATCH, Bundle, Communication, Setting
+from gnnbench.records import IntArray, Mode, Round, RoundTraffic
+
+
+@dataclass
+class P3Communication(Communication):
+    """Products of the first layer cross, and their gradients: a device sends its part of every
+    mini-batch's product A X W, all rows of the hidden width, to the device that trains it.
+
+    Blocks of the first layer go to all devices. Weights of the first layer stay where their columns
+    are, so that only those above it are averaged. P3 overlaps rounds as well; here one ends before
+    the next is sampled.
+    """
+
+    name: ClassVar[str] = "p3"
+    summary: ClassVar[str] = "partial products of the first layer cross, features do not"
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
+    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
+    exchanges: ClassVar[bool] = True
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if bundle.placement.aggregates_by == "features":
+            return None
+        return (
+            f"communication 'p3' exchanges products of some columns, and placement "
+            f"{bundle.placement.name!r} gives devices whole rows; choose placement 'p3'."
+        )
+
+    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
+        raise TypeError("no rows cross: products do, in the order of the round's units")

@@ -1,0 +1,63 @@
+"""Which columns of the features each accelerator has, and which seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Platform
+from gnnbench.records import Shard
+from gnnbench_plugins.pyg.placement import DataParallelPlacement
+
+
+@dataclass
+class P3Placement(DataParallelPlacement):
+    """The first layer by ranges of columns, as even as they can be, the layers above by seeds.
+
+    The devices must be described: the push runs on this machine's processor.
+    """
+
+    name: ClassVar[str] = "p3"
+    summary: ClassVar[str] = "first layer by columns of the features, the others by even shares"
+    aggregates_by: ClassVar[Literal["vertices", "features"]] = "features"
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if not bundle.communication.exchanges:
+            return (
+                f"placement 'p3' gives each device some columns of the features, and communication "
+                f"{bundle.communication.name!r} moves whole rows; choose communication 'p3'."
+            )
+        if bundle.memory.vertex_data != "device":
+            return (
+                f"placement 'p3' keeps some columns of the features on each device, and memory "
+                f"{bundle.memory.name!r} keeps features on the host; choose memory 'resident'."
+            )
+        first = setting.layers[0]
+        if not (first.featurewise and first.product_features):
+            return (
+                f"placement 'p3' aggregates and multiplies some columns at a time, and the first "
+                f"layer of model {setting.workload.model!r} needs whole rows; choose gcn, sage, "
+                f"gin or commnet."
+            )
+        here = [d for d in self.trainers(setting.platform) if d.torch_device != "cpu"]
+        if here:
+            return (
+                f"placement 'p3' has its devices modelled, and {here[0].name} of platform "
+                f"{setting.platform.name} is of this machine; choose a described platform, such as "
+                f"epyc7763x2-4xa5000."
+            )
+        return None
+
+    def shard_aggregate(
+        self, num_vertices: int, width: int, platform: Platform
+    ) -> tuple[Shard, ...]:
+        """Device i of m has the columns [i f / m, (i + 1) f / m) of all vertices, if any."""
+        count = len(self.trainers(platform))
+        ends = [width * slot // count for slot in range(count + 1)]
+        return tuple(
+            Shard(slot, (0, num_vertices), (begin, end))
+            for slot, (begin, end) in enumerate(pairwise(ends))
+            if begin < end
+        )

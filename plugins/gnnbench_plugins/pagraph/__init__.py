@@ -1,0 +1,32 @@
+"""PaGraph (Lin et al., SoCC 2020): mini-batches on GPUs that keep the hottest feature rows.
+
+``memory`` holds the cache. It goes with any placement and with any communication that brings rows
+from the host, HyScale-GNN's too; here seeds are trained by the accelerators alone.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Memory
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.pagraph.memory import PaGraphMemory
+
+
+@hookimpl
+def gnnbench_memory() -> list[type[Memory]]:
+    return [PaGraphMemory]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="pagraph",
+            summary="mini-batches on accelerators with a static cache of the hottest feature rows",
+            source="PaGraph: Scaling GNN Training on Large Graphs via Computation-aware Caching "
+            "(as HyScale-GNN, section VI-E2, has it)",
+            bundles={
+                "mini-batch": Parts("neighbour", "data-parallel", "vanilla", "pagraph", "torch")
+            },
+        )
+    ]

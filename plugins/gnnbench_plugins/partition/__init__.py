@@ -1,0 +1,36 @@
+"""Partition parallelism (MixGCN, sections 2.2 and 3.1.1) and the variant of it that DistDGL is.
+
+``partition`` is its Algorithm 1: a METIS partition a device, whose halo crosses at every layer; all
+of its parts are there already. ``sampler`` holds the units of ``distdgl-full-graph``.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import FullGraphSampler, MiniBatchSampler
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.partition.sampler import MultiHopSampler
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+    return [MultiHopSampler]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="partition",
+            summary="METIS parts on devices, whose halo crosses at every layer",
+            source="MixGCN, Algorithm 1",
+            bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "resident", "torch")},
+        ),
+        Strategy(
+            name="distdgl-full-graph",
+            summary="METIS parts on devices, all rows of L hops are collected before an iteration",
+            source="MixGCN, section 5.1, of DistDGL: Distributed Graph Neural Network Training "
+            "for Billion-Scale Graphs",
+            bundles={"full-graph": Parts("multi-hop", "hongtu", "halo", "resident", "torch")},
+        ),
+    ]

@@ -1,0 +1,66 @@
+"""Units that need nothing of each other between layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from gnnbench.kernels import dispatch
+from gnnbench.parts import FullGraphSampler, Setting
+from gnnbench.records import IntArray, Round, Unit
+from gnnbench_plugins.hongtu.partition import choose_partitioner, partition
+
+
+@dataclass
+class MultiHopSampler(FullGraphSampler):
+    """A METIS partition a device, and all that its vertices depend on within L hops.
+
+    DistDGL's way of full-graph training "collects all L-hop neighbors (where L is the layer number)
+    before each training iteration, thereby avoiding inter-layer communication" (MixGCN, section
+    5.1). Block l has every vertex of l hops fewer as a destination, in whosever partition it lies,
+    so that a device computes again what others compute too.
+    """
+
+    name: ClassVar[str] = "multi-hop"
+    summary: ClassVar[str] = (
+        "one-level partition with all neighbours of L hops, computed redundantly"
+    )
+
+    _owner: IntArray = field(init=False, repr=False, compare=False)
+    _note: str = field(default="", init=False, repr=False, compare=False)
+
+    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+        """One unit per slot, of L blocks; a slot whose partition is empty has none."""
+        graph, workload = setting.dataset.graph, setting.workload
+        named = choose_partitioner(graph)
+        self._owner = partition(graph, num_slots, named, workload.seed)
+        units = []
+        for slot in range(num_slots):
+            members = np.flatnonzero(self._owner == slot)
+            if not len(members):
+                continue
+            blocks = dispatch.sample_neighbours(
+                graph.indptr,
+                graph.indices,
+                members,
+                (0,) * workload.num_layers,
+                seed=workload.seed,
+                epoch=0,
+                threads=workload.threads,
+            )
+            units.append(Unit(slot, blocks))
+        computed = sum(block.num_dst for unit in units for block in unit.blocks)
+        self._note = (
+            f"{named} partitions; with all neighbours of {workload.num_layers} hops the devices "
+            f"compute {computed / (workload.num_layers * graph.num_vertices):.2f} times the rows "
+            f"of the graph"
+        )
+        return (Round(0, tuple(units)),)
+
+    def owner(self) -> IntArray:
+        return self._owner
+
+    def notes(self) -> tuple[str, ...]:
+        return (self._note,)

@@ -1,0 +1,29 @@
+"""PipeGCN (Wan et al., ICLR 2022): full-graph training whose halo is of the epoch before.
+
+``communication`` holds the delay; the partition is the one that ``partition`` has.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [PipeGCNCommunication]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="pipegcn",
+            summary="METIS parts on devices, the halo of the epoch before, hidden by computation",
+            source="PipeGCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
+            "Pipelined Feature Communication",
+            bundles={"full-graph": Parts("hongtu-im", "hongtu", "pipegcn", "resident", "torch")},
+        )
+    ]

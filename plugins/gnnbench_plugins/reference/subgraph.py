@@ -1,0 +1,212 @@
+"""Mini-batches that are drawn for a round as a whole: GraphSAINT's subgraphs and layer-wise ones.
+
+A round's seeds are the training vertices' next ones, as with neighbour sampling, and what is drawn
+around them depends on (seed, epoch, round) alone. A trainer that has some of the seeds computes
+what those reach in the round's batch, so that a round split over trainers is one large batch.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from gnnbench.kernels import dispatch
+from gnnbench.kernels.reference.sampling import DoubleArray
+from gnnbench.parts import Bundle, Setting, option
+from gnnbench.records import Block, IntArray
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+
+@dataclass
+class RoundSampler(NeighbourSampler):
+    """Draws once for all seeds of a round. Fan-outs have no say; edges are all there are between
+    the vertices drawn, as they stand in the graph, without a sampling weight."""
+
+    heeds_fanouts: ClassVar[bool] = False
+
+    #: An epoch, and each vertex's place among its shuffled seeds, int64 ``(V,)``, -1 for no seed.
+    _places: tuple[int, IntArray] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    @abstractmethod
+    def draw(self, seeds: IntArray, epoch: int, round: int, threads: int) -> tuple[Block, ...]:
+        """The blocks of a whole round, whose last destinations are ``seeds``; no ``own``."""
+
+    def begin(self, setting: Setting) -> None:
+        super().begin(setting)
+        self._places = None
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        """What ``seeds`` reach of their round's batch, or all of it for all of its seeds.
+
+        Raises ``ValueError`` for seeds that are not of one round.
+        """
+        size = self._setting.workload.batch_size
+        places = self._place_seeds(epoch)[seeds]
+        numbers = np.unique(places // size)
+        if len(numbers) != 1 or numbers[0] < 0:
+            raise ValueError(f"seeds are of {len(numbers)} rounds; pass some of one round's.")
+        number = int(numbers[0])
+        whole = self.rounds(epoch)[number]
+        blocks = self.draw(whole, epoch, number, threads)
+        return blocks if np.array_equal(seeds, whole) else keep_reached(blocks, places % size)
+
+    def notes(self) -> tuple[str, ...]:
+        return (
+            *super().notes(),
+            f"sampler {self.name!r}: an edge weighs what it does in the graph, however likely it "
+            f"was drawn, so GCN's sums are smaller than in evaluation, which has every neighbour.",
+        )
+
+    def _place_seeds(self, epoch: int) -> IntArray:
+        if self._places is None or self._places[0] != epoch:
+            seeds = np.concatenate(self.rounds(epoch))
+            places = np.full(self._setting.dataset.graph.num_vertices, -1, dtype=np.int64)
+            places[seeds] = np.arange(len(seeds))
+            self._places = epoch, places
+        return self._places[1]
+
+
+@dataclass
+class SaintSampler(RoundSampler):
+    """GraphSAINT (Zeng et al. 2020, Algorithm 2): a round's seeds and a subgraph drawn around them.
+
+    All layers but the last compute the whole subgraph. The paper's loss is that of all training
+    vertices of the subgraph, over how likely each is to come in; here it is that of the seeds, of
+    which every training vertex is one once an epoch, so that all count alike.
+    """
+
+    name: ClassVar[str] = "saint"
+    summary: ClassVar[str] = "GraphSAINT's subgraphs, drawn by vertices, edges or random walks"
+
+    method: Literal["node", "edge", "walk"] = option(
+        "node", "draw vertices by degree, edges, or random walks"
+    )
+    budget: int = option(0, "vertices, edges or walks drawn beside the seeds; 0 = the batch size")
+    steps: int = option(2, "steps of a walk")
+
+    _sums: DoubleArray | None = field(default=None, init=False, repr=False, compare=False)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        for name, value in (("budget", self.budget), ("steps", self.steps)):
+            if value < 0:
+                return f"sampler.{name} is {value}; it is a count, from 0 up."
+        if self.method != "walk" and not setting.dataset.graph.num_edges:
+            return (
+                f"sampler {self.name!r} draws by method {self.method!r}, and graph "
+                f"{setting.dataset.name} has no edge to draw by; set sampler.method=walk."
+            )
+        return super().refuses(bundle, setting)
+
+    def begin(self, setting: Setting) -> None:
+        super().begin(setting)
+        graph = setting.dataset.graph
+        self._sums = None
+        if self.method == "node":
+            self._sums = dispatch.saint_node_sums(graph.indptr, graph.indices)
+        elif self.method == "edge":
+            self._sums = dispatch.saint_edge_sums(graph.indptr, graph.indices)
+
+    def draw(self, seeds: IntArray, epoch: int, round: int, threads: int) -> tuple[Block, ...]:
+        graph, workload = self._setting.dataset.graph, self._setting.workload
+        drawn = self._draw_vertices(epoch, round)
+        ids = np.concatenate((seeds, np.setdiff1d(drawn, seeds, assume_unique=True)))
+        whole = dispatch.induce_subgraph(graph.indptr, graph.indices, ids, threads=threads)
+        rows = whole.indptr[: len(seeds) + 1]
+        last = replace(
+            whole, num_dst=len(seeds), indptr=rows, indices=whole.indices[: rows[-1]].copy()
+        )
+        return (*[whole] * (workload.num_layers - 1), last)
+
+    def _draw_vertices(self, epoch: int, round: int) -> IntArray:
+        graph, seed = self._setting.dataset.graph, self._setting.workload.seed
+        budget = self.budget or self._setting.workload.batch_size
+        indptr, indices = graph.indptr, graph.indices
+        if self.method == "walk":
+            return dispatch.sample_saint_walks(
+                indptr, indices, budget, self.steps, seed=seed, epoch=epoch, round=round
+            )
+        draw = dispatch.sample_saint_nodes
+        if self.method == "edge":
+            draw = dispatch.sample_saint_edges
+        return draw(indptr, indices, budget, seed=seed, epoch=epoch, round=round, sums=self._sums)
+
+
+@dataclass
+class LayerwiseSampler(RoundSampler):
+    """LADIES (Zou et al. 2019, Algorithm 1) or FastGCN (Chen, Ma and Xiao 2018, Algorithm 2).
+
+    A layer's sources are drawn for all of its destinations together. The papers weigh a source by
+    how likely it was; here, as with neighbour sampling, edges weigh what they do in the graph.
+    """
+
+    name: ClassVar[str] = "layerwise"
+    summary: ClassVar[str] = "layer-wise sampling: LADIES, or FastGCN's importance of all vertices"
+
+    method: Literal["ladies", "fastgcn"] = option(
+        "ladies", "draw among the layer's neighbours, or by one importance for all layers"
+    )
+    budgets: str = option(
+        "", "new sources of each layer from the output inwards, as 512,256; empty = the batch size"
+    )
+
+    _importance: DoubleArray | None = field(default=None, init=False, repr=False, compare=False)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        layers = setting.workload.num_layers
+        counts = self.budgets.split(",") if self.budgets else []
+        right = all(count.strip().isdecimal() and int(count) > 0 for count in counts)
+        if not right or (counts and len(counts) != layers):
+            return (
+                f"sampler.budgets is {self.budgets!r}; give {layers} counts from 1 up, one for "
+                f"each layer, as {','.join(['512'] * layers)}."
+            )
+        return super().refuses(bundle, setting)
+
+    def begin(self, setting: Setting) -> None:
+        super().begin(setting)
+        graph = setting.dataset.graph
+        self._importance = None
+        if self.method == "fastgcn":
+            self._importance = dispatch.fastgcn_importance(graph.indptr, graph.indices)
+
+    def draw(self, seeds: IntArray, epoch: int, round: int, threads: int) -> tuple[Block, ...]:
+        graph, workload = self._setting.dataset.graph, self._setting.workload
+        budgets = [workload.batch_size] * workload.num_layers
+        if self.budgets:
+            budgets = [int(count) for count in self.budgets.split(",")]
+        return dispatch.sample_layers(
+            graph.indptr,
+            graph.indices,
+            seeds,
+            budgets,
+            seed=workload.seed,
+            epoch=epoch,
+            importance=self._importance,
+            threads=threads,
+        ).blocks
+
+
+def keep_reached(blocks: tuple[Block, ...], rows: IntArray) -> tuple[Block, ...]:
+    """Of a mini-batch, what the last block's destinations at positions ``rows`` reach.
+
+    Edges keep their order within a row, so that a row's sum has the same bits as in the whole.
+    """
+    kept = []
+    for block in reversed(blocks):
+        degrees = np.diff(block.indptr)[rows]
+        indptr = np.concatenate(([0], np.cumsum(degrees)))
+        edges = np.arange(indptr[-1]) + np.repeat(block.indptr[rows] - indptr[:-1], degrees)
+        sources = block.indices[edges]
+        names = np.full(block.num_src, -1, dtype=np.int32)
+        names[rows] = np.arange(len(rows), dtype=np.int32)
+        others = np.unique(sources[names[sources] < 0]).astype(np.int64)
+        names[others] = np.arange(len(rows), len(rows) + len(others), dtype=np.int32)
+        reached = np.concatenate((rows, others))
+        kept.append(Block(block.src_ids[reached], len(rows), indptr, names[sources]))
+        rows = reached
+    return tuple(reversed(kept))

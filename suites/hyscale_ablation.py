@@ -1,0 +1,108 @@
+"""HyScale-GNN's Figure 11 by training: what hybrid training, DRM and prefetching earn.
+
+``python -m suites.hyscale_ablation`` trains strategy hyscale step by step on stand-ins of the three
+graphs, GCN and GraphSAGE, on the modelled CPU-FPGA and CPU-GPU servers, and prints each step's
+speed-up over offloading everything, and the steps that are slower than the one before.
+
+An epoch of a small stand-in has few rounds, and each starts with an empty pipeline. What an epoch
+of the real graph's hundreds of rounds gains is seen on a round in the steady state: the time from
+the end of one to the end of another, over the rounds between.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from gnnbench import datasets, plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.compare import make_setting, options_for, plan_ablation
+from gnnbench.engine import train
+from gnnbench.metrics import lay_out
+from gnnbench.records import Dataset, EpochTrace
+from suites.epochs import make_request
+
+PLATFORMS = ("epyc7763x2-4xu250", "epyc7763x2-4xa5000")
+#: Shares that train in seconds.
+GRAPHS = ("ogbn-products:0.02", "ogbn-papers100M:0.005", "mag240m:0.003")
+MODELS = ("gcn", "sage")
+#: Against the baseline (section VI-F).
+QUOTED = {"+hybrid": 1.13, "+DRM": 1.33, "+TFP": 1.79}
+#: Epochs in which DRM settles, and the seeds of a round over all trainers.
+EPOCHS = 3
+SEEDS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the ablation: seconds of the last epoch, and of a round in its second half."""
+
+    label: str
+    epoch_s: float
+    round_s: float
+
+
+def round_seconds(epoch: EpochTrace) -> float:
+    """Seconds from round to round in the second half of an epoch, by when gradients were
+    averaged; its last round, which is smaller, is left out."""
+    ends: dict[int, float] = {}
+    for item in lay_out(epoch, "modelled"):
+        if item.span.stage == "synchronize":
+            number = item.span.round
+            ends[number] = max(ends.get(number, 0.0), item.end_s)
+    last = max(ends) - 1
+    first = last // 2
+    return (ends[last] - ends[first]) / (last - first)
+
+
+def ablate(dataset: Dataset, model: str, platform: str, seeds: int) -> list[Step]:
+    """Train every step on the modelled platform."""
+    registry = plugins.load()
+    request = make_request(dataset, platform, "mini-batch", "hyscale")
+    workload = replace(request.workload, model=model, batch_size=seeds, epochs=EPOCHS)
+    request = replace(request, workload=workload)
+    setting = make_setting(request)
+    steps = []
+    for row in plan_ablation(request, registry, each_part=False):
+        options = options_for(row, request.options, registry)
+        bundle = plugins.assemble(registry, row.parts, options)
+        trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        last = trace.epochs[-1]
+        epoch_s = max(item.end_s for item in lay_out(last, "modelled"))
+        steps.append(Step(row.label, epoch_s, round_seconds(last)))
+    return steps
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--graphs", nargs="+", default=GRAPHS)
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--platforms", nargs="+", default=PLATFORMS)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of a round, all trainers")
+    chosen = parser.parse_args(arguments)
+    quoted = ", ".join(f"{label} {gain}x" for label, gain in QUOTED.items())
+    print(f"speed-up over offload all, a round in the steady state (an epoch); quoted: {quoted}")
+    slower = 0
+    for platform in chosen.platforms:
+        for graph in chosen.graphs:
+            dataset = datasets.load(graph)
+            for model in chosen.models:
+                steps = ablate(dataset, model, platform, chosen.seeds)
+                base = steps[0]
+                texts = [
+                    f"{step.label} {base.round_s / step.round_s:.2f}x "
+                    f"({base.epoch_s / step.epoch_s:.2f}x)"
+                    for step in steps[1:]
+                ]
+                worse = [b.label for a, b in pairwise(steps) if b.round_s > a.round_s * (1 + 1e-9)]
+                slower += len(worse)
+                remark = f"  SLOWER: {', '.join(worse)}" if worse else ""
+                print(f"{platform} {model} {graph}: {'  '.join(texts)}{remark}", flush=True)
+    print(f"{slower} steps slower than the one before")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,48 @@
+"""How fast MixGCN's cycle models simulate, and what they say of a machine, on one core.
+
+``track`` figures follow from the seed alone: a change is a change of a model.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from gnnbench.datasets.standins import draw_stand_in
+from gnnbench.kernels.dispatch import SparseMatrix
+from gnnbench_plugins.mixgcn.accelerators import draw_mask, make_machines
+
+#: Stand-ins of a dense and of a sparse graph, and the share of the machines that goes with each.
+GRAPHS = {"reddit": 32, "orkut": 64}
+MACHINES = [machine.name for machine in make_machines()]
+WIDTH = 128
+
+
+class Machines:
+    """Aggregation of 128 features, half of the outputs wanted."""
+
+    params: ClassVar = [list(GRAPHS), MACHINES]
+    param_names: ClassVar[list[str]] = ["graph", "machine"]
+    timeout = 600
+
+    def setup(self, graph: str, machine: str) -> None:
+        divisor = GRAPHS[graph]
+        drawn = draw_stand_in(f"{graph}:{1 / divisor}")
+        self.matrix = SparseMatrix(drawn.indptr, drawn.indices, drawn.num_vertices)
+        self.mask = draw_mask(drawn.num_vertices, WIDTH)
+        self.machine = make_machines(divisor)[MACHINES.index(machine)]
+
+    def time_simulate(self, graph: str, machine: str) -> None:
+        self.machine.run(self.matrix, WIDTH, self.mask)
+
+    def track_modelled_seconds(self, graph: str, machine: str) -> float:
+        return self.machine.run(self.matrix, WIDTH, self.mask).seconds
+
+    def track_hbm_bytes(self, graph: str, machine: str) -> float:
+        return float(self.machine.run(self.matrix, WIDTH, self.mask).total_bytes)
+
+    def track_occupancy(self, graph: str, machine: str) -> float:
+        return self.machine.run(self.matrix, WIDTH, self.mask).occupancy
+
+    track_modelled_seconds.unit = "seconds"  # type: ignore[attr-defined]
+    track_hbm_bytes.unit = "bytes"  # type: ignore[attr-defined]
+    track_occupancy.unit = "share"  # type: ignore[attr-defined]

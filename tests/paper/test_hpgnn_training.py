@@ -1,0 +1,439 @@
+"""What HP-GNN trains besides neighbour samples and bundled models: subgraphs, layer-wise samples,
+functions of one's own, and HyScale-GNN's boards by its cycle model."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import conformance, datasets, plugins
+from gnnbench.compare import Request, Variant, compare
+from gnnbench.conformance.faults import find_unit_fault
+from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.plugins import Registry
+from gnnbench.records import RunResult, Unit, Workload
+from gnnbench_plugins.hpgnn.boards import load_board
+from gnnbench_plugins.hpgnn.cycles import make_machine, run_iteration, seconds_of
+from gnnbench_plugins.hpgnn.operators import reduce_edges
+from gnnbench_plugins.hpgnn.program import (
+    GNN,
+    OFF_THE_SHELF,
+    Density,
+    Operators,
+    Program,
+    Sampler,
+    layer_of,
+    plan_training,
+)
+from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.sampler import (
+    HpgnnLayerwiseSampler,
+    HpgnnSaintSampler,
+    HpgnnSampler,
+)
+
+SMALL = "sbm:vertices=1500,edges=12000,features=32,classes=4"
+FPGAS = "epyc7763x2-4xu250"
+DIMS = (32, 16, 4)
+
+
+@cache
+def registry() -> Registry:
+    return plugins.load(["gnnbench_plugins.hpgnn"])
+
+
+def make_workload(**changes) -> Workload:
+    values = {"model": "gcn", "dims": DIMS, "epochs": 2, "batch_size": 128, "fanouts": (10, 5)}
+    return Workload(**{**values, "seed": 3, "dtype": "float64", **changes})
+
+
+def run(strategy, known: Registry | None = None, **changes) -> RunResult:
+    options, swaps = changes.pop("options", {}), changes.pop("swaps", ())
+    request = Request(
+        strategies=(Variant(strategy, swaps),),
+        dataset=datasets.load(SMALL),
+        workload=make_workload(**changes),
+        platform=load_platform(FPGAS),
+        options=options,
+    )
+    (result,) = compare(request, known or registry()).runs
+    assert result.status == "done", result.reason
+    assert result.equivalence is not None
+    assert result.equivalence.holds
+    assert result.equivalence.max_relative_loss_error < 1e-9
+    return result
+
+
+# --------------------------------------------------------------------------- other samplers
+
+
+@pytest.mark.parametrize("strategy", ["hpgnn", "hyscale"])
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        ("hpgnn-saint", {"method": "node"}),
+        ("hpgnn-saint", {"method": "edge", "budget": "60"}),
+        ("hpgnn-saint", {"method": "walk", "budget": "40", "steps": "3"}),
+        ("hpgnn-layerwise", {"method": "ladies", "budgets": "200,100"}),
+        ("hpgnn-layerwise", {"method": "fastgcn"}),
+    ],
+)
+def test_any_sampler_trains_as_the_reference_does(strategy, sampler, options):
+    """On one board, and on four with a CPU, which share every round."""
+    swaps = (("sampler", sampler),)
+    swaps += (("kernel", "hpgnn"),) if strategy == "hyscale" else ()
+    known = plugins.load(["gnnbench_plugins.hpgnn", "gnnbench_plugins.hyscale"])
+    result = run(strategy, known, swaps=swaps, options={"sampler": options})
+    assert result.parts.sampler == sampler
+    assert result.metrics["epoch_time"].provenance == "modelled"
+
+
+@pytest.mark.parametrize(
+    ("program", "sizes"),
+    [
+        (Sampler("SubgraphSampler", 2, [300], 100, Density(1, -0.5), "node"), (300, 300, 100)),
+        (Sampler("LayerwiseSampler", 2, [260, 180, 100], density=Density(1, -0.5)), None),
+        (Sampler("NeighborSampler", 2, [5, 10], 100), None),
+    ],
+)
+def test_programs_train_with_their_samplers(program, sizes):
+    training = plan_training(Program(program, GNN("SAGE", DIMS)), seed=3)
+    assert training.workload.batch_size == 100
+    swaps = (("sampler", training.sampler),) if training.sampler != "hpgnn" else ()
+    request = Request(
+        strategies=(Variant("hpgnn", swaps),),
+        dataset=datasets.load(SMALL),
+        workload=training.workload,
+        platform=load_platform(FPGAS),
+        options={"sampler": training.options},
+    )
+    (result,) = compare(request, registry()).runs
+    assert result.status == "done", result.reason
+    assert result.equivalence is not None
+    assert result.equivalence.holds
+    blocks = make_sampler(training.sampler, training.workload, training.options)
+    batch = Unit(0, blocks.sample(blocks.rounds(0)[0], 0, 1)).vertices
+    if program.name == "LayerwiseSampler":
+        assert batch == (260, 180, 100)
+    if sizes is not None:
+        # Drawn with replacement, and beside the seeds: at most the budget.
+        assert all(0.8 * due <= there <= due for there, due in zip(batch, sizes, strict=True))
+
+
+def make_sampler(name: str, workload: Workload, options=None) -> HpgnnSampler:
+    kinds = (HpgnnSampler, HpgnnSaintSampler, HpgnnLayerwiseSampler)
+    (kind,) = (kind for kind in kinds if kind.name == name)
+    sampler = kind(**{key: int(v) if v.isdecimal() else v for key, v in (options or {}).items()})
+    shapes = build(workload).shapes
+    sampler.begin(Setting(datasets.load(SMALL), load_platform(FPGAS), workload, shapes))
+    return sampler
+
+
+@pytest.mark.parametrize("name", ["hpgnn-saint", "hpgnn-layerwise"])
+def test_a_share_has_what_its_seeds_reach_of_the_rounds_batch(name):
+    sampler = make_sampler(name, make_workload(dims=(32, 16, 16, 4), fanouts=(0, 0, 0)))
+    graph = datasets.load(SMALL).graph
+    rounds = sampler.rounds(1)
+    due = np.sort(datasets.load(SMALL).train_ids)
+    assert np.array_equal(np.sort(np.concatenate(rounds)), due)
+    whole = Unit(0, sampler.sample(rounds[2], 1, 1))
+    again = Unit(0, sampler.sample(rounds[2], 1, 1))
+    assert np.array_equal(whole.input_ids, again.input_ids)
+    # Another round draws others beside its seeds.
+    drawn = [sampler.sample(rounds[i], 1, 1)[0].src_ids[len(rounds[i]) :] for i in (1, 2)]
+    assert len(np.intersect1d(*drawn)) < 0.7 * min(map(len, drawn))
+    parts = np.array_split(rounds[2], 4)
+    shares = [Unit(slot, sampler.sample(part, 1, 1)) for slot, part in enumerate(parts)]
+    for unit in (whole, *shares):
+        assert find_unit_fault(unit, graph, (0, 0, 0)) is None
+    assert np.array_equal(whole.output_ids, rounds[2])
+    assert np.array_equal(np.concatenate([unit.output_ids for unit in shares]), rounds[2])
+    for depth in range(3):
+        rows = {
+            int(v): set(whole.blocks[depth].src_ids[picks].tolist())
+            for v, picks in rows_of(whole.blocks[depth])
+        }
+        for unit in shares:
+            for v, picks in rows_of(unit.blocks[depth]):
+                assert set(unit.blocks[depth].src_ids[picks].tolist()) == rows[int(v)]
+    with pytest.raises(ValueError, match="seeds are of 2 rounds"):
+        sampler.sample(np.concatenate((rounds[0][:3], rounds[1][:3])), 1, 1)
+
+
+def rows_of(block):
+    return zip(block.dst_ids, np.split(block.indices, block.indptr[1:-1]), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("swap", "options", "message"),
+    [
+        ("hpgnn-saint", {"budget": "-1"}, "sampler.budget is -1"),
+        ("hpgnn-layerwise", {"budgets": "5"}, "give 2 counts from 1 up"),
+        ("hpgnn-layerwise", {"budgets": "5,x"}, "give 2 counts from 1 up"),
+        ("saint", {}, "reads the edge layout of sampler 'hpgnn'"),
+    ],
+)
+def test_samplers_that_cannot_work_say_why(swap, options, message):
+    with pytest.raises(IncompatibleParts, match=message):
+        run("hpgnn", swaps=(("sampler", swap),), options={"sampler": options})
+
+
+ANEW = """
+    from gnnbench.hookspecs import hookimpl
+    from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+    class Anew(NeighbourSampler):
+        '''Draws by the first of the seeds.'''
+
+        name, summary, split_invariant = "anew", "draws anew for every share", False
+
+    @hookimpl
+    def gnnbench_sampler():
+        return [Anew]
+"""
+
+
+def test_a_sampler_that_draws_anew_for_a_share_is_not_split(tmp_path):
+    (tmp_path / "anew.py").write_text(textwrap.dedent(ANEW))
+    known = plugins.load(["gnnbench_plugins.hyscale", str(tmp_path / "anew.py")])
+    swaps = (("sampler", "anew"),)
+    run("reference", known, swaps=swaps)
+    with pytest.raises(IncompatibleParts, match="splits rounds over 5 devices"):
+        run("hyscale", known, swaps=swaps)
+
+
+def test_budgets_that_leave_nothing_to_draw_are_refused():
+    sampler = Sampler("SubgraphSampler", 2, [1000], 1024, Density(1, -0.5))
+    with pytest.raises(UsageError, match=r"SubgraphSampler has sizes 1000, 1024 .*larger than"):
+        plan_training(Program(sampler, GNN("GCN", DIMS)))
+
+
+OTHERS = """
+    from gnnbench.hookspecs import hookimpl
+    from gnnbench.records import Parts, Strategy
+
+    BUNDLES = {
+        "subgraphs": Parts("hpgnn-saint", "hpgnn", "hpgnn", "resident", "hpgnn"),
+        "layers": Parts("hpgnn-layerwise", "hpgnn", "hpgnn", "resident", "hpgnn"),
+        "boards": Parts("hpgnn-saint", "hyscale", "hyscale", "host", "hpgnn"),
+    }
+
+    @hookimpl
+    def gnnbench_strategy():
+        return [
+            Strategy(name, "parts of hpgnn", "a test", {"mini-batch": parts})
+            for name, parts in BUNDLES.items()
+        ]
+"""
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("strategy", ["subgraphs", "layers", "boards"])
+def test_other_parts_conform_too(strategy, check, tmp_path):
+    (tmp_path / "others.py").write_text(textwrap.dedent(OTHERS))
+    modules = ["gnnbench_plugins.hpgnn", "gnnbench_plugins.hyscale", str(tmp_path / "others.py")]
+    outcome = conformance.run_check(check, plugins.load(modules), strategy)
+    moves_nothing = check.name == "bytes-add-up" and strategy != "boards"
+    assert outcome.status == ("not-applicable" if moves_nothing else "passed"), outcome.reason
+
+
+# --------------------------------------------------------------------------- one's own functions
+
+MINE = """
+    import torch
+    from gnnbench.hookspecs import hookimpl
+    from gnnbench_plugins.hpgnn.program import GNN, Operators, layer_of
+
+    def scatter(h, weight):
+        return h * weight - 0.5
+
+    def update(a, own, weight, bias):
+        return torch.relu(torch.cat((a / 2, own), dim=1) @ weight + bias)
+
+    mine = Operators(scatter, torch.maximum, update, update_widths=2)
+
+    @hookimpl
+    def gnnbench_model():
+        return [layer_of(GNN("mine", [32, 16, 4], mine, edge_weight="gcn"))]
+"""
+
+
+@pytest.fixture
+def with_mine(tmp_path: Path) -> Registry:
+    path = tmp_path / "mine.py"
+    path.write_text(textwrap.dedent(MINE))
+    return plugins.load(["gnnbench_plugins.hpgnn", str(path)])
+
+
+def train_plainly(sampler: HpgnnSampler, workload: Workload, epochs: int) -> list[float]:
+    """The same model as ``MINE``, written with torch's own reduction: the loss of each epoch."""
+    data = datasets.load(SMALL)
+    x = torch.from_numpy(data.features).double()
+    labels = torch.from_numpy(data.labels)
+    norm = torch.from_numpy(data.graph.degrees + 1.0).rsqrt()
+    initial = build(workload, model=layer_of(GNN("mine", DIMS, own_maximum(), edge_weight="gcn")))
+    parameters = [p.detach().clone().requires_grad_() for p in initial.parameters()]
+    optimiser = torch.optim.Adam(parameters, lr=0.01, weight_decay=5e-4)
+    losses = []
+    for epoch in range(epochs):
+        total, count = 0.0, 0
+        for seeds in sampler.rounds(epoch):
+            blocks = sampler.sample(seeds, epoch, 1)
+            h = x[blocks[0].src_ids]
+            for layer, block in enumerate(blocks):
+                src = torch.from_numpy(block.indices.astype(np.int64))
+                dst = torch.repeat_interleave(torch.from_numpy(np.diff(block.indptr)))
+                ids = torch.from_numpy(block.src_ids)
+                messages = h[src] * (norm[ids[src]] * norm[ids[dst]]).unsqueeze(1) - 0.5
+                a = torch.zeros(block.num_dst, h.shape[1], dtype=torch.float64).scatter_reduce(
+                    0, dst.unsqueeze(1).expand_as(messages), messages, "amax", include_self=False
+                )
+                w, b = parameters[2 * layer : 2 * layer + 2]
+                h = torch.cat((a / 2, h[: block.num_dst]), dim=1) @ w + b
+                h = torch.relu(h) if layer == 0 else h
+            loss = torch.nn.functional.cross_entropy(h, labels[seeds], reduction="sum")
+            optimiser.zero_grad()
+            (loss / len(seeds)).backward()
+            optimiser.step()
+            total, count = total + float(loss.detach()), count + len(seeds)
+        losses.append(total / count)
+    return losses
+
+
+def own_maximum() -> Operators:
+    return Operators(
+        lambda h, weight: h * weight - 0.5,
+        torch.maximum,
+        lambda a, own, weight, bias: torch.relu(torch.cat((a / 2, own), 1) @ weight + bias),
+        update_widths=2,
+    )
+
+
+@pytest.mark.parametrize("clock", ["cycles", "equations"])
+def test_functions_of_ones_own_train_as_plain_torch_does(with_mine, clock):
+    result = run("hpgnn", with_mine, model="mine", options={"kernel": {"clock": clock}})
+    sampler = make_sampler("hpgnn", make_workload())
+    plain = train_plainly(sampler, make_workload(model="mine"), 2)
+    assert result.loss == pytest.approx(plain, rel=1e-9)
+
+
+def test_times_of_ones_own_functions_are_those_of_the_blocks(with_mine):
+    given = {"placement": {"n": "2", "m": "64"}}
+    result = run("hpgnn", with_mine, model="mine", epochs=1, dtype="float32", options=given)
+    workload = make_workload(model="mine", dtype="float32")
+    sampler = make_sampler("hpgnn", replace(workload, model="gcn"))
+    machine = make_machine(load_board("u250"), Design(2, 64))
+    launch_s = load_platform(FPGAS).accelerators[0].launch_s
+    shapes = build(workload, model=with_mine.model("mine")).shapes
+    passes, _ = run_iteration(sampler.sample(sampler.rounds(0)[0], 0, 1), shapes, machine, 64)
+    spans = {
+        (entry.span.label, entry.span.layer): entry.span.seconds - launch_s
+        for entry in result.timeline
+        if entry.span.round == 0
+    }
+    assert spans["update forward", 0] == pytest.approx(seconds_of(passes[0].cycles, machine))
+    assert spans["update forward", 1] == pytest.approx(seconds_of(passes[1].cycles, machine))
+    assert spans["aggregate backward", 1] == pytest.approx(seconds_of(passes[2].cycles, machine))
+    assert spans["aggregate backward", 0] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("gather", [torch.add, torch.mul, torch.minimum])
+def test_edges_are_combined_as_one_after_the_other(gather):
+    generator = torch.Generator().manual_seed(0)
+    degrees = torch.tensor([0, 3, 1, 0, 17, 2])
+    messages = torch.randn(23, 5, generator=generator, dtype=torch.float64)
+    out = reduce_edges(messages, degrees, gather)
+    at = 0
+    for row, degree in zip(out, degrees.tolist(), strict=True):
+        due = torch.zeros(5, dtype=torch.float64)
+        for k in range(degree):
+            due = messages[at] if k == 0 else gather(due, messages[at + k])
+        at += degree
+        torch.testing.assert_close(row, due, rtol=1e-12, atol=1e-12)
+    assert reduce_edges(messages[:0], torch.zeros(3, dtype=torch.int64), gather).shape == (3, 5)
+
+
+def test_models_that_cannot_be_offered_say_why():
+    mean = replace(OFF_THE_SHELF["GCN"], gather=lambda a, b: (a + b) / 2)
+    with pytest.raises(UsageError, match="gather of model mine is not associative"):
+        layer_of(GNN("mine", DIMS, mean))
+    with pytest.raises(UsageError, match="off the shelf, and trains as --model gcn"):
+        layer_of(GNN("GCN", DIMS))
+
+
+# --------------------------------------------------------------------------- HyScale-GNN's boards
+
+
+def run_hyscale(**kernel: str) -> RunResult:
+    known = plugins.load(["gnnbench_plugins.hpgnn", "gnnbench_plugins.hyscale"])
+    swaps = (("kernel", "hpgnn"), ("sampler", "hpgnn"))
+    return run("hyscale", known, swaps=swaps, options={"kernel": kernel})
+
+
+def test_hyscales_boards_by_cycles_and_by_equations():
+    """Table IV's design, n = 8 and m = 2048 a board, is the default; the CPU trains beside."""
+    cycles, equations = run_hyscale(), run_hyscale(clock="equations")
+    named = run_hyscale(n="8", m="2048")
+    assert cycles.loss == pytest.approx(equations.loss, rel=1e-9)
+    assert cycles.metrics["epoch_time"] == named.metrics["epoch_time"]
+    assert cycles.metrics["epoch_time"] != equations.metrics["epoch_time"]
+    host = load_platform(FPGAS).host.name
+    places = {entry.span.place for entry in cycles.timeline if entry.span.stage == "aggregate"}
+    assert host in places
+    assert len(places) == 5
+    # The CPU is priced by Equation 11, and not by cycles.
+    aggregate = [
+        entry.span
+        for entry in cycles.timeline
+        if entry.span.place == host and entry.span.label == "aggregate forward"
+    ]
+    device = load_platform(FPGAS).host
+    for span in aggregate:
+        work = span.work
+        rate = device.aggregate_bytes_per_s(work.features, work.threads)
+        traffic = work.edges * work.features * work.itemsize
+        assert span.seconds == pytest.approx(device.launch_s + traffic / rate)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        ({"n": "6"}, "kernel.n = 6 and kernel.m = 2048 are a whole board's"),
+        ({"n": "64"}, "DSPs, and a die of u250 has 3,072"),
+    ],
+)
+def test_boards_that_cannot_hold_the_design_are_refused(kernel, message):
+    with pytest.raises(IncompatibleParts, match=re.escape(message)):
+        run_hyscale(**kernel)
+
+
+def test_other_placements_need_a_board_too():
+    swaps = (("placement", "single"),)
+    board = load_platform(FPGAS).accelerators[0].name
+    alone = run("hpgnn", swaps=swaps, options={"placement": {"device": board}})
+    assert {entry.span.place for entry in alone.timeline if entry.span.stage == "aggregate"} == {
+        board
+    }
+    request = Request(
+        strategies=(Variant("hpgnn", swaps),),
+        dataset=datasets.load(SMALL),
+        workload=make_workload(),
+        platform=load_platform("epyc7763x2-4xa5000"),
+    )
+    with pytest.raises(IncompatibleParts, match="runs on FPGAs and a CPU beside them"):
+        compare(request, registry())
+
+
+def test_a_design_is_given_in_one_place():
+    with pytest.raises(IncompatibleParts, match="placement 'hpgnn' chooses the design"):
+        run("hpgnn", options={"kernel": {"n": "8"}})

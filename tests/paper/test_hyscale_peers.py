@@ -1,0 +1,530 @@
+"""HyScale-GNN's peers (sections VI-E and VIII) and what lies past it: that all train alike, and
+what each of them moves. Caches, columns of features, partitions, and rows rounded on their way."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from gnnbench import conformance, datasets
+from gnnbench.clock.model import ModelClock
+from gnnbench.clock.wall import WallClock
+from gnnbench.compare import Request, Variant, compare
+from gnnbench.conformance import graphs
+from gnnbench.engine import train
+from gnnbench.engine.feature_cache import FeatureCache
+from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
+from gnnbench.footprint import mini_batch_bytes
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.plugins import assemble, load
+from gnnbench.records import RoundTraffic, Unit, Workload
+from gnnbench.report.table import print_comparison
+from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
+from gnnbench_plugins.reference.communication import VanillaCommunication
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+REGISTRY = load()
+PEERS = ("pyg-multi-gpu", "pagraph", "p3", "distdgl-v2")
+FEATURES, HIDDEN, CLASSES = 12, 8, 4
+ITEM = 8
+ROW = FEATURES * ITEM
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return datasets.load(f"sbm:vertices=400,edges=2400,features={FEATURES},classes={CLASSES}")
+
+
+def setting_for(graph, devices=4, model="gcn", layers=2, **changed) -> Setting:
+    workload = Workload(
+        model=model,
+        dims=(graph.num_features, *[HIDDEN] * (layers - 1), CLASSES),
+        epochs=2,
+        batch_size=40,
+        fanouts=(5, 4, 3)[:layers],
+        seed=3,
+        dtype="float64",
+        threads=1,
+    )
+    workload = replace(workload, **changed)
+    return Setting(graph, graphs.make_platform(devices), workload, build(workload).shapes)
+
+
+def bundle_for(strategy, swaps=(), **options):
+    """Options are ``memory_cache_bytes=100``, swaps pairs of a kind and a name."""
+    parts = replace(REGISTRY.strategy(strategy).bundles["mini-batch"], **dict(swaps))
+    texts: dict = {}
+    for name, value in options.items():
+        kind, option = name.split("_", 1)
+        texts.setdefault(kind, {})[option] = str(value)
+    return assemble(REGISTRY, parts, texts)
+
+
+def run(strategy, setting, swaps=(), **options):
+    bundle = bundle_for(strategy, swaps, **options)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+def losses(trace):
+    return [loss for epoch in trace.epochs for loss in epoch.round_losses]
+
+
+def units_of(strategy, setting, epoch=0):
+    """The rounds of an epoch as a strategy with a static split makes them, without its CPU."""
+    bundle = bundle_for(strategy)
+    for part in bundle.all():
+        part.begin(setting)
+    bundle.placement.overlap(0)
+    return [
+        [
+            Unit(share.slot, bundle.sampler.sample(seeds, epoch, 1))
+            for share, seeds in bundle.placement.share_out(drawn)
+            if len(seeds)
+        ]
+        for drawn in bundle.sampler.rounds(epoch)
+    ]
+
+
+# --------------------------------------------------------------------------- the same maths
+
+
+@pytest.mark.parametrize("devices", [0, 1, 3, 8])
+@pytest.mark.parametrize(("model", "layers"), [("gcn", 2), ("sage", 3), ("gin", 1)])
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_train_as_one_device_does(graph, name, model, layers, devices):
+    setting = setting_for(graph, devices, model, layers)
+    expected = losses(run("reference", setting))
+    assert losses(run(name, setting)) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("swap", [("memory", "pagraph"), ("communication", "hongtu")])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_hyscale_trains_alike_with_the_parts_of_others(graph, swap, model):
+    setting = setting_for(graph, 3, model)
+    expected = losses(run("reference", setting))
+    options = {"memory_cache_bytes": 60 * ROW} if swap[0] == "memory" else {}
+    ours = run("hyscale", setting, [swap], placement_skew=0.3, **options)
+    assert losses(ours) == pytest.approx(expected, rel=1e-9, abs=0)
+    assert sum(epoch.bytes["reused"] for epoch in ours.epochs) > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "swaps"),
+    [
+        ("pagraph", [("communication", "hyscale")]),
+        ("hyscale", [("memory", "pagraph")]),
+        ("p3", []),
+        ("distdgl-v2", []),
+    ],
+)
+def test_peers_train_alike_on_threads(graph, name, swaps):
+    """All devices are this machine's processor here, so that stages and trainers have threads."""
+    setting = setting_for(graph, 3)
+    expected = losses(run("reference", setting))
+    here = [replace(device, virtual=False) for device in setting.platform.devices]
+    platform = replace(setting.platform, host=here[0], accelerators=tuple(here[1:]))
+    bundle = bundle_for(name, swaps)
+    trace = train(bundle, replace(setting, platform=platform), WallClock())
+    assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize("name", PEERS)
+def test_peers_conform(name, check):
+    outcome = conformance.run_check(check, REGISTRY, name)
+    assert outcome.status == "passed", outcome.reason
+
+
+def test_all_peers_stand_in_one_comparison(graph):
+    setting = setting_for(graph)
+    platform = load_platform("epyc7763x2-4xa5000")
+    request = Request(("hyscale", *PEERS), graph, setting.workload, platform)
+    runs = compare(request, REGISTRY).runs
+    assert [row.label for row in runs] == ["hyscale", *PEERS]
+    for row in runs:
+        assert row.status == "done", row.reason
+        assert row.equivalence.max_relative_loss_error <= 1e-9
+        assert row.metrics["epoch_time"].provenance == "modelled"
+
+
+# --------------------------------------------------------------------------- multi-GPU baselines
+
+
+def test_multi_gpu_pyg_leaves_the_processor_out(graph):
+    """Section VI-E1: the baseline "does not utilize the CPU to perform hybrid training"."""
+    setting = setting_for(graph, 3)
+    spans = run("pyg-multi-gpu", setting).epochs[0].spans
+    places = {
+        stage: {s.place for s in spans if s.stage == stage} for stage in ("load", "aggregate")
+    }
+    assert places == {"load": {"host"}, "aggregate": {"gpu0", "gpu1", "gpu2"}}
+    placement = bundle_for("pyg-multi-gpu").placement
+    placement.begin(setting)
+    assert [share.seeds for share in placement.split(40)] == [13, 13, 14]
+
+
+@pytest.mark.parametrize("part", [0.0, 0.25, 1.0])
+def test_distdgl_v2_maps_tasks_once(graph, part):
+    """Section VI-E2: processor and accelerators, on partitions, by "a static task mapping"."""
+    setting = setting_for(graph, 3)
+    placement = bundle_for("distdgl-v2", placement_cpu_share=part).placement
+    placement.begin(setting)
+    plain = bundle_for("distdgl").placement
+    plain.begin(setting)
+    for drawn in np.split(graph.train_ids[:90], 3):
+        *shares, (cpu, on_cpu) = placement.share_out(drawn)
+        assert cpu.slot == 3
+        assert cpu.seeds == len(on_cpu)
+        kept_whole = [seeds for _, seeds in plain.share_out(drawn)]
+        assert [len(seeds) for _, seeds in shares] == [
+            len(whole) - round(part * len(whole)) for whole in kept_whole
+        ]
+        for (share, seeds), whole in zip(shares, kept_whole, strict=True):
+            assert share.seeds == len(seeds)
+            assert seeds.tolist() == whole[: len(seeds)].tolist()
+        together = np.concatenate([on_cpu, *(seeds for _, seeds in shares)])
+        assert sorted(together.tolist()) == sorted(drawn.tolist())
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1.5"])
+def test_distdgl_v2_refuses_a_share_that_is_none(graph, share):
+    with pytest.raises(IncompatibleParts, match="give a part of the seeds, 0 to 1"):
+        run("distdgl-v2", setting_for(graph), placement_cpu_share=share)
+
+
+# --------------------------------------------------------------------------- the hot-row cache
+
+
+def crossing_with_cache(setting, rows):
+    """By counting: topology, and feature rows that cross and that are found, in the first epoch."""
+    hottest = np.argsort(-setting.dataset.graph.degrees, kind="stable")[:rows]
+    topology = needed = found = 0
+    for units in units_of("pagraph", setting):
+        for unit in units:
+            topology += unit.topology_bytes
+            needed += len(unit.input_ids)
+            found += int(np.isin(unit.input_ids, hottest).sum())
+    return topology, needed - found, found
+
+
+@pytest.mark.parametrize("rows", [0, 1, 50, 250, 400])
+def test_only_rows_that_miss_the_cache_cross(graph, rows):
+    setting = setting_for(graph)
+    topology, missing, found = crossing_with_cache(setting, rows)
+    swaps = [("memory", "host")] if not rows else []
+    options = {} if not rows else {"memory_cache_bytes": rows * ROW}
+    trace = run("pagraph", setting, swaps, **options)
+    counted = trace.epochs[0].bytes
+    assert counted["host_to_device"] == topology + missing * ROW
+    assert counted["reused"] == found * ROW
+    if rows:
+        (note,) = [note for note in trace.notes if "hit rate" in note]
+        assert f"gpu0 {rows:,}" in note
+
+
+def test_loading_spares_what_is_cached_as_well(graph):
+    """A row that is found is read neither from host memory nor over the link."""
+    setting = setting_for(graph)
+    _, missing, _ = crossing_with_cache(setting, 100)
+    spans = run("pagraph", setting, memory_cache_bytes=100 * ROW).epochs[0].spans
+    assert sum(span.work.bytes for span in spans if span.stage == "load") == missing * ROW
+
+
+def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
+    """Spoil the copies, and what is trained on them is spoilt."""
+    setting = setting_for(graph)
+    right = losses(run("pagraph", setting, memory_cache_bytes=50 * ROW))
+    keep = FeatureCache.keep
+
+    def spoil(self, slot, vertices, copy):
+        keep(self, slot, vertices, torch.zeros_like(copy))
+
+    monkeypatch.setattr(FeatureCache, "keep", spoil)
+    wrong = losses(run("pagraph", setting, memory_cache_bytes=50 * ROW))
+    assert abs(wrong[0] - right[0]) > 1e-6
+
+
+def test_a_row_that_no_device_has_is_not_reused(graph):
+    class Wishful(VanillaCommunication):
+        def plan(self, round_, previous, owner):
+            fetches = super().plan(round_, previous, owner).fetches
+            return RoundTraffic(
+                tuple(
+                    replace(fetch, from_host=fetch.from_host[3:], reused=fetch.from_host[:3])
+                    for fetch in fetches
+                )
+            )
+
+    setting = setting_for(graph)
+    bundle = replace(bundle_for("pyg-multi-gpu"), communication=Wishful())
+    with pytest.raises(StageFailed, match="must bring every row that is not there"):
+        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+def test_the_cache_is_in_the_ledger(graph):
+    setting = setting_for(graph)
+    peaks = [
+        run("pagraph", setting, memory_cache_bytes=rows * ROW).peak_bytes["gpu0"]
+        for rows in (100, 101)
+    ]
+    assert peaks[0] > 100 * ROW
+    with pytest.raises(DeviceOutOfMemory, match="cached feature rows"):
+        run("pagraph", setting, memory_cache_bytes=300 * ROW, memory_device_bytes=250 * ROW)
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2])
+@pytest.mark.parametrize("devices", [1, 3])
+def test_it_takes_what_mini_batches_leave(graph, devices, stages):
+    """A run that fits without a cache fits with one; the more room there is the more is found."""
+    setting = setting_for(graph, devices)
+    prefetching = [("communication", "hyscale")]
+    swaps = [*prefetching, ("memory", "host")]
+    plain = run("pagraph", setting, swaps, communication_stages=stages).peak_bytes
+    least = max(plain[f"gpu{slot}"] for slot in range(devices))
+    found = []
+    for room in (least, 2 * least, 3 * least, 30 * least):
+        options = {"memory_device_bytes": room, "communication_stages": stages}
+        trace = run("pagraph", setting, prefetching, **options)
+        assert max(trace.peak_bytes[f"gpu{slot}"] for slot in range(devices)) <= room
+        found.append(trace.epochs[0].bytes["reused"])
+    assert found == sorted(found)
+    assert found[0] == 0
+    assert found[-1] == sum(
+        len(unit.input_ids) * ROW for units in units_of("pagraph", setting) for unit in units
+    )
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
+def test_mini_batches_take_what_is_foreseen(graph, model):
+    """The most that a device holds, by sizes alone and in the ledger."""
+    setting = setting_for(graph, 1, model, 3, batch_size=1000, epochs=1)
+    ((unit,),) = units_of("pyg-multi-gpu", setting)
+    sizes = (setting.layers, unit.vertices, unit.edges, ITEM)
+    foreseen = mini_batch_bytes(*sizes, prepared=1)
+    held = run("pagraph", setting, [("memory", "host")]).peak_bytes["gpu0"]
+    assert held == foreseen + 2 * setting.parameter_bytes
+
+
+def test_a_static_cache_and_rows_that_move_on_are_not_for_each_other(graph):
+    with pytest.raises(IncompatibleParts, match="memory 'pagraph' caches the same rows"):
+        run("pagraph", setting_for(graph), [("communication", "hongtu")])
+
+
+# --------------------------------------------------------------------------- shared transfers
+
+
+def test_concurrent_and_successive_mini_batches_share_what_they_transfer(graph):
+    """HongTu's sections 5.1 and 5.2 on HyScale-GNN's rounds: fewer rows over the host link, as many
+    needed."""
+    setting = setting_for(graph)
+    static = {"placement_drm": "false", "placement_cpu_trainer": "false"}
+    plain = run("hyscale", setting, **static).epochs[0].bytes
+    shared = run("hyscale", setting, [("communication", "hongtu")], **static).epochs[0].bytes
+    needed = sum(len(u.input_ids) for units in units_of("pagraph", setting) for u in units) * ROW
+    topology = plain["host_to_device"] - needed
+    assert shared["host_to_device"] - topology < 0.5 * needed
+    assert shared["device_to_device"] > 0
+    assert shared["reused"] > 0
+    # What is brought in for peers only makes it more.
+    brought = shared["host_to_device"] - topology + shared["reused"] + shared["device_to_device"]
+    assert brought >= needed
+
+
+# --------------------------------------------------------------------------- rounded features
+
+floats = st.floats(-1e6, 1e6, width=32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(floats, min_size=3, max_size=3), min_size=1, max_size=6))
+def test_int8_rounds_to_half_a_step_of_its_row(values):
+    rows = torch.tensor(values, dtype=torch.float64)
+    step = rows.abs().amax(dim=1, keepdim=True) / INT8_MAX
+    crossed = pack_rows(rows, "int8")
+    assert [part.dtype for part in crossed] == [torch.int8, torch.float32]
+    error = (unpack_rows(crossed, torch.float64) - rows).abs()
+    assert bool((error <= 0.5001 * step + 1e-30).all())
+
+
+def test_float16_keeps_within_its_range():
+    rows = torch.tensor([[1.0, -1e6, 1e6, 2.0**-30]], dtype=torch.float64)
+    back = unpack_rows(pack_rows(rows, "float16"), torch.float64)
+    assert back.tolist() == [[1.0, -65504.0, 65504.0, 0.0]]
+
+
+NO_CPU = {"placement_cpu_trainer": "false", "placement_drm": "false"}
+
+
+@pytest.mark.parametrize(("precision", "row"), [("float16", 2 * FEATURES), ("int8", FEATURES + 4)])
+def test_bytes_are_counted_and_priced_as_they_cross(graph, precision, row):
+    setting = setting_for(graph)
+    full, rounded = (
+        run("hyscale", setting, communication_precision=p, **NO_CPU).epochs[0]
+        for p in ("full", precision)
+    )
+    needed = sum(len(u.input_ids) for units in units_of("pagraph", setting) for u in units)
+    assert full.bytes["host_to_device"] - rounded.bytes["host_to_device"] == needed * (ROW - row)
+    crossing = [
+        [s.seconds for s in epoch.spans if s.label == "host to device"] for epoch in (full, rounded)
+    ]
+    assert all(short < long for long, short in zip(*crossing, strict=True))
+    # Host memory is read as it is stored.
+    loaded = [sum(s.work.bytes for s in e.spans if s.stage == "load") for e in (full, rounded)]
+    assert loaded[0] == loaded[1] == needed * ROW
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype", "close"), [("float16", "float64", 1e-9), ("int8", "float32", 1e-5)]
+)
+def test_training_is_that_on_rounded_features(graph, precision, dtype, close):
+    """The rounding is real: the losses are those of a graph whose features were rounded before."""
+    setting = setting_for(graph, dtype=dtype)
+    stored = torch.from_numpy(graph.features)
+    rounded = unpack_rows(pack_rows(stored, precision), torch.float32).numpy()
+    expected = losses(run("reference", replace(setting, dataset=replace(graph, features=rounded))))
+    ours = losses(run("hyscale", setting, communication_precision=precision, **NO_CPU))
+    assert ours == pytest.approx(expected, rel=close, abs=0)
+    exact = losses(run("reference", setting))
+    assert max(abs(a - b) / b for a, b in zip(ours, exact, strict=True)) > 2 * close
+
+
+def test_the_cpu_trainer_reads_rows_as_they_are_stored(graph):
+    setting = setting_for(graph, 2)
+    ours = run(
+        "hyscale",
+        setting,
+        placement_skew=1e9,
+        placement_drm="false",
+        communication_precision="int8",
+    )
+    cpu_alone = losses(run("reference", setting))
+    assert ours.epochs[0].work_by_device.keys() == {"host"}
+    assert losses(ours) == pytest.approx(cpu_alone, rel=1e-9, abs=0)
+
+
+def test_rounded_rows_are_shown_beside_equal_ones_and_not_ranked(graph):
+    setting = setting_for(graph)
+    variants = (
+        "hyscale",
+        Variant("hyscale", (("communication", "hyscale-float16"),)),
+        Variant("hyscale", (("communication", "hyscale-int8"),)),
+    )
+    platform = load_platform("epyc7763x2-4xa5000")
+    comparison = compare(Request(variants, graph, setting.workload, platform), REGISTRY)
+    equal, *rounded = comparison.runs
+    assert equal.equivalence.max_relative_loss_error <= 1e-9
+    for row, precision in zip(rounded, ("float16", "int8"), strict=True):
+        expected = ("done", f"{precision} features", None)
+        assert (row.status, row.other_maths, row.equivalence) == expected
+        assert row.accuracy["test"] == pytest.approx(equal.accuracy["test"], abs=0.05)
+        assert any("differ from mini-batch training by design" in note for note in row.notes)
+    moved = [row.metrics["host_to_device_bytes"].value for row in comparison.runs]
+    assert moved == sorted(moved, reverse=True)
+    text = io.StringIO()
+    print_comparison(comparison, Console(file=text, width=220))
+    said = text.getvalue()
+    assert "float16 features: maths differ" in said
+    assert "not ranked, for other maths (float16 features, int8 features): hyscale·" in said
+
+
+def test_on_the_host_alone_nothing_is_rounded(graph):
+    setting = setting_for(graph, 0)
+    bundle = bundle_for("hyscale", communication_precision="int8")
+    assert bundle.other_maths(setting.platform) == ""
+    ours = run("hyscale", setting, communication_precision="int8")
+    assert losses(ours) == pytest.approx(losses(run("reference", setting)), rel=1e-9, abs=0)
+
+
+def test_rows_of_a_full_graph_are_not_rounded(graph):
+    class Rounding(VanillaCommunication):
+        rounds_features = "int8"
+
+    setting = setting_for(graph, 1)
+    bundle = assemble(REGISTRY, REGISTRY.strategy("hongtu").bundles["full-graph"], {})
+    said = replace(bundle, communication=Rounding()).refusal(setting)
+    assert said is not None
+    assert "rounds features that cross to a mini-batch" in said
+
+
+# --------------------------------------------------------------------------- P3
+
+
+@pytest.mark.parametrize("devices", [1, 3, 5])
+def test_p3_exchanges_products_instead_of_features(graph, devices):
+    """(m - 1) hidden rows for each row of layer 1, and their gradients back; topology to all."""
+    setting = setting_for(graph, devices)
+    counted = run("p3", setting).epochs[0].bytes
+    pushed = topology = 0
+    for units in units_of("p3", setting):
+        pushed += sum(unit.blocks[0].num_dst for unit in units)
+        topology += sum(
+            unit.topology_bytes + (devices - 1) * unit.blocks[0].topology_bytes for unit in units
+        )
+    assert counted["all_to_all"] == 2 * (devices - 1) * pushed * HIDDEN * ITEM
+    assert counted["host_to_device"] == topology
+    assert counted["device_to_device"] == counted["reused"] == 0
+
+
+def test_what_p3_exchanges_does_not_depend_on_the_features(graph):
+    """Its point: wide features cost nothing on a link, hidden layers do."""
+    wide = datasets.load(f"sbm:vertices=400,edges=2400,features=96,classes={CLASSES}")
+    wide = replace(graph, features=np.resize(wide.features, (400, 96)))
+    narrow_bytes, wide_bytes = (
+        run("p3", setting_for(data)).epochs[0].bytes["all_to_all"] for data in (graph, wide)
+    )
+    assert narrow_bytes == wide_bytes
+    hidden = run("p3", setting_for(graph, dims=(FEATURES, 2 * HIDDEN, CLASSES)))
+    assert hidden.epochs[0].bytes["all_to_all"] == 2 * narrow_bytes
+
+
+def test_p3_averages_only_weights_above_the_first_layer(graph):
+    setting = setting_for(graph, 3)
+    above = setting.parameter_bytes - FEATURES * HIDDEN * ITEM
+    rounds = len(units_of("p3", setting))
+    assert run("p3", setting).epochs[0].bytes["all_reduce"] == 2 * 3 * rounds * above
+
+
+def test_a_device_of_p3_has_its_columns_only(graph):
+    setting = setting_for(graph, 4)
+    spans = run("p3", setting).epochs[0].spans
+    pushes = [s for s in spans if s.label == "aggregate forward, some columns"]
+    assert {span.place for span in pushes} == {f"gpu{slot}" for slot in range(4)}
+    assert {span.work.features for span in pushes} == {FEATURES // 4}
+    alone, four = (
+        run("p3", setting_for(graph, devices, batch_size=4)).peak_bytes["gpu0"]
+        for devices in (1, 4)
+    )
+    assert alone - four > 400 * ROW // 2
+
+
+@pytest.mark.parametrize(
+    ("strategy", "swap", "model", "said"),
+    [
+        ("p3", ("communication", "vanilla"), "gcn", "keeps vertex data on the device"),
+        ("p3", ("communication", "none"), "gcn", "moves whole rows; choose communication 'p3'"),
+        ("p3", ("placement", "data-parallel"), "gcn", "gives devices whole rows; choose placement"),
+        ("p3", ("memory", "host"), "gcn", "keeps vertex data on the host"),
+        ("p3", ("kernel", "torch"), "gat", "needs whole rows; choose gcn, sage, gin or commnet"),
+    ],
+)
+def test_p3_says_what_it_cannot_be_put_together_with(graph, strategy, swap, model, said):
+    with pytest.raises(IncompatibleParts, match=said):
+        run(strategy, setting_for(graph, 3, model), [swap])
+
+
+def test_p3_is_for_described_devices(graph):
+    setting = setting_for(graph, 2)
+    here = tuple(replace(d, torch_device="cuda:0") for d in setting.platform.accelerators)
+    platform = replace(setting.platform, accelerators=here)
+    said = bundle_for("p3").refusal(replace(setting, platform=platform))
+    assert said is not None
+    assert "is of this machine; choose a described platform" in said

@@ -1,0 +1,741 @@
+"""HyScale-GNN's Processor-Accelerator Training Protocol: §III, §IV, Listing 1, and its failures."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import threading
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import datasets
+from gnnbench.clock.model import ModelClock
+from gnnbench.clock.wall import WallClock
+from gnnbench.compare import Request, compare
+from gnnbench.engine import protocol, train, unit_major
+from gnnbench.engine.protocol import ROUNDS_UNDER_WAY, Steps, Trainer, run_in_turn, run_on_threads
+from gnnbench.engine.timers import StreamTimer
+from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, MissingDependency, StageFailed
+from gnnbench.models import build
+from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.plugins import assemble, load
+from gnnbench.records import HostThreads, Parts, Share, StageTimes, Trace, Workload
+from gnnbench_plugins.hyscale.drm import Balancer, BalanceWork, decide
+
+REGISTRY = load()
+HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
+PREFETCH = (0, 1, 2)
+SMALL = Workload("sage", (12, 8, 4), 2, 17, (4, 3), 0, dtype="float64", threads=1)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def no_hang_and_no_leak():
+    """A test that hangs is killed with the stacks of all threads; one that leaks a thread fails."""
+    before = set(threading.enumerate())
+    faulthandler.dump_traceback_later(60, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.fixture(scope="module")
+def small_graph():
+    return datasets.load("sbm:vertices=400,edges=2400,features=12,classes=4")
+
+
+def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_per_s=1e5):
+    """A host with ``accelerators`` GPUs, slow enough that a small round's sizes matter. Of a
+    ``real`` one all devices are this machine's processor, so that its stages run on threads."""
+    host = Device(
+        name="host",
+        kind="cpu",
+        model="eight cores",
+        flops_per_s=1e9,
+        memory_bandwidth_bytes_per_s=1e8,
+        memory_bytes=10**9,
+        cores=8,
+        core_bandwidth_bytes_per_s=2e7,
+        sampled_edges_per_s=1e5,
+        virtual=not real,
+    )
+    gpus = tuple(
+        Device(
+            name=f"gpu{number}",
+            kind="gpu",
+            model="accelerator",
+            flops_per_s=1e9,
+            memory_bandwidth_bytes_per_s=1e8,
+            memory_bytes=memory_bytes,
+            sampled_edges_per_s=sampled_edges_per_s,
+            virtual=not real,
+        )
+        for number in range(accelerators)
+    )
+    links = [Link(f"host-{gpu.name}", ("host", gpu.name), 1e7, 1e-6) for gpu in gpus]
+    links += [
+        Link(f"{one.name}-{other.name}", (one.name, other.name), 1e7, 1e-6)
+        for place, one in enumerate(gpus)
+        for other in gpus[place + 1 :]
+    ]
+    return Platform("machine", "made for a test", host, gpus, tuple(links))
+
+
+@dataclass
+class Run:
+    bundle: Bundle
+    times: list[StageTimes]
+    trace: Trace
+
+    @property
+    def losses(self):
+        return [loss for epoch in self.trace.epochs for loss in epoch.round_losses]
+
+    @property
+    def spans(self):
+        """What does not depend on this machine's speed."""
+        return [
+            replace(span, wall_start_s=0.0, wall_s=0.0)
+            for epoch in self.trace.epochs
+            for span in epoch.spans
+        ]
+
+
+def prepare(dataset, platform, workload=SMALL, parts=HYSCALE, **options):
+    """A bundle, its setting, and the stage times that its placement will observe. Options are
+    ``placement_drm="false"``."""
+    texts: dict = {}
+    for name, text in options.items():
+        kind, option = name.split("_", 1)
+        texts.setdefault(kind, {})[option] = str(text)
+    bundle = assemble(REGISTRY, parts, texts)
+    times: list[StageTimes] = []
+    observe = bundle.placement.observe
+
+    def keep(observed):
+        times.append(observed)
+        observe(observed)
+
+    bundle.placement.observe = keep
+    return bundle, Setting(dataset, platform, workload, build(workload).shapes), times
+
+
+def run(dataset, platform, workload=SMALL, clock=None, parts=HYSCALE, watch=None, **options) -> Run:
+    bundle, setting, times = prepare(dataset, platform, workload, parts, **options)
+    clock = clock or ModelClock(platform, bundle.kernel)
+    return Run(bundle, times, train(bundle, setting, clock, watch))
+
+
+@pytest.fixture(scope="module")
+def one_large_batch(small_graph):
+    parts = Parts("neighbour", "single", "vanilla", "host", "torch")
+    return run(small_graph, make_machine(1), parts=parts).losses
+
+
+# --------------------------------------------------------------------------- same maths
+
+
+@pytest.mark.parametrize("prefetch", PREFETCH)
+@pytest.mark.parametrize("accelerators", [1, 3, 7, 16])
+@pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
+def test_any_split_over_any_trainers_equals_one_large_batch(
+    small_graph, one_large_batch, accelerators, prefetch, real
+):
+    """A random split every round: trainers come and go, and each share is of any size."""
+    platform = make_machine(accelerators, real=real)
+    bundle, setting, _ = prepare(small_graph, platform, communication_stages=prefetch)
+    draw = random.Random(accelerators)
+
+    def split(num_seeds):
+        bundle.placement._under_way.append((bundle.placement._balancer.assignment, False))
+        cuts = sorted(draw.randint(0, num_seeds) for _ in range(accelerators))
+        sizes = np.diff([0, *cuts, num_seeds]).tolist()
+        return tuple(Share(slot, seeds) for slot, seeds in enumerate(sizes))
+
+    bundle.placement.split = split
+    clock = WallClock() if real else ModelClock(platform, bundle.kernel)
+    losses = [loss for epoch in train(bundle, setting, clock).epochs for loss in epoch.round_losses]
+    assert losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
+    assert len(set(losses)) == len(losses) > 10
+
+
+@pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
+@pytest.mark.parametrize("prefetch", PREFETCH)
+@pytest.mark.parametrize("accelerators", [1, 2, 4])
+def test_drm_that_moves_work_changes_no_loss(
+    small_graph, one_large_batch, accelerators, prefetch, rule
+):
+    result = run(
+        small_graph,
+        make_machine(accelerators),
+        communication_stages=prefetch,
+        placement_rule=rule,
+        placement_skew=0.4,
+        placement_accelerator_sampling="true",
+    )
+    assert result.losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
+    assert len(set(result.bundle.placement.history)) > 1
+
+
+# --------------------------------------------------------------------------- threads change nothing
+
+
+@pytest.mark.parametrize("communication", ["hyscale", "hongtu"])
+@pytest.mark.parametrize("prefetch", PREFETCH)
+def test_threads_give_what_taking_turns_gives_to_the_bit(small_graph, prefetch, communication):
+    """On the model clock: losses, spans, their order and times, splits, and what was observed."""
+    parts = replace(HYSCALE, communication=communication)
+    stages = {"communication_stages": prefetch} if communication == "hyscale" else {}
+    options = {"placement_skew": 0.4, "placement_accelerator_sampling": "true", **stages}
+    in_turn, on_threads = (
+        run(small_graph, make_machine(3, real=real), parts=parts, **options)
+        for real in (False, True)
+    )
+    assert on_threads.losses == in_turn.losses
+    assert on_threads.spans == in_turn.spans
+    assert on_threads.times == in_turn.times
+    assert on_threads.bundle.placement.history == in_turn.bundle.placement.history
+    assert on_threads.trace.notes == in_turn.trace.notes
+    for ours, theirs in zip(on_threads.trace.epochs, in_turn.trace.epochs, strict=True):
+        assert (ours.bytes, ours.work_by_device) == (theirs.bytes, theirs.work_by_device)
+
+
+def test_spans_are_numbered_by_rounds_and_stages(small_graph):
+    result = run(small_graph, make_machine(2, real=True), clock=WallClock())
+    for epoch in result.trace.epochs:
+        assert [span.id for span in epoch.spans] == list(range(len(epoch.spans)))
+        assert [span.round for span in epoch.spans] == sorted(span.round for span in epoch.spans)
+        assert all(earlier < len(epoch.spans) for span in epoch.spans for earlier in span.after)
+        assert 0 <= epoch.harness_s < epoch.wall_s
+
+
+@pytest.mark.parametrize("runner", [run_in_turn, run_on_threads])
+@pytest.mark.parametrize("prefetch", PREFETCH)
+@pytest.mark.parametrize("num_rounds", [0, 1, 2, 3, 4, 5, 11])
+def test_a_split_rests_on_the_times_of_a_fixed_number_of_rounds_before(
+    runner, prefetch, num_rounds
+):
+    """And every stage has the rounds in order, each after the stage before it."""
+    observed, known, log = [], {}, []
+
+    def note(stage):
+        return lambda index: log.append((stage, index))
+
+    def assign(index):
+        known[index] = list(observed)
+        return index
+
+    steps = Steps(
+        assign=assign,
+        stages={name: note(name) for name in ("sample", "load", "transfer")},
+        begin=note("begin"),
+        propagate=lambda index, slot: log.append((f"propagate {slot}", index)),
+        synchronise=note("synchronise"),
+        observe=observed.append,
+        host="host",
+        trainers=(Trainer("gpu0", 0), Trainer("gpu1", 1), Trainer("host", 1)),
+    )
+    runner(steps, num_rounds, prefetch)
+    depth = ROUNDS_UNDER_WAY[prefetch]
+    assert known == {index: list(range(index - depth + 1)) for index in range(num_rounds)}
+    assert observed == list(range(num_rounds))
+    order = ["sample", "load", "transfer", "begin", "propagate 0", "synchronise"]
+    for index in range(num_rounds):
+        places = [log.index((stage, index)) for stage in order]
+        assert places == sorted(places)
+        for slot in range(3):
+            assert places[3] < log.index((f"propagate {slot}", index)) < places[5]
+        # The model of the round before, and a buffer on the device that is free again.
+        if index:
+            assert log.index(("synchronise", index - 1)) < places[3]
+        if index >= 2 and prefetch:
+            assert log.index(("synchronise", index - 2)) < places[2]
+    for stage in order:
+        assert [at for name, at in log if name == stage] == list(range(num_rounds))
+
+
+# --------------------------------------------------------------------------- overlap is real
+
+
+def test_two_stage_prefetching_has_four_rounds_under_way():
+    """A round in every stage at the same moment: each waits until the others have come."""
+    together = threading.Barrier(4)
+
+    def meet(index, place):
+        # Round 3 is sampled while 2 is loaded, 1 transferred and 0 trained.
+        if index == 3 - place:
+            together.wait(timeout=10)
+
+    steps = Steps(
+        assign=lambda index: index,
+        stages={
+            "sample": lambda index: meet(index, 0),
+            "load": lambda index: meet(index, 1),
+            "transfer": lambda index: meet(index, 2),
+        },
+        begin=lambda index: None,
+        propagate=lambda index, slot: meet(index, 3),
+        synchronise=lambda index: None,
+        observe=lambda index: None,
+        host="host",
+        trainers=(Trainer("gpu0", 0),),
+    )
+    run_on_threads(steps, 4, 2)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("trainer", ["host", "gpu0"])
+def test_a_host_that_trains_alone_on_few_cores_takes_turns(monkeypatch, cores, trainer):
+    """Its stages would compete for the cores; an accelerator's overlap with the host's."""
+    monkeypatch.setattr(protocol, "count_cores", lambda: cores)
+    log, main = [], threading.current_thread()
+
+    def note(stage):
+        return lambda index, *_: log.append((stage, index, threading.current_thread() is main))
+
+    stages = ("sample", "load", "transfer")
+    steps = Steps(
+        assign=lambda index: index,
+        stages={stage: note(stage) for stage in stages},
+        begin=lambda index: None,
+        propagate=note("propagate"),
+        synchronise=note("synchronise"),
+        observe=lambda index: None,
+        host="host",
+        trainers=(Trainer(trainer, "cpu"),),
+    )
+    run_on_threads(steps, 5, 2)
+    order = [
+        (stage, index) for index in range(5) for stage in (*stages, "propagate", "synchronise")
+    ]
+    in_turn = trainer == "host" and cores < 3
+    assert {here for *_, here in log} == {in_turn}
+    found = [(stage, index) for stage, index, _ in log]
+    assert sorted(found) == sorted(order)
+    if in_turn:
+        assert found == order
+
+
+def test_trainers_compute_at_the_same_time_unless_they_share_a_processor():
+    together = threading.Barrier(2)
+    alone = threading.Lock()
+
+    def propagate(index, slot):
+        if slot < 2:
+            together.wait(timeout=10)
+            return
+        assert alone.acquire(blocking=False)
+        time.sleep(0.002)
+        alone.release()
+
+    quiet = {name: lambda index: None for name in ("sample", "load", "transfer")}
+    steps = Steps(
+        assign=lambda index: index,
+        stages=quiet,
+        begin=lambda index: None,
+        propagate=propagate,
+        synchronise=lambda index: None,
+        observe=lambda index: None,
+        host="host",
+        trainers=tuple(Trainer(f"gpu{slot}", min(slot, 2)) for slot in range(5)),
+    )
+    run_on_threads(steps, 3, 0)
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["described", "here"])
+def test_stages_have_the_threads_they_were_given(small_graph, real):
+    """Of this machine where it is the platform's host; a described host's are priced only."""
+    workload = replace(SMALL, epochs=1, threads=0 if real else 1)
+    bundle, setting, _ = prepare(
+        small_graph, make_machine(1, real=real), workload, placement_drm="false"
+    )
+    sampling, training = [], []
+    sample, linear = bundle.sampler.sample, bundle.kernel.linear
+
+    def note_sampling(seeds, epoch, threads):
+        if threading.current_thread() is not threading.main_thread() or not real:
+            sampling.append((threads, torch.get_num_threads()))
+        return sample(seeds, epoch, threads)
+
+    def note_training(*args, **options):
+        training.append((threading.current_thread().name, torch.get_num_threads()))
+        return linear(*args, **options)
+
+    bundle.sampler.sample, bundle.kernel.linear = note_sampling, note_training
+    before = torch.get_num_threads()
+    clock = WallClock() if real else ModelClock(setting.platform, bundle.kernel)
+    train(bundle, setting, clock)
+    assert torch.get_num_threads() == before
+    planned = bundle.placement.host_threads()
+    assert planned.sample + planned.load + planned.train == 8
+    if not real:
+        assert set(sampling) == {(1, 1)}
+        assert {count for _, count in training} == {1}
+        return
+    assert set(sampling) == {(planned.sample, planned.sample)}
+    assert ("gnnbench train host", planned.train) in training
+    assert {count for name, count in training if name.endswith("gpu0")} <= {before}
+
+
+# --------------------------------------------------------------------------- failures
+
+
+class Injected(Exception):
+    """What a stage raises in these tests."""
+
+
+STAGES = ("sample", "load", "transfer", "propagate", "synchronize")
+METHODS = dict(
+    zip(STAGES, ("_sample", "_load", "_transfer", "_propagate", "_synchronise"), strict=True)
+)
+
+
+class Faults:
+    """Makes stages of the engine sleep, fail or run out of memory, as drawn from a seed."""
+
+    def __init__(self, monkeypatch, fate):
+        """``fate(stage, round, slot)`` is seconds to sleep, or an exception to raise."""
+        self.raised: list[tuple[str, int, str]] = []
+        self.rounds = 0
+        for stage, method in METHODS.items():
+            original = getattr(unit_major.UnitMajorEngine, method)
+
+            def stand_in(engine, round_, slot=-1, *, stage=stage, original=original):
+                fated = fate(stage, round_.index, slot)
+                device = engine._trainers[slot].name if stage == "propagate" else "host"
+                if isinstance(fated, Exception):
+                    self.raised.append((stage, round_.index, device))
+                    raise fated
+                if fated:
+                    time.sleep(fated)
+                if stage == "synchronize":
+                    self.rounds += 1
+                return original(engine, round_, slot) if slot >= 0 else original(engine, round_)
+
+            monkeypatch.setattr(unit_major.UnitMajorEngine, method, stand_in)
+
+
+def failure_of(bundle, setting):
+    """Train; what it ended with, None if it was done."""
+    try:
+        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    except (StageFailed, DeviceOutOfMemory) as error:
+        return error
+    return None
+
+
+def check_failure(caught, faults):
+    """Whatever failed is said, and the first of it in the order of rounds is what is raised."""
+    failures = [caught, *caught.also]
+    assert len(failures) == len(faults.raised)
+    assert caught.round == min(failure.round for failure in failures)
+    for error in failures:
+        if isinstance(error, StageFailed):
+            assert (error.stage, error.round, error.device) in faults.raised
+            assert isinstance(error.__cause__, Injected)
+            assert f"stage {error.stage} of round {error.round} failed on" in str(error)
+        else:
+            assert (error.stage, error.round) in [where[:2] for where in faults.raised]
+            assert f"bytes in stage {error.stage} of round {error.round}," in str(error)
+
+
+def inject_faults(monkeypatch, dataset, num_rounds):
+    """Short runs until so many rounds were begun in all; every run ends, and says how it failed."""
+    draw, kinds, begun = random.Random(7), {"done": 0, "raised": 0, "memory": 0}, 0
+    number = 0
+    while begun < num_rounds:
+        number += 1
+        before = set(threading.enumerate())
+        accelerators, prefetch = draw.choice((0, 1, 2, 3, 6)), draw.choice(PREFETCH)
+        platform = make_machine(accelerators, real=draw.random() < 0.8)
+        lock, seed = threading.Lock(), draw.random()
+        fates = random.Random(seed)
+
+        def fate(stage, index, slot, lock=lock, fates=fates):
+            with lock:
+                drawn = fates.random()
+            if drawn < 0.02:
+                return Injected(f"in {stage}")
+            if drawn < 0.03:
+                return DeviceOutOfMemory("gpu0", f"rows of {stage}", 5, 96, 100)
+            return 0.003 * fates.random() if drawn < 0.15 else 0.0
+
+        with monkeypatch.context() as patch:
+            faults = Faults(patch, fate)
+            bundle, setting, _ = prepare(
+                dataset, platform, replace(SMALL, epochs=1), communication_stages=prefetch
+            )
+            caught = failure_of(bundle, setting)
+        if caught is None:
+            kinds["done"] += 1
+            assert not faults.raised
+        else:
+            memory = isinstance(caught, DeviceOutOfMemory)
+            kinds["memory" if memory else "raised"] += 1
+            check_failure(caught, faults)
+        begun += faults.rounds + len(faults.raised)
+        assert set(threading.enumerate()) == before, f"run {number} leaked a thread"
+    return kinds
+
+
+def test_whatever_fails_every_thread_ends_and_the_stage_is_named(monkeypatch, small_graph):
+    kinds = inject_faults(monkeypatch, small_graph, 100)
+    assert min(kinds.values()) > 0
+
+
+@pytest.mark.long
+def test_a_thousand_rounds_with_random_faults(monkeypatch, small_graph):
+    kinds = inject_faults(monkeypatch, small_graph, 1000)
+    print(f"\n1,000 rounds: {kinds}")
+    assert min(kinds.values()) > 10
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_error_names_its_stage_round_and_device(monkeypatch, small_graph, stage, real):
+    def fate(at, index, slot):
+        failing = at == stage and index == 3 and slot in (-1, 1)
+        return Injected("no luck") if failing else 0.0
+
+    Faults(monkeypatch, fate)
+    device = "gpu1" if stage == "propagate" else "host"
+    with pytest.raises(StageFailed) as caught:
+        run(small_graph, make_machine(2, real=real))
+    error = caught.value
+    assert (error.stage, error.round, error.device, error.exit_status) == (stage, 3, device, 3)
+    assert str(error) == (
+        f"stage {stage} of round 3 failed on {device}: Injected: no luck; run with --debug for "
+        f"the traceback."
+    )
+    assert isinstance(error.__cause__, Injected)
+    assert error.also == ()
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
+def test_a_full_device_says_at_which_stage(small_graph, real):
+    platform = make_machine(2, real=real, memory_bytes=5_000)
+    with pytest.raises(DeviceOutOfMemory) as caught:
+        run(small_graph, platform, placement_cpu_trainer="false")
+    error = caught.value
+    assert (error.stage, error.round, error.capacity_bytes) == ("transfer", 0, 5_000)
+    assert "mini-batch" in error.tensor
+    assert " bytes in stage transfer of round 0, " in str(error)
+
+
+def test_a_missing_library_and_a_broken_placement_stay_what_they_are(monkeypatch, small_graph):
+    bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
+
+    def sample(*_):
+        raise MissingDependency("it is not installed.")
+
+    drawn = bundle.sampler.sample
+    bundle.sampler.sample = lambda *args: (
+        drawn(*args) if threading.current_thread() is threading.main_thread() else sample()
+    )
+    with pytest.raises(MissingDependency, match="it is not installed"):
+        train(bundle, setting, WallClock())
+    bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
+    bundle.placement.split = lambda num_seeds: (Share(0, num_seeds - 1),)
+    with pytest.raises(StageFailed, match=r"stage assign of round 0 .* gave out 16 of 17 seeds"):
+        train(bundle, setting, WallClock())
+
+
+def test_a_failed_run_is_a_row_of_the_comparison_and_debug_shows_the_cause(
+    monkeypatch, small_graph
+):
+    Faults(monkeypatch, lambda stage, *_: Injected("no luck") if stage == "load" else 0.0)
+    request = Request(("hyscale",), small_graph, SMALL, make_machine(2), check=False)
+    monkeypatch.delenv("GNNBENCH_DEBUG", raising=False)
+    (row,) = compare(request, REGISTRY).runs
+    assert row.status == "error"
+    assert row.reason.startswith("stage load of round 0 failed on host: Injected: no luck")
+    monkeypatch.setenv("GNNBENCH_DEBUG", "1")
+    with pytest.raises(StageFailed) as caught:
+        compare(request, REGISTRY)
+    assert isinstance(caught.value.__cause__, Injected)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_an_interrupt_ends_every_thread(monkeypatch, small_graph, stage):
+    """Ctrl-C while the runtime waits for the others, of which one is in the midst of a stage."""
+
+    def fate(at, index, slot):
+        if at == stage and index == 2 and slot < 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            return 0.02
+        return 0.0
+
+    Faults(monkeypatch, fate)
+    with pytest.raises(KeyboardInterrupt):
+        run(small_graph, make_machine(2, real=True))
+
+
+def test_a_watch_that_has_seen_enough_ends_the_training(small_graph):
+    seen = []
+
+    def watch(epoch, model):
+        seen.append(threading.active_count())
+        return True
+
+    before = threading.active_count()
+    workload = replace(SMALL, epochs=5)
+    result = run(small_graph, make_machine(3, real=True), workload, watch=watch)
+    assert len(result.trace.epochs) == 1
+    assert seen == [before]
+
+
+# --------------------------------------------------------------------------- accelerators sample
+
+SAMPLING = {"placement_accelerator_sampling": "true", "placement_drm": "false"}
+
+
+def test_accelerators_draw_what_the_host_would_draw(small_graph):
+    """Same mini-batches, priced by their own rate; V^0 crosses for the feature loader."""
+    platform = make_machine(3, sampled_edges_per_s=1e6)
+    slow = replace(platform.host, sampled_edges_per_s=1e3)
+    platform = replace(platform, host=slow)
+    plain, drawn = (
+        run(small_graph, platform, placement_cpu_trainer="false", **options)
+        for options in ({"placement_drm": "false"}, SAMPLING)
+    )
+    assert drawn.losses == plain.losses
+    split = drawn.bundle.placement.history[0]
+    assert split.sampling == 3
+    for epoch, reference in zip(drawn.trace.epochs, plain.trace.epochs, strict=True):
+        on_gpus = [s for s in epoch.spans if s.label == "sample" and s.place != "host"]
+        assert {span.place for span in on_gpus} == {"gpu0", "gpu1", "gpu2"}
+        for span in on_gpus:
+            assert span.seconds == pytest.approx(span.work.edges / 1e6)
+        sent = [s for s in epoch.spans if s.label == "input vertices to the host"]
+        assert sum(s.work.bytes for s in sent) == epoch.bytes["device_to_host"] > 0
+        assert all(s.work.bytes == 8 * s.work.rows for s in sent)
+        # Its blocks are there already.
+        assert epoch.bytes["host_to_device"] < reference.bytes["host_to_device"]
+        assert (epoch.edges, epoch.vertices) == (reference.edges, reference.vertices)
+    graph = small_graph.graph
+    held = drawn.trace.peak_bytes["gpu0"] - plain.trace.peak_bytes["gpu0"]
+    assert held >= graph.indptr.nbytes + graph.indices.nbytes
+
+
+def test_stage_times_tell_the_two_samplers_apart(small_graph):
+    platform = make_machine(3, sampled_edges_per_s=1e6)
+    plain, drawn = (
+        run(small_graph, platform, **options) for options in ({"placement_drm": "false"}, SAMPLING)
+    )
+    assert {times.sample_accelerator for times in plain.times} == {None}
+    for epoch in drawn.trace.epochs:
+        for index in range(len(epoch.round_losses)):
+            spans = [s for s in epoch.spans if s.round == index and s.label == "sample"]
+            times = drawn.times[epoch.epoch * len(epoch.round_losses) + index]
+            on_gpus = [s.seconds for s in spans if s.place != "host"]
+            assert times.sample_accelerator == max(on_gpus, default=0.0)
+            assert times.sample_cpu == sum(s.seconds for s in spans if s.place == "host")
+
+
+@pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
+@pytest.mark.parametrize(("rate", "expected"), [(1e7, 4), (1e2, 0)])
+def test_drm_moves_sampling_to_whoever_is_faster(small_graph, rate, expected, rule):
+    """From the wrong side: none where accelerators sample fast, all where they do so slowly.
+
+    There is one host thread for sampling, so that it is the bottleneck."""
+    platform = make_machine(4, sampled_edges_per_s=rate)
+    platform = replace(
+        platform,
+        host=replace(platform.host, sampled_edges_per_s=1e3),
+        links=tuple(replace(link, bandwidth_bytes_per_s=1e10) for link in platform.links),
+    )
+    bundle, setting, times = prepare(
+        small_graph,
+        platform,
+        placement_accelerator_sampling="true",
+        placement_rule=rule,
+        placement_cpu_trainer="false",
+    )
+    prepare_split = bundle.placement.prepare
+
+    def start_wrong(setting, profiles):
+        prepare_split(setting, profiles)
+        bundle.placement._balancer.sampling = 4 - expected
+
+    bundle.placement.prepare = start_wrong
+    train(bundle, setting, ModelClock(platform, bundle.kernel))
+    history = bundle.placement.history
+    assert history[0].sampling == 4 - expected
+    assert history[-1].sampling == expected
+    before, after = (max(times[at].sample_cpu, times[at].sample_accelerator) for at in (0, -2))
+    assert after < before
+
+
+def test_a_sampler_that_would_not_pay_is_left_alone():
+    """The CPU would need 4 s for all; one accelerator needed 5 s when it last drew."""
+    balancer = Balancer(100, 20, HostThreads(4, 2, 2), sampling=1, accelerators=4, samplers=4)
+    slow = StageTimes(3.2, 1.0, 0.0, sample_accelerator=5.0, train_cpu=1.0, train_accelerator=1.0)
+    balancer.apply(decide(slow), slow)
+    assert balancer.sampling == 0
+    # Sampling on the CPU is the bottleneck, and an accelerator the fastest: threads move instead.
+    wake = StageTimes(4.0, 1.0, 0.0, sample_accelerator=0.0, train_cpu=1.5, train_accelerator=1.0)
+    assert decide(wake) == BalanceWork("sample_cpu", "sample_accelerator")
+    balancer.apply(decide(wake), wake)
+    assert balancer.sampling == 0
+    assert balancer.threads.sample == 5
+    # Now it would take longer than that.
+    wake = replace(wake, sample_cpu=8.0)
+    balancer.apply(decide(wake), wake)
+    assert balancer.sampling == 2
+
+
+@pytest.mark.parametrize(
+    ("platform", "reason"),
+    [
+        (make_machine(2, sampled_edges_per_s=0.0), "does not say how fast gpu0 samples"),
+        (make_machine(2, memory_bytes=1_000), r"topology on gpu0, [\d,]+ bytes of 1,000"),
+        (make_machine(0), "has no accelerator to sample on"),
+    ],
+)
+def test_sampling_that_cannot_be_is_refused(small_graph, platform, reason):
+    with pytest.raises(IncompatibleParts, match=reason):
+        run(small_graph, platform, **SAMPLING)
+
+
+# --------------------------------------------------------------------------- CUDA events
+
+
+class FakeEvent:
+    """An event of a device whose clock runs from 100 ms on, 2 ms between records."""
+
+    clock_ms = 100.0
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+        self.waited = False
+
+    def record(self, stream):
+        assert stream == "a stream"
+        FakeEvent.clock_ms += 2.0
+        self.at_ms = FakeEvent.clock_ms
+
+    def synchronize(self):
+        self.waited = True
+
+    def elapsed_time(self, later):
+        return later.at_ms - self.at_ms
+
+
+def test_a_stream_is_timed_by_its_events(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    before_s = time.perf_counter()
+    timer = StreamTimer("a stream")
+    after_s = time.perf_counter()
+    first, last = timer.read(), timer.read()
+    began_s, lasted_s = timer.between(first, last)
+    assert last.waited
+    assert lasted_s == pytest.approx(0.002)
+    assert before_s + 0.002 <= began_s <= after_s + 0.002 + 1e-9

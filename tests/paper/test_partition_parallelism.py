@@ -1,0 +1,309 @@
+"""MixGCN's partition parallelism (sections 2.2, 3.1.1, 5.1), and its Figures 9 to 11.
+
+m workers, worker i with the vertices V_i; R are the remote neighbours of all of them.
+"""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from gnnbench import conformance, plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.compare import Request, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.datasets import load
+from gnnbench.engine import train
+from gnnbench.metrics import imbalance
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.records import Workload
+from gnnbench.report.table import print_comparison
+from gnnbench_plugins.cagnet.sampler import deal_out
+from gnnbench_plugins.mixgcn import figures
+from gnnbench_plugins.mixgcn.figures import SYSTEMS, Job, cut_graph
+
+ITEM = 8
+#: MoP without the pipeline of its section 3.2.2, which the figures leave out too.
+OPTIONS = {"mixgcn": {"sampler": {"schedule": "naive"}}}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+def setting_for(devices, model="gcn", num_layers=3, epochs=4):
+    workload = make_workload(model, num_layers, epochs)
+    return Setting(make_dataset(), make_platform(devices), workload, build(workload).shapes)
+
+
+def run(name, setting):
+    parts = registry().strategy(name).bundles["full-graph"]
+    bundle = plugins.assemble(registry(), parts, OPTIONS.get(name, {}))
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+def losses(trace):
+    return [epoch.loss for epoch in trace.epochs]
+
+
+# --------------------------------------------------------------------------- the maths
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+@pytest.mark.parametrize(("model", "num_layers"), [("gcn", 3), ("sage", 2), ("gin", 4), ("gat", 2)])
+@pytest.mark.parametrize("name", ["partition", "distdgl-full-graph", "cagnet"])
+def test_it_equals_full_graph_training(name, model, num_layers, devices):
+    setting = setting_for(devices, model, num_layers, epochs=3)
+    assert losses(run(name, setting)) == pytest.approx(
+        losses(run("reference", setting)), rel=1e-9, abs=0
+    )
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
+@pytest.mark.parametrize(
+    "name", ["partition", "distdgl-full-graph", "cagnet", "pipegcn", "sancus", "distgnn"]
+)
+def test_it_conforms(name, check):
+    outcome = conformance.run_check(check, registry(), name)
+    if (name, check.name) in {("pipegcn", "same-maths"), ("sancus", "same-maths")}:
+        assert outcome.status == "not-applicable"
+        assert "its maths differ by design (stale)" in outcome.reason
+    else:
+        assert outcome.status == "passed", outcome.reason
+
+
+# --------------------------------------------------------------------------- what crosses
+
+
+def test_partition_parallelism_sends_remote_neighbours_at_every_layer():
+    """Proposition 3.2: volume is O(|R|); Algorithm 1, lines 4 and 8: features, then gradients."""
+    setting = setting_for(3)
+    remote = remote_rows(setting, metis_owner(setting, 3), hops=1)
+    features, *hidden = setting.workload.dims[:-1]
+    for epoch in run("partition", setting).epochs:
+        assert epoch.bytes["device_to_device"] == remote * (features + 2 * sum(hidden)) * ITEM
+
+
+def test_distdgl_sends_features_of_l_hops_before_an_iteration_and_nothing_between_layers():
+    setting = setting_for(3)
+    remote = remote_rows(setting, metis_owner(setting, 3), hops=3)
+    for epoch in run("distdgl-full-graph", setting).epochs:
+        crossing = [span for span in epoch.spans if span.label == "device to device"]
+        assert {span.layer for span in crossing} == {0}
+        assert epoch.bytes["device_to_device"] == remote * setting.workload.dims[0] * ITEM
+
+
+def test_distdgl_computes_again_what_others_compute():
+    """And all of that is counted, and priced."""
+    setting = setting_for(3)
+    redundant, plain = (run(name, setting) for name in ("distdgl-full-graph", "partition"))
+    assert redundant.epochs[0].edges > 1.2 * plain.epochs[0].edges
+    for trace in (redundant, plain):
+        epoch = trace.epochs[0]
+        priced = [span.work.edges for span in epoch.spans if span.label == "aggregate forward"]
+        assert sum(priced) == epoch.edges
+    assert "times the rows of the graph" in " ".join(redundant.notes)
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_cagnet_broadcasts_all_rows_needed_or_not(devices):
+    """ "Redundant communication due to not considering the sparse pattern of the adjacency"."""
+    setting = setting_for(devices)
+    every = (devices - 1) * setting.dataset.graph.num_vertices
+    features, *hidden = setting.workload.dims[:-1]
+    for epoch in run("cagnet", setting).epochs:
+        assert epoch.bytes["device_to_device"] == every * (features + 2 * sum(hidden)) * ITEM
+
+
+@pytest.mark.parametrize("parts", [1, 3, 8, 60])
+def test_a_random_partition_has_as_many_vertices_in_every_part(parts):
+    sizes = np.bincount(deal_out(60, parts, seed=4), minlength=parts)
+    assert sizes.sum() == 60
+    assert sizes.max() - sizes.min() <= 1
+    assert (deal_out(60, parts, seed=4) == deal_out(60, parts, seed=4)).all()
+
+
+# --------------------------------------------------------------------------- counts
+
+
+def metis_owner(setting, parts):
+    sampler = registry().part("sampler", "multi-hop")()
+    sampler.chunks(setting, parts)
+    return sampler.owner()
+
+
+def within(graph, members, hops):
+    """The vertices within some hops of others, one neighbour after the other."""
+    found = set(members)
+    for _ in range(hops):
+        for vertex in tuple(found):
+            found.update(graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]].tolist())
+    return found
+
+
+def remote_rows(setting, owner, hops):
+    graph = setting.dataset.graph
+    parts = [np.flatnonzero(owner == part).tolist() for part in range(owner.max() + 1)]
+    return sum(len(within(graph, members, hops)) - len(members) for members in parts)
+
+
+def test_a_cut_counts_what_its_parts_reach_and_read():
+    setting = setting_for(4)
+    graph, owner = setting.dataset.graph, deal_out(60, 4, seed=1)
+    cut = cut_graph(graph, owner, 4, 3)
+    for part in range(4):
+        members = np.flatnonzero(owner == part).tolist()
+        for hops in range(4):
+            reached = within(graph, members, hops)
+            assert cut.rows[hops, part] == len(reached)
+            assert cut.edges[hops, part] == graph.degrees[list(reached)].sum()
+        others = [np.flatnonzero(owner == other) for other in range(4) if other != part]
+        asked = [within(graph, each.tolist(), 1) & set(members) for each in others]
+        assert cut.read_by_peers[part] == sum(map(len, asked))
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_figures_count_what_the_engine_counts(name, devices):
+    """Memory, volume and balance, to the byte, in epochs in which everything is under way."""
+    setting = setting_for(devices)
+    workload = setting.workload
+    job = Job(setting.dataset.graph, setting.layers, workload.itemsize, workload.seed)
+    usage, trace = SYSTEMS[name](job, devices), run(name, setting)
+    peaks = [trace.peak_bytes[device.name] for device in setting.platform.accelerators]
+    assert usage.worker_bytes == max(peaks)
+    assert 0 < usage.feature_bytes < usage.worker_bytes
+    crossed = [
+        epoch.bytes["device_to_device"] + epoch.bytes["all_to_all"] for epoch in trace.epochs
+    ]
+    assert usage.volume_bytes == np.mean(crossed[-2:])
+    assert usage.imbalance == pytest.approx(imbalance(trace.epochs[-1].work_by_device))
+
+
+# --------------------------------------------------------------------------- the figures
+
+
+@cache
+def stand_in_job(name="orkut:0.001"):
+    data = load(name)
+    workload = Workload("gcn", (128, 128, 128, 32), 1, 1, (0, 0, 0), 0)
+    return Job(data.graph, build(workload).shapes)
+
+
+def test_figure_9_mop_s_memory_goes_with_the_number_of_workers_and_others_do_not():
+    """ "MixGCN exhibits linear memory scaling"; baselines "only minimal memory savings"."""
+    held = {
+        name: [use(stand_in_job(), workers).feature_bytes for workers in (1, 8, 32)]
+        for name, use in SYSTEMS.items()
+    }
+    one, eight, many = held["mixgcn"]
+    assert 8 * eight == pytest.approx(one, rel=0.01)
+    assert 32 * many == pytest.approx(one, rel=0.01)
+    for name, (_, eight, many) in held.items():
+        if name != "mixgcn":
+            assert many > 1.5 * eight / 4, name
+            assert many > 2 * held["mixgcn"][2], name
+
+
+def test_figure_10_mop_s_volume_is_constant_and_others_grow():
+    """Constant up to (m - 1) / m: what a worker has of both shardings does not cross."""
+    workers = (2, 4, 8, 16, 32)
+    sent = {
+        name: [use(stand_in_job(), m).volume_bytes for m in workers]
+        for name, use in SYSTEMS.items()
+    }
+    whole = [volume * m / (m - 1) for m, volume in zip(workers, sent["mixgcn"], strict=True)]
+    assert whole == pytest.approx([whole[0]] * 5, rel=1e-3)
+    for name, volumes in sent.items():
+        if name != "mixgcn":
+            assert volumes == sorted(volumes), name
+            assert volumes[-1] > 1.5 * volumes[0], name
+    assert sent["cagnet"][-1] == pytest.approx(31 * sent["cagnet"][0])
+    assert sent["cagnet"][-1] > sent["partition"][-1]
+    assert sent["pipegcn"] == sent["partition"]
+
+
+def test_figure_11_mop_is_balanced_random_parts_nearly_and_metis_parts_are_not():
+    ratio = {name: use(stand_in_job(), 32).imbalance for name, use in SYSTEMS.items()}
+    assert ratio["mixgcn"] == pytest.approx(1.0, abs=0.005)
+    assert ratio["cagnet"] == ratio["sancus"] < ratio["partition"] == ratio["pipegcn"]
+    assert ratio["partition"] > 1.1
+
+
+@pytest.mark.long
+def test_a_real_graph_bears_the_figures_out():
+    """On ego_twitter MoP's volume is constant and its memory for rows goes with 1 / m, while METIS
+    parts, which send less as long as there are few of them, send more in the end."""
+    data = load("ego_twitter")
+    workload = Workload("gcn", (data.num_features, 128, 128, data.num_classes), 1, 1, (0,) * 3, 0)
+    job = Job(data.graph, build(workload).shapes)
+    few, many = ({name: use(job, workers) for name, use in SYSTEMS.items()} for workers in (2, 32))
+    mixed = [each["mixgcn"] for each in (few, many)]
+    assert mixed[1].volume_bytes / (31 / 32) == pytest.approx(mixed[0].volume_bytes * 2, rel=1e-3)
+    assert 16 * mixed[1].feature_bytes == pytest.approx(mixed[0].feature_bytes, rel=0.01)
+    assert few["partition"].volume_bytes < few["mixgcn"].volume_bytes
+    for name in set(SYSTEMS) - {"mixgcn"}:
+        assert many[name].volume_bytes > many["mixgcn"].volume_bytes, name
+        assert many[name].feature_bytes > 1.5 * many["mixgcn"].feature_bytes, name
+    assert many["partition"].imbalance > 1.1 > many["mixgcn"].imbalance
+
+
+def test_the_tables_name_what_they_are_measured_against_and_what_is_not_here(monkeypatch):
+    monkeypatch.setattr(figures, "DATASETS", ("orkut:0.0003", "not-here"))
+    monkeypatch.setattr(figures, "load_jobs", cache(figures.load_jobs.__wrapped__))
+    monkeypatch.setattr(figures, "usage_of", cache(figures.usage_of.__wrapped__))
+    for name in ("mixgcn-figure9", "mixgcn-figure10", "mixgcn-figure11"):
+        tables = registry().reproduction(name)().run()
+        assert len(tables) == (2 if name == "mixgcn-figure9" else 1)
+        for table in tables:
+            assert [row.label for row in table.rows] == list(SYSTEMS)
+            assert (table.axis, table.columns[-1]) == ("workers", "32")
+            assert any("not-here is left out" in note for note in table.notes)
+            if name != "mixgcn-figure11":
+                assert any("1 is DistDGL on a node of 8 workers" in note for note in table.notes)
+                distdgl = dict(zip([row.label for row in table.rows], table.rows, strict=True))
+                assert distdgl["distdgl-full-graph"].cells[3].value == 1.0
+
+
+# --------------------------------------------------------------------------- the comparison
+
+
+def test_peers_stand_beside_each_other_on_mixgcn_s_cluster():
+    platform = load_platform("xeon8462x4-32xh100")
+    assert len(platform.accelerators) == 32
+    request = Request(
+        strategies=("partition", "distdgl-full-graph", "cagnet", "pipegcn", "sancus"),
+        dataset=make_dataset(),
+        workload=make_workload(epochs=3),
+        platform=platform,
+        options={"placement": {"accelerators": "4"}},
+    )
+    comparison = compare(request, registry())
+    assert [row.status for row in comparison.runs] == ["done"] * 5
+    assert [row.other_maths for row in comparison.runs] == ["", "", "", "stale", "stale"]
+    for row in comparison.runs[:3]:
+        assert row.equivalence.max_relative_loss_error <= 1e-9
+    text = io.StringIO()
+    print_comparison(comparison, Console(file=text, width=200))
+    assert text.getvalue().count("stale: maths differ") == 2
+    assert "loss by epoch" in text.getvalue()
+
+
+def test_workers_of_a_node_are_nearer_to_each_other_than_to_those_of_others():
+    """Section 4.1: four nodes of eight H100, connected with InfiniBand."""
+    platform = load_platform("xeon8462x4-32xh100")
+    first, second, *_, last = platform.accelerators
+    inside, between = platform.link(first.name, second.name), platform.link(first.name, last.name)
+    assert inside.bandwidth_bytes_per_s > 5 * between.bandwidth_bytes_per_s
+    # A GPU has one port to the network, which all its peers on other nodes share.
+    lanes = {platform.route(first, peer).lanes[0] for peer in platform.accelerators[8:]}
+    assert len(lanes) == 1

@@ -1,0 +1,306 @@
+"""The sparse accelerator's steps: counted by hand, compiled equal to the twin, sums to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnbench.kernels.dispatch import SparseMatrix, aggregate, pack_mask, spmm
+from gnnbench.kernels.native import load
+from gnnbench.kernels.reference.spmm import Chunks, Engine, Steps
+
+#: Two lanes of four adders; half a local buffer holds two words, one fills a cycle; four banks.
+TINY = Engine(lanes=2, lane_adders=4, fill_words=1, local_words=2, banks=4)
+
+
+@pytest.fixture(params=["pure", "compiled"])
+def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "pure":
+        monkeypatch.setattr(spmm, "load", lambda topic: None)
+
+
+def make_matrix(rows: list[list[int]], num_src: int) -> SparseMatrix:
+    """Destinations by the sources of their edges."""
+    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=indptr[1:])
+    indices = np.array([u for row in rows for u in row], dtype=np.int32)
+    return SparseMatrix(indptr, indices, num_src)
+
+
+def draw_matrix(random: np.random.Generator, num_dst: int, num_src: int) -> SparseMatrix:
+    adjacency = random.random((num_dst, num_src)) < random.random()
+    return make_matrix([np.flatnonzero(row).tolist() for row in adjacency], num_src)
+
+
+def count(
+    matrix: SparseMatrix, wanted: list[int], engine: Engine = TINY, features: int = 16
+) -> Steps:
+    """One tile, one chunk and one slice."""
+    chunks = spmm.cut_chunks(matrix, 100, 100)
+    return spmm.count_steps(
+        matrix, chunks, np.array(wanted, dtype=np.int32)[:, None], features, engine
+    )
+
+
+# --------------------------------------------------------------------------- counted by hand
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_tiles_and_chunks() -> None:
+    """Two destinations a tile. The first tile reads 0, 2, 3, 7, the second 7, the third nothing."""
+    matrix = make_matrix([[0, 2], [2, 3, 7], [7], [], [], []], 9)
+    chunks = spmm.cut_chunks(matrix, 2, 3)
+    assert chunks.first.tolist() == [0, 2, 3, 3]
+    assert chunks.begin.tolist() == [0, 7, 0]
+    assert chunks.rows.tolist() == [3, 1, 1]
+    assert chunks.tile_of.tolist() == [0, 0, 1]
+    edges, segments = spmm.count_edges(matrix, chunks)
+    assert edges.tolist() == [4, 1, 1]
+    assert segments.tolist() == [2, 1, 1]
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_windows_slide_and_shrink() -> None:
+    """Rows 1, 2, 5, 9 are read. Windows of 3: 1 to 2 (shrunk), 5 alone, 9 alone; of 5: 1 to 5."""
+    matrix = make_matrix([[1, 5], [2, 9]], 20)
+    assert spmm.cut_chunks(matrix, 2, 20, window_rows=3).rows.tolist() == [4]
+    assert spmm.cut_chunks(matrix, 2, 20, window_rows=5).rows.tolist() == [6]
+    # A window does not go over two chunks.
+    chunks = spmm.cut_chunks(matrix, 2, 5, window_rows=5)
+    assert (chunks.begin.tolist(), chunks.rows.tolist()) == ([0, 9], [5, 1])
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_a_piece_takes_the_longer_of_filling_and_adding() -> None:
+    """A row of 16 features is a word. Three edges: a piece of two and a piece of one."""
+    matrix = make_matrix([[0, 1, 2]], 3)
+    # 16 wanted: 2 x 16 / 4 = 8 cycles on a lane, 4 on the other; filling takes 2 and 1.
+    steps = count(matrix, [16])
+    assert steps.lane_cycles.tolist() == [[8]]
+    assert (steps.edges[0], steps.segments[0], steps.loaded_rows[0]) == (3, 1, 3)
+    # 2 wanted: 2 x 2 / 4 = 1 cycle, but two words have to come: 2.
+    assert count(matrix, [2]).lane_cycles.tolist() == [[2]]
+    # Five wanted: 10 / 4 rounded up.
+    assert count(matrix, [5]).lane_cycles.tolist() == [[3]]
+    # Twice the words a cycle: 1 for each piece.
+    assert count(matrix, [2], dataclasses.replace(TINY, fill_words=2)).lane_cycles.tolist() == [[1]]
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_pieces_go_to_the_lane_that_is_free_first() -> None:
+    """Pieces of 4, 1, 2 and 3 cycles: lanes 4 | 1 2 3, so the second ends at 6."""
+    matrix = make_matrix([[0], [0], [0], [0]], 1)
+    assert count(matrix, [16, 4, 8, 12]).lane_cycles.tolist() == [[6]]
+    # Pieces of 3, 2, 1 and 4: lanes 3 | 2 1, both free at 3, and the last ends at 7.
+    assert count(matrix, [12, 8, 4, 16]).lane_cycles.tolist() == [[7]]
+    one = dataclasses.replace(TINY, lanes=1)
+    assert count(matrix, [16, 4, 8, 12], one).lane_cycles.tolist() == [[10]]
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_unwanted_destinations_cost_nothing() -> None:
+    matrix = make_matrix([[0, 1], [1, 2, 3]], 4)
+    steps = count(matrix, [1, 0])
+    assert (steps.edges[0], steps.segments[0], steps.loaded_rows[0]) == (2, 1, 2)
+    nothing = count(matrix, [0, 0])
+    assert nothing.lane_cycles.tolist() == [[0]]
+    assert (nothing.edges[0], nothing.loaded_rows[0], nothing.bank_cycles[0]) == (0, 0, 0)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_banks_read_a_row_once_for_all_lanes_of_a_window() -> None:
+    """A window is two lanes of two edges. Sources 0 and 4 share a bank of four."""
+    matrix = make_matrix([[0, 4], [0], [1], [0]], 5)
+    # Window one: 0, 4, 0 again and 1, so 2 reads of the first bank; window two: 0 once more.
+    steps = count(matrix, [1, 1, 1, 1])
+    assert (steps.bank_cycles[0], steps.loaded_rows[0]) == (3, 3)
+    # Rows of two words lie in two banks each, and half as many edges make a window.
+    wide = count(matrix, [1, 1, 1, 1], features=32)
+    # Windows (0, 4), (0, 1), (0): banks 0 and 1 are read for 0, 4, 0 and 0.
+    assert wide.bank_cycles[0] == 4
+    # Eight words on four banks take two cycles a read, of all of them.
+    assert count(matrix, [1, 1, 1, 1], features=128).bank_cycles[0] == 2 * 5
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_steps_overlap() -> None:
+    """Load 5; load 5 beside compute 10; the third loads at 15 when the first is computed."""
+
+    def end(loads: list[int], computes: list[int], writes: list[int]) -> int:
+        steps = (np.array(each, dtype=np.int64) for each in (loads, computes, writes))
+        return spmm.overlap_steps(*steps, byte_ticks=1, cycle_ticks=1)
+
+    assert end([5], [10], [2]) == 17
+    assert end([5, 5], [10, 10], [0, 0]) == 25
+    # The first half is free at 15, the third is loaded at 20, computed after the second at 35.
+    assert end([5, 5, 5], [10, 10, 10], [0, 0, 0]) == 35
+    # The first step's outputs, written from 15 to 22, hold up the third's load until 27.
+    assert end([5, 5, 5], [10, 10, 1], [7, 0, 0]) == 28
+    assert end([4, 4, 4], [1, 1, 1], [0, 0, 6]) == 4 + 4 + 4 + 1 + 6
+    assert end([], [], []) == 0
+    # Beyond 64 bits: a rate without a common divisor.
+    step = np.array([2**50])
+    assert spmm.overlap_steps(step, step, step, 10**9, 3) == 2**50 * (2 * 10**9 + 3)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_wanted_features_by_slice() -> None:
+    wanted = np.zeros((2, 20), dtype=np.bool_)
+    wanted[0, [0, 7, 8, 19]] = True
+    wanted[1, 16:] = True
+    mask = pack_mask(wanted)
+    assert spmm.count_wanted(mask, 2, 20, 8).tolist() == [[2, 1, 1], [0, 0, 4]]
+    assert spmm.count_wanted(mask, 2, 20, 20).tolist() == [[4], [4]]
+    assert spmm.count_wanted(None, 2, 20, 8).tolist() == [[8, 8, 4], [8, 8, 4]]
+    # Bits behind the last feature say nothing.
+    mask[:, -1] |= 0xF0
+    assert spmm.count_wanted(mask, 2, 20, 8).tolist() == [[2, 1, 1], [0, 0, 4]]
+
+
+# --------------------------------------------------------------------------- compiled = twin
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+@pytest.mark.skipif(load("spmm") is None, reason="needs the compiled kernels")
+def test_compiled_equals_twin(data: st.DataObject) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    matrix = draw_matrix(random, data.draw(st.integers(1, 25)), data.draw(st.integers(1, 90)))
+    width = data.draw(st.integers(1, 70))
+    features = data.draw(st.sampled_from([8, 16, 32, width]))
+    engine = draw_engine(data)
+    window = data.draw(st.integers(1, 9))
+    sizes = data.draw(st.integers(1, 20)), data.draw(st.integers(window, 40))
+    mask = pack_mask(random.random((matrix.num_dst, width)) < random.choice([0.02, 0.5]))
+    h = random.normal(size=(matrix.num_src, width)).astype(np.float32)
+    wanted = spmm.count_wanted(mask, matrix.num_dst, width, features)
+
+    def run() -> tuple[
+        Chunks, tuple[npt.NDArray[np.int64], ...], Steps, npt.NDArray[np.float32], int
+    ]:
+        chunks = spmm.cut_chunks(matrix, *sizes, window_rows=window)
+        return (
+            chunks,
+            spmm.count_edges(matrix, chunks),
+            spmm.count_steps(matrix, chunks, wanted, features, engine),
+            spmm.multiply_masked(matrix, h, chunks, features, mask),
+            spmm.overlap_steps(*times, *ticks),
+        )
+
+    times = [random.integers(0, 2**40, 12) for _ in range(3)]
+    ticks = tuple(int(each) for each in random.integers(1, 2**30, 2))
+    mine = run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spmm, "load", lambda topic: None)
+        twin = run()
+    for ours, theirs in ((mine[0], twin[0]), (mine[2], twin[2])):
+        for field in dataclasses.fields(ours):
+            assert np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)), (
+                field.name
+            )
+    assert np.array_equal(mine[1], twin[1])
+    assert np.array_equal(mine[3], twin[3])
+    assert mine[4] == twin[4]
+
+
+def draw_engine(data: st.DataObject) -> Engine:
+    return Engine(
+        lanes=data.draw(st.integers(1, 5) | st.just(1000)),
+        lane_adders=data.draw(st.integers(1, 20)),
+        fill_words=data.draw(st.integers(1, 3)),
+        local_words=data.draw(st.integers(1, 9)),
+        banks=2 ** data.draw(st.integers(0, 5)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_more_engine_and_fewer_wanted_outputs_are_never_slower(data: st.DataObject) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    matrix = draw_matrix(random, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 30)))
+    engine = draw_engine(data)
+    chunks = spmm.cut_chunks(matrix, 7, 11)
+    wanted = random.integers(0, 17, (matrix.num_dst, 2)).astype(np.int32)
+    base = spmm.count_steps(matrix, chunks, wanted, 16, engine)
+    for name in ("lanes", "lane_adders", "fill_words"):
+        more = dataclasses.replace(engine, **{name: getattr(engine, name) + 1})
+        steps = spmm.count_steps(matrix, chunks, wanted, 16, more)
+        assert (steps.lane_cycles <= base.lane_cycles).all(), name
+    doubled = dataclasses.replace(engine, banks=2 * engine.banks)
+    steps = spmm.count_steps(matrix, chunks, wanted, 16, doubled)
+    assert (steps.bank_cycles <= base.bank_cycles).all()
+    fewer = np.minimum(wanted, random.integers(0, 17, wanted.shape)).astype(np.int32)
+    fewer[random.random(len(fewer)) < 0.3] = 0
+    steps = spmm.count_steps(matrix, chunks, fewer, 16, engine)
+    for field in dataclasses.fields(Steps):
+        assert (getattr(steps, field.name) <= getattr(base, field.name)).all(), field.name
+
+
+# --------------------------------------------------------------------------- sums
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_sums_are_the_kernels_to_the_bit(share: float) -> None:
+    """Ascending sources, whatever the tiles, slices and chunks."""
+    random = np.random.default_rng(3)
+    matrix = draw_matrix(random, 30, 40)
+    h = random.normal(size=(40, 37)).astype(np.float32)
+    mask = pack_mask(random.random((30, 37)) < share)
+    expected = aggregate(matrix, h, mask=mask)
+    for tile_rows, chunk_rows, features in ((1, 1, 8), (7, 5, 16), (100, 100, 37)):
+        chunks = spmm.cut_chunks(matrix, tile_rows, chunk_rows)
+        out = spmm.multiply_masked(matrix, h, chunks, features, mask)
+        assert np.array_equal(out, expected)
+    whole = spmm.multiply_masked(matrix, h, chunks, 37)
+    assert np.array_equal(whole, aggregate(matrix, h))
+
+
+def test_rows_are_sorted_where_they_are_not() -> None:
+    matrix = make_matrix([[2, 0, 1], [], [1, 0]], 3)
+    ordered = spmm.sort_sources(matrix)
+    assert ordered.indices.tolist() == [0, 1, 2, 0, 1]
+    assert ordered.indptr.tolist() == [0, 3, 3, 5]
+    # Descending from one row to the next is no fault.
+    assert spmm.sort_sources(ordered) is ordered
+    empty = make_matrix([[], []], 3)
+    assert spmm.sort_sources(empty) is empty
+
+
+# --------------------------------------------------------------------------- refusals
+
+
+def test_impossible_requests_raise() -> None:
+    matrix = make_matrix([[0, 1]], 2)
+    chunks = spmm.cut_chunks(matrix, 1, 2)
+    one = np.ones((1, 1), dtype=np.int32)
+    with pytest.raises(ValueError, match="tile_rows is 0"):
+        spmm.cut_chunks(matrix, 0, 1)
+    with pytest.raises(ValueError, match="a window of 3 rows does not fit in a chunk of 2"):
+        spmm.cut_chunks(matrix, 1, 2, window_rows=3)
+    with pytest.raises(ValueError, match="the engine's lanes is 0"):
+        spmm.count_steps(matrix, chunks, one, 16, dataclasses.replace(TINY, lanes=0))
+    with pytest.raises(ValueError, match="banks are 6; they must be a power of two"):
+        spmm.count_steps(matrix, chunks, one, 16, dataclasses.replace(TINY, banks=6))
+    with pytest.raises(ValueError, match="wanted is int64"):
+        spmm.count_steps(matrix, chunks, one.astype(np.int64), 16, TINY)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="wanted holds 17 to 17; a slice has 16"):
+        spmm.count_steps(matrix, chunks, 17 * one, 16, TINY)
+    with pytest.raises(ValueError, match="slices of 12 features cut bytes of the mask"):
+        spmm.count_wanted(np.zeros((1, 3), dtype=np.uint8), 1, 20, 12)
+    with pytest.raises(ValueError, match="mask must be"):
+        spmm.count_wanted(np.zeros((1, 2), dtype=np.uint8), 1, 20, 8)
+    two, three = np.zeros(2, dtype=np.int64), np.zeros(3, dtype=np.int64)
+    with pytest.raises(ValueError, match="are 2, 3, 2 long"):
+        spmm.overlap_steps(two, three, two, 1, 1)
+    with pytest.raises(ValueError, match="none may be negative"):
+        spmm.overlap_steps(two, two - 1, two, 1, 1)
+    with pytest.raises(ValueError, match="h is float64"):
+        spmm.multiply_masked(matrix, np.ones((2, 3)), chunks, 8)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="h has 3 rows"):
+        spmm.multiply_masked(matrix, np.ones((3, 3), dtype=np.float32), chunks, 8)
