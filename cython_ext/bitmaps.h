@@ -2,18 +2,11 @@
 #ifndef GNNBENCH_BITMAPS_H
 #define GNNBENCH_BITMAPS_H
 
-#include "rows_simd.h"
+#include "bits.h"
 
-enum { WORD_BITS = 64, SLACK = 16 };
+enum { SLACK = 16 };
 
 INLINE uint64_t bit(int64_t id) { return 1ULL << (id % WORD_BITS); }
-
-/* By adding neighbouring bits, pairs, fours and all eights. */
-INLINE int64_t count_bits(uint64_t w) {
-    w -= w >> 1 & 0x5555555555555555ULL;
-    w = (w & 0x3333333333333333ULL) + (w >> 2 & 0x3333333333333333ULL);
-    return (int64_t) (((w + (w >> 4)) & 0x0F0F0F0F0F0F0F0FULL) * 0x0101010101010101ULL >> 56);
-}
 
 #define DEFINE_COUNT(name, attribute, COUNT)                                                      \
     attribute static int64_t name(const uint64_t *a, const uint64_t *b, int64_t words) {          \
@@ -22,16 +15,6 @@ INLINE int64_t count_bits(uint64_t w) {
         return sum;                                                                               \
     }
 DEFINE_COUNT(count_common_baseline, , count_bits)
-
-INLINE int lowest_bit(uint64_t w) {
-#if defined(__GNUC__)
-    return __builtin_ctzll(w);
-#else
-    int at = 0;
-    while (!(w >> at & 1)) at++;
-    return at;
-#endif
-}
 
 #ifdef X86
 DEFINE_COUNT(count_common_avx2, FOR_AVX2, __builtin_popcountll)

@@ -3,7 +3,7 @@
 #ifndef GNNBENCH_STREAMS_H
 #define GNNBENCH_STREAMS_H
 
-#include "rows_simd.h"
+#include "bits.h"
 #ifdef _OPENMP
 #include <omp.h>
 #define THREAD omp_get_thread_num()
@@ -192,7 +192,7 @@ static void add_degrees(const Rmat *r, int64_t first, int64_t count, int32_t *de
 
 /* ------------------------------------------------------------------ neighbour sets */
 
-enum { WORD_BITS = 64, AHEAD = 32 };
+enum { AHEAD = 32 };
 
 /* lines[u] has a bit for each piece: whether u is an in-neighbour of a vertex in it. */
 typedef struct {
@@ -290,23 +290,6 @@ static int mark_rows(const int64_t *indptr, const int32_t *indices, int64_t firs
 
 /* ------------------------------------------------------------------ counting */
 
-/* By adding neighbouring bits, pairs, fours and all eights. */
-INLINE int64_t count_set(uint64_t w) {
-    w -= w >> 1 & 0x5555555555555555ULL;
-    w = (w & 0x3333333333333333ULL) + (w >> 2 & 0x3333333333333333ULL);
-    return (int64_t) (((w + (w >> 4)) & 0x0F0F0F0F0F0F0F0FULL) * 0x0101010101010101ULL >> 56);
-}
-
-INLINE int lowest_set(uint64_t w) {
-#if defined(__GNUC__)
-    return __builtin_ctzll(w);
-#else
-    int at = 0;
-    while (!(w >> at & 1)) at++;
-    return at;
-#endif
-}
-
 enum { MOST_WORDS = 1024, MOST_DEPTH = 16 };
 
 /* For 2^depth pieces, for half as many, each two in one, and so on down to two: in how many pieces a
@@ -335,7 +318,7 @@ static void count_replicas(const Marks *marks, int depth, int64_t *others, int64
                 /* A piece's bit is the first of 2^level, or of a word that stands for several. */
                 const int64_t at = own >> (level < 6 ? 6 : level);
                 int64_t count = 0;
-                for (int64_t k = 0; k < words; k++) count += count_set(line[k]);
+                for (int64_t k = 0; k < words; k++) count += count_bits(line[k]);
                 counted[0][level] += count;
                 counted[1][level] +=
                     count + !(line[at] >> (level < 6 ? own % WORD_BITS >> level << level : 0) & 1);
@@ -391,7 +374,7 @@ static void count_chunks(const Marks *marks, const Chunks *chunks, int threads) 
                 uint64_t bits = marks->lines[v * marks->words + word];
                 if (word == own / WORD_BITS) bits |= 1ULL << (own % WORD_BITS);
                 for (; bits; bits &= bits - 1) {
-                    const int64_t chunk = chunks->chunk[word * WORD_BITS + lowest_set(bits)];
+                    const int64_t chunk = chunks->chunk[word * WORD_BITS + lowest_bit(bits)];
                     if (chunk == last) continue;
                     const int64_t j = chunks->batch[chunk];
                     const int64_t to = (j * m + chunks->partition[chunk]) * m + k;
@@ -405,7 +388,7 @@ static void count_chunks(const Marks *marks, const Chunks *chunks, int threads) 
             for (int64_t word = 0; word * WORD_BITS < chunks->batches; word++) {
                 const uint64_t bits = needed[word], fresh = bits & ~(bits << 1 | before);
                 for (uint64_t left = bits; left; left &= left - 1) {
-                    const int at = lowest_set(left);
+                    const int at = lowest_bit(left);
                     const int64_t to = (word * WORD_BITS + at) * m + k;
                     transition[to]++;
                     loaded[to] += fresh >> at & 1;

@@ -297,6 +297,14 @@ class Placement(Part):
         """
 
 
+def divide_evenly(count: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """The range [i n / m, (i + 1) n / m) of ``count`` things for each part i of m, rounded down.
+
+    MixGCN's Algorithm 2, lines 7 and 11.
+    """
+    return tuple((count * i // parts, count * (i + 1) // parts) for i in range(parts))
+
+
 # --------------------------------------------------------------------------- communication
 
 #: What crosses between devices at a layer: its input rows, or, backward, their gradients.

@@ -18,16 +18,13 @@ from gnnbench.engine import make_engine
 from gnnbench.engine.recorder import Recorder
 from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
 from gnnbench.records import Dataset, Metric, Mode, Workload
+from suites.graphs import find_real
 
 FULL_GRAPH = ["reference", "pyg", "dgl", "hongtu"]
 MINI_BATCH = ["reference", "pyg", "dgl", "hyscale"]
 
-#: A real graph, or a block model of about its size where the shared ones are not at hand. It is a
-#: parameter, so that results on the two are never taken for one another.
-DATASET = next(
-    ("cora" for folder in datasets.data_folders() if (folder / "cora.npz").is_file()),
-    "sbm:vertices=2700,edges=5300,features=1400,classes=7",
-)
+#: A real graph, or a block model of about its size where the shared ones are not at hand.
+DATASET = find_real("cora", otherwise="sbm:vertices=2700,edges=5300,features=1400,classes=7")[0]
 
 #: Metrics by mode and strategy.
 Figures = Mapping[tuple[Mode, str], Mapping[str, Metric]]

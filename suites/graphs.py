@@ -26,6 +26,16 @@ SMALL_GRAPHS = {
 }
 
 
+def find_real(*names: str, otherwise: str) -> list[str]:
+    """Those of the shared graphs that are at hand, else ``otherwise`` alone.
+
+    For parameters of benchmarks: results on the two are then never taken for one another.
+    """
+    folders = datasets.data_folders()
+    here = [name for folder in folders for name in names if (folder / f"{name}.npz").is_file()]
+    return here or [otherwise]
+
+
 class Graphs:
     """Goes through graphs by name, each kept once loaded; ``absent`` says why some are left out."""
 

@@ -27,6 +27,7 @@ from gnnbench_plugins.hongtu.volumes import (
     reorganise,
 )
 from suites.epochs import make_request
+from suites.graphs import find_real
 
 PLATFORM = "epyc7543x4-4xa100"
 PARTITIONS = len(load_platform(PLATFORM).accelerators)
@@ -35,14 +36,10 @@ CHUNKS = [8, 32]
 #: By graph, chunks of a partition, and name.
 Figures = Mapping[tuple[str, int, str], float]
 
-#: Real graphs, or a block model where the shared ones are not at hand; a parameter, as in
-#: ``suites.epochs``, so that results on the two are never taken for one another.
-GRAPHS = [
-    name
-    for folder in datasets.data_folders()
-    for name in ("cora", "ego_twitter")
-    if (folder / f"{name}.npz").is_file()
-] or ["sbm:vertices=20000,edges=200000,features=64,classes=7"]
+#: Real graphs, or a block model where the shared ones are not at hand.
+GRAPHS = find_real(
+    "cora", "ego_twitter", otherwise="sbm:vertices=20000,edges=200000,features=64,classes=7"
+)
 
 
 def make(graph: str) -> Setting:

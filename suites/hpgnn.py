@@ -19,15 +19,12 @@ from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.cycles import count_words, make_machine, run_iteration
 from gnnbench_plugins.hpgnn.resources import Design
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
+from suites.graphs import find_real
 
-#: Real graphs, or a random one where the shared ones are not at hand; a parameter, as in
-#: ``suites.mixgcn``, so that results on the two are never taken for one another.
-GRAPHS = [
-    name
-    for folder in datasets.data_folders()
-    for name in ("coauthor_physics", "ego_twitter")
-    if (folder / f"{name}.npz").is_file()
-] or ["rmat:vertices=65536,edges=950000,features=1"]
+#: Real graphs, or a random one where the shared ones are not at hand.
+GRAPHS = find_real(
+    "coauthor_physics", "ego_twitter", otherwise="rmat:vertices=65536,edges=950000,features=1"
+)
 
 WIDTH = 256
 DESIGN = Design(n=4, m=256)

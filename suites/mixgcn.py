@@ -26,19 +26,18 @@ from gnnbench_plugins.mixgcn.ordering import count_stages, keep_order, make_batc
 from gnnbench_plugins.mixgcn.pipeline import schedule_passes
 from gnnbench_plugins.mixgcn.planner import Prospect, cut_dataset
 from gnnbench_plugins.reference.kernel import TorchKernel
+from suites.graphs import find_real
 
 PLATFORM = "xeon8462-8xh100-8xspu"
 #: MixGCN section 4.1: three layers with 128 hidden units.
 HIDDEN = (128, 128)
 
-#: Real graphs, or a block model where the shared ones are not at hand; a parameter, as in
-#: ``suites.epochs``, so that results on the two are never taken for one another.
-GRAPHS = [
-    name
-    for folder in datasets.data_folders()
-    for name in ("coauthor_physics", "ego_twitter")
-    if (folder / f"{name}.npz").is_file()
-] or ["sbm:vertices=20000,edges=200000,features=64,classes=7"]
+#: Real graphs, or a block model where the shared ones are not at hand.
+GRAPHS = find_real(
+    "coauthor_physics",
+    "ego_twitter",
+    otherwise="sbm:vertices=20000,edges=200000,features=64,classes=7",
+)
 
 #: By graph and name.
 Figures = Mapping[tuple[str, str], float]

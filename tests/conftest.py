@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # As on the command line, before anything imports torch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -35,3 +41,18 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def import_suite() -> Callable[[str], ModuleType]:
+    """A module of ``suites/`` by name, as asv imports it: from a package of the repository's root,
+    which is on the path no longer than that takes."""
+
+    def import_named(name: str) -> ModuleType:
+        sys.path.insert(0, str(ROOT))
+        try:
+            return importlib.import_module(f"suites.{name}")
+        finally:
+            sys.path.remove(str(ROOT))
+
+    return import_named

@@ -23,6 +23,7 @@ from torch import distributed as group
 from torch.distributed.rendezvous import rendezvous
 
 from gnnbench.errors import GnnbenchError
+from gnnbench.parts import divide_evenly
 
 #: How long a rank waits for the others in one collective before it gives them up, seconds.
 PATIENCE_S = 300.0
@@ -268,14 +269,14 @@ def ring_steps(
     first sums grow around it, then they are handed round.
     """
     m = len(workers)
-    bounds = [length * i // m for i in range(m + 1)]
+    ranges = divide_evenly(length, m)
     for adds in (True, False):
         for turn in range(m - 1):
             pieces = [(i - turn + (0 if adds else 1)) % m for i in range(m)]
             yield (
                 adds,
                 [
-                    (workers[i], workers[(i + 1) % m], bounds[piece], bounds[piece + 1])
+                    (workers[i], workers[(i + 1) % m], *ranges[piece])
                     for i, piece in enumerate(pieces)
                 ],
             )

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(scope="module")
-def suite() -> ModuleType:
-    """The suite as asv imports it: from a package of the repository's root."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        import suites.hongtu
-    finally:
-        sys.path.remove(str(ROOT))
-    return suites.hongtu
+def suite(import_suite: Callable[[str], ModuleType]) -> ModuleType:
+    return import_suite("hongtu")
 
 
 def test_every_stage_of_planning_can_be_timed(suite: ModuleType) -> None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 GRAPH = "sbm:vertices=600,edges=3000,features=256,classes=3"
 
 
 @pytest.fixture
-def suite(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The suite as asv imports it, from a package of the repository's root."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        import suites.hpgnn
-    finally:
-        sys.path.remove(str(ROOT))
-    monkeypatch.setattr(suites.hpgnn, "REPEATS", 1)
-    return suites.hpgnn
+def suite(monkeypatch: pytest.MonkeyPatch, import_suite: Callable[[str], ModuleType]) -> ModuleType:
+    module = import_suite("hpgnn")
+    monkeypatch.setattr(module, "REPEATS", 1)
+    return module
 
 
 def test_a_mini_batch_is_simulated_and_its_rates_are_tracked(suite: ModuleType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,14 +12,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def suite(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The suite as asv imports it, on a graph small enough for a test."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    import suites.machines
-
-    assert sys.modules["suites.machines"].__file__ == str(ROOT / "suites" / "machines.py")
-    monkeypatch.setattr(suites.machines, "GRAPHS", {"orkut": 512})
-    return suites.machines
+def suite(monkeypatch: pytest.MonkeyPatch, import_suite: Callable[[str], ModuleType]) -> ModuleType:
+    """On a graph small enough for a test."""
+    module = import_suite("machines")
+    assert module.__file__ == str(ROOT / "suites" / "machines.py")
+    monkeypatch.setattr(module, "GRAPHS", {"orkut": 512})
+    return module
 
 
 def test_every_machine_is_timed_and_tracked(suite: ModuleType) -> None:

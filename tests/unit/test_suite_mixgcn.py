@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
 GRAPH = "sbm:vertices=600,edges=1500,features=8,classes=3"
 
 
 @pytest.fixture
-def suite(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The suite as asv imports it, from a package of the repository's root, on a small graph."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        import suites.mixgcn
-    finally:
-        sys.path.remove(str(ROOT))
-    monkeypatch.setattr(suites.mixgcn, "GRAPHS", [GRAPH])
-    return suites.mixgcn
+def suite(monkeypatch: pytest.MonkeyPatch, import_suite: Callable[[str], ModuleType]) -> ModuleType:
+    module = import_suite("mixgcn")
+    monkeypatch.setattr(module, "GRAPHS", [GRAPH])
+    return module
 
 
 def test_every_step_of_ordering_and_planning_can_be_timed(suite: ModuleType) -> None:

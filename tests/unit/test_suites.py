@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,15 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def suites() -> dict[str, ModuleType]:
-    """The suites as asv imports them: as a package of the repository's root."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        import suites.epochs
-        import suites.kernels
-    finally:
-        sys.path.remove(str(ROOT))
-    return {"epochs": suites.epochs, "kernels": suites.kernels}
+def suites(import_suite: Callable[[str], ModuleType]) -> dict[str, ModuleType]:
+    return {name: import_suite(name) for name in ("epochs", "kernels")}
 
 
 KERNELS = (

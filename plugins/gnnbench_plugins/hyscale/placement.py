@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, option
+from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, divide_evenly, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Mode, Share, StageTimes
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide
@@ -170,11 +170,10 @@ class HyScalePlacement(Placement):
         if len(self._trainers) == 1 and on_host:
             cpu = num_seeds
         count = len(self._trainers) - (1 if on_host else 0)
-        shares = []
-        for slot in range(count):
-            rest = num_seeds - cpu
-            seeds = rest * (slot + 1) // count - rest * slot // count
-            shares.append(Share(slot=slot, seeds=seeds, samples=slot < assigned.sampling))
+        shares = [
+            Share(slot=slot, seeds=end - begin, samples=slot < assigned.sampling)
+            for slot, (begin, end) in enumerate(divide_evenly(num_seeds - cpu, count))
+        ]
         if on_host:
             shares.append(Share(slot=count, seeds=cpu, threads=assigned.threads.train))
         return tuple(shares)

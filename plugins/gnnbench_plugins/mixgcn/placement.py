@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from gnnbench.errors import UsageError
-from gnnbench.parts import FULL_GRAPH, Bundle, Placement, Setting, option
+from gnnbench.parts import FULL_GRAPH, Bundle, Placement, Setting, divide_evenly, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Mode, Shard, Share
 from gnnbench.units import format_si
@@ -166,8 +166,3 @@ class MixGCNPlacement(Placement):
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         raise TypeError("mixture of parallelism is a full-graph placement; it splits no seeds")
-
-
-def divide_evenly(count: int, parts: int) -> tuple[tuple[int, int], ...]:
-    """[i n / m, (i + 1) n / m) for each part i, rounded down: Algorithm 2, lines 7 and 11."""
-    return tuple((count * i // parts, count * (i + 1) // parts) for i in range(parts))

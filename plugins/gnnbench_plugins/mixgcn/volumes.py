@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnbench_plugins.mixgcn.placement import divide_evenly
+from gnnbench.parts import divide_evenly
 
 
 def count_crossing(rows: int, width: int, sparse: int, dense: int, shared: int) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar, Literal
 
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, Setting, divide_evenly
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Shard
 from gnnbench_plugins.pyg.placement import DataParallelPlacement
@@ -54,10 +53,9 @@ class P3Placement(DataParallelPlacement):
         self, num_vertices: int, width: int, platform: Platform
     ) -> tuple[Shard, ...]:
         """Device i of m has the columns [i f / m, (i + 1) f / m) of all vertices, if any."""
-        count = len(self.trainers(platform))
-        ends = [width * slot // count for slot in range(count + 1)]
+        columns = divide_evenly(width, len(self.trainers(platform)))
         return tuple(
             Shard(slot, (0, num_vertices), (begin, end))
-            for slot, (begin, end) in enumerate(pairwise(ends))
+            for slot, (begin, end) in enumerate(columns)
             if begin < end
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gnnbench.parts import MINI_BATCH, Placement, Setting, option
+from gnnbench.parts import MINI_BATCH, Placement, Setting, divide_evenly, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Mode, Share
 
@@ -32,6 +32,5 @@ class DataParallelPlacement(Placement):
         return platform.accelerators[: self.accelerators or None] or (platform.host,)
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:
-        count = self._num_trainers
-        ends = [num_seeds * slot // count for slot in range(count + 1)]
-        return tuple(Share(slot, ends[slot + 1] - ends[slot]) for slot in range(count))
+        ranges = divide_evenly(num_seeds, self._num_trainers)
+        return tuple(Share(slot, end - begin) for slot, (begin, end) in enumerate(ranges))
