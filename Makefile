@@ -33,7 +33,7 @@ check: $(VENV)/.test-installed
 
 # Builds the kernels once more, into build/sanitize, so that they stop at any access outside an array
 # and at undefined behaviour, and runs their tests (or those in TESTS) on that build. Needs GCC.
-TESTS ?= $(wildcard $(patsubst %,tests/unit/test_%.py,sampling rows sets streams layout aggregation fpga))
+TESTS ?= $(patsubst cython_ext/%.pyx,tests/unit/test_%.py,$(wildcard cython_ext/*.pyx))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
 
 sanitize: $(VENV)/.test-installed

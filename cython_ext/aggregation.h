@@ -26,13 +26,11 @@
 #define MOST_AHEAD 128
 /* How many rows before their use what describes them is prefetched. */
 #define ROWS_AHEAD 32
+/* And where rows are passed over, before how many the beginning of its list of sources is. */
+#define LISTS_AHEAD 8
 /* Bytes of a row that are packed at a time: four lines, the most rows that a cache of one or two
  * megabytes can hold without paying for half-used pairs of lines. */
 #define PACKED_BYTES 256
-/* Of wanted rows, how many, and how many edges of theirs, are put next to each other at a time: sources
- * of 16 KiB. */
-#define BATCH_ROWS 1024
-#define BATCH_EDGES 4096
 /* Elements of the widest row that is gathered into whole lines before it is stored. */
 #define MAX_STAGED 8192
 
@@ -57,12 +55,10 @@
     }
 
 /* Columns that are summed at a time, `lanes` of them in the last vector. After these, those at `next`
- * are read: of the same row where `again`; no edge from `last` on is. Where `rows`, row i of the
- * matrix is row rows[i] of the output. */
+ * are read: of the same row where `again`; no edge from `last` on is. */
 #define TILE_OF(T)                                                                                 \
     {                                                                                              \
         const T *h, *next;                                                                         \
-        const int64_t *rows;                                                                       \
         int64_t stride, column, ahead, last;                                                       \
         int vectors, lanes, again, stream;                                                         \
     }
@@ -133,6 +129,25 @@ ALWAYS_INLINE float exponential_f32_(float x)
 ALWAYS_INLINE double exponential_f64_(double x)
 {
     return exp(x);
+}
+
+/* The edge to prefetch next, in a row that ends at `stop`, and the row to look at after it. */
+typedef struct {
+    int64_t row, edge, stop;
+} lookahead;
+
+/* Whether a row of a mask, of so many bytes, has any bit. */
+ALWAYS_INLINE int has_bits(const uint8_t *bits, int64_t bytes)
+{
+    uint64_t word, any = 0;
+    int64_t i = 0;
+    for (; i + 8 <= bytes; i += 8) {
+        memcpy(&word, bits + i, 8);
+        any |= word;
+    }
+    for (; i < bytes; i++)
+        any |= bits[i];
+    return any != 0;
 }
 
 /* ------------------------------------------------------------------ instruction sets */

@@ -96,16 +96,18 @@ ALWAYS_INLINE void FN(expect_row)(const PRODUCT *p, int64_t v)
         PREFETCH(p->mask + (v + ROWS_AHEAD) * p->mask_stride);
 }
 
-/* W mask bits from `column`, a multiple of W; bit i of a row is bit i % 8 of its byte i / 8. */
-ALWAYS_INLINE uint32_t FN(mask_bits)(const PRODUCT *p, int64_t v, int64_t column)
+/* The first `lanes` of W mask bits from `column`, a multiple of W; bit i of a row is bit i % 8 of
+ * its byte i / 8. */
+ALWAYS_INLINE uint32_t FN(mask_bits)(const uint8_t *row, int64_t column, int lanes)
 {
-    const uint8_t *byte = p->mask + v * p->mask_stride + (column >> 3);
-    uint32_t bits = byte[0];
+    const uint8_t *byte = row + (column >> 3);
+    uint16_t two;
     if (W < 8)
-        return (bits >> (column & 7)) & ((1u << W) - 1);
-    if (W > 8 && (column >> 3) + 1 < p->mask_stride)
-        bits |= (uint32_t)byte[1] << 8;
-    return bits;
+        return (uint32_t)byte[0] >> (column & 7);
+    if (W == 8 || lanes <= 8)
+        return byte[0];
+    memcpy(&two, byte, sizeof two);
+    return two;
 }
 
 ALWAYS_INLINE V FN(keep_lanes)(V v, uint32_t bits)
@@ -121,15 +123,6 @@ ALWAYS_INLINE V FN(keep_lanes)(V v, uint32_t bits)
     memcpy(&lane, one_bit, sizeof lane);
     return (V)((VI)v & (VI)((((VI){0} + (I)bits) & lane) != 0));
 #endif
-}
-
-/* Whether anything is wanted of a tile of row v. */
-ALWAYS_INLINE int FN(is_wanted)(const PRODUCT *p, const TILE *a, int64_t v)
-{
-    for (int k = 0; k < a->vectors; k++)
-        if (FN(mask_bits)(p, v, a->column + k * W))
-            return 1;
-    return 0;
 }
 
 /* ------------------------------------------------------------------ one row's tile */
@@ -168,20 +161,13 @@ ALWAYS_INLINE void FN(finish)(const PRODUCT *p, const TILE *a, int64_t v, int64_
         sum[nv - 1] += p->own[v] * LOAD_TAIL(row + (nv - 1) * W, tail);
     }
     if (p->mask) {
+        const uint8_t *row = p->mask + v * p->mask_stride;
         UNROLL
         for (int k = 0; k < nv; k++)
-            sum[k] = FN(keep_lanes)(sum[k], FN(mask_bits)(p, v, a->column + k * W));
+            sum[k] = FN(keep_lanes)(
+                sum[k], FN(mask_bits)(row, a->column + k * W, k < nv - 1 ? W : a->lanes));
     }
     FN(store_tile)(a, to, sum, nv, tail);
-}
-
-/* The zeros of a tile of which nothing is wanted. */
-static void FN(store_zeros)(const TILE *a, T *to)
-{
-    V sum[REGISTERS];
-    for (int k = 0; k < a->vectors; k++)
-        sum[k] = (V){0};
-    FN(store_tile)(a, to, sum, a->vectors, MAKE_TAIL(a->lanes));
 }
 
 /* Sums a row's edges, each while the tile of an edge further on is on its way to the cache. With
@@ -192,12 +178,10 @@ ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *o
                                 const int nv, const int weighted, int64_t plain)
 {
     const TAIL tail = MAKE_TAIL(a->lanes);
-    const int64_t row_of_out = a->rows ? a->rows[v] : v;
-    T *const to = out + row_of_out * step;
+    T *const to = out + v * step;
     const int64_t first = p->indptr[v], stop = p->indptr[v + 1], count = stop - first;
     V sum[REGISTERS];
-    if (!a->rows)
-        FN(expect_row)(p, v);
+    FN(expect_row)(p, v);
     UNROLL
     for (int k = 0; k < nv; k++)
         sum[k] = (V){0};
@@ -209,7 +193,7 @@ ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *o
                 PREFETCH(row + k);
             FN(add_edge)(p, a, e, sum, nv, weighted, tail);
         }
-        FN(finish)(p, a, row_of_out, count, sum, to, nv, tail);
+        FN(finish)(p, a, v, count, sum, to, nv, tail);
         return;
     }
     const int64_t ahead = a->next == a->h || a->ahead < count ? a->ahead : count;
@@ -226,7 +210,7 @@ ALWAYS_INLINE void FN(sum_tile)(const PRODUCT *p, const TILE *a, int64_t v, T *o
         PREFETCH(row + reach);
         FN(add_edge)(p, a, e, sum, nv, weighted, tail);
     }
-    FN(finish)(p, a, row_of_out, count, sum, to, nv, tail);
+    FN(finish)(p, a, v, count, sum, to, nv, tail);
 }
 
 #define ROWS(n, weighted)                                                                          \
@@ -257,87 +241,106 @@ static void FN(sum_tiles)(const PRODUCT *p, const TILE *a, int64_t begin, int64_
 #undef ROWS
 #undef ROW
 
-/* ------------------------------------------------------------------ wanted rows, side by side */
+/* ------------------------------------------------------------------ wanted rows */
 
-/* Wanted rows whose sources lie next to each other, those of rows[i] from begin[i] to begin[i + 1]. */
-typedef struct {
-    int64_t count, begin[BATCH_ROWS + 1], rows[BATCH_ROWS];
-    int32_t sources[BATCH_EDGES];
-    T weight[BATCH_EDGES];
-} FN(batch);
-
-/* Appends row v, for which there is room. */
-ALWAYS_INLINE void FN(append)(const PRODUCT *p, FN(batch) *b, int64_t v)
+ALWAYS_INLINE int FN(is_wanted)(const PRODUCT *p, int64_t v)
 {
-    const int64_t first = p->indptr[v], count = p->indptr[v + 1] - first, to = b->begin[b->count];
-    for (int64_t i = 0; i < count; i++)
-        b->sources[to + i] = p->indices[first + i];
-    if (p->weight)
-        memcpy(b->weight + to, p->weight + first, (size_t)count * sizeof(T));
-    b->rows[b->count++] = v;
-    b->begin[b->count] = to + count;
+    return has_bits(p->mask + v * p->mask_stride, p->mask_stride);
 }
 
-/* Sums a tile of the batch's first `ready` rows and removes them. */
-static void FN(sum_batch)(const PRODUCT *p, const TILE *a, FN(batch) *b, int64_t ready)
+/* Goes on to the next row before `end` that is wanted and has edges. After the last one, to edge e,
+ * without an end: whoever takes an edge from there for each that is summed stays behind those. */
+ALWAYS_INLINE void FN(look_ahead)(const PRODUCT *p, lookahead *next, int64_t end, int64_t e)
 {
-    const int64_t edges = b->begin[b->count], done = b->begin[ready];
-    PRODUCT q = *p;
-    TILE tile = *a;
-    q.indptr = b->begin;
-    q.indices = b->sources;
-    q.weight = p->weight ? b->weight : NULL;
-    tile.rows = b->rows;
-    tile.last = edges;
-    FN(sum_tiles)(&q, &tile, 0, ready, p->out + a->column, p->out_stride);
-    b->count -= ready;
-    for (int64_t i = 0; i < b->count; i++) {
-        b->rows[i] = b->rows[ready + i];
-        b->begin[i + 1] = b->begin[ready + i + 1] - done;
-    }
-    memmove(b->sources, b->sources + done, (size_t)(edges - done) * sizeof *b->sources);
-    if (p->weight)
-        memmove(b->weight, b->weight + done, (size_t)(edges - done) * sizeof(T));
-}
-
-/* A tile of rows [begin, end): those of which anything is wanted as if the others were not there. */
-static void FN(sum_batches)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end)
-{
-    FN(batch) b;
-    b.count = b.begin[0] = 0;
-    for (int64_t v = begin; v < end; v++) {
-        const int64_t edges = p->indptr[v + 1] - p->indptr[v];
+    while (next->row < end) {
+        const int64_t v = next->row++;
         FN(expect_row)(p, v);
-        if (!FN(is_wanted)(p, a, v)) {
-            FN(store_zeros)(a, p->out + v * p->out_stride + a->column);
-            continue;
+        if (v + LISTS_AHEAD < end) {
+            const int32_t *sources = p->indices + p->indptr[v + LISTS_AHEAD];
+            PREFETCH(sources);
+            PREFETCH(sources + 16);
         }
-        if (edges > BATCH_EDGES / 4) { /* long enough to be summed where it is */
-            FN(sum_tiles)(p, a, v, v + 1, p->out + a->column, p->out_stride);
-            continue;
+        if (p->indptr[v] < p->indptr[v + 1] && FN(is_wanted)(p, v)) {
+            next->edge = p->indptr[v];
+            next->stop = p->indptr[v + 1];
+            return;
         }
-        if (b.count == BATCH_ROWS || b.begin[b.count] + edges > BATCH_EDGES) {
-            /* The last ones wait until it is known what comes after them. */
-            int64_t ready = b.count;
-            while (ready > b.count / 2 && b.begin[ready] + a->ahead > b.begin[b.count])
-                ready--;
-            FN(sum_batch)(p, a, &b, ready);
-            if (b.begin[b.count] + edges > BATCH_EDGES)
-                FN(sum_batch)(p, a, &b, b.count);
-        }
-        FN(append)(p, &b, v);
     }
-    FN(sum_batch)(p, a, &b, b.count);
+    next->edge = e;
+    next->stop = INT64_MAX;
 }
+
+/* Where a loop over rows [begin, end) begins to prefetch: so many edges ahead of it. */
+static lookahead FN(begin_ahead)(const PRODUCT *p, int64_t begin, int64_t end, int64_t ahead)
+{
+    lookahead next = {.row = begin};
+    while (ahead > 0) {
+        FN(look_ahead)(p, &next, end, p->indptr[begin]);
+        if (next.stop == INT64_MAX)
+            break;
+        const int64_t count = next.stop - next.edge < ahead ? next.stop - next.edge : ahead;
+        next.edge += count;
+        ahead -= count;
+    }
+    return next;
+}
+
+/* A tile of rows [begin, end), of which only wanted ones are read and prefetched. Weights that are
+ * left out are 1 here, which changes no sum. */
+ALWAYS_INLINE void FN(sum_wanted_tiles)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end,
+                                        const int nv)
+{
+    const TAIL tail = MAKE_TAIL(a->lanes);
+    const int reach = ((nv - 1) * W + a->lanes) * (int)sizeof(T) - 1;
+    lookahead next = FN(begin_ahead)(p, begin, end, a->ahead);
+    for (int64_t v = begin; v < end; v++) {
+        T *const to = p->out + v * p->out_stride + a->column;
+        const int64_t first = p->indptr[v], stop = p->indptr[v + 1];
+        V sum[REGISTERS];
+        UNROLL
+        for (int k = 0; k < nv; k++)
+            sum[k] = (V){0};
+        if (!FN(is_wanted)(p, v)) {
+            FN(store_tile)(a, to, sum, nv, tail);
+            continue;
+        }
+        for (int64_t e = first; e < stop;) {
+            if (next.edge == next.stop)
+                FN(look_ahead)(p, &next, end, e);
+            const int64_t left = next.stop - next.edge, until = left < stop - e ? e + left : stop;
+            for (; e < until; e++) {
+                const char *row = (const char *)(a->h + p->indices[next.edge++] * a->stride);
+                UNROLL
+                for (int k = 0; k < nv * VECTOR_BYTES; k += 64)
+                    PREFETCH(row + k);
+                PREFETCH(row + reach);
+                FN(add_edge)(p, a, e, sum, nv, 1, tail);
+            }
+        }
+        FN(finish)(p, a, v, stop - first, sum, to, nv, tail);
+    }
+}
+
+#define ROW(n)                                                                                     \
+    case n:                                                                                        \
+        FN(sum_wanted_tiles)(p, a, begin, end, n);                                                 \
+        break;
 
 /* A tile of rows [begin, end). */
 static void FN(sum_wanted)(const PRODUCT *p, const TILE *a, int64_t begin, int64_t end)
 {
-    if (p->sparse)
-        FN(sum_batches)(p, a, begin, end);
-    else
+    if (!p->sparse || !p->num_edges) {
         FN(sum_tiles)(p, a, begin, end, p->out + a->column, p->out_stride);
+        return;
+    }
+    switch (a->vectors) {
+        ROW(1) ROW(2) ROW(3) ROW(4) ROW(5) ROW(6) ROW(7) ROW(8) ROW(9) ROW(10) ROW(11) ROW(12)
+#if REGISTERS > 12
+        ROW(13) ROW(14) ROW(15) ROW(16) ROW(17) ROW(18) ROW(19) ROW(20)
+#endif
+    }
 }
+#undef ROW
 
 /* ------------------------------------------------------------------ tiles */
 

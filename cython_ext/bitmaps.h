@@ -31,40 +31,62 @@ static int64_t count_common(const uint64_t *a, const uint64_t *b, int64_t words,
     return count_common_baseline(a, b, words);
 }
 
-static void list_bits_baseline(const uint64_t *words, int64_t n, int32_t *out) {
-    for (int64_t k = 0; k < n; k++)
-        for (uint64_t w = words[k]; w; w &= w - 1)
-            *out++ = (int32_t) (k * WORD_BITS) + lowest_bit(w);
-}
+/* ------------------------------------------------------------------ lists of bits */
+
+/* The ids that two bitmaps have in common; the output has room for SLACK more than there are. */
+#define DEFINE_LIST(name, Id)                                                                     \
+    static void name(const uint64_t *a, const uint64_t *b, int64_t words, Id *out) {              \
+        for (int64_t k = 0; k < words; k++)                                                       \
+            for (uint64_t w = a[k] & b[k]; w; w &= w - 1)                                         \
+                *out++ = (Id) (k * WORD_BITS) + lowest_bit(w);                                    \
+    }
+DEFINE_LIST(list_narrow_baseline, int32_t)
 
 #ifdef X86
-/* Writes up to SLACK values past the last. */
-FOR_AVX512 static void list_bits_avx512(const uint64_t *words, int64_t n, int32_t *out) {
-    const __m512i lanes =
-        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for (int64_t k = 0; k < n; k++) {
-        if (!words[k]) continue;
-        for (int part = 0; part < WORD_BITS; part += 16) {
-            const __mmask16 some = (__mmask16) (words[k] >> part);
-            const __m512i ids =
-                _mm512_add_epi32(lanes, _mm512_set1_epi32((int32_t) (k * WORD_BITS) + part));
-            _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(some, ids));
-            out += __builtin_popcount(some);
-        }
+#define FOR_VBMI2                                                                                 \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi2,avx512vpopcntdq,popcnt")))
+
+/* A word's bits are the bytes 0 to 63 that it chooses, packed; these are widened, LANES at a time.
+ * Eight words without a bit are passed over at once. */
+#define DEFINE_LIST_VBMI2(name, Id, LANES, BASE, ADD, WIDEN)                                      \
+    FOR_VBMI2 static void name(const uint64_t *a, const uint64_t *b, int64_t words, Id *out) {    \
+        uint8_t bytes[WORD_BITS], chosen[WORD_BITS];                                              \
+        for (int i = 0; i < WORD_BITS; i++) bytes[i] = (uint8_t) i;                               \
+        const __m512i every = _mm512_loadu_si512(bytes);                                          \
+        for (int64_t k = 0; k < words; k += 8) {                                                  \
+            const __mmask8 there = (__mmask8) (words - k < 8 ? (1 << (words - k)) - 1 : 0xFF);    \
+            uint32_t some = _mm512_test_epi64_mask(_mm512_maskz_loadu_epi64(there, a + k),        \
+                                                   _mm512_maskz_loadu_epi64(there, b + k));       \
+            for (; some; some &= some - 1) {                                                      \
+                const int64_t word = k + lowest_bit(some);                                        \
+                const uint64_t w = a[word] & b[word];                                             \
+                const int count = __builtin_popcountll(w);                                        \
+                const __m512i base = BASE((Id) (word * WORD_BITS));                               \
+                _mm512_storeu_si512(chosen, _mm512_maskz_compress_epi8(w, every));                \
+                for (int i = 0; i < count; i += LANES)                                            \
+                    _mm512_storeu_si512(out + i, ADD(base, WIDEN(chosen + i)));                   \
+                out += count;                                                                     \
+            }                                                                                     \
+        }                                                                                         \
     }
+#define WIDEN_16(from) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) (from)))
+DEFINE_LIST_VBMI2(list_narrow_vbmi2, int32_t, 16, _mm512_set1_epi32, _mm512_add_epi32, WIDEN_16)
+/* Whether a processor of this level packs bytes. */
+INLINE int packs_bytes(int level) {
+    return level == AVX512 && __builtin_cpu_supports("avx512vbmi2");
 }
 #endif
 
 /* The ids of a bitmap; the output has room for SLACK more than there are. */
 static void list_bits(const uint64_t *words, int64_t n, int32_t *out, int level) {
 #ifdef X86
-    if (level == AVX512) {
-        list_bits_avx512(words, n, out);
+    if (packs_bytes(level)) {
+        list_narrow_vbmi2(words, words, n, out);
         return;
     }
 #endif
     (void) level;
-    list_bits_baseline(words, n, out);
+    list_narrow_baseline(words, words, n, out);
 }
 
 /* Marks wide ids in any order; returns 0 where one is outside the universe. */

@@ -5,10 +5,16 @@
 
 #include <stdint.h>
 
+#include "rows_simd.h"
+
 /* A message is rounded before it is added, as in the twin. */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("fp-contract=off")
 #endif
+
+/* Edges are taken a stretch at a time: sorted by die, then a die's loads, then its updates. Whether
+ * an edge's row is there already, and which die is next, is hard to foretell; so no branch asks. */
+enum { STRETCH = 512 };
 
 typedef struct {
     int64_t dies, pes, adder_cycles, fifo_updates, cycle_ticks, burst_ticks, miss_ticks;
@@ -17,114 +23,205 @@ typedef struct {
     int64_t contended;
 } Machine;
 
+/* Whole cycles, and ticks from 0 to less than a cycle beyond them: to add times divides nothing. */
 typedef struct {
-    int64_t channel, held, row_there, pe, slot, first; /* pe and slot: of the next edge */
-    int64_t cycles, loads, channel_ticks, misses, spilled_rows, conflicts, hazards, starved;
+    int64_t cycles, ticks;
+} Time;
+
+typedef struct {
+    Time bursts, miss, latency; /* of a row, of a page that is opened, CAS */
+} Delays;
+
+typedef struct {
+    int64_t address, ready;
+} Load;
+
+/* load: which one of the stretch brings its source; 0 is the row held when the stretch began. */
+typedef struct {
+    int32_t dst, load;
+} Update;
+
+typedef struct {
+    int64_t first, held, turn; /* turn: where in taken the next update stands */
+    Time channel;
+    int64_t cycles, loads, misses, spilled_rows, conflicts, hazards, starved;
+    int64_t stretch_loads, stretch_updates;
+    Load *load;            /* (STRETCH + 1,), from 1 */
+    int64_t *row_there;    /* (STRETCH + 1,) when each load has come */
+    Update *update;        /* (STRETCH,) */
+    int64_t *open_page;    /* (banks,) */
+    int64_t *scatter_free; /* (pes,) */
+    int64_t *link_free;    /* (stages, pes) */
+    int64_t *gather_free;  /* (pes,) */
+    int64_t *taken;        /* (fifo_updates, pes) */
+    int64_t *kept;         /* (pes, rows_kept), -1 where empty */
 } Die;
 
 typedef struct {
     Die *dies;
-    int64_t *open_page;    /* (dies, banks) */
-    int64_t *scatter_free; /* (dies, pes) */
-    int64_t *link_free;    /* (dies, stages, pes) */
-    int64_t *gather_free;  /* (dies, pes) */
-    int64_t *taken;        /* (dies, fifo_updates, pes) */
-    int64_t *kept;         /* (dies, pes, rows_kept), -1 where empty */
-    uint8_t *spilled;      /* (num_dst,) */
-    int64_t *last;         /* (num_dst,) */
-    int64_t *complete;     /* (num_dst,) */
+    uint8_t *spilled; /* (num_dst,) */
+    int64_t *last;    /* (num_dst,) when the last update was taken; -adder_cycles where none was */
 } State;
 
-static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+INLINE int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static void load_row(const Machine *m, Die *die, int64_t *open_page, int64_t address,
-                     int64_t ready) {
-    const int64_t first = address * m->row_words;
-    const int64_t end = (first + m->row_words - 1) >> m->page_shift;
-    int64_t opened = 0;
-    for (int64_t page = first >> m->page_shift; page <= end; page++) {
-        int64_t *bank = open_page + page % m->banks;
-        opened += *bank != page;
-        *bank = page;
-    }
-    const int64_t ticks = opened * m->miss_ticks + m->row_words * m->burst_ticks;
-    die->channel = later(die->channel, ready * m->cycle_ticks) + ticks;
-    const int64_t arrival = divide_up(die->channel + m->latency_ticks, m->cycle_ticks) + 1;
-    die->row_there = later(arrival, die->row_there + m->row_words);
-    die->loads++;
-    die->misses += opened;
-    die->channel_ticks += ticks;
+INLINE Time split(int64_t ticks, const Machine *m) {
+    const Time time = {ticks / m->cycle_ticks, ticks % m->cycle_ticks};
+    return time;
 }
 
-/* Makes room for a row of a gather PE; returns when it is there. */
-static int64_t make_room(const Machine *m, Die *die, int64_t *kept, uint8_t *spilled, int64_t v,
-                         int64_t t) {
-    const int64_t other = *kept;
-    *kept = v;
-    if (other < 0 || other == v) return t;
-    const int64_t moved = 1 + spilled[v];
-    spilled[other] = 1;
-    die->spilled_rows += moved;
-    die->channel += moved * (m->miss_ticks + m->row_words * m->burst_ticks);
-    return later(t, divide_up(die->channel, m->cycle_ticks));
+INLINE Time add(Time a, Time b, const Machine *m) {
+    const int64_t beyond = a.ticks + b.ticks - m->cycle_ticks, carry = beyond >= 0;
+    const Time sum = {a.cycles + b.cycles + carry, carry ? beyond : beyond + m->cycle_ticks};
+    return sum;
 }
 
-static void simulate_edges(const Machine *machine, const State *state, const int32_t *src,
-                           const int32_t *dst, int64_t edges, const int64_t *address,
-                           const int64_t *ready) {
-    const Machine m = *machine;
-    const State s = *state;
-    const int64_t n = m.pes, width = m.row_words, adder = m.adder_cycles;
-    int stages = 0;
-    while (n >> (stages + 1)) stages++;
+INLINE int64_t round_up(Time time) { return time.cycles + (time.ticks > 0); }
+
+static void sort_by_die(const Machine *m, const State *s, const int32_t *src, const int32_t *dst,
+                        int64_t edges, const int64_t *address, const int64_t *ready) {
+    for (int64_t d = 0; d < m->dies; d++) s->dies[d].stretch_loads = s->dies[d].stretch_updates = 0;
     for (int64_t e = 0; e < edges; e++) {
         const int64_t u = src[e], v = dst[e];
         int64_t d = 0;
-        for (int64_t k = 1; k < m.dies; k++) d += v >= s.dies[k].first;
-        Die *die = s.dies + d;
-        if (die->held != u) {
-            die->held = u;
-            load_row(&m, die, s.open_page + d * m.banks, address[u], ready[u]);
-        }
-        const int64_t pe = die->pe;
-        int64_t *taken = s.taken + (d * m.fifo_updates + die->slot) * n + pe;
-        int64_t *scatter_free = s.scatter_free + d * n + pe;
-        die->pe = (pe + 1) & (n - 1);
-        if (die->pe == 0 && ++die->slot == m.fifo_updates) die->slot = 0;
-        const int64_t free_at = later(*scatter_free, *taken);
-        int64_t t = later(free_at, die->row_there);
-        die->starved += t - free_at;
-        *scatter_free = t + width;
+        for (int64_t k = 1; k < m->dies; k++) d += v >= s->dies[k].first;
+        Die *die = s->dies + d;
+        die->stretch_loads += die->held != u;
+        die->held = u;
+        const Load load = {address[u], ready[u]};
+        die->load[die->stretch_loads] = load;
+        const Update update = {(int32_t) v, (int32_t) die->stretch_loads};
+        die->update[die->stretch_updates++] = update;
+    }
+}
+
+INLINE int64_t *bank_of(const Machine *m, const Die *die, int64_t page) {
+    const int64_t mask = m->banks - 1;
+    return die->open_page + (m->banks & mask ? page % m->banks : page & mask);
+}
+
+INLINE void load_row(const Machine *m, const Delays *delays, Die *die, int64_t k) {
+    const Load load = die->load[k];
+    const int64_t first = load.address * m->row_words;
+    const int64_t end = (first + m->row_words - 1) >> m->page_shift;
+    const int64_t late = die->channel.cycles < load.ready;
+    Time channel = {late ? load.ready : die->channel.cycles, late ? 0 : die->channel.ticks};
+    for (int64_t page = first >> m->page_shift; page <= end; page++) {
+        int64_t *bank = bank_of(m, die, page);
+        const int64_t opened = *bank != page;
+        const Time miss = {delays->miss.cycles & -opened, delays->miss.ticks & -opened};
+        *bank = page;
+        channel = add(channel, miss, m);
+        die->misses += opened;
+    }
+    die->channel = channel = add(channel, delays->bursts, m);
+    const int64_t arrival = round_up(add(channel, delays->latency, m)) + 1;
+    die->row_there[k] = later(arrival, die->row_there[k - 1] + m->row_words);
+}
+
+/* Makes room for a row of a gather PE; returns when it is there. */
+static int64_t make_room(const Machine *m, const Delays *delays, Die *die, int64_t *kept,
+                         uint8_t *spilled, int64_t v, int64_t t) {
+    const int64_t other = *kept;
+    *kept = v;
+    if (other < 0 || other == v) return t;
+    const Time move = add(delays->miss, delays->bursts, m);
+    die->channel = add(die->channel, move, m);
+    if (spilled[v]) die->channel = add(die->channel, move, m);
+    die->spilled_rows += 1 + spilled[v];
+    spilled[other] = 1;
+    return later(t, round_up(die->channel));
+}
+
+INLINE void take_updates(const Machine *m, const Delays *delays, const State *s, Die *die,
+                         int stages, int64_t contended, int64_t rows_kept) {
+    const int64_t n = (int64_t) 1 << stages, width = m->row_words, turns = n * m->fifo_updates;
+    int64_t turn = die->turn, starved = 0, conflicts = 0, hazards = 0;
+    int64_t loaded = 0;
+    /* Rows that are spilled pass between the loads, which then go one by one. */
+    while (!rows_kept && loaded < die->stretch_loads) load_row(m, delays, die, ++loaded);
+    for (int64_t i = 0; i < die->stretch_updates; i++) {
+        const int64_t v = die->update[i].dst, local = v - die->first, load = die->update[i].load;
+        const int64_t pe = turn & (n - 1), gather = local & (n - 1);
+        if (rows_kept && load > loaded) load_row(m, delays, die, loaded = load);
+        const int64_t free_at = later(die->scatter_free[pe], die->taken[turn]);
+        int64_t t = later(free_at, die->row_there[load]);
+        starved += t - free_at;
+        die->scatter_free[pe] = t + width;
         t++;
 
-        const int64_t local = v - die->first, gather = local & (n - 1);
         const int64_t unhindered = t + stages;
-        int64_t *gather_free = s.gather_free + d * n + gather;
-        if (m.contended) {
-            int64_t place = pe, *links = s.link_free + d * stages * n;
+        if (contended) {
+            int64_t *links = die->link_free;
             for (int64_t bit = n >> 1; bit; bit >>= 1, links += n) {
-                place = (place & ~bit) | (gather & bit);
-                t = later(t, links[place]);
-                links[place] = t + width;
+                int64_t *link = links + ((gather & -bit) | (pe & (bit - 1)));
+                t = later(t, *link);
+                *link = t + width;
                 t++;
             }
-            t = later(t, *gather_free);
+            t = later(t, die->gather_free[gather]);
         } else {
             t = unhindered;
         }
-        die->conflicts += t - unhindered;
-        if (m.rows_kept) {
-            const int64_t place = (d * n + gather) * m.rows_kept + local / n % m.rows_kept;
-            t = make_room(&m, die, s.kept + place, s.spilled, v, t);
+        conflicts += t - unhindered;
+        if (rows_kept) {
+            int64_t *kept = die->kept + gather * rows_kept + (local >> stages) % rows_kept;
+            t = make_room(m, delays, die, kept, s->spilled, v, t);
         }
-        const int64_t safe = later(t, s.last[v] + adder);
-        die->hazards += safe - t;
-        t = safe;
-        s.last[v] = t;
-        *gather_free = *taken = t + width;
-        s.complete[v] = t + width - 1 + adder;
-        die->cycles = later(die->cycles, s.complete[v]);
+        const int64_t safe = later(t, s->last[v] + m->adder_cycles);
+        hazards += safe - t;
+        s->last[v] = safe;
+        die->gather_free[gather] = die->taken[turn] = safe + width;
+        turn = turn + 1 == turns ? 0 : turn + 1;
+    }
+    die->turn = turn;
+    die->loads += die->stretch_loads;
+    die->row_there[0] = die->row_there[die->stretch_loads];
+    die->starved += starved;
+    die->conflicts += conflicts;
+    die->hazards += hazards;
+}
+
+/* A network of each usual size is a loop of its own. */
+static void take_stretch(const Machine *m, const Delays *delays, const State *s, Die *die,
+                         int stages) {
+    switch (m->contended && !m->rows_kept ? stages : -1) {
+    case 0: take_updates(m, delays, s, die, 0, 1, 0); break;
+    case 1: take_updates(m, delays, s, die, 1, 1, 0); break;
+    case 2: take_updates(m, delays, s, die, 2, 1, 0); break;
+    case 3: take_updates(m, delays, s, die, 3, 1, 0); break;
+    case 4: take_updates(m, delays, s, die, 4, 1, 0); break;
+    default: take_updates(m, delays, s, die, stages, m->contended, m->rows_kept);
+    }
+}
+
+static void simulate_edges(const Machine *m, const State *s, const int32_t *src,
+                           const int32_t *dst, int64_t edges, const int64_t *address,
+                           const int64_t *ready) {
+    const Delays delays = {split(m->row_words * m->burst_ticks, m), split(m->miss_ticks, m),
+                           split(m->latency_ticks, m)};
+    int stages = 0;
+    while (m->pes >> (stages + 1)) stages++;
+    for (int64_t e = 0; e < edges; e += STRETCH) {
+        const int64_t count = edges - e < STRETCH ? edges - e : STRETCH;
+        sort_by_die(m, s, src + e, dst + e, count, address, ready);
+        for (int64_t d = 0; d < m->dies; d++) {
+            take_stretch(m, &delays, s, s->dies + d, stages);
+        }
+    }
+}
+
+/* When the sums are complete, in the place of when their last updates were taken, 0 without one;
+ * and the last of each die. */
+static void complete_sums(const Machine *m, const State *s, int64_t num_dst) {
+    for (int64_t d = 0; d < m->dies; d++) {
+        Die *die = s->dies + d;
+        const int64_t end = d + 1 < m->dies ? die[1].first : num_dst;
+        for (int64_t v = die->first; v < end; v++) {
+            int64_t *last = s->last + v;
+            *last = *last < 0 ? 0 : *last + m->row_words - 1 + m->adder_cycles;
+            die->cycles = later(die->cycles, *last);
+        }
     }
 }
 

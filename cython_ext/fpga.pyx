@@ -26,49 +26,69 @@ cdef extern from "fpga.h" nogil:
         int64_t rows_kept
         int64_t contended
 
+    ctypedef struct Time:
+        int64_t cycles
+        int64_t ticks
+
+    ctypedef struct Load:
+        int64_t address
+        int64_t ready
+
+    ctypedef struct Update:
+        int32_t dst
+        int32_t load
+
     ctypedef struct Die:
-        int64_t channel
-        int64_t held
-        int64_t row_there
-        int64_t pe
-        int64_t slot
         int64_t first
+        int64_t held
+        int64_t turn
+        Time channel
         int64_t cycles
         int64_t loads
-        int64_t channel_ticks
         int64_t misses
         int64_t spilled_rows
         int64_t conflicts
         int64_t hazards
         int64_t starved
-
-    ctypedef struct State:
-        Die* dies
+        int64_t stretch_loads
+        int64_t stretch_updates
+        Load* load
+        int64_t* row_there
+        Update* update
         int64_t* open_page
         int64_t* scatter_free
         int64_t* link_free
         int64_t* gather_free
         int64_t* taken
         int64_t* kept
+
+    ctypedef struct State:
+        Die* dies
         uint8_t* spilled
         int64_t* last
-        int64_t* complete
+
+    const int STRETCH
 
     void simulate_edges(
         const Machine* machine, const State* state, const int32_t* src, const int32_t* dst,
         int64_t edges, const int64_t* address, const int64_t* ready
     )
+    void complete_sums(const Machine* machine, const State* state, int64_t num_dst)
     void add_updates(
         const int32_t* src, const int32_t* dst, const float* weight, int64_t edges,
         const float* rows, int64_t width, float* out
     )
 
-# A die's numbers, in the order of ``Die``.
-cdef int DIE_NUMBERS = sizeof(Die) // sizeof(int64_t)
+
+cdef void* reserve(list keep, int64_t size_bytes):
+    """Zeroed memory that lives as long as the list."""
+    cdef uint8_t[::1] memory = np.zeros(max(1, size_bytes), dtype=np.uint8)
+    keep.append(memory)
+    return &memory[0]
 
 
 cdef int64_t* fill(list keep, int64_t size, int64_t value):
-    """Memory that lives as long as the list."""
+    """Numbers that live as long as the list."""
     cdef int64_t[::1] array = np.full(max(1, size), value, dtype=np.int64)
     keep.append(array)
     return &array[0]
@@ -81,12 +101,12 @@ def simulate_aggregation(
     """``complete`` and, one row a die, the eight numbers of ``Aggregation``, int64."""
     cdef Machine m
     cdef State s
+    cdef Die* die
     cdef int64_t d, num_dst, edges = src.shape[0]
     cdef int stages
     cdef list keep = []
-    cdef uint8_t[::1] spilled
-    cdef int64_t[::1] complete
-    cdef int64_t[:, ::1] dies
+    cdef int64_t[::1] last
+    cdef int64_t[:, ::1] rows
     m.dies, m.pes, m.adder_cycles = machine.dies, machine.pes, machine.adder_cycles
     m.fifo_updates, m.cycle_ticks = machine.fifo_updates, machine.cycle_ticks
     m.burst_ticks, m.miss_ticks = machine.burst_ticks, machine.miss_ticks
@@ -97,28 +117,36 @@ def simulate_aggregation(
     if (num_dst + m.dies - 1) // m.dies <= m.pes * m.rows_kept:
         m.rows_kept = 0
     stages = m.pes.bit_length() - 1
-    result = np.zeros(num_dst, dtype=np.int64)
-    numbers = np.zeros((m.dies, DIE_NUMBERS), dtype=np.int64)
-    complete, dies = result, numbers
-    spilled = np.zeros(max(1, num_dst), dtype=np.uint8)
-    s.dies = <Die*> &dies[0, 0]
-    s.open_page = fill(keep, m.dies * m.banks, -1)
-    s.scatter_free = fill(keep, m.dies * m.pes, 0)
-    s.link_free = fill(keep, m.dies * stages * m.pes, 0)
-    s.gather_free = fill(keep, m.dies * m.pes, 0)
-    s.taken = fill(keep, m.dies * m.pes * m.fifo_updates, 0)
-    s.kept = fill(keep, m.dies * m.pes * m.rows_kept, -1)
-    s.spilled = &spilled[0]
-    s.last = fill(keep, num_dst, -m.adder_cycles)
+    complete = np.full(num_dst, -m.adder_cycles, dtype=np.int64)
+    numbers = np.empty((m.dies, 8), dtype=np.int64)
+    last, rows = complete, numbers
+    s.dies = <Die*> reserve(keep, m.dies * sizeof(Die))
+    s.spilled = <uint8_t*> reserve(keep, num_dst)
     for d in range(m.dies):
-        s.dies[d].first = first[d]
-        s.dies[d].held = -1
-        s.dies[d].row_there = -row_words
-    if edges:
-        s.complete = &complete[0]
+        die = s.dies + d
+        die.first, die.held = first[d], -1
+        die.load = <Load*> reserve(keep, (STRETCH + 1) * sizeof(Load))
+        die.row_there = fill(keep, STRETCH + 1, -row_words)
+        die.update = <Update*> reserve(keep, STRETCH * sizeof(Update))
+        die.open_page = fill(keep, m.banks, -1)
+        die.scatter_free = fill(keep, m.pes, 0)
+        die.link_free = fill(keep, stages * m.pes, 0)
+        die.gather_free = fill(keep, m.pes, 0)
+        die.taken = fill(keep, m.fifo_updates * m.pes, 0)
+        die.kept = fill(keep, m.pes * m.rows_kept, -1)
+    if num_dst:
+        s.last = &last[0]
         with nogil:
-            simulate_edges(&m, &s, &src[0], &dst[0], edges, &address[0], &ready[0])
-    return result, numbers[:, 6:]
+            if edges:
+                simulate_edges(&m, &s, &src[0], &dst[0], edges, &address[0], &ready[0])
+            complete_sums(&m, &s, num_dst)
+    for d in range(m.dies):
+        die = s.dies + d
+        rows[d, 0], rows[d, 1], rows[d, 3] = die.cycles, die.loads, die.misses
+        rows[d, 2] = die.misses * m.miss_ticks + die.loads * row_words * m.burst_ticks
+        rows[d, 4], rows[d, 5], rows[d, 6] = die.spilled_rows, die.conflicts, die.hazards
+        rows[d, 7] = die.starved
+    return complete, numbers
 
 
 def scatter_gather(

@@ -9,6 +9,7 @@
 #endif
 
 typedef const int32_t *Ids;
+typedef const int64_t *WideIds;
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -215,40 +216,72 @@ static int mark(Ids ids, int64_t n, int64_t universe, uint64_t *words) {
 
 /* ------------------------------------------------------------------ bitmaps of many sets */
 
-static void list_common_baseline(const uint64_t *a, const uint64_t *b, int64_t words,
-                                 int64_t *out) {
-    for (int64_t k = 0; k < words; k++)
-        for (uint64_t w = a[k] & b[k]; w; w &= w - 1) *out++ = k * WORD_BITS + lowest_bit(w);
-}
-
+DEFINE_LIST(list_wide_baseline, int64_t)
 #ifdef X86
-FOR_AVX512 static void list_common_avx512(const uint64_t *a, const uint64_t *b, int64_t words,
-                                          int64_t *out) {
-    const __m512i lanes = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-    for (int64_t k = 0; k < words; k++) {
-        const uint64_t w = a[k] & b[k];
-        if (!w) continue;
-        for (int part = 0; part < WORD_BITS; part += 8) {
-            const __mmask8 some = (__mmask8) (w >> part);
-            const __m512i ids = _mm512_add_epi64(lanes, _mm512_set1_epi64(k * WORD_BITS + part));
-            _mm512_storeu_si512(out, _mm512_maskz_compress_epi64(some, ids));
-            out += __builtin_popcount(some);
-        }
-    }
-}
+#define WIDEN_8(from) _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *) (from)))
+DEFINE_LIST_VBMI2(list_wide_vbmi2, int64_t, 8, _mm512_set1_epi64, _mm512_add_epi64, WIDEN_8)
 #endif
 
-/* The ids that two bitmaps have in common; the output has room for SLACK more than there are. */
 static void list_common(const uint64_t *a, const uint64_t *b, int64_t words, int64_t *out,
                         int level) {
 #ifdef X86
-    if (level == AVX512) {
-        list_common_avx512(a, b, words, out);
+    if (packs_bytes(level)) {
+        list_wide_vbmi2(a, b, words, out);
         return;
     }
 #endif
     (void) level;
-    list_common_baseline(a, b, words, out);
+    list_wide_baseline(a, b, words, out);
+}
+
+/* Pairs of rows of two tables of bitmaps: `crossed`, every row of the one with every row of the
+ * other, or each with the same of the other. */
+typedef struct {
+    const uint64_t *a, *b;
+    int64_t words, width, pairs;
+    int crossed, level;
+} Crossing;
+
+INLINE const uint64_t *first_row(const Crossing *c, int64_t pair) {
+    return c->a + pair / c->width * c->words;
+}
+
+INLINE const uint64_t *second_row(const Crossing *c, int64_t pair) {
+    return c->b + (c->crossed ? pair % c->width : pair) * c->words;
+}
+
+static void count_crossing(const Crossing *c, int64_t *counts, int threads) {
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+#endif
+    for (int64_t p = 0; p < c->pairs; p++)
+        counts[p] = count_common(first_row(c, p), second_row(c, p), c->words, c->level);
+    (void) threads;
+}
+
+/* The ids of each pair from out[begins[p]] on, up to SLACK before the next begins. */
+static void list_crossing(const Crossing *c, const int64_t *begins, const int64_t *counts,
+                          int64_t *out, int threads) {
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+#endif
+    for (int64_t p = 0; p < c->pairs; p++)
+        if (counts[p])
+            list_common(first_row(c, p), second_row(c, p), c->words, out + begins[p], c->level);
+    (void) threads;
+}
+
+/* Marks every set in a row of its own; returns 0 where an id is outside. */
+static int mark_rows(const WideIds *sets, const int64_t *lengths, int64_t count,
+                     int64_t universe, uint64_t *marks, int64_t words, int threads) {
+    int sound = 1;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(&& : sound) if (threads > 1)
+#endif
+    for (int64_t s = 0; s < count; s++)
+        sound = mark_wide(sets[s], lengths[s], universe, marks + s * words) && sound;
+    (void) threads;
+    return sound;
 }
 
 /* What a bitmap has in common with four others, which are `words` apart. */
@@ -290,9 +323,12 @@ static void count_four(const uint64_t *a, const uint64_t *b, int64_t apart, int6
 /* Adds to counts[i * num_b + j] how many bits rows i of a and j of b have in common, a tile of both
  * at a time, which stays in a core's second-level cache. */
 static void count_rows(const uint64_t *a, int64_t num_a, const uint64_t *b, int64_t num_b,
-                       int64_t words, int64_t tile, int64_t *counts, int level) {
+                       int64_t words, int64_t tile, int64_t *counts, int level, int threads) {
     for (int64_t from = 0; from < words; from += tile) {
         const int64_t n = least(tile, words - from);
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+#endif
         for (int64_t i = 0; i < num_a; i++) {
             const uint64_t *const row = a + i * words + from;
             int64_t j = 0;
@@ -302,6 +338,7 @@ static void count_rows(const uint64_t *a, int64_t num_a, const uint64_t *b, int6
                 counts[i * num_b + j] += count_common(row, b + j * words + from, n, level);
         }
     }
+    (void) threads;
 }
 
 /* ------------------------------------------------------------------ all pairs of sets */

@@ -7,17 +7,18 @@ The dispatcher checks dtypes and layouts. That ids ascend, or are in the univers
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
 
 import numpy as np
 
 cdef extern from "sets.h" nogil:
     ctypedef const int32_t* Ids
+    ctypedef const int64_t* WideIds
     int _UNITE "UNITE"
     int _INTERSECT "INTERSECT"
     int _SUBTRACT "SUBTRACT"
     int WORD_BITS
     int SLACK
-    int BASELINE
 
     ctypedef struct Pairs:
         const Ids* a
@@ -43,21 +44,42 @@ cdef extern from "sets.h" nogil:
     int64_t count_common(const uint64_t* a, const uint64_t* b, int64_t words, int level)
     void list_bits(const uint64_t* words, int64_t n, int32_t* out, int level)
     void count_pairs(const Pairs* pairs, int threads)
-    bint mark_wide(const int64_t* ids, int64_t n, int64_t universe, uint64_t* words)
-    void list_common(
-        const uint64_t* a, const uint64_t* b, int64_t words, int64_t* out, int level
+
+    ctypedef struct Crossing:
+        const uint64_t* a
+        const uint64_t* b
+        int64_t words
+        int64_t width
+        int64_t pairs
+        bint crossed
+        int level
+
+    bint mark_rows(
+        const WideIds* sets, const int64_t* lengths, int64_t count, int64_t universe,
+        uint64_t* marks, int64_t words, int threads
+    )
+    void count_crossing(const Crossing* c, int64_t* counts, int threads)
+    void list_crossing(
+        const Crossing* c, const int64_t* begins, const int64_t* counts, int64_t* out, int threads
     )
     void count_rows(
         const uint64_t* a, int64_t num_a, const uint64_t* b, int64_t num_b, int64_t words,
-        int64_t tile, int64_t* counts, int level
+        int64_t tile, int64_t* counts, int level, int threads
     )
 
 UNITE, INTERSECT, SUBTRACT = _UNITE, _INTERSECT, _SUBTRACT
 
 # The bitmaps of a tile stay in a core's second-level cache.
 cdef int64_t TILE_WORDS = 1 << 17
-# Words for each bit of a bitmap so sparse that its bits are found one by one.
-cdef int64_t SPARSE = 4
+# Fewer ids to mark, words to list from or pairs of words to count are not worth another thread.
+cdef int64_t IDS_PER_THREAD = 1 << 16
+cdef int64_t WORDS_PER_THREAD = 1 << 14
+cdef int64_t PAIRS_PER_THREAD = 1 << 20
+
+
+cdef int share(int threads, int64_t work, int64_t least) noexcept nogil:
+    """How many threads so much work is for."""
+    return <int> max(<int64_t> 1, min(<int64_t> threads, work // least))
 
 
 cdef Ids first32(const int32_t[::1] array) noexcept nogil:
@@ -205,37 +227,50 @@ def count_intersections(tuple sets_a, sets_b, int64_t universe, int threads):
     return result
 
 
-cdef const int64_t* first64(const int64_t[::1] array) noexcept nogil:
+cdef WideIds first64(const int64_t[::1] array) noexcept nogil:
     return &array[0] if array.shape[0] else NULL
 
 
-def mark_sets(tuple sets, int64_t universe, int64_t words):
+def mark_sets(tuple sets, int64_t universe, int64_t words, int threads):
     """The bitmaps of wide ids, ``(len(sets), words)``; None where an id is outside."""
     cdef uint64_t[:, ::1] out
     cdef const int64_t[::1] ids
-    cdef int64_t s
-    result = np.zeros((len(sets), words), dtype=np.uint64)
-    if not sets:
-        return result
-    out = result
-    for s, ids in enumerate(sets):
-        if not mark_wide(first64(ids), ids.shape[0], universe, &out[s, 0]):
-            return None
-    return result
+    cdef int64_t s, count = len(sets), work = 0
+    cdef bint sound = True
+    cdef WideIds* addresses = <WideIds*> malloc((count + 1) * sizeof(WideIds))
+    cdef int64_t* lengths = <int64_t*> malloc((count + 1) * sizeof(int64_t))
+    try:
+        if not addresses or not lengths:
+            raise MemoryError
+        result = np.zeros((count, words), dtype=np.uint64)
+        for s, ids in enumerate(sets):
+            addresses[s], lengths[s] = first64(ids), ids.shape[0]
+            work += ids.shape[0]
+        if work:
+            out = result
+            with nogil:
+                sound = mark_rows(
+                    addresses, lengths, count, universe, &out[0, 0], words,
+                    share(threads, work, IDS_PER_THREAD)
+                )
+        return result if sound else None
+    finally:
+        free(addresses)
+        free(lengths)
 
 
-def count_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b):
+def count_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, int threads):
     """How many bits every row of the one shares with every row of the other, int64."""
     cdef int64_t[:, ::1] counts
-    cdef int64_t tile
+    cdef int64_t tile, work = a.shape[0] * b.shape[0] * a.shape[1]
     result = np.zeros((a.shape[0], b.shape[0]), dtype=np.int64)
-    if result.size and a.shape[1]:
+    if work:
         counts = result
         tile = max(64, TILE_WORDS // 2 // (a.shape[0] + b.shape[0]) // 8 * 8)
         with nogil:
             count_rows(
                 &a[0, 0], a.shape[0], &b[0, 0], b.shape[0], a.shape[1], tile, &counts[0, 0],
-                simd_level()
+                simd_level(), share(threads, work, PAIRS_PER_THREAD)
             )
     return result
 
@@ -253,38 +288,42 @@ def count_marks_of(const uint64_t[:, ::1] bitmaps):
     return result
 
 
-cdef list list_shared(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, bint crossed, slab):
+cdef list list_shared(
+    const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, bint crossed, slab, int threads
+):
     """The ids that rows share, all lists in one piece of memory: row i of the one and the same of
     the other, or, crossed, rows i and j at i * len(b) + j.
     """
-    cdef int64_t words = a.shape[1], width = b.shape[0] if crossed else 1
-    cdef int64_t pairs = a.shape[0] * width, p, begin = 0
-    cdef int64_t[::1] ends = np.zeros(pairs + 1, dtype=np.int64), out
-    cdef int level = simd_level()
-    if words:
-        for p in range(pairs):
-            ends[p + 1] = ends[p] + count_common(
-                &a[p // width, 0], &b[p % width if crossed else p, 0], words, level
-            )
-    begin = ends[pairs]
-    room = np.empty(begin + SLACK, np.int64) if slab is None else slab.take(begin + SLACK, np.int64)
+    cdef Crossing c
+    cdef int64_t p, begin = 0
+    cdef int64_t[:, ::1] places
+    cdef int64_t[::1] out
+    c.words, c.width, c.crossed = a.shape[1], b.shape[0] if crossed else 1, crossed
+    c.pairs, c.level = a.shape[0] * c.width, simd_level()
+    places = np.zeros((2, c.pairs + 1), dtype=np.int64)  # how many ids, and where they begin
+    threads = share(threads, c.pairs * c.words, WORDS_PER_THREAD)
+    if c.pairs and c.words:
+        c.a, c.b = &a[0, 0], &b[0, 0]
+        with nogil:
+            count_crossing(&c, &places[0, 0], threads)
+    for p in range(c.pairs):
+        places[1, p] = begin
+        begin += places[0, p] + SLACK
+    room = np.empty(begin + 1, np.int64) if slab is None else slab.take(begin + 1, np.int64)
     out = room
-    for p in range(pairs):
-        if ends[p + 1] > ends[p]:
-            list_common(
-                &a[p // width, 0], &b[p % width if crossed else p, 0], words, &out[ends[p]],
-                level if ends[p + 1] - ends[p] > words // SPARSE else BASELINE
-            )
-    return [room[ends[p] : ends[p + 1]] for p in range(pairs)]
+    if c.words:
+        with nogil:
+            list_crossing(&c, &places[1, 0], &places[0, 0], &out[0], threads)
+    return [room[places[1, p] : places[1, p] + places[0, p]] for p in range(c.pairs)]
 
 
-def list_marks(const uint64_t[:, ::1] bitmaps, slab):
+def list_marks(const uint64_t[:, ::1] bitmaps, slab, int threads):
     """The ids of every row, ascending int64."""
-    return list_shared(bitmaps, bitmaps, False, slab)
+    return list_shared(bitmaps, bitmaps, False, slab, threads)
 
 
-def list_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, slab):
+def list_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, slab, int threads):
     """The ids that every row of the one shares with every row of the other."""
-    cdef list lists = list_shared(a, b, True, slab)
+    cdef list lists = list_shared(a, b, True, slab, threads)
     cdef int64_t i, width = b.shape[0]
     return [lists[i * width : (i + 1) * width] for i in range(a.shape[0])]

@@ -6,17 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rows_simd.h"
+#include "bits.h"
 
 typedef struct {
     int64_t edges, segments, loaded_rows, bank_cycles;
 } Step;
-
-/* A slice's lanes: how many become free at each cycle from ``now`` on, which is place ``place``. */
-typedef struct {
-    int32_t *free_at; /* a ring */
-    int64_t now, place;
-} Lanes;
 
 /* The first set bit at or behind place ``from``; ``size`` where there is none. */
 static int64_t next_bit(const uint64_t *bits, int64_t from, int64_t size) {
@@ -52,7 +46,7 @@ static int64_t cut_rows(const uint64_t *bits, int64_t num_src, int64_t begin, in
     uint64_t rest = bits[word] & (~0ull << (begin & 63));
     *rows = 0;
     for (;;) {
-        const int64_t found = rest ? __builtin_popcountll(rest) : 0;
+        const int64_t found = count_bits(rest);
         if (*rows + found > chunk_rows) {
             for (; *rows < chunk_rows; ++*rows) rest &= rest - 1;
             return (word << 6) + __builtin_ctzll(rest);
@@ -117,34 +111,12 @@ static void count_tile(const Cuts *cuts, const int64_t *indptr, const int32_t *i
     }
 }
 
-/* A tile's edges, chunk by chunk: their sources, and so many of each destination (a segment).
- * ``next_edge`` and ``next_segment`` are where each chunk's begin, and afterwards end. Edges of
- * destinations of which nothing is wanted have the source ``nobody``. */
+/* A slice's lanes within a chunk: how many become free at each cycle from ``now`` on, which is place
+ * ``place``. */
 typedef struct {
-    int32_t *sources, *rows, *edges;
-    int64_t *next_edge, *next_segment;
-    int32_t nobody;
-} Sorted;
-
-static void sort_tile(const Cuts *cuts, const int64_t *indptr, const int32_t *indices,
-                      int64_t first, int64_t last, const uint8_t *selected, Sorted *sorted) {
-    int32_t *restrict sources = sorted->sources, *restrict rows = sorted->rows;
-    int32_t *restrict edges = sorted->edges;
-    int64_t *restrict next_edge = sorted->next_edge, *restrict next_segment = sorted->next_segment;
-    for (int64_t v = first; v < last; v++) {
-        const int32_t nobody = selected[v] ? 0 : sorted->nobody;
-        int64_t before = -1;
-        for (int64_t e = indptr[v]; e < indptr[v + 1]; e++) {
-            /* Without branches on where segments end: they are short, and nobody can foretell. */
-            const int64_t c = chunk_of(cuts, indices[e]), begins = c != before;
-            sources[next_edge[c]++] = nobody ? nobody : indices[e];
-            const int64_t segment = (next_segment[c] += begins) - 1;
-            rows[segment] = (int32_t)v;
-            edges[segment] = begins ? 1 : edges[segment] + 1;
-            before = c;
-        }
-    }
-}
+    int32_t *free_at; /* a ring */
+    int64_t now, place;
+} Lanes;
 
 /* Gives ``pieces`` of ``cycles`` each, fewer than the ring's, to the lanes that are free first. */
 static inline void assign(Lanes *lanes, int64_t ring, int64_t pieces, int64_t cycles) {
@@ -171,189 +143,132 @@ static int64_t end_of(const Lanes *lanes, int64_t ring) {
     return lanes->now;
 }
 
-/* The same for one piece, as most segments are. */
-static inline void assign_one(Lanes *lanes, int64_t ring, int64_t cycles) {
-    int32_t *free_at = lanes->free_at;
-    int64_t place = lanes->place;
-    while (!free_at[place]) {
-        lanes->now++;
-        if (++place == ring) place = 0;
-    }
-    const int64_t later = place + cycles;
-    free_at[place]--;
-    free_at[later < ring ? later : later - ring]++;
-    lanes->place = place;
-}
+/* Where a chunk's edges have got to: the window they are in, and how many it still takes. */
+typedef struct {
+    int32_t window, left;
+} Position;
 
-/* Few lanes of SIDE slices side by side, int32 (lanes, SIDE): when each is free, ascending. A piece
- * of each slice goes to the first lane, which then moves up to its place. */
-enum { SIDE = 16 };
-
-typedef void (*HandOut)(int32_t *free_at, int64_t lanes, const int32_t *cycles);
-
-static void hand_out_plain(int32_t *free_at, int64_t lanes, const int32_t *cycles) {
-    for (int64_t s = 0; s < SIDE; s++) {
-        int32_t until = free_at[s] + cycles[s];
-        for (int64_t lane = 1; lane < lanes; lane++) {
-            const int32_t next = free_at[lane * SIDE + s];
-            free_at[(lane - 1) * SIDE + s] = next < until ? next : until;
-            until = next < until ? until : next;
-        }
-        free_at[(lanes - 1) * SIDE + s] = until;
-    }
-}
-
-#ifdef X86
-FOR_AVX2 static void hand_out_avx2(int32_t *free_at, int64_t lanes, const int32_t *cycles) {
-    __m256i *at = (__m256i *)free_at;
-    const __m256i *taken = (const __m256i *)cycles;
-    __m256i one = _mm256_add_epi32(_mm256_loadu_si256(at), _mm256_loadu_si256(taken));
-    __m256i two = _mm256_add_epi32(_mm256_loadu_si256(at + 1), _mm256_loadu_si256(taken + 1));
-    for (int64_t lane = 1; lane < lanes; lane++, at += 2) {
-        const __m256i next_one = _mm256_loadu_si256(at + 2), next_two = _mm256_loadu_si256(at + 3);
-        _mm256_storeu_si256(at, _mm256_min_epi32(next_one, one));
-        _mm256_storeu_si256(at + 1, _mm256_min_epi32(next_two, two));
-        one = _mm256_max_epi32(next_one, one);
-        two = _mm256_max_epi32(next_two, two);
-    }
-    _mm256_storeu_si256(at, one);
-    _mm256_storeu_si256(at + 1, two);
-}
-
-FOR_AVX512 static void hand_out_avx512(int32_t *free_at, int64_t lanes, const int32_t *cycles) {
-    __m512i until = _mm512_add_epi32(_mm512_loadu_si512(free_at), _mm512_loadu_si512(cycles));
-    for (int64_t lane = 1; lane < lanes; lane++, free_at += SIDE) {
-        const __m512i next = _mm512_loadu_si512(free_at + SIDE);
-        _mm512_storeu_si512(free_at, _mm512_min_epi32(next, until));
-        until = _mm512_max_epi32(next, until);
-    }
-    _mm512_storeu_si512(free_at, until);
-}
-#endif
-
-/* How lanes are handed out side by side, and up to how many of them that is the faster way. */
-static HandOut choose_hand_out(int64_t *most_lanes) {
-    const int level = simd_level();
-    *most_lanes = level == AVX512 ? 64 : level == AVX2 ? 32 : 8;
-#ifdef X86
-    if (level == AVX512) return hand_out_avx512;
-    if (level == AVX2) return hand_out_avx2;
-#endif
-    return hand_out_plain;
-}
-
+/* A tile's chunks side by side, since no source is in two of them: edges are taken as they are
+ * stored, and each counts for its own chunk. */
 typedef struct {
     const int32_t *wanted; /* (rows, slices) */
     const uint8_t *selected;
-    int64_t slices, ring, piece_edges, groups, passes, window_edges, num_lanes;
-    const int32_t *cycles_of; /* (piece_edges + 1, slice features + 1) */
-    int64_t slice_features;
-    HandOut hand_out;  /* where lanes stand side by side, else NULL */
-    int32_t *free_at;  /* (slices / SIDE rounded up, lanes, SIDE) */
-    Lanes *lanes;
-    int32_t *window_of, *reads;
-    int32_t window; /* the last one that was opened */
+    int64_t slices, slice_features, num_lanes, piece_edges, ring, groups, passes, window_edges;
+    const int32_t *cycles_of; /* (piece_edges + 1, slice_features + 1) */
+    Position *positions;      /* (chunks) */
+    int32_t *reads;           /* (chunks, groups), of the banks */
+    Lanes *lanes;             /* (chunks, slices) */
+    int32_t *free_at;         /* (chunks, slices, ring), of several lanes */
+    int32_t *segment_chunk, *segment_end; /* (chunks), of one destination */
+    int32_t *window_of;       /* (sources), in which each was read last */
+    int32_t window;           /* the last one of the tiles before */
 } Walk;
 
-static void free_lanes(Walk *walk) {
-    const int64_t blocks = (walk->slices + SIDE - 1) / SIDE;
-    if (walk->hand_out) {
-        memset(walk->free_at, 0, (size_t)(blocks * walk->num_lanes * SIDE) * sizeof(int32_t));
-        return;
+static void open_tile(Walk *walk, int64_t chunks, int64_t edges, int64_t num_src) {
+    if (walk->window > INT32_MAX - 2 - edges / walk->window_edges) {
+        memset(walk->window_of, 0, (size_t)num_src * sizeof(int32_t));
+        walk->window = 0;
     }
-    for (int64_t s = 0; s < walk->slices; s++) {
-        Lanes *lanes = walk->lanes + s;
-        memset(lanes->free_at, 0, (size_t)walk->ring * sizeof(int32_t));
+    memset(walk->reads, 0, (size_t)(chunks * walk->groups) * sizeof(int32_t));
+    memset(walk->free_at, 0, (size_t)(chunks * walk->slices * walk->ring) * sizeof(int32_t));
+    for (int64_t c = 0; c < chunks; c++) {
+        walk->positions[c].window = walk->window + 1;
+        walk->positions[c].left = (int32_t)walk->window_edges;
+    }
+    for (int64_t k = 0; k < chunks * walk->slices; k++) {
+        Lanes *lanes = walk->lanes + k;
+        lanes->free_at = walk->free_at + k * walk->ring;
         lanes->free_at[0] = (int32_t)walk->num_lanes;
         lanes->now = lanes->place = 0;
     }
 }
 
-static void end_lanes(const Walk *walk, int64_t *lane_cycles) {
-    for (int64_t s = 0; s < walk->slices; s++) {
-        const int64_t last = (s / SIDE + 1) * walk->num_lanes - 1;
-        lane_cycles[s] = walk->hand_out ? walk->free_at[last * SIDE + s % SIDE]
-                                        : end_of(walk->lanes + s, walk->ring);
+static void close_tile(Walk *walk, int64_t chunks, Step *steps, int64_t *lane_cycles) {
+    for (int64_t c = 0; c < chunks; c++) {
+        for (int64_t g = 0; g < walk->groups; g++) {
+            const int64_t cycles = walk->reads[c * walk->groups + g] * walk->passes;
+            if (cycles > steps[c].bank_cycles) steps[c].bank_cycles = cycles;
+        }
+        if (walk->positions[c].window > walk->window) walk->window = walk->positions[c].window;
     }
+    for (int64_t k = 0; k < chunks * walk->slices; k++)
+        lane_cycles[k] = end_of(walk->lanes + k, walk->ring);
 }
 
-static void share_side_by_side(Walk *walk, const int32_t *wanted, int64_t whole,
-                               const int32_t *whole_cycles, int64_t rest,
-                               const int32_t *rest_cycles) {
-    int32_t *free_at = walk->free_at;
-    for (int64_t s = 0; s < walk->slices; s += SIDE, free_at += walk->num_lanes * SIDE) {
-        const int64_t some = walk->slices - s < SIDE ? walk->slices - s : SIDE;
-        int32_t cycles[SIDE] = {0};
-        if (whole) {
-            for (int64_t k = 0; k < some; k++) cycles[k] = whole_cycles[wanted[s + k]];
-            for (int64_t piece = 0; piece < whole; piece++)
-                walk->hand_out(free_at, walk->num_lanes, cycles);
-        }
-        if (rest) {
-            for (int64_t k = 0; k < some; k++) cycles[k] = rest_cycles[wanted[s + k]];
-            walk->hand_out(free_at, walk->num_lanes, cycles);
-        }
-    }
+/* One more edge of a chunk. */
+static inline void advance(Position *position, int64_t window_edges) {
+    const int32_t full = position->left == 1;
+    position->window += full;
+    position->left = full ? (int32_t)window_edges : position->left - 1;
 }
 
-static void share_segment(Walk *walk, int64_t v, int64_t edges) {
-    const int64_t whole = edges < walk->piece_edges ? 0 : edges / walk->piece_edges;
+/* Reads the sources of one destination; how many segments they are, each within a chunk. */
+static int64_t read_row(Walk *walk, const Cuts *cuts, const int32_t *sources, int64_t edges,
+                        Step *steps) {
+    const int32_t opened = walk->window + 1, mask = (int32_t)walk->groups - 1;
+    int32_t *restrict window_of = walk->window_of, *restrict reads = walk->reads;
+    int64_t before = -1, segments = 0;
+    /* Without branches on where segments end: they are short, and nobody can foretell. */
+    for (int64_t e = 0; e < edges; e++) {
+        const int32_t u = sources[e], seen = window_of[u];
+        const int64_t c = chunk_of(cuts, u);
+        const int32_t window = walk->positions[c].window;
+        steps[c].loaded_rows += seen < opened;
+        reads[c * walk->groups + (u & mask)] += seen != window;
+        window_of[u] = window;
+        advance(walk->positions + c, walk->window_edges);
+        segments += c != before;
+        walk->segment_chunk[segments - 1] = (int32_t)c;
+        walk->segment_end[segments - 1] = (int32_t)(e + 1);
+        before = c;
+    }
+    return segments;
+}
+
+/* A segment of a destination on a chunk's lanes. */
+static inline void share_segment(const Walk *walk, int64_t c, const int32_t *wanted,
+                                 int64_t edges) {
+    const int64_t whole = (uint32_t)edges / (uint32_t)walk->piece_edges;
     const int64_t rest = edges - whole * walk->piece_edges;
     const int64_t columns = walk->slice_features + 1;
     const int32_t *whole_cycles = walk->cycles_of + walk->piece_edges * columns;
     const int32_t *rest_cycles = walk->cycles_of + rest * columns;
-    const int32_t *wanted = walk->wanted + v * walk->slices;
-    if (walk->hand_out) {
-        share_side_by_side(walk, wanted, whole, whole_cycles, rest, rest_cycles);
+    Lanes *lanes = walk->lanes + c * walk->slices;
+    if (walk->num_lanes == 1) { /* one piece after the other; none takes no time */
+        for (int64_t s = 0; s < walk->slices; s++)
+            lanes[s].now += whole * whole_cycles[wanted[s]] + rest_cycles[wanted[s]];
         return;
     }
-    if (whole)
-        for (int64_t s = 0; s < walk->slices; s++)
-            assign(walk->lanes + s, walk->ring, whole, whole_cycles[wanted[s]]);
-    if (rest)
-        for (int64_t s = 0; s < walk->slices; s++)
-            assign_one(walk->lanes + s, walk->ring, rest_cycles[wanted[s]]);
+    for (int64_t s = 0; s < walk->slices; s++) {
+        if (whole) assign(lanes + s, walk->ring, whole, whole_cycles[wanted[s]]);
+        if (rest) assign(lanes + s, walk->ring, 1, rest_cycles[wanted[s]]);
+    }
 }
 
-/* Reads of ``edges`` sources within one window; how many of them are the chunk's first. */
-static int64_t read_sources(Walk *walk, const int32_t *sources, int64_t edges, int32_t opened) {
-    const int32_t window = walk->window, mask = (int32_t)walk->groups - 1;
-    int32_t *restrict window_of = walk->window_of, *restrict reads = walk->reads;
-    int64_t loaded = 0;
-    for (int64_t e = 0; e < edges; e++) {
-        const int32_t u = sources[e], seen = window_of[u];
-        loaded += seen < opened;
-        reads[u & mask] += seen != window;
-        window_of[u] = window;
+static void walk_tile(Walk *walk, const Cuts *cuts, const int64_t *indptr, const int32_t *indices,
+                      int64_t first, int64_t last, Step *steps) {
+    for (int64_t v = first; v < last; v++) {
+        const int32_t *sources = indices + indptr[v];
+        const int64_t edges = indptr[v + 1] - indptr[v];
+        if (!walk->selected[v]) { /* handed out, and passed over */
+            for (int64_t e = 0; e < edges; e++)
+                advance(walk->positions + chunk_of(cuts, sources[e]), walk->window_edges);
+            continue;
+        }
+        const int64_t segments = read_row(walk, cuts, sources, edges, steps);
+        int64_t begin = 0;
+        for (int64_t k = 0; k < segments; k++) {
+            const int64_t c = walk->segment_chunk[k], end = walk->segment_end[k];
+            steps[c].edges += end - begin;
+            steps[c].segments++;
+            share_segment(walk, c, walk->wanted + v * walk->slices, end - begin);
+            begin = end;
+        }
     }
-    return loaded;
 }
 
-/* One chunk of a tile: its edges and its segments. */
-static void walk_step(Walk *walk, const Sorted *sorted, int64_t edge, int64_t edges,
-                      int64_t segment, int64_t segments, Step *step, int64_t *lane_cycles) {
-    const int32_t opened = walk->window + 1;
-    memset(walk->reads, 0, (size_t)walk->groups * sizeof(int32_t));
-    while (edges) {
-        const int64_t some = edges < walk->window_edges ? edges : walk->window_edges;
-        walk->window++;
-        walk->window_of[sorted->nobody] = walk->window; /* so that it is not read */
-        step->loaded_rows += read_sources(walk, sorted->sources + edge, some, opened);
-        edge += some;
-        edges -= some;
-    }
-    for (int64_t g = 0; g < walk->groups; g++)
-        if (walk->reads[g] * walk->passes > step->bank_cycles)
-            step->bank_cycles = walk->reads[g] * walk->passes;
-    free_lanes(walk);
-    for (int64_t k = segment; k < segment + segments; k++) {
-        const int64_t v = sorted->rows[k];
-        if (!walk->selected[v]) continue;
-        step->edges += sorted->edges[k];
-        step->segments++;
-        share_segment(walk, v, sorted->edges[k]);
-    }
-    end_lanes(walk, lane_cycles);
+static void count_reads(const int32_t *indices, int64_t edges, int32_t *counts) {
+    for (int64_t e = 0; e < edges; e++) counts[indices[e]]++;
 }
 
 /* When the last of the steps is done, in two halves: see ``reference.spmm.overlap_steps``. */

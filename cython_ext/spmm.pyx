@@ -12,8 +12,6 @@ from libc.string cimport memset
 import numpy as np
 
 cdef extern from "spmm.h" nogil:
-    int SIDE
-
     ctypedef struct Step:
         int64_t edges
         int64_t segments
@@ -30,36 +28,32 @@ cdef extern from "spmm.h" nogil:
         int32_t* of_word
         int64_t chunks
 
-    ctypedef struct Sorted:
-        int32_t* sources
-        int32_t* rows
-        int32_t* edges
-        int64_t* next_edge
-        int64_t* next_segment
-        int32_t nobody
-
-    ctypedef void (*HandOut)(int32_t*, int64_t, const int32_t*) noexcept nogil
+    ctypedef struct Position:
+        int32_t window
+        int32_t left
 
     ctypedef struct Walk:
         const int32_t* wanted
         const uint8_t* selected
         int64_t slices
-        int64_t ring
+        int64_t slice_features
+        int64_t num_lanes
         int64_t piece_edges
+        int64_t ring
         int64_t groups
         int64_t passes
         int64_t window_edges
-        int64_t num_lanes
         const int32_t* cycles_of
-        int64_t slice_features
-        HandOut hand_out
-        int32_t* free_at
-        Lanes* lanes
-        int32_t* window_of
+        Position* positions
         int32_t* reads
+        Lanes* lanes
+        int32_t* free_at
+        int32_t* segment_chunk
+        int32_t* segment_end
+        int32_t* window_of
         int32_t window
 
-    HandOut choose_hand_out(int64_t* most_lanes)
+    void count_reads_c "count_reads" (const int32_t* indices, int64_t edges, int32_t* counts)
     void mark_sources(const int32_t* indices, int64_t edges, uint64_t* bits)
     int64_t cut_chunk(
         const uint64_t* bits, int64_t num_src, int64_t begin, int64_t chunk_rows,
@@ -70,14 +64,12 @@ cdef extern from "spmm.h" nogil:
         const Cuts* cuts, const int64_t* indptr, const int32_t* indices, int64_t first,
         int64_t last, int64_t* edges, int64_t* segments
     )
-    void sort_tile(
-        const Cuts* cuts, const int64_t* indptr, const int32_t* indices, int64_t first,
-        int64_t last, const uint8_t* selected, Sorted* sorted_
+    void open_tile(Walk* walk, int64_t chunks, int64_t edges, int64_t num_src)
+    void walk_tile(
+        Walk* walk, const Cuts* cuts, const int64_t* indptr, const int32_t* indices, int64_t first,
+        int64_t last, Step* steps
     )
-    void walk_step(
-        Walk* walk, const Sorted* sorted_, int64_t edge, int64_t edges, int64_t segment,
-        int64_t segments, Step* step, int64_t* lane_cycles
-    )
+    void close_tile(Walk* walk, int64_t chunks, Step* steps, int64_t* lane_cycles)
     void overlap_steps_c "overlap_steps" (
         const int64_t* loads, const int64_t* computes, const int64_t* writes, int64_t steps,
         int64_t byte_ticks, int64_t cycle_ticks, uint64_t* end
@@ -164,34 +156,15 @@ def walk_chunks(
     """The numbers of ``Steps``: one row a step of four, and ``(steps, slices)``."""
     cdef Walk walk
     cdef Cuts cuts
-    cdef Sorted sorted_
     cdef int64_t num_dst = indptr.shape[0] - 1, num_steps = begin.shape[0]
-    cdef int64_t slices = max(1, wanted.shape[1]), blocks = (slices + SIDE - 1) // SIDE
-    cdef int64_t tile, step, v, edge, segment, most_edges = 0, most_segments = 0, most_lanes
+    cdef int64_t slices = wanted.shape[1], chunks = _most_chunks(first)
+    cdef int64_t tile, step, v, last
     result = np.zeros((num_steps, STEP_NUMBERS), dtype=np.int64)
     cycles = np.zeros((num_steps, slices), dtype=np.int64)
-    if not num_steps or not wanted.shape[1]:
-        return result, cycles[:, :wanted.shape[1]]
+    if not num_steps or not slices:
+        return result, cycles
     cdef int64_t[:, ::1] numbers = result, lane_cycles = cycles
-    edges_of, segments_of = count_edges(indptr, indices, num_src, tile_rows, first, begin)
-    # Where each chunk's begin in its tile's sorted edges and segments, and their ends.
-    cdef int64_t[::1] edges = edges_of, segments = segments_of
-    cdef int64_t[::1] next_edge = np.empty(num_steps, dtype=np.int64)
-    cdef int64_t[::1] next_segment = np.empty(num_steps, dtype=np.int64)
-    for tile in range(first.shape[0] - 1):
-        edge = segment = 0
-        for step in range(first[tile], first[tile + 1]):
-            next_edge[step], next_segment[step] = edge, segment
-            edge, segment = edge + edges[step], segment + segments[step]
-        most_edges, most_segments = max(most_edges, edge), max(most_segments, segment)
-    cdef int32_t[::1] sources = np.empty(most_edges, dtype=np.int32)
-    cdef int32_t[::1] segment_rows = np.empty(most_segments, dtype=np.int32)
-    cdef int32_t[::1] segment_edges = np.empty(most_segments, dtype=np.int32)
-    sorted_.sources, sorted_.rows, sorted_.edges = (
-        &sources[0], &segment_rows[0], &segment_edges[0]
-    )
-    sorted_.nobody = <int32_t> num_src
-    cdef int64_t[::1] begin_of = np.empty(_most_chunks(first) + 1, dtype=np.int64)
+    cdef int64_t[::1] begin_of = np.empty(chunks + 1, dtype=np.int64)
     cdef int32_t[::1] of_word = np.empty((num_src >> 6) + 1, dtype=np.int32)
     cuts.begin, cuts.of_word = &begin_of[0], &of_word[0]
 
@@ -199,45 +172,42 @@ def walk_chunks(
     walk.piece_edges, walk.ring = cycles_of.shape[0] - 1, int(np.max(cycles_of)) + 1
     walk.groups, walk.passes = groups, -(-row_words // engine.banks)
     walk.num_lanes = engine.lanes
-    walk.window_edges = walk.num_lanes * walk.piece_edges
+    walk.window_edges = min(walk.num_lanes * walk.piece_edges, 2**31 - 1)
     walk.cycles_of, walk.wanted, walk.selected = &cycles_of[0, 0], &wanted[0, 0], &selected[0]
-    cdef int32_t[::1] window_of = np.zeros(num_src + 1, dtype=np.int32)
-    cdef int32_t[::1] reads = np.zeros(groups, dtype=np.int32)
-    walk.window_of, walk.reads, walk.window = &window_of[0], &reads[0], 0
-    cdef HandOut hand_out = choose_hand_out(&most_lanes)
-    # Side by side a lane's time has 31 bits.
-    cdef bint side_by_side = (
-        walk.num_lanes * blocks * SIDE <= most_lanes * slices
-        and walk.ring * most_edges < 1 << 31
-    )
-    walk.hand_out = hand_out if side_by_side else NULL
-    cdef int32_t[::1] free_at = np.zeros(
-        blocks * SIDE * walk.num_lanes if side_by_side else slices * walk.ring, dtype=np.int32
-    )
-    walk.free_at = &free_at[0]
-    cdef uint8_t[::1] lane_memory = np.zeros(slices * sizeof(Lanes), dtype=np.uint8)
-    walk.lanes = <Lanes*> &lane_memory[0]
-    for v in range(slices):
-        walk.lanes[v].free_at = NULL if side_by_side else &free_at[v * walk.ring]
+    cdef uint8_t[::1] positions = np.empty(chunks * sizeof(Position), dtype=np.uint8)
+    cdef int32_t[::1] reads = np.empty(chunks * groups, dtype=np.int32)
+    cdef uint8_t[::1] lanes = np.empty(chunks * slices * sizeof(Lanes), dtype=np.uint8)
+    cdef int32_t[::1] free_at = np.empty(chunks * slices * walk.ring, dtype=np.int32)
+    cdef int32_t[:, ::1] segments = np.empty((2, chunks), dtype=np.int32)
+    cdef int32_t[::1] window_of = np.zeros(num_src, dtype=np.int32)
+    walk.positions, walk.reads = <Position*> &positions[0], &reads[0]
+    walk.lanes, walk.free_at = <Lanes*> &lanes[0], &free_at[0]
+    walk.segment_chunk, walk.segment_end = &segments[0, 0], &segments[1, 0]
+    walk.window_of, walk.window = &window_of[0], 0
 
     with nogil:
         for tile in range(first.shape[0] - 1):
-            v, step = tile * tile_rows, first[tile]
-            if first[tile + 1] == step:
+            step, chunks = first[tile], first[tile + 1] - first[tile]
+            if not chunks:
                 continue
-            set_cuts(&cuts, &begin[step], first[tile + 1] - step, num_src)
-            sorted_.next_edge, sorted_.next_segment = &next_edge[step], &next_segment[step]
-            sort_tile(
-                &cuts, &indptr[0], &indices[0], v, min(v + tile_rows, num_dst), &selected[0],
-                &sorted_
+            v = tile * tile_rows
+            last = min(v + tile_rows, num_dst)
+            set_cuts(&cuts, &begin[step], chunks, num_src)
+            open_tile(&walk, chunks, indptr[last] - indptr[v], num_src)
+            walk_tile(
+                &walk, &cuts, &indptr[0], &indices[0], v, last, <Step*> &numbers[step, 0]
             )
-            for step in range(step, first[tile + 1]):
-                walk_step(
-                    &walk, &sorted_, next_edge[step] - edges[step], edges[step],
-                    next_segment[step] - segments[step], segments[step],
-                    <Step*> &numbers[step, 0], &lane_cycles[step, 0]
-                )
+            close_tile(&walk, chunks, <Step*> &numbers[step, 0], &lane_cycles[step, 0])
     return result, cycles
+
+
+def count_reads(const int32_t[::1] indices, int64_t num_src):
+    """How many edges read each source, int32."""
+    counts = np.zeros(num_src, dtype=np.int32)
+    cdef int32_t[::1] counted = counts
+    if indices.shape[0]:
+        count_reads_c(&indices[0], indices.shape[0], &counted[0])
+    return counts
 
 
 def overlap_steps(

@@ -473,8 +473,11 @@ class _Comparer:
         processes = self._processes if _needs_all(bundle) else None
         if processes is not None:
             processes.meet(_meeting(row, repeat))
-        trace = train(bundle, setting, clock, watch, checkpoints, processes)
+        # Evaluation between the epochs takes no memory beside training's; alone it has its own.
+        lend = None if request.target_accuracy is None else evaluator.borrow
+        trace = train(bundle, setting, clock, watch, checkpoints, processes, lend)
         final_loss, accuracy = evaluator.evaluate(last[0])
+        evaluator.give_back()
         metrics, stages = summarise(
             trace,
             digests,

@@ -180,6 +180,11 @@ def kept_bytes(
     return held
 
 
+def mask_bytes(num_rows: int, width: int) -> int:
+    """A bit for each element, rows beginning at bytes: which outputs of AGGREGATE are wanted."""
+    return num_rows * -(-width // 8)
+
+
 def in_flight_bytes(
     shape: LayerShape,
     chunk: ChunkSize,
@@ -206,16 +211,25 @@ def in_flight_bytes(
 
 
 def shard_bytes(
-    layers: Sequence[LayerShape], chunks: Collection[ChunkSize], num_owned: int, itemsize: int
+    layers: Sequence[LayerShape],
+    chunks: Collection[ChunkSize],
+    num_owned: int,
+    itemsize: int,
+    *,
+    copied: bool = True,
 ) -> int:
-    """The most that a device holds in a run whose vertex data lives on several devices."""
+    """The most that a device holds in a run whose vertex data lives on devices.
+
+    ``copied`` says that input rows are put together for each chunk; they are not where one device
+    has one chunk that is the whole graph.
+    """
     parameters = sum(shape.parameters for shape in layers) * itemsize
     stays = 2 * parameters + num_owned * layers[0].in_features * itemsize
     stays += sum(chunk.topology_bytes for chunk in chunks)
-    stays += sum(kept_bytes(shape, chunks, itemsize, copied=True) for shape in layers)
+    stays += sum(kept_bytes(shape, chunks, itemsize, copied=copied) for shape in layers)
     in_flight = (
         in_flight_bytes(
-            shape, chunk, num_owned, itemsize, backward=backward, first=number == 0, copied=True
+            shape, chunk, num_owned, itemsize, backward=backward, first=number == 0, copied=copied
         )
         for number, shape in enumerate(layers)
         for chunk in chunks

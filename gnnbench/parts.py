@@ -5,8 +5,8 @@ A part is a dataclass whose fields are its options: ``--set memory.device_bytes=
 the field's annotation. Class variables ``name`` and ``summary`` describe the part, ``modes`` says
 which engines it works under.
 
-Order of calls, in every run: ``refuses`` on each part, ``begin`` on each part, then the engine
-asks. Parts never take times and never look at the clock; the engine does.
+Order of calls, in every run: ``refuses`` on each part, ``settle`` on each part, ``begin`` on each
+part, then the engine asks. Parts never take times and never look at the clock; the engine does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -47,6 +49,8 @@ from gnnbench.records import (
 
 T = TypeVar("T")
 
+#: Sampling, loading and training: what a host has going on at once.
+HOST_STAGES = 3
 MINI_BATCH: frozenset[Mode] = frozenset({"mini-batch"})
 FULL_GRAPH: frozenset[Mode] = frozenset({"full-graph"})
 BOTH_MODES: frozenset[Mode] = MINI_BATCH | FULL_GRAPH
@@ -140,6 +144,13 @@ class Part(ABC):
         """Why this part cannot work with the others here, as a sentence; None when it can."""
         return None
 
+    def settle(self, bundle: Bundle, setting: Setting) -> None:  # noqa: B027 - an optional hook
+        """Choose what the options leave open and the other parts have a say in.
+
+        Called once before ``begin``, where nothing is refused; parts before this one in
+        ``Bundle.all`` have settled. What an option says stays.
+        """
+
     def begin(self, setting: Setting) -> None:  # noqa: B027 - an optional hook
         """Called once before a run; keep what later calls need."""
 
@@ -231,8 +242,32 @@ class Placement(Part):
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         """The devices that train; a ``slot`` is a position in this tuple."""
 
+    def available(self, platform: Platform) -> dict[str, int]:
+        """The options that say how many devices to use, 0 for all, each with how many there are.
+
+        An option ``accelerators`` counts the platform's accelerators, unless a placement says
+        otherwise here. What is below 0 or above is refused for it.
+        """
+        counted = "accelerators" in option_fields(type(self))
+        return {"accelerators": len(platform.accelerators)} if counted else {}
+
+    def refuse_counts(self, platform: Platform) -> str | None:
+        """Why the platform does not have as many devices as asked for; None where it has."""
+        for name, most in self.available(platform).items():
+            count = getattr(self, name)
+            if not 0 <= count <= most:
+                there, ask = (f"{most} such devices", f"1 to {most}, or 0 for all of them")
+                if not most:
+                    there, ask = "no such device", "0, or another platform"
+                return (
+                    f"placement.{name} is {count}, and platform {platform.name} has {there}; "
+                    f"give {ask}."
+                )
+        return None
+
     def overlap(self, prefetch: Literal[0, 1, 2]) -> None:
-        """Mini-batch only, before ``prepare``: in how many stages the communication prefetches."""
+        """Mini-batch only, before ``prepare``: in how many stages features are prefetched, see
+        ``Bundle.prefetch_stages``."""
 
     def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
         """Mini-batch only: plan the first split from sampled mini-batches of several sizes.
@@ -250,8 +285,10 @@ class Placement(Part):
         Runs of the seeds as they come, unless a placement has a reason to choose.
         """
         shares = self.split(len(seeds))
-        ends = np.cumsum([share.seeds for share in shares])
-        return tuple(zip(shares, np.split(seeds, ends[:-1]), strict=True))
+        ends = accumulate(share.seeds for share in shares)
+        return tuple(
+            (share, seeds[end - share.seeds : end]) for share, end in zip(shares, ends, strict=True)
+        )
 
     def host_threads(self) -> HostThreads:
         """How the host's threads are divided between sampling, loading and training."""
@@ -374,6 +411,12 @@ class Communication(Part):
         (rows,) = crossed
         return rows.to(dtype)
 
+    def row_bytes(self, width: int, dtype: torch.dtype) -> int:
+        """What a feature row of ``width`` values has when it crosses to an accelerator."""
+        row = torch.zeros(1, width, dtype=dtype)
+        packed = self.pack(row) if self.rounds_features else (row,)
+        return sum(part.numel() * part.element_size() for part in packed)
+
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
         """Which of a peer's rows, or their gradients on the way back, cross in an epoch.
 
@@ -482,10 +525,18 @@ class Adjacency(ABC):
     """A block bound to one kernel, one dtype and one device: what a model may ask of a graph.
 
     Shapes: S = ``block.num_src``, D = ``block.num_dst``, E = ``block.num_edges``. All methods but
-    ``sum_transposed`` and ``sum_scaled_transposed`` are differentiable in their tensor arguments.
+    those called ``..._transposed`` are differentiable in their tensor arguments.
     """
 
     block: Block
+
+    def masked(self, wanted: npt.NDArray[np.uint8]) -> Adjacency:
+        """The same adjacency, whose transposed products are zero but where they are ``wanted``:
+        MixGCN's S-SpMM (its Equation 4), of kernels that ``masks_gradients`` says can.
+
+        ``wanted`` is a mask of ``(S, f)`` as ``kernels.dispatch.pack_mask`` makes it.
+        """
+        raise TypeError(f"{type(self).__name__} takes no masks")
 
     @abstractmethod
     def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -498,6 +549,25 @@ class Adjacency(ABC):
     def own_and_mean(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, 2 f)``: each destination's own row, and beside it the mean."""
         return torch.cat((self.own_rows(h), self.mean(h)), dim=1)
+
+    @torch.no_grad()
+    def own_and_mean_transposed(self, g: Tensor) -> Tensor:
+        """``(D, 2 f) -> (S, f)``: the backward pass of ``own_and_mean`` without its forward."""
+        own, mean = g.chunk(2, dim=1)
+        out = self.sum_transposed(mean / self.in_degrees.clamp(min=1).unsqueeze(1))
+        self.add_to_own_rows(out, own)
+        return out
+
+    def own_plus_sum(self, h: Tensor) -> Tensor:
+        """``(S, f) -> (D, f)``: each destination's own row, and the sum over in-edges added."""
+        return self.sum(h) + self.own_rows(h)
+
+    @torch.no_grad()
+    def own_plus_sum_transposed(self, g: Tensor) -> Tensor:
+        """``(D, f) -> (S, f)``: the backward pass of ``own_plus_sum`` without its forward."""
+        out = self.sum_transposed(g)
+        self.add_to_own_rows(out, g)
+        return out
 
     @abstractmethod
     def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -595,10 +665,22 @@ class Kernel(Part):
         """
         return False
 
-    def linear(self, a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool) -> Tensor:
+    def masks_gradients(self) -> bool:
+        """Whether AGGREGATE's backward pass computes only those gradients that the ReLU before it
+        lets through, by ``Adjacency.masked``; asked for full graphs on the devices.
+
+        So the mask costs no pass of its own.
+        """
+        return False
+
+    def linear(
+        self, a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool, masked: bool = False
+    ) -> Tensor:
         """UPDATE: ``a W + b``, or ``a + b`` without a weight, and ReLU of it where ``relu``.
 
         ``a`` is ``(n, f_in)``, ``weight`` ``(f_in, f_out)``, ``bias`` ``(f_out,)``; differentiable.
+        ``masked`` says that the gradient will be zero wherever ReLU was: it need not be applied
+        once more.
         """
         out = a + bias if weight is None else torch.addmm(bias, a, weight)
         return torch.relu(out) if relu else out
@@ -645,6 +727,18 @@ class Bundle:
     def all(self) -> tuple[Part, ...]:
         return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
 
+    def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
+        """Mini-batch only: in how many stages features are prefetched on this platform.
+
+        As in ``Communication.prefetch``, which overlaps what different hardware does. A host that
+        trains alone samples and loads on the cores that it trains on: where it has no core for each
+        of the three, they would only wait for each other, and nothing is prefetched.
+        """
+        alone = self.placement.trainers(platform) == (platform.host,)
+        if alone and platform.host.cores < HOST_STAGES:
+            return 0
+        return self.communication.prefetch
+
     def other_maths(self, platform: Platform) -> str:
         """By which design the maths differ from the reference's, in a word or two; empty where they
         are the same: devices read ``stale`` rows of each other, or get features rounded."""
@@ -665,6 +759,9 @@ class Bundle:
                     f"{part.kind} {part.name!r} works for {only} training only, "
                     f"and sampler {self.sampler.name!r} makes {mode} units."
                 )
+        reason = self.placement.refuse_counts(setting.platform)
+        if reason is not None:
+            return reason
         if self.memory.vertex_data == "host" and not self.communication.moves_rows:
             return (
                 f"communication {self.communication.name!r} moves nothing, but memory "
@@ -693,6 +790,11 @@ class Bundle:
             if reason is not None:
                 return reason
         return self._refuse_split(setting)
+
+    def settle(self, setting: Setting) -> None:
+        """Have every part choose what its options leave open; after ``refusal``."""
+        for part in self.all():
+            part.settle(self, setting)
 
     def _refuse_split(self, setting: Setting) -> str | None:
         """A round's draws must not depend on how it is split, or it must not be split."""

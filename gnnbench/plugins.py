@@ -717,6 +717,9 @@ def _accepts(annotation: object, unit: str) -> str | None:
     return known.get(annotation)
 
 
+#: Of a whole number: what arrays can count.
+LARGEST = 2**63 - 1
+
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True}
 _TRUTH |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -733,7 +736,10 @@ def _read(annotation: object, unit: str, text: str) -> object:
             raise ValueError(text)
         return _TRUTH[text.lower()]
     if annotation is int:
-        return units.parse_bytes(text) if unit == "bytes" else int(text)
+        count = units.parse_bytes(text) if unit == "bytes" else int(text)
+        if not -LARGEST <= count <= LARGEST:
+            raise ValueError(text)
+        return count
     if annotation is float:
         number = float(text)
         if not math.isfinite(number):

@@ -288,12 +288,18 @@ class BatchProfile:
     A design phase samples a few sizes; they do not grow in proportion, since neighbours are shared.
     ``sampling_s`` is what sampling it took with some numbers of threads, ascending; empty where
     that was not measured, or not on the platform in question.
+
+    ``fetched`` is how many of the |V^0| rows an accelerator needs of the host's memory, where it
+    has others itself, and ``fetched_bytes`` what they have when they cross, where they are rounded;
+    None means all rows, as they are.
     """
 
     seeds: int
     vertices: tuple[int, ...]
     edges: tuple[int, ...]
     sampling_s: tuple[tuple[int, float], ...] = ()
+    fetched: int | None = None
+    fetched_bytes: int | None = None
 
 
 # --------------------------------------------------------------------------- traffic
@@ -650,6 +656,8 @@ class Comparison:
 class Cell:
     """One entry of a table: a number with its unit and origin, or ``text`` where there is none.
 
+    A count is an int, and printed whole.
+
     ``quoted`` is a paper's number for the same thing, in the same unit; the error of ``value`` is
     taken against it. ``text`` stands for what is not a number, such as "out of memory", and
     ``quoted_text`` for what the paper has instead of one.
@@ -691,3 +699,8 @@ class Table:
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     axis: str = ""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Of all rows, one after the other."""
+        return tuple(cell for row in self.rows for cell in row.cells)

@@ -27,6 +27,8 @@ from suites.graphs import GRAPHS, SMALL_GRAPHS, Graphs
 from suites.race import OURS, Case, Limits, Outcome, measure_stream, race
 
 LIBRARIES = ("dgl", "numpy", "scipy", "torch", "torch-geometric", "torch_sparse")
+#: What ``--json`` calls standard output.
+STDOUT = Path("-")
 THP_FILE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 #: Kernel, graph, case, threads; our time, the peer and its time; rounds, ratio, interval,
 #: target.
@@ -96,7 +98,8 @@ KERNELS = all_kernels()
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time for a case, shared by its contestants: slow ones run fewer rounds, at least 3.",
+    help="Time for a case, shared by its contestants: slow ones run fewer rounds, at least 3, or 1 "
+    "where another peer takes less than half as long.",
 )
 @click.option(
     "--minutes",
@@ -138,7 +141,7 @@ def main(
     graphs_raced = Graphs(chosen)
     scope = Scope(graphs_raced, small=quick, all_peers=all_peers)
     rounds = min(rounds, 3) if quick else rounds
-    table = sys.stderr if json_file == Path("-") else sys.stdout
+    table = sys.stderr if json_file == STDOUT else sys.stdout
     stream = {count: measure_stream(count) for count in threads}
     for count, speed in stream.items():
         print(f"copying, {count} threads: {format_si(speed, 'B/s')}", file=table)
@@ -154,14 +157,16 @@ def main(
             share = max(end - time.perf_counter(), 0) / (number - len(rows))
             outcome = race(case, count, Limits(rounds, min(budget, share)))
             print_outcome(outcome, table)
-            # An outcome holds its inputs, which may be gigabytes.
             rows.append(describe_outcome(outcome, stream[count]))
+            # It holds its inputs, which may be gigabytes: the next case is not to run beside them.
+            del outcome
+            if json_file is not None and json_file != STDOUT:
+                # Again after every case, so that no later one can take with it what is measured.
+                write_report(json_file, rows, stream, graphs_raced.absent)
     for name, reason in graphs_raced.absent.items():
         print(f"left out: graph {name}: {reason}", file=table)
     if json_file is not None:
-        report = describe(rows, stream, graphs_raced.absent)
-        with click.open_file(str(json_file), "w", encoding="utf-8") as file:
-            file.write(json.dumps(report, indent=1) + "\n")
+        write_report(json_file, rows, stream, graphs_raced.absent)
     sys.exit(exit_status(rows, enforce))
 
 
@@ -208,6 +213,14 @@ def print_outcome(outcome: Outcome, table: TextIO) -> None:
 
 
 # --------------------------------------------------------------------------- JSON
+
+
+def write_report(
+    file: Path, rows: Sequence[Row], stream: Mapping[int, float], absent: Mapping[str, str]
+) -> None:
+    report = describe(rows, stream, absent)
+    with click.open_file(str(file), "w", encoding="utf-8") as target:
+        target.write(json.dumps(report, indent=1) + "\n")
 
 
 def describe(

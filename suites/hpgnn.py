@@ -16,8 +16,8 @@ from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Workload
 from gnnbench_plugins.hpgnn.boards import load_board
-from gnnbench_plugins.hpgnn.cycles import count_words, make_machine, run_iteration
-from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.cycles import make_machine, run_iteration
+from gnnbench_plugins.hpgnn.resources import Design, count_words
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 from suites.graphs import find_real
 

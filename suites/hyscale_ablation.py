@@ -20,6 +20,7 @@ from gnnbench import datasets, plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.compare import make_setting, options_for, plan_ablation
 from gnnbench.engine import train
+from gnnbench.errors import UsageError
 from gnnbench.metrics import lay_out
 from gnnbench.records import Dataset, EpochTrace
 from suites.epochs import make_request
@@ -54,6 +55,11 @@ def round_seconds(epoch: EpochTrace) -> float:
             ends[number] = max(ends.get(number, 0.0), item.end_s)
     last = max(ends) - 1
     first = last // 2
+    if first == last:
+        raise UsageError(
+            f"an epoch of {last + 2} rounds has no steady state; train more vertices, or fewer "
+            f"--seeds a round."
+        )
     return (ends[last] - ends[first]) / (last - first)
 
 

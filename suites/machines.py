@@ -1,15 +1,19 @@
 """How fast MixGCN's cycle models simulate, and what they say of a machine, on one core.
 
-``track`` figures follow from the seed alone: a change is a change of a model.
+``track`` figures follow from the seed alone: a change is a change of a model. As a program it
+prints the edges a second of every machine on the stand-ins of MixGCN's Table 2, at both widths, by
+the processor's time of the best of three runs: ``python -m suites.machines``.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import ClassVar
 
 from gnnbench.datasets.standins import draw_stand_in
 from gnnbench.kernels.dispatch import SparseMatrix
-from gnnbench_plugins.mixgcn.accelerators import draw_mask, make_machines
+from gnnbench_plugins.mixgcn.accelerators import HIDDEN, ORIGINALS, draw_mask, make_machines
 
 #: Stand-ins of a dense and of a sparse graph, and the share of the machines that goes with each.
 GRAPHS = {"reddit": 32, "orkut": 64}
@@ -46,3 +50,26 @@ class Machines:
     track_modelled_seconds.unit = "seconds"  # type: ignore[attr-defined]
     track_hbm_bytes.unit = "bytes"  # type: ignore[attr-defined]
     track_occupancy.unit = "share"  # type: ignore[attr-defined]
+
+
+def main(titles: list[str]) -> None:
+    """Every graph, or those that are named."""
+    for original in ORIGINALS:
+        if titles and original.title not in titles:
+            continue
+        drawn = draw_stand_in(f"{original.stand_in}:{1 / original.divisor}")
+        matrix = SparseMatrix(drawn.indptr, drawn.indices, drawn.num_vertices)
+        for width in sorted({original.features, HIDDEN}):
+            mask = draw_mask(drawn.num_vertices, width)
+            for machine in make_machines(original.divisor):
+                taken_s = []
+                for _ in range(3):
+                    began_s = time.process_time()
+                    machine.run(matrix, width, mask)
+                    taken_s.append(time.process_time() - began_s)
+                rate = matrix.num_edges / min(taken_s) / 1e6
+                print(f"{original.title:12}{width:5}  {machine.name:8}{rate:8.0f} M edges/s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -30,7 +30,7 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
 from gnnbench.records import BatchProfile, EpochTrace, Stage, Unit
-from gnnbench_plugins.hyscale.performance import Prediction, Prefetch, Split, predict
+from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from suites.epochs import make_request
 
 GRAPHS = ("ego_twitter", "coauthor_physics", "rmat")
@@ -62,20 +62,23 @@ class Compared:
 
 def profile_batches(setting: Setting, sampler: MiniBatchSampler) -> list[BatchProfile]:
     """The design phase of section V: mini-batches of a sixteenth of a round up to a whole one, each
-    sampled with every number of threads, the median of five; of one thread on the processor."""
-    seeds = sampler.rounds(0)[0]
+    sampled with every number of threads, the median of five; of one thread on the processor. Each
+    time other vertices are drawn for, as in training."""
+    rounds = sampler.rounds(0)
+    seeds = rounds[0]
     profiles = []
     for size in sorted({max(1, len(seeds) // 2**k) for k in range(5)}):
         timed = []
         for threads in range(1, setting.platform.host.cores + 1):
             now = time.process_time if threads == 1 else time.perf_counter
             taken = []
-            for _ in range(5):
+            for draw in range(5):
+                chosen = rounds[draw % len(rounds)][:size]
                 began_s = now()
-                blocks = sampler.sample(seeds[:size], 0, threads)
+                sampler.sample(chosen, 0, threads)
                 taken.append(now() - began_s)
             timed.append((threads, median(taken)))
-        unit = Unit(0, blocks)
+        unit = Unit(0, sampler.sample(seeds[:size], 0, 0))
         profiles.append(BatchProfile(size, unit.vertices, unit.edges, tuple(timed)))
     return profiles
 
@@ -95,7 +98,7 @@ def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: 
     if not isinstance(bundle.sampler, MiniBatchSampler):
         raise TypeError("strategy hyscale trains on mini-batches")
     profiles = profile_batches(setting, bundle.sampler)
-    prefetch: Prefetch = bundle.communication.prefetch
+    prefetch = bundle.prefetch_stages(platform)
     placement = bundle.placement
     placement.overlap(prefetch)
     placement.prepare(setting, profiles)

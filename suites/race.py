@@ -22,6 +22,8 @@ from gnnbench.errors import MissingDependency
 OURS = "gnnbench"
 #: A case stops early once its time is spent, but not with fewer samples of a contestant.
 FEWEST_ROUNDS = 3
+#: One sample is enough of a peer that takes more than so many times as long as the fastest one.
+BEATEN = 2.0
 RESAMPLES = 2000
 
 Check = Callable[[Any, Any], None]
@@ -202,7 +204,7 @@ def _take_turns(outcome: Outcome, contestants: dict[str, Contestant], limits: Li
         racing = [
             name
             for name in (*names[first:], *names[:first])
-            if left[name] > 0 or turn < FEWEST_ROUNDS
+            if left[name] > 0 or turn < _fewest_rounds(outcome, name)
         ]
         if OURS not in racing:
             racing.append(OURS)  # every sample of a peer has one of ours beside it
@@ -212,6 +214,14 @@ def _take_turns(outcome: Outcome, contestants: dict[str, Contestant], limits: Li
             start = time.perf_counter()
             outcome.seconds[name].append(_time(contestants[name], turn))
             left[name] -= time.perf_counter() - start
+
+
+def _fewest_rounds(outcome: Outcome, name: str) -> int:
+    """1 for a peer that was beaten in the first round, unless a target names it."""
+    first = {peer: outcome.seconds[peer][0] for peer in outcome.peers if outcome.seconds[peer]}
+    named = any(target.peer and name.startswith(target.peer) for target in outcome.case.targets)
+    beaten = name in first and first[name] > BEATEN * min(first.values())
+    return 1 if beaten and not named else FEWEST_ROUNDS
 
 
 def _time(contestant: Contestant, turn: int) -> float:

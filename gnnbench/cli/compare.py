@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -22,12 +23,14 @@ from gnnbench.cli.options import (
     open_console,
 )
 from gnnbench.cli.processes import end_with_starter, run_ranks, watched
+from gnnbench.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.compare import Request
     from gnnbench.engine.collectives import Processes
+    from gnnbench.parts import Placement
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
     from gnnbench.records import Comparison, Dataset, PartKind
@@ -52,10 +55,24 @@ if TYPE_CHECKING:
     help="Train strategies that shard by features in N processes, one a device, as under torchrun; "
     "others run in one of them. Without --platform on N workers made of this machine.",
 )
+@click.option(
+    "--patience",
+    "patience_s",
+    type=click.IntRange(1, 86_400),
+    default=60,
+    show_default=True,
+    metavar="S",
+    help="With processes: after how many seconds in one step the others give up a rank that does "
+    "not come. One that ends is noticed at once.",
+)
 @comparison_options
 @click.pass_obj
 def compare(
-    line: CommandLine, strategies: str, processes: int | None, options: ComparisonOptions
+    line: CommandLine,
+    strategies: str,
+    processes: int | None,
+    patience_s: int,
+    options: ComparisonOptions,
 ) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
 
@@ -66,7 +83,7 @@ def compare(
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     if processes and not ranks:
         check_texts(options)
-        return run_ranks(line.words[1:], processes)
+        return run_ranks(line.words[1:], processes, patience_s)
     if processes and processes != ranks:
         raise click.BadParameter(
             f"this is one of {ranks} ranks, and {processes} are asked for; leave --processes out "
@@ -74,7 +91,7 @@ def compare(
             param_hint="'--processes'",
         )
     if ranks > 1:
-        return compare_as_rank(line, chosen, options, ranks)
+        return compare_as_rank(line, chosen, options, ranks, patience_s)
     request, registry = prepare(line, chosen, options)
     comparison = run_comparison(line, request, registry)
     write_results(comparison, options)
@@ -82,7 +99,11 @@ def compare(
 
 
 def compare_as_rank(
-    line: CommandLine, chosen: Sequence[ChosenStrategy], options: ComparisonOptions, ranks: int
+    line: CommandLine,
+    chosen: Sequence[ChosenStrategy],
+    options: ComparisonOptions,
+    ranks: int,
+    patience_s: int,
 ) -> int:
     """The comparison as one of several ranks, of which the first writes and prints."""
     if watched():
@@ -93,7 +114,7 @@ def compare_as_rank(
     from gnnbench.engine.collectives import PeerLost, join, leave
 
     try:
-        processes = join()
+        processes = join(patience_s)
         if processes.rank:
             serve(request, registry, processes)
             leave()
@@ -145,7 +166,7 @@ def prepare(
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
     threads = options.threads or max(1, count_cores() // ranks)
     torch.set_num_threads(threads)
-    machine = load_machine(options.platform, ranks)
+    machine = load_machine(options.platform, ranks, find_placements(registry, chosen))
     data = load_dataset(options.dataset, options.seed)
     workload = Workload(
         model=options.model,
@@ -340,14 +361,44 @@ def load_dataset(spec: str | None, seed: int) -> Dataset:
     return datasets.default_dataset(seed) if spec is None else datasets.load(spec, seed=seed)
 
 
-def load_machine(spec: str | None, ranks: int = 1) -> Platform:
+def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tuple[Placement, ...]:
+    """The placements of the strategies that were named, with their swaps, in every mode."""
+    from gnnbench.parts import Placement
+
+    names = (
+        dict(swaps).get("placement", parts.placement)
+        for strategy, swaps in chosen
+        for parts in registry.strategy(strategy).bundles.values()
+    )
+    found = (registry.part("placement", name)() for name in names)
+    return tuple(part for part in found if isinstance(part, Placement))
+
+
+def load_machine(
+    spec: str | None, ranks: int = 1, placements: Sequence[Placement] = ()
+) -> Platform:
+    """The platform asked for, or the default: the usual one or, where some of ``placements`` finds
+    nothing there to train on, the first bundled one where each does."""
     if spec is None and ranks > 1:
         from gnnbench.platforms.workers import divide_machine
 
         return divide_machine(ranks)
     from gnnbench.platforms import describe
 
-    return describe.default_platform() if spec is None else describe.load_platform(spec)
+    if spec is not None:
+        return describe.load_platform(spec)
+    usual = describe.default_platform()
+    bundled = (entry.name for entry in describe.list_platforms() if entry.name != describe.LOCAL)
+    candidates = chain((usual,), map(describe.load_platform, bundled))
+    return next((p for p in candidates if all(can_train(each, p) for each in placements)), usual)
+
+
+def can_train(placement: Placement, platform: Platform) -> bool:
+    """Whether the platform has a device that the placement trains on."""
+    try:
+        return bool(placement.trainers(platform))
+    except UsageError:
+        return False
 
 
 # --------------------------------------------------------------------------- progress

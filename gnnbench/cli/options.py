@@ -128,7 +128,8 @@ _COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], .
         "--platform",
         metavar="NAME or FILE.toml",
         help="The machine to run on or to model; see 'gnnbench platforms'.  [default: this machine "
-        "where it has a CUDA device, else epyc7763x2-4xa5000]",
+        "where it has a CUDA device, else epyc7763x2-4xa5000, or another that has what the "
+        "strategies train on]",
     ),
     click.option(
         "--swap",

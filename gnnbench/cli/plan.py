@@ -124,6 +124,7 @@ def plan(
     planner = registry.planner(strategy)
     layer_class = registry.model(model)
 
+    from gnnbench.errors import IncompatibleParts
     from gnnbench.plugins import assemble
     from gnnbench.records import Workload
     from gnnbench.report.tables import print_table
@@ -132,7 +133,10 @@ def plan(
 
     offered = registry.strategy(strategy)
     bundle = assemble(registry, offered.bundles[offered.default_mode], options)
-    machine = load_machine(platform)
+    machine = load_machine(platform, placements=(bundle.placement,))
+    reason = bundle.placement.refuse_counts(machine)
+    if reason is not None:
+        raise IncompatibleParts(f"{strategy}: {reason}")
     graph: Dataset | RmatStream
     if vertices_text is None or edges_text is None:
         data = load_dataset(dataset, seed)
@@ -250,7 +254,7 @@ class Stopwatch:
                 label,
                 (
                     Cell(took_s, "s", "measured"),
-                    Cell(float(edges), "", "measured"),
+                    Cell(edges, "", "measured"),
                     Cell(edges / max(took_s, 1e-9), "edges/s", "measured"),
                 ),
             )

@@ -23,8 +23,9 @@ from gnnbench.errors import GnnbenchError
 
 #: Set for ranks that were started here: their standard input ends when they are left alone.
 WATCHED = "GNNBENCH_WATCHED"
-#: What a rank ends with that lost the others, which is some other rank's doing.
-LOST = 5
+#: What a rank ends with that lost the others, and that waited for them in vain: both are some other
+#: rank's doing.
+LOST, SILENT = 5, 6
 #: What a rank ends with that refuses the command, as all others will.
 REFUSED = 2
 #: Between two looks at the ranks; for the others to end by themselves, or to refuse the command
@@ -52,8 +53,9 @@ def end_with_starter() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def run_ranks(arguments: Sequence[str], processes: int) -> int:
-    """Run ``gnnbench`` with ``arguments`` as so many ranks; the exit status of rank 0.
+def run_ranks(arguments: Sequence[str], processes: int, patience_s: float) -> int:
+    """Run ``gnnbench`` with ``arguments`` as so many ranks, which give each other up after
+    ``patience_s`` in a step; the exit status of rank 0.
 
     Raises ``RankFailed``, after all have been stopped, which names the rank that failed.
     """
@@ -84,10 +86,14 @@ def run_ranks(arguments: Sequence[str], processes: int) -> int:
                     stderr=errors[rank],
                 )
             )
-        return _watch(ranks, errors)
+        return _watch(ranks, errors, patience_s)
 
 
-def _watch(ranks: Sequence[subprocess.Popen[bytes]], errors: Sequence[IO[bytes] | None]) -> int:
+def _watch(
+    ranks: Sequence[subprocess.Popen[bytes]],
+    errors: Sequence[IO[bytes] | None],
+    patience_s: float,
+) -> int:
     """Wait for all ranks; the status of rank 0, unless another is to blame for it."""
     while True:
         statuses = [rank.poll() for rank in ranks]
@@ -100,8 +106,14 @@ def _watch(ranks: Sequence[subprocess.Popen[bytes]], errors: Sequence[IO[bytes] 
         if statuses[0] in (0, 1, 2, 4) and all(status in (0, statuses[0]) for status in statuses):
             return statuses[0] or 0
         culprit = find_culprit(statuses)
-        if culprit == 0 and (statuses[0] or 0) > 0 and statuses[0] != LOST:
+        if culprit == 0 and (statuses[0] or 0) > 0 and statuses[0] not in (LOST, SILENT):
             return statuses[0] or 0
+        if statuses[culprit] is None:
+            raise RankFailed(
+                f"rank {culprit} did not answer: the other ranks waited {patience_s:g} s for it, "
+                f"and all were stopped; it hung, or needs longer for a step: then give a longer "
+                f"--patience."
+            )
         raise RankFailed(_describe(culprit, statuses[culprit], errors[culprit]))
 
 
@@ -119,12 +131,16 @@ def _await_others(ranks: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:
 
 def find_culprit(statuses: Sequence[int | None]) -> int:
     """The rank that failed first, from statuses of which one is bad: a killed one before one that
-    ended by itself, and that before one that only lost the others."""
+    ended by itself, that before one that others waited for in vain (its status is None), and that
+    before one that only lost the others."""
+    waited = SILENT in statuses
 
     def blame(status: int | None) -> int:
-        if status is None or status == 0:
-            return 3
-        return 0 if status < 0 else 2 if status == LOST else 1
+        if status is None:
+            return 2 if waited else 4
+        if status in (0, LOST, SILENT):
+            return 3 if status else 4
+        return 0 if status < 0 else 1
 
     return min(range(len(statuses)), key=lambda rank: blame(statuses[rank]))
 

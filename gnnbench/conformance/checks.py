@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.parts import (
     BOTH_MODES,
     Bundle,
+    Communication,
     FullGraphSampler,
     MiniBatchSampler,
     Part,
@@ -38,6 +39,7 @@ from gnnbench.records import (
     Mode,
     PartKind,
     Round,
+    RoundTraffic,
     RunResult,
     Unit,
     Workload,
@@ -149,6 +151,8 @@ def check_bytes_add_up(registry: Registry, name: str) -> str:
             previous = traffic
         _check_counted_bytes(registry, name, mode, world)
         established.append(f"{mode}: " + ", ".join(f"{rows[key]} rows {key}" for key in rows))
+        if mode == "mini-batch" and world.bundle.memory.vertex_data == "host":
+            established.append(_check_moved_rows(registry, name, world))
     if not established:
         raise NotApplicable("; ".join(unmoved))
     return "; ".join([*established, *unmoved])
@@ -354,6 +358,7 @@ def _worlds(registry: Registry, name: str) -> Iterator[tuple[Mode, _World]]:
             refusal = refusal or reason
         else:
             raise NotApplicable(f"{mode}: it refuses every model; {refusal}")
+        bundle.settle(setting)
         for part in bundle.all():
             part.begin(setting)
         yield mode, _World(bundle, setting)
@@ -439,6 +444,47 @@ def _check_counted_bytes(registry: Registry, name: str, mode: Mode, world: _Worl
         raise NonConforming(
             f"{mode}: {crossed:,.0f} bytes crossed links in spans, {counted:,.0f} were counted"
         )
+
+
+def _check_moved_rows(registry: Registry, name: str, world: _World) -> str:
+    """Of mini-batches: the rows that crossed in a run and those that were reused must be what was
+    planned, whatever a memory part keeps on the devices besides."""
+    mode: Mode = "mini-batch"
+    recording, planned = _record_plans(registry, world.bundle.communication)
+    run = world.run(recording, name, mode)
+    epoch = planned[-1 - max(entry.span.round for entry in run.timeline) :]
+    fetches = [fetch for traffic in epoch for fetch in traffic.fetches]
+    from_host = sum(len(fetch.from_host) for fetch in fetches)
+    kept = sum(len(peer.kept) for fetch in fetches for peer in fetch.from_peers)
+    due = from_host + kept + sum(len(fetch.reused) for fetch in fetches)
+    crossed = sum(
+        entry.span.work.rows for entry in run.timeline if entry.span.label == "host to device"
+    )
+    setting = world.setting
+    row_bytes = setting.dataset.num_features * setting.workload.itemsize
+    reused = run.metrics["reused_bytes"].samples[-1] / row_bytes
+    if crossed + reused != due or crossed > from_host:
+        raise NonConforming(
+            f"{mode}: of {due} rows that were to cross or to be reused {crossed} crossed and "
+            f"{reused:g} were reused"
+        )
+    return f"in a run {crossed} rows crossed and {reused:g} were reused"
+
+
+def _record_plans(registry: Registry, part: Communication) -> tuple[Registry, list[RoundTraffic]]:
+    """A registry whose part of this name does the same, and the plans it will have made."""
+    planned: list[RoundTraffic] = []
+
+    class Recording(type(part)):  # type: ignore[misc]
+        def plan(
+            self, round_: Round, previous: RoundTraffic | None, owner: IntArray
+        ) -> RoundTraffic:
+            traffic: RoundTraffic = super().plan(round_, previous, owner)
+            planned.append(traffic)
+            return traffic
+
+    parts = {**registry.parts, (part.kind, part.name): Recording}
+    return replace(registry, parts=parts), planned
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -13,6 +13,7 @@ from gnnbench.engine.collectives import Collectives
 from gnnbench.engine.device_resident import DeviceResidentEngine
 from gnnbench.engine.feature_parallel import FeatureParallelEngine
 from gnnbench.engine.host_resident import HostResidentEngine
+from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.mixed import MixedEngine
 from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.engine.unit_major import UnitMajorEngine
@@ -21,10 +22,12 @@ from gnnbench.models import GNN
 from gnnbench.parts import Bundle, Setting
 from gnnbench.records import EpochTrace, Trace
 
-__all__ = ["Checkpoints", "Clock", "Watch", "make_engine", "train"]
+__all__ = ["Checkpoints", "Clock", "Lend", "Watch", "make_engine", "train"]
 
 #: Called after every epoch, outside everything timed; returning True ends the training.
 Watch = Callable[[EpochTrace, GNN], bool]
+#: Called before the first epoch with the memory that a ``Watch`` may write to.
+Lend = Callable[[IdleMemory], None]
 
 
 def make_engine(
@@ -53,6 +56,7 @@ def train(
     watch: Watch | None = None,
     checkpoints: Checkpoints | None = None,
     collectives: Collectives | None = None,
+    lend: Lend | None = None,
 ) -> Trace:
     """Train for the workload's epochs and return everything recorded.
 
@@ -70,7 +74,7 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(setting.workload.threads or threads)
     try:
-        return _train(bundle, setting, clock, watch, checkpoints, collectives)
+        return _train(bundle, setting, clock, watch, checkpoints, collectives, lend)
     finally:
         torch.set_num_threads(threads)
 
@@ -82,17 +86,22 @@ def _train(
     watch: Watch | None,
     checkpoints: Checkpoints | None,
     collectives: Collectives | None,
+    lend: Lend | None,
 ) -> Trace:
     uses_cuda = any(device.torch_device != "cpu" for device in setting.platform.devices)
     recorder = Recorder(clock, synchronise=uses_cuda)
     # The first optimiser of a process imports for a second what no run should be charged with.
     torch.optim.Adam([torch.zeros(1)])
     started_s = time.perf_counter()
+    bundle.settle(setting)
     for part in bundle.all():
         part.begin(setting)
     engine = make_engine(bundle, setting, recorder, checkpoints, collectives)
     engine.prepare()
     preprocessing_s = time.perf_counter() - started_s
+    idle = engine.idle_memory()
+    if lend is not None and idle is not None:
+        lend(idle)
     epochs = []
     for epoch in range(setting.workload.epochs):
         epochs.append(engine.run_epoch(epoch))

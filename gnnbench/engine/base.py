@@ -9,9 +9,11 @@ from contextlib import contextmanager
 import torch
 
 from gnnbench.engine.checkpoints import Checkpoints
+from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.machinery import (
     Replicas,
     keeps_sparse,
+    masks_gradients,
     open_ledger,
     projected_layers,
     torch_dtype,
@@ -46,7 +48,8 @@ class Engine(ABC):
         self._labels = torch.from_numpy(setting.dataset.labels)
         self.ledger = open_ledger(bundle, setting.platform, self._trainers)
         projected = projected_layers(bundle, setting)
-        self.replicas = Replicas(setting, self._trainers_here(), projected)
+        masked = masks_gradients(bundle)
+        self.replicas = Replicas(setting, self._trainers_here(), projected, masked=masked)
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
 
     def _trainers_here(self) -> tuple[Device, ...]:
@@ -60,6 +63,10 @@ class Engine(ABC):
     def notes(self) -> tuple[str, ...]:
         """Sentences for the reader of the result, of what the engine decided."""
         return ()
+
+    def idle_memory(self) -> IdleMemory | None:
+        """What others may write to between two epochs, once the engine is prepared."""
+        return None
 
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochTrace:

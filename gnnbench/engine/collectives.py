@@ -12,8 +12,10 @@ import datetime
 import os
 import resource
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,17 +27,26 @@ from torch.distributed.rendezvous import rendezvous
 from gnnbench.errors import GnnbenchError
 from gnnbench.parts import divide_evenly
 
-#: How long a rank waits for the others in one collective before it gives them up, seconds.
-PATIENCE_S = 300.0
+#: How long a rank waits for the others in one collective before it gives them up, seconds, unless
+#: it is told otherwise. Ranks have equal shares of every step, and reach the next one together.
+PATIENCE_S = 60.0
+#: For the others to have started, however slowly their machines read a data set.
+STARTING = datetime.timedelta(minutes=5)
 #: And for rank 0, which does alone what needs no others.
 ALONE = datetime.timedelta(days=30)
 
 
 class PeerLost(GnnbenchError):
-    """A rank could not reach the others: one of them has ended or hangs."""
+    """A rank could not reach the others: one of them has ended."""
 
     #: Told apart from a rank's own failure by whoever started the ranks.
     exit_status = 5
+
+
+class PeerSilent(PeerLost):
+    """A rank waited for the others as long as it may: one of them hangs."""
+
+    exit_status = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,8 +158,9 @@ class Store(Protocol):
 class Processes(Collectives):
     """One worker a rank of the default process group."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
         self._store = store
+        self._patience_s = patience_s
         self.rank = group.get_rank()
         self.size = group.get_world_size()
         nccl = group.get_backend() == "nccl"
@@ -159,10 +171,8 @@ class Processes(Collectives):
         if self.rank == 0:
             self._store.set(what, "here")
             return
-        try:
+        with self._together("waiting for rank 0", ALONE.total_seconds()):
             self._store.wait([what], ALONE)
-        except RuntimeError as error:
-            raise self._lost("waiting for rank 0") from error
 
     def holds(self, worker: int) -> bool:
         return worker == self.rank
@@ -183,18 +193,14 @@ class Processes(Collectives):
     ) -> Tensor:
         """``sent`` ``(sum of send_counts,)`` by rank; what the others sent here, by rank."""
         received = sent.new_empty(sum(receive_counts))
-        try:
+        with self._together("an all-to-all", self._patience_s):
             group.all_to_all_single(received, sent, list(receive_counts), list(send_counts))
-        except RuntimeError as error:
-            raise self._lost("an all-to-all") from error
         return received
 
     def sum(self, values: Tensor) -> Tensor:
         there = values.to(self.device, copy=True)
-        try:
+        with self._together("a sum", self._patience_s):
             group.all_reduce(there)
-        except RuntimeError as error:
-            raise self._lost("a sum") from error
         return there.to(values.device)
 
     def notes(self) -> tuple[str, ...]:
@@ -206,11 +212,23 @@ class Processes(Collectives):
             f"the interpreter and the data set: {each} MB",
         )
 
-    def _lost(self, what: str) -> PeerLost:
-        return PeerLost(
-            f"rank {self.rank} could not finish {what} with the other ranks, one of which has "
-            f"ended or hangs; see what that one says, and run again."
-        )
+    @contextmanager
+    def _together(self, what: str, waits_s: float) -> Iterator[None]:
+        """A step that all ranks take, and that fails here after ``waits_s`` or when one is gone."""
+        began_s = time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            if time.monotonic() - began_s < waits_s:
+                raise PeerLost(
+                    f"rank {self.rank} could not finish {what} with the other ranks, one of which "
+                    f"has ended; see what that one says, and run again."
+                ) from error
+            raise PeerSilent(
+                f"rank {self.rank} waited {waits_s:g} s for the other ranks in {what}, and one of "
+                f"them did not come: it hangs, or needs longer than that for a step; give a longer "
+                f"--patience if it does."
+            ) from error
 
 
 class _AllToAll(Exchange):
@@ -282,10 +300,11 @@ def ring_steps(
             )
 
 
-def join() -> Processes:
+def join(patience_s: float = PATIENCE_S) -> Processes:
     """Join the ranks that this process was started among; NCCL where each has a GPU, else gloo.
 
-    The environment is ``torchrun``'s: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``.
+    In one collective a rank waits ``patience_s`` for the others. The environment is ``torchrun``'s:
+    ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``.
     Raises ``PeerLost`` when the others are not there.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -294,16 +313,18 @@ def join() -> Processes:
     if group.is_nccl_available() and torch.cuda.device_count() >= size:
         torch.cuda.set_device(local)
         backend = "nccl"
-    patience = datetime.timedelta(seconds=PATIENCE_S)
+    patience = datetime.timedelta(seconds=patience_s)
     try:
-        store, rank, size = next(rendezvous("env://", rank, size, timeout=patience))
+        store, rank, size = next(rendezvous("env://", rank, size, timeout=STARTING))
+        store.set(f"rank {rank}", "here")
+        store.wait([f"rank {each}" for each in range(size)], STARTING)
         group.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
     except (RuntimeError, ValueError) as error:
         raise PeerLost(
             f"rank {rank} of {size} cannot reach the other ranks at "
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}; start all of them."
         ) from error
-    return Processes(store)
+    return Processes(store, patience_s)
 
 
 def leave() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from gnnbench.engine.layer_major import Ids, LayerMajorEngine
 from gnnbench.engine.machinery import feature_rows, stored_bytes
 from gnnbench.engine.shards import History, Read, Sharded, ShardPlan
-from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes
+from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes, mask_bytes
 from gnnbench.parts import PeerData
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BoolArray, IntArray, Round, RoundTraffic, Unit, Work
@@ -89,6 +89,9 @@ class DeviceResidentEngine(LayerMajorEngine):
                 f"kept intermediates of layer {number + 1}",
                 kept_bytes(shape, chunks, self._itemsize, copied=self._crosses(number)),
             )
+            if self._layers[number].masks_below:
+                size = sum(mask_bytes(chunk.rows, shape.in_features) for chunk in chunks)
+                self.ledger.allocate(device.name, f"mask of layer {number + 1}'s input", size)
 
     def _allocate_for_peers(self, slot: int, device: Device) -> None:
         """What a device holds, besides its shard, for rows that cross and for those that did."""

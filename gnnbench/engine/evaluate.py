@@ -1,19 +1,20 @@
 """Full-graph evaluation of a trained model, outside everything that is timed.
 
 Layer by layer, and within a layer some destinations at a time: what is held is the representations
-of two layers, which are spilled as the memory part would spill them, and one block's rows.
+of two layers, in memory that training lends or else spilled as the memory part would spill them,
+and one block's rows.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.host_store import HostStore, trim_heap
+from gnnbench.engine.host_store import HostStore, IdleMemory, trim_heap
 from gnnbench.engine.machinery import (
     feature_rows,
     host_graph_bytes,
@@ -22,7 +23,7 @@ from gnnbench.engine.machinery import (
 )
 from gnnbench.engine.movement import read_rows
 from gnnbench.engine.recorder import Ledger
-from gnnbench.footprint import layer_buffers
+from gnnbench.footprint import HostTensor, layer_buffers
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.models import GNN, BoundBlock, Layer
@@ -47,8 +48,9 @@ def whole_graph_block(dataset: Dataset) -> Block:
 class Evaluator:
     """Computes the training loss and accuracies over the whole graph, on the host.
 
-    Beside the data set it holds the outputs of two layers, on disk where ``memory`` spills and its
-    budget of the host does not hold them, and about ``block_bytes`` of one block.
+    Beside the data set it holds the outputs of two layers and about ``block_bytes`` of one block.
+    The outputs are in what it has borrowed of training's memory; where that is nothing or too
+    little, they are on disk where ``memory`` spills and its budget of the host does not hold them.
     """
 
     def __init__(
@@ -60,6 +62,15 @@ class Evaluator:
         self._block_bytes = block_bytes
         self._dtype = torch_dtype(setting.workload)
         self._degrees = setting.dataset.graph.degrees
+        self._borrowed: IdleMemory | None = None
+
+    def borrow(self, idle: IdleMemory) -> None:
+        """Evaluate in this memory from now on, if it is large enough."""
+        self._borrowed = idle
+
+    def give_back(self) -> None:
+        """Let go of what was borrowed."""
+        self._borrowed = None
 
     @torch.no_grad()
     def evaluate(self, model: GNN) -> tuple[float, Mapping[str, float]]:
@@ -85,20 +96,9 @@ class Evaluator:
 
     def _compute_logits(self, model: GNN) -> Tensor:
         """h^L, ``(V, classes)``."""
-        setting, host = self._setting, self._setting.platform.host
-        vertices = setting.dataset.graph.num_vertices
-        buffers = layer_buffers(model.shapes, vertices, setting.workload.itemsize)
-        held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
-        store = HostStore(
-            buffers,
-            self._memory.host_capacity_bytes(host) - held_bytes,
-            self._memory.spill_directory(),
-            # This machine's memory, of which the platform's description says nothing.
-            Ledger({host.name: sum(buffer.size_bytes for buffer in buffers)}),
-            host.name,
-            self._dtype,
-        )
-        flats = [store.empty(buffer.name) for buffer in buffers]
+        vertices = self._setting.dataset.graph.num_vertices
+        buffers = layer_buffers(model.shapes, vertices, self._setting.workload.itemsize)
+        flats, drop_pages = self._find_room(buffers)
         large = buffers[0].size_bytes > self._block_bytes
         h: Tensor | None = None
         for number, layer in enumerate(model.stack):
@@ -112,11 +112,33 @@ class Evaluator:
                 rows = self._read(h, bound.block.src_ids)
                 out[ids[0] : ids[-1] + 1] = layer.update(bound, layer.aggregate(bound, rows))
                 del rows
-                store.drop_pages()
+                drop_pages()
             h = out
         if h is None:
             raise ValueError("a model has at least one layer")
         return h
+
+    def _find_room(
+        self, buffers: Sequence[HostTensor]
+    ) -> tuple[Sequence[Tensor], Callable[[], None]]:
+        """Memory for ``buffers``, in their order, and what takes its files' pages away."""
+        idle = self._borrowed
+        if idle is not None and len(idle.buffers) == len(buffers):
+            pairs = zip(idle.buffers, buffers, strict=True)
+            if all(lent.numel() * lent.itemsize >= own.size_bytes for lent, own in pairs):
+                return idle.buffers, idle.drop_pages
+        setting, host = self._setting, self._setting.platform.host
+        held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
+        store = HostStore(
+            buffers,
+            self._memory.host_capacity_bytes(host) - held_bytes,
+            self._memory.spill_directory(),
+            # This machine's memory, of which the platform's description says nothing.
+            Ledger({host.name: sum(buffer.size_bytes for buffer in buffers)}),
+            host.name,
+            self._dtype,
+        )
+        return [store.empty(buffer.name) for buffer in buffers], store.drop_pages
 
     def _blocks(self, layer: Layer) -> Iterator[tuple[IntArray, BoundBlock]]:
         """Consecutive destinations, and their block, which is the whole graph where that fits."""

@@ -56,6 +56,12 @@ class FeatureCache:
             reused=np.union1d(fetch.reused, fetch.from_host[found]),
         )
 
+    def count_missing(self, slot: int, ids: IntArray) -> int:
+        """How many of the distinct ``ids`` the slot's device has no copy of."""
+        if slot not in self._places:
+            return len(ids)
+        return int((self._places[slot][ids] < 0).sum())
+
     def assemble(self, slot: int, ids: IntArray, crossed: Tensor) -> Tensor:
         """The rows of ``ids``, ``(n, f)``: those of the cache, and between them what ``crossed``.
 

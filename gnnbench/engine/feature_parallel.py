@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from gnnbench.engine.unit_major import (
     PUSH,
     PUSH_BACK,
     TRANSFER,
+    LayerPass,
     RoundUnderWay,
     UnitMajorEngine,
 )
@@ -71,7 +73,7 @@ class FeatureParallelEngine(UnitMajorEngine):
         """Of one row of what is pushed."""
         return self._first.product_features * self._itemsize
 
-    @property
+    @cached_property
     def _averaged_bytes(self) -> int:
         return super()._averaged_bytes - self._first.product_weight.numel() * self._itemsize
 
@@ -219,11 +221,21 @@ class FeatureParallelEngine(UnitMajorEngine):
 
     # ------------------------------------------------------------------ pull
 
+    def _activation_bytes(self, each: LayerPass) -> int:
+        if not each.first:
+            return super()._activation_bytes(each)
+        layer = each.layer
+        values = each.bound.block.num_dst * (layer.product_features + layer.out_features)
+        return values * self._itemsize
+
+    def _gradient_bytes(self, each: LayerPass) -> int:
+        if not each.first:
+            return super()._gradient_bytes(each)
+        return each.bound.block.num_dst * self._product_bytes
+
     def _forward_layer(
         self,
-        *,
-        layer_index: int,
-        bound: BoundBlock,
+        each: LayerPass,
         device: Device,
         share: Share,
         h: Tensor,
@@ -231,30 +243,19 @@ class FeatureParallelEngine(UnitMajorEngine):
         tapes: list[tuple[AggregateTape, UpdateTape]],
     ) -> tuple[Tensor, tuple[int, ...], float]:
         """From the sum of the products on, in the first layer; the others are the unit's own."""
-        if layer_index > 0:
-            return super()._forward_layer(
-                layer_index=layer_index, bound=bound, device=device, share=share, h=h,
-                after=after, tapes=tapes,
-            )  # fmt: skip
-        layer = self.replicas.on(device).stack[0]
+        if not each.first:
+            return super()._forward_layer(each, device, share, h, after, tapes)
         product, pushed = self._pushed.products.pop(share.slot)
-        rows = bound.block.num_dst
-        self.ledger.allocate(
-            device.name,
-            "activations of layer 1",
-            rows * (layer.product_features + layer.out_features) * self._itemsize,
-        )
+        rows = each.bound.block.num_dst
         with self._rest_span("forward", rows, device, share, (*after, pushed)) as span:
             leaf = product.requires_grad_()
-            output = layer.update_product(bound, leaf)
+            output = each.layer.update_product(each.bound, leaf)
         tapes.append((AggregateTape(None, product), UpdateTape(leaf, output)))
         return output.detach(), (span.id,), span.seconds
 
     def _backward_layer(
         self,
-        *,
-        layer_index: int,
-        bound: BoundBlock,
+        each: LayerPass,
         device: Device,
         share: Share,
         gradient: Tensor,
@@ -262,13 +263,9 @@ class FeatureParallelEngine(UnitMajorEngine):
         tape: tuple[AggregateTape, UpdateTape],
     ) -> tuple[Tensor | None, tuple[int, ...], float]:
         """Down to the sum of the products, whose gradient all devices need."""
-        if layer_index > 0:
-            return super()._backward_layer(
-                layer_index=layer_index, bound=bound, device=device, share=share,
-                gradient=gradient, after=after, tape=tape,
-            )  # fmt: skip
-        rows = bound.block.num_dst
-        self.ledger.allocate(device.name, "gradients in flight", rows * self._product_bytes)
+        if not each.first:
+            return super()._backward_layer(each, device, share, gradient, after, tape)
+        rows = each.bound.block.num_dst
         with self._rest_span("backward", rows, device, share, after, gemms=2) as span:
             of_product = run_update_backward(tape[1], gradient)
         if of_product is None:
@@ -302,10 +299,9 @@ class FeatureParallelEngine(UnitMajorEngine):
             layer=0,
         )
 
-    def _count_work(self, device: Device, unit: Unit, layers: Sequence[Layer]) -> None:
+    def _count_work(self, device: Device, passes: Sequence[LayerPass]) -> None:
         """Without the first layer, of which every device has a part, counted where it is done."""
-        above = replace(unit, blocks=unit.blocks[1:])
-        super()._count_work(device, above, layers[1:])
+        super()._count_work(device, passes[1:])
 
     # ------------------------------------------------------------------ push, backward
 

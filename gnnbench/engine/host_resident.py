@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gnnbench.engine.host_store import HostStore, page_bytes, trim_heap
+from gnnbench.engine.host_store import HostStore, IdleMemory, page_bytes, trim_heap
 from gnnbench.engine.layer_major import Ids, LayerMajorEngine
 from gnnbench.engine.machinery import fill_features, shares_features
 from gnnbench.engine.movement import (
@@ -92,12 +92,15 @@ class HostResidentEngine(LayerMajorEngine):
         self._representations = [torch.empty(0)] * len(dims)
         self._gradients: dict[int, Tensor] = {}
         self._cached: dict[int, Tensor] = {}
+        idle: dict[int, Tensor] = {}
         if shared:
             self._representations[0] = torch.from_numpy(setting.dataset.features)
         for tensor in tensors:
             if tensor.what == "saved intermediates":
                 continue
             flat = self._host_store.empty(tensor.name)
+            if tensor.kind == "gradients":
+                idle[tensor.layers[0]] = flat
             for number in tensor.layers:
                 if tensor.kind == "intermediates":
                     self._cached[number - 1] = flat.view(vertices, -1)
@@ -108,6 +111,7 @@ class HostResidentEngine(LayerMajorEngine):
         if not shared:
             fill_features(setting, self._representations[0])
             self._host_store.drop_pages()
+        self._idle = tuple(idle[first] for first in sorted(idle))
         if self._host_store.spilled:
             trim_heap()
 
@@ -133,6 +137,11 @@ class HostResidentEngine(LayerMajorEngine):
 
     def _sizes_of(self, unit: Unit) -> tuple[ChunkSize, ...]:
         return (self._size_of(unit),)
+
+    def idle_memory(self) -> IdleMemory:
+        """The buffers of gradients, that of layer 1's outputs first: each epoch clears them before
+        it writes to them."""
+        return IdleMemory(self._idle, self._host_store.drop_pages)
 
     def notes(self) -> tuple[str, ...]:
         """What was spilled."""

@@ -12,7 +12,8 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -29,6 +30,18 @@ PAGE_BYTES = mmap.PAGESIZE
 SEGMENT_BYTES = 1 << 28
 #: Where tensors start in a segment: a cache line, and a multiple of every element's size.
 ALIGNMENT_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class IdleMemory:
+    """Memory of a run that holds nothing between its epochs.
+
+    ``buffers`` are one-dimensional, in the run's type, some perhaps mapped from files, whose pages
+    ``drop_pages`` takes out of this process.
+    """
+
+    buffers: tuple[Tensor, ...]
+    drop_pages: Callable[[], None]
 
 
 class HostStore:

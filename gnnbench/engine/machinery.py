@@ -61,10 +61,15 @@ class Replicas:
     """The model on every torch device that trains, kept equal, and its one optimiser (Adam)."""
 
     def __init__(
-        self, setting: Setting, trainers: tuple[Device, ...], projected: frozenset[int]
+        self,
+        setting: Setting,
+        trainers: tuple[Device, ...],
+        projected: frozenset[int],
+        *,
+        masked: bool = False,
     ) -> None:
         workload = setting.workload
-        self.master = build(workload, projected, setting.model)
+        self.master = build(workload, projected, setting.model, masked=masked)
         self._copies: dict[str, GNN] = {"cpu": self.master}
         for device in trainers:
             if device.torch_device not in self._copies:
@@ -117,6 +122,20 @@ def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
         number
         for number in range(setting.workload.num_layers)
         if bundle.kernel.projects_first(number, setting, bundle.sampler.mode)
+    )
+
+
+def masks_gradients(bundle: Bundle) -> bool:
+    """Whether the backward pass of AGGREGATE applies the masks of the ReLUs before it.
+
+    They are kept with the tapes, which is where vertex data lives on devices; and they must be
+    those of the rows' owners, which those of stale rows are not.
+    """
+    return (
+        bundle.sampler.mode == "full-graph"
+        and bundle.memory.vertex_data == "device"
+        and not bundle.communication.stale
+        and bundle.kernel.masks_gradients()
     )
 
 

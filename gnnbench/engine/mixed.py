@@ -45,6 +45,9 @@ from gnnbench.engine.passes import (
 )
 from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.errors import IncompatibleParts
+from gnnbench.footprint import mask_bytes
+from gnnbench.kernels.autograd import mask_positive
+from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting
 from gnnbench.platforms.machine import Device
@@ -186,6 +189,11 @@ class MixedEngine(Engine):
                 slot, "feature columns on the device",
                 self._shards.num_held(slot) * self._width(0, slot),
             )  # fmt: skip
+            for number, layer in enumerate(self._layers):
+                if layer.masks_below:
+                    width = self._width(number, slot)
+                    size = sum(mask_bytes(piece.num_src, width) for piece in pieces)
+                    self.ledger.allocate(name, f"masks of h{number}", size)
 
     def _hold(self, slot: int, tensor: str, elements: int) -> None:
         self.ledger.allocate(self._trainers[slot].name, tensor, elements * self._itemsize)
@@ -287,6 +295,8 @@ class MixedEngine(Engine):
             self._checkpoints.visit(self.replicas, self._recorder)
         self._worker_of_span.clear()
         self._tapes: dict[tuple[int, int, int], UpdateTape] = {}
+        #: Of the rows that a piece reads, by layer, round and slot, what the backward pass gives.
+        self._wanted: dict[tuple[int, int, int], MaskArray] = {}
         self._loss = 0.0
         self._weight_gradients = {
             slot: [torch.zeros_like(p) for p in self.replicas.on(self._trainers[slot]).parameters()]
@@ -364,6 +374,8 @@ class MixedEngine(Engine):
                         h = h.index_select(0, piece.sources.to(h.device))
                     bound = self._bounds[slot][number]
                     aggregates[slot] = self._layer_on(layer, slot).aggregate(bound, h)
+                    if self._layers[layer].masks_below:
+                        self._wanted[layer, number, slot] = mask_positive(h)
             ended[slot] = (span.id,)
         return aggregates, ended
 
@@ -581,9 +593,10 @@ class MixedEngine(Engine):
                 received[slot], layer,
             ) as span, torch.no_grad():  # fmt: skip
                 if self._collectives.holds(slot):
-                    rows = self._layer_on(layer, slot).aggregate_backward(
-                        self._bounds[slot][number], columns[slot]
-                    )
+                    bound = self._bounds[slot][number]
+                    if self._layers[layer].masks_below:
+                        bound = bound.masked(self._wanted.pop((layer, number, slot)))
+                    rows = self._layer_on(layer, slot).aggregate_backward(bound, columns[slot])
                     if piece.sources is None:
                         below[slot] += rows
                     else:

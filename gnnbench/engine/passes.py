@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 
+from gnnbench.kernels.autograd import mask_positive
+from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.models import BoundBlock, Layer
 
 
@@ -21,10 +23,12 @@ class AggregateTape:
     """What the backward pass of AGGREGATE needs: nothing but the block where it is linear.
 
     ``source`` is where the gradient of the source rows will be; None where nobody needs it.
+    ``wanted`` are the source rows' elements that are above zero, where the layer masks by them.
     """
 
     source: Tensor | None
     output: Tensor
+    wanted: MaskArray | None = None
 
 
 @dataclass(slots=True)
@@ -83,7 +87,8 @@ def run_aggregate(layer: Layer, bound: BoundBlock, h: Tensor, *, first: bool) ->
     """AGGREGATE forward. ``first`` layers need no gradient for their input, the features."""
     if layer.cacheable:
         with torch.no_grad():
-            return AggregateTape(None, layer.aggregate(bound, h))
+            wanted = mask_positive(h) if layer.masks_below else None
+            return AggregateTape(None, layer.aggregate(bound, h), wanted)
     if first:
         return AggregateTape(None, layer.aggregate(bound, h))
     source, entered = _enter(h)
@@ -121,12 +126,16 @@ def run_aggregate_backward(
 ) -> Tensor | None:
     """The gradient of the source rows ``(S, f_in)``; None for features.
 
-    A cacheable layer needs no tape. Otherwise the tape's forward is differentiated, which also
-    accumulates the gradients of the parameters inside AGGREGATE.
+    A cacheable layer needs no tape, but for the mask. Otherwise the tape's forward is
+    differentiated, which also accumulates the gradients of the parameters inside AGGREGATE.
     """
     if layer.cacheable:
         if first:
             return None
+        if layer.masks_below:
+            if tape is None or tape.wanted is None:
+                raise ValueError("a layer that masks its gradients needs the mask of its input")
+            bound = bound.masked(tape.wanted)
         with torch.no_grad():
             return layer.aggregate_backward(bound, gradient)
     if tape is None:

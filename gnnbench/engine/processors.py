@@ -8,7 +8,7 @@ there is nothing to choose, and a stage runs as it is called.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,14 +18,19 @@ from gnnbench.engine.timers import StreamTimer
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.platforms.machine import Device
 
+#: What is entered where nothing has to change.
+AS_IT_IS: AbstractContextManager[None] = nullcontext()
+
+
+def host_threads(count: int) -> AbstractContextManager[None]:
+    """Let torch compute with ``count`` threads (0: as many as it has) where this thread asks, for
+    the body of the ``with`` statement that this call stands in."""
+    before = torch.get_num_threads()
+    return AS_IT_IS if count in (0, before) else _with_threads(count, before)
+
 
 @contextmanager
-def host_threads(count: int) -> Iterator[None]:
-    """Let torch compute with ``count`` threads (0: as many as it has) where this thread asks."""
-    before = torch.get_num_threads()
-    if count in (0, before):
-        yield
-        return
+def _with_threads(count: int, before: int) -> Iterator[None]:
     torch.set_num_threads(count)
     try:
         yield
@@ -63,14 +68,11 @@ def open_streams(devices: tuple[Device, ...]) -> dict[str, Streams]:
 
 
 @contextmanager
-def on_stream(stream: Stream | None, device: str) -> Iterator[None]:
-    """Run the body on a stream, if there is one.
+def on_stream(stream: Stream, device: str) -> Iterator[None]:
+    """Run the body on a stream.
 
     torch's own error for a full device becomes ``DeviceOutOfMemory`` of ``device``.
     """
-    if stream is None:
-        yield
-        return
     try:
         with torch.cuda.stream(stream.stream):
             yield

@@ -13,11 +13,6 @@ fixed number of rounds after what they rest on, whatever the threads do.
 The same stages are run in two ways. :func:`run_on_threads` has a thread for each of the logical
 components. :func:`run_in_turn` lets every stage take a step, one after the other, as in Figure 7:
 for devices that only exist on the model clock, whose order and memory must not depend on timing.
-
-Prefetching overlaps what different hardware does. A host that trains alone samples and loads on the
-cores that it trains on, with all of them each: where it has no core for each of the three, its
-threads would only wait for each other at the end of every parallel loop. There rounds are run
-through one after the other.
 """
 
 from __future__ import annotations
@@ -28,10 +23,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
 from gnnbench.errors import DeviceOutOfMemory, GnnbenchError, MissingDependency, StageFailed
-from gnnbench.platforms.probe import count_cores
 
 R = TypeVar("R")
 StageName = Literal["sample", "load", "transfer"]
@@ -47,8 +42,6 @@ PIPELINE: Mapping[int, tuple[tuple[StageName, ...], ...]] = {
 ROUNDS_UNDER_WAY: Mapping[int, int] = {0: 1, 1: 3, 2: 4}
 #: Buffers of input rows on a device: the one in use, and the one being filled.
 DEVICE_BUFFERS: Mapping[int, int] = {0: 1, 1: 2, 2: 2}
-#: Sampling, loading and training: what a host that trains alone would have going on at once.
-HOST_STAGES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +72,30 @@ class Steps(Generic[R]):
     trainers: tuple[Trainer, ...]
 
 
-@contextmanager
-def _at(stage: str, round: int, device: str) -> Iterator[None]:
-    """Errors of the body say in which stage of which round they happened."""
-    try:
-        yield
-    except DeviceOutOfMemory as error:
-        error.stage, error.round = stage, round
-        raise
-    except (MissingDependency, StageFailed):
-        raise
-    except Exception as error:
-        raise StageFailed(stage, round, device, error) from error
+class _At:
+    """Errors of the body say in which ``stage`` of which round they happened."""
+
+    __slots__ = ("_device", "_round", "_stage")
+
+    def __init__(self, stage: str, round: int, device: str) -> None:
+        self._stage = stage
+        self._round = round
+        self._device = device
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, MissingDependency | StageFailed):
+            return
+        if isinstance(error, DeviceOutOfMemory):
+            error.stage, error.round = self._stage, self._round
+        elif isinstance(error, Exception):
+            raise StageFailed(self._stage, self._round, self._device, error) from error
 
 
 def run_in_turn(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
@@ -107,38 +112,33 @@ def run_in_turn(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
             if not 0 <= index < num_rounds:
                 continue
             if place == 0:
-                with _at("assign", index, steps.host):
+                with _At("assign", index, steps.host):
                     rounds[index] = steps.assign(index)
             for stage in group:
-                with _at(stage, index, steps.host):
+                with _At(stage, index, steps.host):
                     steps.stages[stage](rounds[index])
         if step >= behind:
             _train(steps, rounds.pop(step - behind), step - behind)
 
 
 def _train(steps: Steps[R], round_: R, index: int) -> None:
-    with _at("begin", index, steps.host):
+    with _At("begin", index, steps.host):
         steps.begin(round_)
     for slot, trainer in enumerate(steps.trainers):
-        with _at("propagate", index, trainer.device):
+        with _At("propagate", index, trainer.device):
             steps.propagate(round_, slot)
-    with _at("synchronize", index, steps.host):
+    with _At("synchronize", index, steps.host):
         steps.synchronise(round_)
-    with _at("observe", index, steps.host):
+    with _At("observe", index, steps.host):
         steps.observe(round_)
 
 
 def run_on_threads(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
-    """Run all rounds: this thread is the runtime, and every other component gets its own. On a host
-    that trains alone and has fewer cores than stages, one round after the other on this thread.
+    """Run all rounds: this thread is the runtime, and every other component gets its own.
 
     All threads have ended when this returns or raises: the first failure in the order of rounds and
     stages, with the others in ``also``, or whatever this thread was interrupted by.
     """
-    alone = [trainer.device for trainer in steps.trainers] == [steps.host]
-    if alone and count_cores() < HOST_STAGES:
-        run_in_turn(steps, num_rounds, prefetch=0)
-        return
     crew = _Crew(steps, num_rounds, prefetch)
     try:
         crew.start()
@@ -288,7 +288,7 @@ class _Crew(Generic[R]):
         for index in range(self._num_rounds):
             if index >= self._under_way:
                 self._acknowledge(index - self._under_way)
-            with _at("assign", index, self._steps.host):
+            with _At("assign", index, self._steps.host):
                 round_ = self._steps.assign(index)
             self._prepared[0].put(round_)
         for index in range(max(0, self._num_rounds - self._under_way), self._num_rounds):
@@ -296,7 +296,7 @@ class _Crew(Generic[R]):
 
     def _acknowledge(self, index: int) -> None:
         round_ = self._acknowledged.get()
-        with _at("observe", index, self._steps.host):
+        with _At("observe", index, self._steps.host):
             self._steps.observe(round_)
 
     def _prepare(self, place: int, group: tuple[StageName, ...]) -> None:
@@ -307,7 +307,7 @@ class _Crew(Generic[R]):
                 if stage == "transfer":
                     self._wait_for_buffer(index)
                 self._go_on()
-                with _at(stage, index, self._steps.host):
+                with _At(stage, index, self._steps.host):
                     self._steps.stages[stage](round_)
             self._prepared[place + 1].put(round_)
 
@@ -323,7 +323,7 @@ class _Crew(Generic[R]):
             round_ = self._to_trainers[slot].get()
             with (
                 self._take_turn(trainer.processor),
-                _at("propagate", index, trainer.device),
+                _At("propagate", index, trainer.device),
             ):
                 self._steps.propagate(round_, slot)
             with self._trained:
@@ -346,14 +346,14 @@ class _Crew(Generic[R]):
         """The synchroniser: waits until DONE is the number of trainers, averages, broadcasts."""
         for index in range(self._num_rounds):
             round_ = self._prepared[-1].get()
-            with _at("begin", index, self._steps.host):
+            with _At("begin", index, self._steps.host):
                 self._steps.begin(round_)
             for queue in self._to_trainers:
                 queue.put(round_)
             with self._trained:
                 self._signals.wait(self._trained, lambda: self._done == len(self._to_trainers))
                 self._done = 0
-            with _at("synchronize", index, self._steps.host):
+            with _At("synchronize", index, self._steps.host):
                 self._steps.synchronise(round_)
             with self._stepped:
                 self._num_synchronised += 1

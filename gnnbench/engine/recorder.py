@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from typing import NamedTuple, Protocol
+from types import TracebackType
+from typing import Protocol
 
-from gnnbench.engine.timers import HostTimer, SynchronisedTimer, Timer
+from gnnbench.engine.timers import HostTimer, Moment, SynchronisedTimer, Timer
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.platforms.machine import Route
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
@@ -30,41 +30,136 @@ class Clock(Protocol):
 
 
 class Opened:
-    """A span being recorded; ``id`` is known at once so that later work can wait for it.
+    """A span being recorded, for as long as the body of a ``with`` statement.
 
-    Work that only its own execution can size (edges drawn by a sampler) is set on ``work``. In the
-    epoch's trace spans are numbered from 0 in their order there.
+    ``id`` is known at once, so that later work can wait for it. Work that only its own execution
+    can size (edges drawn by a sampler) is set on ``work``; ``seconds`` is there after the body. A
+    body that raises leaves no span. In the epoch's trace spans are numbered from 0 in their order
+    there.
     """
 
-    __slots__ = ("id", "seconds", "work")
+    __slots__ = (
+        "_clock",
+        "_first",
+        "_track",
+        "after",
+        "began_s",
+        "id",
+        "label",
+        "layer",
+        "place",
+        "resources",
+        "round",
+        "seconds",
+        "stage",
+        "wall_s",
+        "work",
+    )
+    _first: Moment
 
-    def __init__(self, id: int, work: Work) -> None:
+    def __init__(
+        self,
+        track: _Track,
+        clock: Clock,
+        id: int,
+        stage: Stage,
+        label: str,
+        place: str,
+        work: Work,
+        after: Sequence[int],
+        resources: tuple[str, ...],
+        layer: int,
+    ) -> None:
+        self._track = track
+        self._clock = clock
         self.id = id
+        self.stage: Stage = stage
+        self.label = label
+        self.place = place
         self.work = work
-        self.seconds = 0.0
+        self.after = after
+        self.resources = resources
+        self.round = track.round
+        self.layer = layer
+        self.seconds = self.began_s = self.wall_s = 0.0
 
+    def __enter__(self) -> Opened:
+        track = self._track
+        if track.open:
+            raise RuntimeError(f"span {self.label!r} opened inside another span, {track.open!r}")
+        track.open = self.label
+        self._first = track.timer.read()
+        return self
 
-class _Recorded(NamedTuple):
-    """A span before all are numbered: its id and those it waits for, as they were recorded."""
-
-    id: int
-    after: Sequence[int]
-    make: partial[Span]
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        track = self._track
+        del self._track  # which has this span in its list
+        track.open = ""
+        if kind is not None:
+            return
+        timer = track.timer
+        self.began_s, self.wall_s = timer.between(self._first, timer.read())
+        self.seconds = self._clock.seconds(self.work, self.place, self.wall_s)
+        track.spans.append(self)
 
 
 class _Track:
-    """What one thread records of one stage of a round."""
+    """What one thread records of one stage of a round; entered, it is that thread's."""
 
-    def __init__(self, round: int, rank: tuple[int, int], timer: Timer) -> None:
+    __slots__ = (
+        "_here",
+        "bytes",
+        "edges",
+        "key",
+        "open",
+        "round",
+        "spans",
+        "timer",
+        "vertices",
+        "work",
+    )
+
+    def __init__(
+        self, here: threading.local, round: int, rank: tuple[int, int], timer: Timer
+    ) -> None:
+        self._here = here
         self.round = round
         self.key = (round, rank)
         self.timer = timer
-        self.spans: list[_Recorded] = []
-        self.bytes: dict[ByteKind, int] = dict.fromkeys(BYTE_KINDS, 0)
+        self.spans: list[Opened] = []
+        self.bytes: dict[ByteKind, int] = {}
         self.work: dict[str, float] = {}
         self.edges = 0
         self.vertices = 0
         self.open = ""
+
+    def __enter__(self) -> None:
+        self._here.track = self
+
+    def __exit__(self, *error: object) -> None:
+        del self._here.track
+
+
+class _Interval:
+    """Adds when its body began, and how long it was, to ``intervals``."""
+
+    __slots__ = ("_first", "_intervals", "_timer")
+    _first: Moment
+
+    def __init__(self, intervals: list[tuple[float, float]], timer: Timer) -> None:
+        self._intervals = intervals
+        self._timer = timer
+
+    def __enter__(self) -> None:
+        self._first = self._timer.read()
+
+    def __exit__(self, *error: object) -> None:
+        self._intervals.append(self._timer.between(self._first, self._timer.read()))
 
 
 class Recorder:
@@ -73,18 +168,19 @@ class Recorder:
 
     def __init__(self, clock: Clock, *, synchronise: bool = False) -> None:
         self._clock = clock
-        self._timer: Timer = SynchronisedTimer() if synchronise else HostTimer()
+        self._host_timer = HostTimer()
+        self._timer: Timer = SynchronisedTimer() if synchronise else self._host_timer
         self._here = threading.local()
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-        self._main = _Track(0, (-1, 0), self._timer)
+        self._main = _Track(self._here, 0, (-1, 0), self._timer)
         self._tracks = [self._main]
         self._ids = itertools.count()
-        # Begin and duration of whatever is not harness, on all threads, and of what is no part of
-        # the epoch.
-        self._busy: list[tuple[float, float]] = []
+        # Begin and duration of what parts decide, on all threads, and of what is no part of the
+        # epoch.
+        self._decided: list[tuple[float, float]] = []
         self._excluded: list[tuple[float, float]] = []
         self._started_s: float = self._timer.read()
 
@@ -113,22 +209,16 @@ class Recorder:
     def round(self, number: int) -> None:
         self._track.round = number
 
-    @contextmanager
     def stage(
         self, round: int, rank: tuple[int, int], timer: Timer | None = None
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """What this thread records inside belongs to ``round``, timed by ``timer`` (the host's by
         default). ``rank`` is its place among the round's stages and parts of stages, of which each
         has its own."""
-        track = _Track(round, rank, timer or HostTimer())
+        track = _Track(self._here, round, rank, timer or self._host_timer)
         self._tracks.append(track)
-        self._here.track = track
-        try:
-            yield
-        finally:
-            del self._here.track
+        return track
 
-    @contextmanager
     def span(
         self,
         stage: Stage,
@@ -139,36 +229,13 @@ class Recorder:
         after: Sequence[int] = (),
         resources: tuple[str, ...] | None = None,
         layer: int = -1,
-    ) -> Iterator[Opened]:
+    ) -> Opened:
         """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
-        track = self._track
-        if track.open:
-            raise RuntimeError(f"span {label!r} opened inside another span, {track.open!r}")
-        opened = Opened(next(self._ids), work)
-        track.open = label
-        first = track.timer.read()
-        try:
-            yield opened
-        finally:
-            track.open = ""
-        began_s, wall_s = track.timer.between(first, track.timer.read())
-        opened.seconds = self._clock.seconds(opened.work, place, wall_s)
-        self._busy.append((began_s, wall_s))
-        make = partial(
-            Span,
-            stage=stage,
-            label=label,
-            place=place,
-            resources=(place,) if resources is None else resources,
-            work=opened.work,
-            epoch=self.epoch,
-            round=track.round,
-            layer=layer,
-            seconds=opened.seconds,
-            wall_start_s=began_s - self._started_s,
-            wall_s=wall_s,
-        )
-        track.spans.append(_Recorded(opened.id, tuple(after), make))
+        held = (place,) if resources is None else resources
+        return Opened(
+            self._track, self._clock, next(self._ids),
+            stage, label, place, work, after, held, layer,
+        )  # fmt: skip
 
     def transfer(
         self,
@@ -179,7 +246,7 @@ class Recorder:
         *,
         after: Sequence[int] = (),
         layer: int = -1,
-    ) -> AbstractContextManager[Opened]:
+    ) -> Opened:
         """Time the body as one span over a route, holding its lanes."""
         return self.span(
             stage, label, route.place, work, after=after, resources=route.lanes, layer=layer
@@ -187,29 +254,23 @@ class Recorder:
 
     def inside_part(self) -> AbstractContextManager[None]:
         """The body asks a part to decide something: its time, though no span, is not harness."""
-        outside = self._track is self._main
+        track = self._track
         # What parts decide outside of stages, they decide on the host.
-        return self._timed(self._busy, HostTimer() if outside else self._track.timer)
+        return _Interval(self._decided, self._host_timer if track is self._main else track.timer)
 
     def excluded(self) -> AbstractContextManager[None]:
         """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
-        return self._timed(self._excluded, self._track.timer)
-
-    @contextmanager
-    def _timed(self, intervals: list[tuple[float, float]], timer: Timer) -> Iterator[None]:
-        first = timer.read()
-        try:
-            yield
-        finally:
-            intervals.append(timer.between(first, timer.read()))
+        return _Interval(self._excluded, self._track.timer)
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
-        self._track.bytes[kind] += number
+        counted = self._track.bytes
+        counted[kind] = counted.get(kind, 0) + number
 
     def count_traversed(self, edges: int, vertices: int) -> None:
         """Add to the sums of |E^l| and |B^l| over units and layers."""
-        self._track.edges += edges
-        self._track.vertices += vertices
+        track = self._track
+        track.edges += edges
+        track.vertices += vertices
 
     def count_work(self, device: str, amount: float) -> None:
         """Arithmetic done by a device, for the imbalance."""
@@ -225,27 +286,42 @@ class Recorder:
         for track in tracks:
             for device, amount in track.work.items():
                 work[device] = work.get(device, 0.0) + amount
+        recorded = [span for track in tracks for span in track.spans]
+        busy = [(span.began_s, span.wall_s) for span in recorded]
         return EpochTrace(
             epoch=self.epoch,
-            spans=_number([span for track in tracks for span in track.spans]),
-            bytes={kind: sum(track.bytes[kind] for track in tracks) for kind in BYTE_KINDS},
+            spans=self._number(recorded),
+            bytes={kind: sum(track.bytes.get(kind, 0) for track in tracks) for kind in BYTE_KINDS},
             edges=sum(track.edges for track in tracks),
             vertices=sum(track.vertices for track in tracks),
             loss=loss,
             round_losses=tuple(round_losses),
             work_by_device=work,
             wall_s=whole_s - _covered_s(self._excluded),
-            harness_s=max(0.0, whole_s - _covered_s([*self._busy, *self._excluded])),
+            harness_s=max(0.0, whole_s - _covered_s([*busy, *self._decided, *self._excluded])),
         )
 
-
-def _number(recorded: Sequence[_Recorded]) -> tuple[Span, ...]:
-    """The spans with ids from 0 in their order; what they wait for follows, ascending."""
-    place = {span.id: position for position, span in enumerate(recorded)}
-    return tuple(
-        span.make(id=position, after=tuple(sorted({place[earlier] for earlier in span.after})))
-        for position, span in enumerate(recorded)
-    )
+    def _number(self, recorded: Sequence[Opened]) -> tuple[Span, ...]:
+        """The spans with ids from 0 in their order; what they wait for follows, ascending."""
+        place = {span.id: position for position, span in enumerate(recorded)}
+        return tuple(
+            Span(
+                id=position,
+                stage=span.stage,
+                label=span.label,
+                place=span.place,
+                resources=span.resources,
+                work=span.work,
+                after=tuple(sorted({place[earlier] for earlier in span.after})),
+                epoch=self.epoch,
+                round=span.round,
+                layer=span.layer,
+                seconds=span.seconds,
+                wall_start_s=span.began_s - self._started_s,
+                wall_s=span.wall_s,
+            )
+            for position, span in enumerate(recorded)
+        )
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
@@ -307,12 +383,20 @@ class Ledger:
             in_use = self._in_use[memory] - held.get(tensor, 0)
             if in_use + size_bytes > self._capacity[memory]:
                 raise DeviceOutOfMemory(memory, tensor, size_bytes, in_use, self._capacity[memory])
-            scope = next((new for name, new in self._scopes if name == memory), None)
-            if scope is not None and tensor not in held:
-                scope.add(tensor)
+            if tensor not in held:
+                for name, new in self._scopes:
+                    if name == memory:
+                        new.add(tensor)
+                        break
             held[tensor] = size_bytes
             self._in_use[memory] = in_use + size_bytes
             self.peak_bytes[memory] = max(self.peak_bytes[memory], self._in_use[memory])
+
+    def allocate_all(self, memory: str, sizes: Iterable[tuple[str, int]]) -> None:
+        """``allocate`` each tensor with its size, in order."""
+        with self._lock:
+            for tensor, size_bytes in sizes:
+                self.allocate(memory, tensor, size_bytes)
 
     def free(self, memory: str, *tensors: str) -> None:
         """Release tensors by name; one that is not held is an error of the caller."""

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -95,6 +97,23 @@ class _Propagation:
     seconds: float
 
 
+@dataclass(slots=True, eq=False)
+class LayerPass:
+    """One layer of a unit: ``aggregate`` and ``update`` size its two halves, ``update_backward``
+    the second's backward pass, on the trainer's threads."""
+
+    number: int
+    layer: Layer
+    bound: BoundBlock
+    aggregate: Work
+    update: Work
+    update_backward: Work
+
+    @property
+    def first(self) -> bool:
+        return self.number == 0
+
+
 @dataclass(slots=True)
 class RoundUnderWay:
     """A round and what its stages have made of it so far; by slot where trainers have their own.
@@ -157,7 +176,13 @@ class UnitMajorEngine(Engine):
             [s for s, device in enumerate(self._trainers) if device.name != self._host.name],
             dtype=np.int64,
         )
-        self._prefetch = bundle.communication.prefetch
+        self._on_host = tuple(device.name == self._host.name for device in self._trainers)
+        self._row_bytes = setting.dataset.num_features * self._itemsize
+        self._aggregates, self._updates = (
+            tuple(compute_resource(device, self._host, op) for device in self._trainers)
+            for op in ("aggregate", "update")
+        )
+        self._prefetch = bundle.prefetch_stages(setting.platform)
         self._samplers = bundle.placement.samplers(setting.platform)
         self._streams = open_streams(self._trainers)
         self._staging = StagingBuffers(ROUNDS_UNDER_WAY[self._prefetch])
@@ -177,10 +202,12 @@ class UnitMajorEngine(Engine):
             ledger.allocate(device.name, "graph topology", size)
         if self._resident:
             self._place_features()
-        profiles = self._profile()
-        self._cache = self._fill_cache(profiles[-1])
+        sampled = self._profile()
+        self._cache = self._fill_cache(sampled[-1][0])
         self._bundle.placement.overlap(self._prefetch)
-        self._bundle.placement.prepare(setting, profiles)
+        self._bundle.placement.prepare(
+            setting, [self._count_fetched(profile, ids) for profile, ids in sampled]
+        )
         # Owner of a vertex's transition row among the accelerators, where a communication shares.
         vertices = np.arange(graph.num_vertices, dtype=np.int64)
         slots = self._accelerator_slots
@@ -229,30 +256,49 @@ class UnitMajorEngine(Engine):
             cache.keep(slot, vertices, copy)
         return cache
 
-    def _profile(self) -> list[BatchProfile]:
-        """The design phase: mini-batches of a sixteenth of a round up to a whole one."""
-        seeds = self._sampler.rounds(0)[0]
+    def _profile(self) -> list[tuple[BatchProfile, IntArray]]:
+        """The design phase: mini-batches of a sixteenth of a round up to a whole one, each with its
+        V^0."""
+        rounds = self._sampler.rounds(0)
+        seeds = rounds[0]
         sizes = sorted({max(1, len(seeds) // 2**k) for k in range(5)})
         profiles = []
         for size in sizes:
             blocks = self._sampler.sample(seeds[:size], 0, self._setting.workload.threads)
             unit = Unit(0, blocks)
-            timed = self._time_sampling(seeds[:size]) if self._recorder.measures else ()
-            profiles.append(BatchProfile(size, unit.vertices, unit.edges, timed))
+            timed = self._time_sampling(rounds, size) if self._recorder.measures else ()
+            profile = BatchProfile(size, unit.vertices, unit.edges, timed)
+            profiles.append((profile, unit.input_ids))
         return profiles
 
-    def _time_sampling(self, seeds: IntArray) -> tuple[tuple[int, float], ...]:
-        """T_samp with 1, 2, 4 .. threads and with every core of this host, the faster of two runs
-        each (HyScale-GNN §V, which measures sampling)."""
+    def _count_fetched(self, profile: BatchProfile, ids: IntArray) -> BatchProfile:
+        """The profile of a mini-batch that reads the rows ``ids``, with what an accelerator needs
+        of the host: nothing where features are on the device, else what the smallest of the caches
+        misses, in the communication part's precision."""
+        if self._resident:
+            return replace(profile, fetched=0, fetched_bytes=0)
+        slots = self._accelerator_slots.tolist()
+        fetched = max((self._cache.count_missing(slot, ids) for slot in slots), default=len(ids))
+        width = self._setting.dataset.num_features
+        row_bytes = self._bundle.communication.row_bytes(width, self._dtype)
+        return replace(profile, fetched=fetched, fetched_bytes=fetched * row_bytes)
+
+    def _time_sampling(
+        self, rounds: Sequence[IntArray], size: int
+    ) -> tuple[tuple[int, float], ...]:
+        """T_samp of ``size`` seeds with 1, 2, 4 .. threads and with every core of this host, the
+        median of five (HyScale-GNN §V, which measures sampling). As in training, each time other
+        vertices are drawn for, whose neighbours are not in a cache from the time before."""
         cores, timer = self._host.cores, HostTimer()
         timed = []
         for threads in sorted({*(2**k for k in range(cores.bit_length())), cores}):
             seconds = []
-            for _ in range(2):
+            for draw in range(5):
+                seeds = rounds[draw % len(rounds)][:size]
                 began = timer.read()
                 self._sampler.sample(seeds, 0, threads)
                 seconds.append(timer.between(began, timer.read())[1])
-            timed.append((threads, min(seconds)))
+            timed.append((threads, median(seconds)))
         return tuple(timed)
 
     def run_epoch(self, epoch: int) -> EpochTrace:
@@ -304,10 +350,12 @@ class UnitMajorEngine(Engine):
         return RoundUnderWay(index, len(seeds), shares, threads)
 
     def _check_shares(self, handed: Handed, seeds: IntArray) -> None:
-        given = np.concatenate([seeds[:0], *(part for _, part in handed)])
         fits = all(share.seeds == len(part) for share, part in handed)
-        in_order = np.array_equal(given, seeds)
-        if not fits or not (in_order or np.array_equal(np.sort(given), np.sort(seeds))):
+        in_order = b"".join([part.tobytes() for _, part in handed]) == seeds.tobytes()
+        if fits and in_order:
+            return
+        given = np.concatenate([seeds[:0], *(part for _, part in handed)])
+        if not fits or not np.array_equal(np.sort(given), np.sort(seeds)):
             count = sum(share.seeds for share, _ in handed)
             raise ValueError(
                 f"placement {self._bundle.placement.name!r} gave out {count} of {len(seeds)} "
@@ -316,13 +364,14 @@ class UnitMajorEngine(Engine):
 
     def _observe(self, round_: RoundUnderWay) -> None:
         """Tell the placement what the stages of a round took."""
-        self._loss_sums.append(sum(round_.done[unit.slot].loss_sum for unit in round_.units))
+        done = round_.done
+        self._loss_sums.append(sum([done[unit.slot].loss_sum for unit in round_.units]))
         # A trainer that got no seeds was done at once; one that does not exist has no time.
         on_host = len(self._trainers) > len(self._accelerator_slots)
         train_cpu = 0.0 if on_host else None
         train_accelerator = 0.0 if len(self._accelerator_slots) else None
-        for slot, result in round_.done.items():
-            if self._trainers[slot].name == self._host.name:
+        for slot, result in done.items():
+            if self._on_host[slot]:
                 train_cpu = result.seconds
             else:
                 train_accelerator = max(train_accelerator or 0.0, result.seconds)
@@ -367,12 +416,12 @@ class UnitMajorEngine(Engine):
         ):
             for share, seeds in round_.shares.values():
                 device = self._trainers[share.slot] if share.samples else self._host
-                work = Work("sample", threads=0 if share.samples else threads)
+                planned = 0 if share.samples else threads
                 with self._recorder.span(
                     "sample",
                     "sample",
                     device.name,
-                    work,
+                    Work("sample", threads=planned),
                     after=after,
                     resources=(
                         compute_resource(device, self._host, "sample")
@@ -382,9 +431,10 @@ class UnitMajorEngine(Engine):
                 ) as span:
                     blocks = self._sampler.sample(seeds, self._epoch, self._kernel_threads(threads))
                     unit = Unit(share.slot, blocks)
-                    span.work = replace(work, edges=sum(unit.edges), rows=len(seeds))
+                    edges = sum(unit.edges)
+                    span.work = Work("sample", edges, rows=len(seeds), threads=planned)
                 round_.units.append(unit)
-                self._recorder.count_traversed(sum(unit.edges), sum(unit.vertices))
+                self._recorder.count_traversed(edges, sum(unit.vertices))
                 if share.samples:
                     sampled.append(self._send_input_ids(round_, unit, device, span.id))
                     seconds = max(round_.sample_accelerator_s, span.seconds)
@@ -458,9 +508,10 @@ class UnitMajorEngine(Engine):
 
     def _plan_traffic(self, round_: RoundUnderWay) -> dict[int, SlotMovement]:
         """Where the accelerators' input rows come from; the CPU trainer reads host memory."""
+        if len(self._accelerator_slots) == 0:
+            return {}
         visiting = Round(
-            round_.index,
-            tuple(u for u in round_.units if self._trainers[u.slot].name != self._host.name),
+            round_.index, tuple(unit for unit in round_.units if not self._on_host[unit.slot])
         )
         with self._recorder.inside_part():
             traffic = self._bundle.communication.plan(visiting, self._previous, self._owner)
@@ -488,8 +539,8 @@ class UnitMajorEngine(Engine):
             self._hold_mini_batch(round_, unit, device)
             if self._resident:
                 round_.rows[unit.slot] = self._read_resident(round_, unit, device)
-                round_.arrived[unit.slot] = after
-            elif device.name == self._host.name:
+                round_.arrived[unit.slot] = self._send_topology(round_, unit, device, after)
+            elif self._on_host[unit.slot]:
                 (round_.rows[unit.slot],) = round_.loaded_rows.pop(unit.slot)
                 round_.arrived[unit.slot] = after
             else:
@@ -499,29 +550,46 @@ class UnitMajorEngine(Engine):
             self._exchange(round_)
         self._transferred = tuple(span for spans in round_.arrived.values() for span in spans)
 
-    @property
-    def _row_bytes(self) -> int:
-        return self._setting.dataset.num_features * self._itemsize
-
     def _hold_mini_batch(self, round_: RoundUnderWay, unit: Unit, device: Device) -> None:
         """Memory for a unit's blocks, unless they were drawn there, and for its input rows."""
-        if not round_.shares[unit.slot][0].samples:
-            self.ledger.allocate(device.name, round_.topology, unit.topology_bytes)
         size = len(unit.input_ids) * self._row_bytes
         if self._sparse and not self._resident:
             size = sum(stored_bytes(part) for part in round_.loaded_rows[unit.slot])
-        self.ledger.allocate(device.name, round_.features, size)
+        held = [(round_.features, size)]
+        if not round_.shares[unit.slot][0].samples:
+            held.insert(0, (round_.topology, unit.topology_bytes))
+        self.ledger.allocate_all(device.name, held)
 
     def _read_resident(self, round_: RoundUnderWay, unit: Unit, device: Device) -> Tensor:
         """Input rows out of the features on the device, where kernels could read them in place."""
         features = self._features[device.name]
         with (
-            self._on_copy_stream(round_.index, TRANSFER, device),
+            self._on_copy_stream(round_.index, TRANSFER, unit.slot),
             self._recorder.inside_part(),
         ):
             rows = features[torch.from_numpy(unit.input_ids).to(features.device)]
             self._hand_over(rows, device)
         return rows
+
+    def _send_topology(
+        self, round_: RoundUnderWay, unit: Unit, device: Device, after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The blocks alone, to an accelerator that has the features; those it drew are there."""
+        if self._on_host[unit.slot] or round_.shares[unit.slot][0].samples:
+            return after
+        with (
+            self._on_copy_stream(round_.index, TRANSFER, unit.slot),
+            self._recorder.transfer(
+                "transfer",
+                "mini-batch topology",
+                self._platform.route(self._host, device),
+                Work("copy", bytes=unit.topology_bytes),
+                after=after,
+            ) as span,
+        ):
+            self._recorder.count_bytes("host_to_device", unit.topology_bytes)
+        round_.transfer_s = max(round_.transfer_s, span.seconds)
+        return (span.id,)
 
     def _copy_rows(
         self, round_: RoundUnderWay, unit: Unit, device: Device, after: tuple[int, ...]
@@ -534,7 +602,7 @@ class UnitMajorEngine(Engine):
             topology = unit.topology_bytes
         torch_device = torch.device(device.torch_device)
         put_together = self._rounds or (move.direct and move.rows_reused > 0)
-        with self._on_copy_stream(round_.index, TRANSFER, device):
+        with self._on_copy_stream(round_.index, TRANSFER, unit.slot):
             with recorder.transfer(
                 "transfer",
                 "host to device",
@@ -613,7 +681,7 @@ class UnitMajorEngine(Engine):
                 continue
             ready = everyone
             count = len(unit.input_ids)
-            with self._on_copy_stream(round_.index, EXCHANGE, device):
+            with self._on_copy_stream(round_.index, EXCHANGE, unit.slot):
                 for pull in move.pulls:
                     with self._exchange_rows(
                         move.slot, pull, self._row_bytes, ready, push=False
@@ -633,23 +701,26 @@ class UnitMajorEngine(Engine):
 
     # ------------------------------------------------------------------ CUDA devices
 
-    @contextmanager
-    def _on_copy_stream(self, index: int, stage: int, device: Device) -> Iterator[None]:
-        streams = self._streams.get(device.name)
-        with self._on(index, stage, device, streams.copy if streams else None):
-            yield
+    def _on_copy_stream(self, index: int, stage: int, slot: int) -> AbstractContextManager[None]:
+        streams = self._streams.get(self._trainers[slot].name)
+        return self._on(index, (stage, slot), streams.copy if streams else None)
 
-    @contextmanager
-    def _on_compute_stream(self, index: int, device: Device) -> Iterator[None]:
-        streams = self._streams.get(device.name)
-        with self._on(index, PROPAGATE, device, streams.compute if streams else None):
-            yield
+    def _on_compute_stream(self, index: int, slot: int) -> AbstractContextManager[None]:
+        streams = self._streams.get(self._trainers[slot].name)
+        return self._on(index, (PROPAGATE, slot), streams.compute if streams else None)
 
-    @contextmanager
-    def _on(self, index: int, stage: int, device: Device, stream: Stream | None) -> Iterator[None]:
+    def _on(
+        self, index: int, rank: tuple[int, int], stream: Stream | None
+    ) -> AbstractContextManager[None]:
         """A device's part of a stage, on a stream of its own if it is a CUDA device."""
-        rank, timer = (stage, self._trainers.index(device)), stream.timer if stream else None
-        with self._recorder.stage(index, rank, timer), on_stream(stream, device.name):
+        if stream is None:
+            return self._recorder.stage(index, rank)
+        return self._on_stream(index, rank, stream)
+
+    @contextmanager
+    def _on_stream(self, index: int, rank: tuple[int, int], stream: Stream) -> Iterator[None]:
+        device = self._trainers[rank[1]].name
+        with self._recorder.stage(index, rank, stream.timer), on_stream(stream, device):
             yield
 
     def _hand_over(self, rows: Tensor, device: Device) -> None:
@@ -671,38 +742,30 @@ class UnitMajorEngine(Engine):
         share, device = round_.shares[slot][0], self._trainers[slot]
         before = self._synchronised[-1] if self._synchronised else ()
         with (
-            self._on_compute_stream(round_.index, device),
+            self._on_compute_stream(round_.index, slot),
             host_threads(self._own_threads(share.threads)),
         ):
             round_.done[slot] = self._train(
                 unit, share, device, round_.rows.pop(slot), (*round_.arrived[slot], *before)
             )
         self.ledger.free(device.name, round_.topology, round_.features)
-        if device.name == self._host.name and not self._resident:
+        if self._on_host[slot] and not self._resident:
             self.ledger.free(device.name, round_.loaded_features(slot))
 
     def _train(
         self, unit: Unit, share: Share, device: Device, h: Tensor, after: tuple[int, ...]
     ) -> _Propagation:
         """Forward and backward of one trainer; the loss is a sum over its seeds."""
-        recorder, ledger = self._recorder, self.ledger
-        layers = self.replicas.on(device).stack
-        torch_device = torch.device(device.torch_device)
-        bounds = [
-            BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, torch_device)
-            for block in unit.blocks
-        ]
+        passes = self._plan_passes(unit, share, device)
         seconds = 0.0
         tapes: list[tuple[AggregateTape, UpdateTape]] = []
-        with ledger.scope(device.name):
-            for number, bound in enumerate(bounds):
-                h, after, layer_s = self._forward_layer(
-                    layer_index=number, bound=bound, device=device, share=share, h=h,
-                    after=after, tapes=tapes,
-                )  # fmt: skip
+        with self.ledger.scope(device.name):
+            self.ledger.allocate_all(device.name, self._held_by(passes))
+            for each in passes:
+                h, after, layer_s = self._forward_layer(each, device, share, h, after, tapes)
                 seconds += layer_s
             gradient: Tensor | None
-            with recorder.span(
+            with self._recorder.span(
                 "update",
                 "loss",
                 device.name,
@@ -714,78 +777,113 @@ class UnitMajorEngine(Engine):
                     threads=share.threads,
                 ),
                 after=after,
-                resources=compute_resource(device, self._host, "update"),
-                layer=len(layers),
+                resources=self._updates[unit.slot],
+                layer=len(passes),
             ) as span:
-                labels = self._labels[torch.from_numpy(unit.output_ids)].to(torch_device)
+                labels = self._labels[torch.from_numpy(unit.output_ids)].to(h.device)
                 logits = h.detach().requires_grad_()
                 loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
                 torch.autograd.backward(loss)
                 gradient = logits.grad
             after = (span.id,)
             seconds += span.seconds
-            ledger.allocate(
-                device.name, "logits and their gradient", 2 * logits.numel() * self._itemsize
-            )
-            for number in reversed(range(len(layers))):
+            for each in reversed(passes):
                 if gradient is None:
                     raise RuntimeError("a layer above the first returned no gradient")
                 gradient, after, layer_s = self._backward_layer(
-                    layer_index=number, bound=bounds[number], device=device, share=share,
-                    gradient=gradient, after=after, tape=tapes.pop(),
-                )  # fmt: skip
+                    each, device, share, gradient, after, tapes.pop()
+                )
                 seconds += layer_s
-        self._count_work(device, unit, layers)
+        self._count_work(device, passes)
         return _Propagation(
-            len(labels), float(loss.detach()), take_gradients(layers), after, seconds
+            share.seeds,
+            float(loss.detach()),
+            take_gradients(self.replicas.on(device).stack),
+            after,
+            seconds,
         )
 
-    def _count_work(self, device: Device, unit: Unit, layers: Sequence[Layer]) -> None:
+    def _plan_passes(self, unit: Unit, share: Share, device: Device) -> list[LayerPass]:
+        """The unit's layers, input to output."""
+        kernel, where = self._bundle.kernel, torch.device(device.torch_device)
+        passes: list[LayerPass] = []
+        for layer, block in zip(self.replicas.on(device).stack, unit.blocks, strict=True):
+            number, rows = len(passes), block.num_dst
+            bound = BoundBlock(block, kernel, self._degrees, self._dtype, where)
+            gemms = update_gemms(layer, first=number == 0)
+            aggregate = layer.aggregate_work(block, self._itemsize)
+            update = backward = _on_threads(layer.update_work(rows, self._itemsize), share)
+            if gemms > 1:
+                backward = _on_threads(layer.update_work(rows, self._itemsize, gemms), share)
+            passes.append(
+                LayerPass(number, layer, bound, _on_threads(aggregate, share), update, backward)
+            )
+        return passes
+
+    def _held_by(self, passes: Sequence[LayerPass]) -> list[tuple[str, int]]:
+        """What a device's memory holds of a unit by the end of its backward pass, in the order in
+        which it comes; gradients in flight take the place of those of the layer above."""
+        last = passes[-1]
+        of_logits = 2 * last.bound.block.num_dst * last.layer.out_features * self._itemsize
+        return [
+            *(
+                (f"activations of layer {each.number + 1}", self._activation_bytes(each))
+                for each in passes
+            ),
+            ("logits and their gradient", of_logits),
+            *(("gradients in flight", self._gradient_bytes(each)) for each in reversed(passes)),
+        ]
+
+    def _activation_bytes(self, each: LayerPass) -> int:
+        """Of a layer's aggregate and output."""
+        layer = each.layer
+        values = each.bound.block.num_dst * (layer.aggregate_features + layer.out_features)
+        return values * self._itemsize
+
+    def _gradient_bytes(self, each: LayerPass) -> int:
+        """Of the gradients of a layer's aggregate and, above the first, of its input."""
+        layer, block = each.layer, each.bound.block
+        below = 0 if each.first else block.num_src * layer.in_features
+        return (block.num_dst * layer.aggregate_features + below) * self._itemsize
+
+    def _count_work(self, device: Device, passes: Sequence[LayerPass]) -> None:
         """The arithmetic of a unit's layers, for the imbalance."""
-        pairs = list(zip(unit.blocks, layers, strict=True))
-        aggregated = sum(block.num_edges * layer.in_features for block, layer in pairs)
-        updated = sum(block.num_dst * layer.macs_per_row for block, layer in pairs)
-        self._recorder.count_work(device.name, float(aggregated + updated))
+        work = 0
+        for each in passes:
+            layer, block = each.layer, each.bound.block
+            work += block.num_edges * layer.in_features + block.num_dst * layer.macs_per_row
+        self._recorder.count_work(device.name, float(work))
 
     def _forward_layer(
         self,
-        *,
-        layer_index: int,
-        bound: BoundBlock,
+        each: LayerPass,
         device: Device,
         share: Share,
         h: Tensor,
         after: tuple[int, ...],
         tapes: list[tuple[AggregateTape, UpdateTape]],
     ) -> tuple[Tensor, tuple[int, ...], float]:
-        layer = self.replicas.on(device).stack[layer_index]
-        first = layer_index == 0
-        block = bound.block
-        self.ledger.allocate(
-            device.name,
-            f"activations of layer {layer_index + 1}",
-            block.num_dst * (layer.aggregate_features + layer.out_features) * self._itemsize,
-        )
+        layer, bound = each.layer, each.bound
         with self._recorder.span(
             "aggregate",
             "aggregate forward",
             device.name,
-            _with_threads(layer.aggregate_work(block, self._itemsize), share),
+            each.aggregate,
             after=after,
-            resources=compute_resource(device, self._host, "aggregate"),
-            layer=layer_index,
+            resources=self._aggregates[share.slot],
+            layer=each.number,
         ) as aggregate:
-            tape = run_aggregate(layer, bound, h, first=first)
+            tape = run_aggregate(layer, bound, h, first=each.first)
         with self._recorder.span(
             "update",
             "update forward",
             device.name,
-            _with_threads(layer.update_work(block.num_dst, self._itemsize), share),
+            each.update,
             after=after if device.pipelined else (aggregate.id,),
-            resources=compute_resource(device, self._host, "update"),
-            layer=layer_index,
+            resources=self._updates[share.slot],
+            layer=each.number,
         ) as update:
-            needs = needs_aggregate_gradient(layer, first=first)
+            needs = needs_aggregate_gradient(layer, first=each.first)
             updated = run_update(layer, bound, tape.output, needs_input_gradient=needs)
         tapes.append((tape, updated))
         return (
@@ -796,36 +894,21 @@ class UnitMajorEngine(Engine):
 
     def _backward_layer(
         self,
-        *,
-        layer_index: int,
-        bound: BoundBlock,
+        each: LayerPass,
         device: Device,
         share: Share,
         gradient: Tensor,
         after: tuple[int, ...],
         tape: tuple[AggregateTape, UpdateTape],
     ) -> tuple[Tensor | None, tuple[int, ...], float]:
-        layer = self.replicas.on(device).stack[layer_index]
-        first = layer_index == 0
-        block = bound.block
-        gemms = update_gemms(layer, first=first)
-        self.ledger.allocate(
-            device.name,
-            "gradients in flight",
-            (
-                block.num_dst * layer.aggregate_features
-                + (0 if first else block.num_src * layer.in_features)
-            )
-            * self._itemsize,
-        )
         with self._recorder.span(
             "update",
             "update backward",
             device.name,
-            _with_threads(layer.update_work(block.num_dst, self._itemsize, gemms), share),
+            each.update_backward,
             after=after,
-            resources=compute_resource(device, self._host, "update"),
-            layer=layer_index,
+            resources=self._updates[share.slot],
+            layer=each.number,
         ) as update:
             below = run_update_backward(tape[1], gradient)
         if below is None:
@@ -834,12 +917,14 @@ class UnitMajorEngine(Engine):
             "aggregate",
             "aggregate backward",
             device.name,
-            _with_threads(layer.aggregate_work(block, self._itemsize), share),
+            each.aggregate,
             after=after if device.pipelined else (update.id,),
-            resources=compute_resource(device, self._host, "aggregate"),
-            layer=layer_index,
+            resources=self._aggregates[share.slot],
+            layer=each.number,
         ) as aggregate:
-            source = run_aggregate_backward(layer, bound, tape[0], below, first=first)
+            source = run_aggregate_backward(
+                each.layer, each.bound, tape[0], below, first=each.first
+            )
         return (
             source,
             (aggregate.id, update.id) if device.pipelined else (aggregate.id,),
@@ -848,7 +933,7 @@ class UnitMajorEngine(Engine):
 
     # ------------------------------------------------------------------ synchronisation
 
-    @property
+    @cached_property
     def _averaged_bytes(self) -> int:
         """Of the gradients of the weights that every trainer has."""
         return self._setting.parameter_bytes
@@ -873,13 +958,7 @@ class UnitMajorEngine(Engine):
                 after=gathered or finished,
                 resources=("host.synchronise",),
             ) as step:
-                # Each trainer's loss was a sum: dividing by all seeds weights it by its own.
-                self.replicas.step(
-                    [
-                        _add([part.to("cpu") for part in parts]).div_(round_.num_seeds)
-                        for parts in zip(*(result.gradients for result in done), strict=True)
-                    ]
-                )
+                self.replicas.step(_average(done, round_.num_seeds))
             scattered = () if alone else self._scatter_gradients((step.id,))
         self._synchronised.append(scattered or (step.id,))
 
@@ -922,16 +1001,18 @@ class UnitMajorEngine(Engine):
         )
 
 
-def _add(parts: Sequence[Tensor]) -> Tensor:
-    """The sum, in order, in the memory of the first."""
-    total, *others = parts
-    for other in others:
-        total += other
-    return total
+def _average(done: Sequence[_Propagation], num_seeds: int) -> list[Tensor]:
+    """The gradients summed in the order of trainers, in the memory of the first's where that is the
+    host's, over all seeds: each trainer's loss was a sum, so its own seeds weight it."""
+    totals = [part.to("cpu") for part in done[0].gradients]
+    for other in done[1:]:
+        for total, part in zip(totals, other.gradients, strict=True):
+            total += part.to("cpu")
+    return [total.div_(num_seeds) for total in totals]
 
 
-def _with_threads(work: Work, share: Share) -> Work:
-    return replace(work, threads=share.threads)
+def _on_threads(work: Work, share: Share) -> Work:
+    return work if work.threads == share.threads else replace(work, threads=share.threads)
 
 
 def _combine(device: Device, aggregate_s: float, update_s: float) -> float:

@@ -18,6 +18,7 @@ def multiply(
     dst_scale: Float | None,
     own: Float | None,
     mask: npt.NDArray[np.uint8] | None,
+    sparse: bool,
     mean: bool,
     stream: bool,
     packed: Float | None,

@@ -24,6 +24,7 @@ def count_edges(
     first: IntArray,
     begin: IntArray,
 ) -> tuple[IntArray, IntArray]: ...
+def count_reads(indices: IndexArray, num_src: int) -> IndexArray: ...
 def walk_chunks(
     indptr: IntArray,
     indices: IndexArray,

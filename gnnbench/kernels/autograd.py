@@ -81,11 +81,51 @@ def aggregate_max(matrix: SparseMatrix, h: Tensor) -> Tensor:
 
 
 def multiply_transposed(
-    matrix: SparseMatrix, g: Tensor, weight: Tensor | None = None, factors: Factors = PLAIN
+    matrix: SparseMatrix,
+    g: Tensor,
+    weight: Tensor | None = None,
+    factors: Factors = PLAIN,
+    wanted: MaskArray | None = None,
 ) -> Tensor:
-    """``(D, f) -> (S, f)``: the gradient of :func:`aggregate` for its input; not differentiable."""
+    """``(D, f) -> (S, f)``: the gradient of :func:`aggregate` for its input; not differentiable.
+
+    With ``wanted``, a mask of ``(S, f)``, the other elements are zero: MixGCN's S-SpMM.
+    """
     values = None if weight is None else read(weight)
-    return torch.from_numpy(_transposed(matrix, read(g), values, factors, None))
+    return torch.from_numpy(_transposed(matrix, read(g), values, factors, wanted))
+
+
+def own_and_mean_transposed(
+    matrix: SparseMatrix, g: Tensor, wanted: MaskArray | None = None
+) -> Tensor:
+    """``(D, 2 f) -> (S, f)``: the gradient of :func:`own_and_mean` for its input, masked likewise.
+
+    One product: the gradients of a destination's own row and of its mean, side by side, are two
+    rows of ``(2 D, f)``.
+    """
+    _check_own(matrix)
+    rows = read(g.contiguous())
+    scale = np.ones(2 * matrix.num_dst, dtype=rows.dtype)
+    scale[1::2] /= np.maximum(np.diff(matrix.indptr), 1)
+    out = kernels.aggregate(
+        matrix.own_and_transposed,
+        rows.reshape(2 * matrix.num_dst, rows.shape[1] // 2),
+        src_scale=scale,
+        mask=wanted,
+        threads=torch.get_num_threads(),
+    )
+    return torch.from_numpy(out)
+
+
+def mask_positive(h: Tensor) -> MaskArray:
+    """Which elements of ``(n, f)`` are above zero: those of ReLU's whose gradient is not zero."""
+    return kernels.pack_mask(read(h) > 0)
+
+
+def keep_wanted(rows: Tensor, wanted: MaskArray) -> Tensor:
+    """``(n, f)`` with zeros, even for infinities, but where the mask wants an element."""
+    bits = np.unpackbits(wanted, axis=1, count=rows.shape[1], bitorder="little")
+    return torch.where(torch.from_numpy(bits).bool(), rows, 0.0)
 
 
 def aggregate_dropout(matrix: SparseMatrix, h: Tensor, keep: MaskArray, share: float) -> Tensor:
@@ -113,13 +153,16 @@ def edge_softmax(matrix: SparseMatrix, scores: Tensor) -> Tensor:
     return out
 
 
-def linear(a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool) -> Tensor:
+def linear(
+    a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool, masked: bool = False
+) -> Tensor:
     """``a W + b``, ``(n, k) (k, f) + (f,) -> (n, f)``, and ReLU of it where ``relu``.
 
     The products are torch's; what is done in place and in memory used before is ours. Without
-    ``weight`` it is ``a + b``.
+    ``weight`` it is ``a + b``. ``masked``: the gradient of the result comes with ReLU's zeros, and
+    the result is not kept for them.
     """
-    out: Tensor = _Linear.apply(a, weight, bias, relu)  # type: ignore[no-untyped-call]
+    out: Tensor = _Linear.apply(a, weight, bias, relu, masked)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -134,7 +177,6 @@ class _Context(FunctionCtx):
     keep: MaskArray
     scale: Float
     source: IndexArray
-    relu: bool
     needs_input_grad: tuple[bool, ...]
     saved_tensors: tuple[Tensor | None, ...]
 
@@ -196,10 +238,7 @@ class _OwnAndMean(Function):
 
     @staticmethod
     def forward(ctx: _Context, matrix: SparseMatrix, h: Tensor) -> Tensor:
-        if matrix.num_dst > matrix.num_src:
-            raise ValueError(
-                f"the {matrix.num_dst} destinations must be among the {matrix.num_src} sources."
-            )
+        _check_own(matrix)
         ctx.matrix = matrix
         rows = read(h)
         width = rows.shape[1]
@@ -213,11 +252,7 @@ class _OwnAndMean(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, gradient: Tensor) -> tuple[None, Tensor]:
-        width = gradient.shape[1] // 2
-        g = read(gradient[:, width:])
-        out = torch.from_numpy(_transposed(ctx.matrix, g, None, MEAN, None))
-        out[: ctx.matrix.num_dst] += gradient[:, :width]
-        return None, out
+        return None, own_and_mean_transposed(ctx.matrix, gradient)
 
 
 class _Max(Function):
@@ -253,8 +288,7 @@ class _Dropout(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, gradient: Tensor) -> tuple[None, Tensor, None, None]:
-        keep = np.unpackbits(ctx.keep, axis=1, count=gradient.shape[1], bitorder="little")
-        g = read(torch.where(torch.from_numpy(keep).bool(), gradient, 0.0))
+        g = read(keep_wanted(gradient, ctx.keep))
         grad_h = _transposed(ctx.matrix, g, None, Factors(dst=ctx.scale), None)
         return None, torch.from_numpy(grad_h), None, None
 
@@ -262,7 +296,7 @@ class _Dropout(Function):
 class _ReluAggregate(Function):
     @staticmethod
     def forward(ctx: _Context, matrix: SparseMatrix, z: Tensor) -> Tensor:
-        ctx.matrix, ctx.keep = matrix, kernels.pack_mask(read(z) > 0)
+        ctx.matrix, ctx.keep = matrix, mask_positive(z)
         rows = read(torch.relu(z))
         return torch.from_numpy(kernels.aggregate(matrix, rows, threads=torch.get_num_threads()))
 
@@ -278,7 +312,7 @@ class _Linear(Function):
 
     @staticmethod
     def forward(
-        ctx: _Context, a: Tensor, weight: Tensor | None, bias: Tensor, relu: bool
+        ctx: _Context, a: Tensor, weight: Tensor | None, bias: Tensor, relu: bool, masked: bool
     ) -> Tensor:
         if weight is None:
             out = _empty(a.shape, a)
@@ -289,11 +323,10 @@ class _Linear(Function):
             out += bias
         if relu:
             out.relu_()
-        ctx.relu = relu
         ctx.save_for_backward(
             a if ctx.needs_input_grad[1] else None,  # type: ignore[arg-type]
             weight,  # type: ignore[arg-type]
-            out if relu else None,  # type: ignore[arg-type]
+            out if relu and not masked else None,  # type: ignore[arg-type]
         )
         return out
 
@@ -301,7 +334,7 @@ class _Linear(Function):
     @once_differentiable
     def backward(
         ctx: _Context, gradient: Tensor
-    ) -> tuple[Tensor | None, Tensor | None, Tensor, None]:
+    ) -> tuple[Tensor | None, Tensor | None, Tensor, None, None]:
         a, weight, out = ctx.saved_tensors
         g = gradient
         if out is not None:
@@ -315,7 +348,7 @@ class _Linear(Function):
                 torch.mm(g, weight.t(), out=grad_a)
         if a is not None:
             grad_weight = a.t() @ g
-        return grad_a, grad_weight, g.sum(dim=0), None
+        return grad_a, grad_weight, g.sum(dim=0), None, None
 
 
 class _EdgeSoftmax(Function):
@@ -350,6 +383,13 @@ def read(tensor: Tensor) -> Float:
         tensor = tensor.contiguous()  # expanded rows
     array: Float = tensor.detach().numpy()
     return array
+
+
+def _check_own(matrix: SparseMatrix) -> None:
+    if matrix.num_dst > matrix.num_src:
+        raise ValueError(
+            f"the {matrix.num_dst} destinations must be among the {matrix.num_src} sources."
+        )
 
 
 def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
@@ -391,5 +431,8 @@ def _transposed(
         threads=torch.get_num_threads(),
     )
     if factors.own is not None and not square:
-        out[: matrix.num_dst] += factors.own[:, None] * g
+        own = torch.from_numpy(factors.own[:, None] * g)
+        if mask is not None:
+            own = keep_wanted(own, mask[: matrix.num_dst])
+        out[: matrix.num_dst] += own.numpy()
     return out

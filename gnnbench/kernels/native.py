@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from functools import cache
 from types import ModuleType
 
@@ -29,12 +30,23 @@ SIMD_SETS = ("baseline", "avx2", "avx512")
 
 @cache
 def load(topic: str) -> ModuleType | None:
-    """The compiled kernels of a topic; None where not built, or where the twins are asked for."""
+    """The compiled kernels of a topic; None where not built, or where the twins are asked for.
+
+    Kernels that are built but cannot be loaded are None too, with a warning.
+    """
     if os.environ.get("GNNBENCH_PURE", "") not in ("", "0"):
         return None
+    name = f"gnnbench.kernels._{topic}"
     try:
-        return importlib.import_module(f"gnnbench.kernels._{topic}")
-    except ImportError:
+        return importlib.import_module(name)
+    except ImportError as error:
+        if not (isinstance(error, ModuleNotFoundError) and error.name == name):
+            warnings.warn(
+                f"the compiled kernels of {topic} cannot be loaded ({error}), and their slow twins "
+                f"run instead; build them again, or set GNNBENCH_PURE=1.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return None
 
 

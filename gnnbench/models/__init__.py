@@ -6,6 +6,7 @@ the workload's seed. ``TorchLayer`` is where a model of one's own starts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -56,11 +57,8 @@ class GNN(nn.Module):
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-
-    @property
-    def stack(self) -> tuple[Layer, ...]:
-        """The layers, input to output, typed."""
-        return tuple(layer for layer in self.layers if isinstance(layer, Layer))
+        #: The layers, input to output, typed.
+        self.stack = tuple(layers)
 
     @property
     def shapes(self) -> tuple[LayerShape, ...]:
@@ -74,12 +72,18 @@ class GNN(nn.Module):
 
 
 def build(
-    workload: Workload, projected: Collection[int] = (), model: LayerClass | None = None
+    workload: Workload,
+    projected: Collection[int] = (),
+    model: LayerClass | None = None,
+    *,
+    masked: bool = False,
 ) -> GNN:
     """The workload's model with freshly drawn parameters, in the workload's dtype.
 
     Layers whose number, from 0, is in ``projected`` multiply by W before they aggregate. ``model``
-    is the class of the layers, None the bundled one of the workload's name.
+    is the class of the layers, None the bundled one of the workload's name. ``masked`` says that
+    AGGREGATE's backward pass is to apply the mask of the ReLU before it, where it can: in bundled
+    layers whose input is aggregated first, all of which follow a ReLU.
 
     Raises ``UsageError`` for a name that no bundled model has and ``PluginError`` for a class that
     does not make layers which can be trained.
@@ -104,6 +108,10 @@ def build(
             )
             for i in range(workload.num_layers)
         ]
+    bundled: Collection[object] = MODELS.values()
+    for below, layer in itertools.pairwise(layers):
+        masks = masked and layer.cacheable and type(layer) in bundled
+        layer.masks_below = below.masked_above = masks
     gnn = GNN(layers)
     return gnn.to(torch.float32 if workload.dtype == "float32" else torch.float64)
 

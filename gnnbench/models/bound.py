@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.kernels.csr import csr_tensor
+from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.parts import Adjacency, Kernel, Scaling
 from gnnbench.records import Block, IntArray
 
@@ -79,6 +81,13 @@ class BoundBlock:
             own = self.adjacency.own_rows(norm)
             self._gcn = Scaling(src=norm, dst=own, own=own * own)
         return self._gcn
+
+    def masked(self, wanted: MaskArray) -> BoundBlock:
+        """The same, whose adjacency's transposed products are zero but where they are ``wanted``;
+        see :meth:`gnnbench.parts.Adjacency.masked`."""
+        bound = copy(self)
+        bound._plain = self.adjacency.masked(wanted)
+        return bound
 
     def release(self) -> None:
         """Let go of what was made; it is made again when asked for."""

@@ -42,6 +42,10 @@ class Layer(nn.Module, ABC):
     #: Whether ``aggregate`` and ``aggregate_backward`` also take some of the columns, see
     #: ``LayerShape``; they must be ``cacheable`` then.
     featurewise = False
+    #: Whether AGGREGATE's backward pass gives only those gradients that ReLU, with which the layer
+    #: below ended, lets through; and whether the layer above does so. Both are set by ``build``.
+    masks_below = False
+    masked_above = False
 
     def __init__(self, in_features: int, out_features: int, *, activation: bool) -> None:
         super().__init__()
@@ -146,10 +150,14 @@ class _LinearLayer(Layer):
         return self.weight
 
     def update_product(self, bound: BoundBlock, product: Tensor) -> Tensor:
-        return bound.kernel.linear(product, None, self.bias, relu=self.activation)
+        return bound.kernel.linear(
+            product, None, self.bias, relu=self.activation, masked=self.masked_above
+        )
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, self.weight, self.bias, relu=self.activation)
+        return bound.kernel.linear(
+            a, self.weight, self.bias, relu=self.activation, masked=self.masked_above
+        )
 
 
 class GCNLayer(_LinearLayer):
@@ -189,11 +197,7 @@ class _MeanLayer(_LinearLayer):
         return bound.adjacency.own_and_mean(h)
 
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        own, mean = gradient.chunk(2, dim=1)
-        degree = bound.adjacency.in_degrees.clamp(min=1).unsqueeze(1)
-        out = bound.adjacency.sum_transposed(mean / degree)
-        bound.adjacency.add_to_own_rows(out, own)
-        return out
+        return bound.adjacency.own_and_mean_transposed(gradient)
 
 
 class SAGELayer(_MeanLayer):
@@ -246,7 +250,9 @@ class MultipliedLayer(Layer):
         return 0
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
-        return bound.kernel.linear(a, None, self.bias, relu=self.activation)
+        return bound.kernel.linear(
+            a, None, self.bias, relu=self.activation, masked=self.masked_above
+        )
 
 
 class _ProjectedLayer(MultipliedLayer):
@@ -328,12 +334,10 @@ class GINLayer(Layer):
         return (self.in_features + self.out_features) * self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        return bound.adjacency.sum(h) + bound.own_rows(h)
+        return bound.adjacency.own_plus_sum(h)
 
     def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        out = bound.adjacency.sum_transposed(gradient)
-        bound.adjacency.add_to_own_rows(out, gradient)
-        return out
+        return bound.adjacency.own_plus_sum_transposed(gradient)
 
     @property
     def product_features(self) -> int:
@@ -344,12 +348,19 @@ class GINLayer(Layer):
         return self.weight_1
 
     def update_product(self, bound: BoundBlock, product: Tensor) -> Tensor:
-        hidden = bound.kernel.linear(product, None, self.bias_1, relu=True)
-        return bound.kernel.linear(hidden, self.weight_2, self.bias_2, relu=self.activation)
+        return self._update_hidden(
+            bound, bound.kernel.linear(product, None, self.bias_1, relu=True)
+        )
 
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         hidden = bound.kernel.linear(a, self.weight_1, self.bias_1, relu=True)
-        return bound.kernel.linear(hidden, self.weight_2, self.bias_2, relu=self.activation)
+        return self._update_hidden(bound, hidden)
+
+    def _update_hidden(self, bound: BoundBlock, hidden: Tensor) -> Tensor:
+        """The perceptron's second layer."""
+        return bound.kernel.linear(
+            hidden, self.weight_2, self.bias_2, relu=self.activation, masked=self.masked_above
+        )
 
 
 class GATLayer(MultipliedLayer):

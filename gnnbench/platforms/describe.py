@@ -166,6 +166,7 @@ def _build(table: PlatformTable) -> Platform:
         power_w=table.host.power.si if table.host.power else None,
         gather=_read_rates(table.host.gather),
         aggregate=_read_rates(table.host.aggregate),
+        aggregate_backward=_read_rates(table.host.aggregate_backward),
         update=_read_rates(table.host.update),
     )
     if (table.host.sockets is None) != (table.host.socket_bandwidth is None):
@@ -465,7 +466,12 @@ def _device_numbers(device: Device) -> Numbers:
 
 def _device_curves(device: Device) -> dict[str, RateCurve]:
     """The rates by width of a device, by their key in the file."""
-    curves = {"gather": device.gather, "aggregate": device.aggregate, "update": device.update}
+    curves = {
+        "gather": device.gather,
+        "aggregate": device.aggregate,
+        "aggregate_backward": device.aggregate_backward,
+        "update": device.update,
+    }
     return {name: curve for name, curve in curves.items() if curve is not None}
 
 

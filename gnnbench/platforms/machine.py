@@ -61,6 +61,8 @@ class Device:
     ``gather``, ``aggregate`` (bytes/s by row width) and ``update`` (FLOP/s by the narrower side of
     the weights) are the effective rates of HyScale-GNN's Equations 7, 11 and 12, where they are
     known: loading feature rows, and a trainer's two steps. None means the plain rates.
+    ``aggregate_backward`` is Equation 11's rate where Equation 10 takes it a second time: backward,
+    an edge adds to its source's row, of which there are more to write; None means ``aggregate``.
 
     A host of several ``sockets`` has an equal share of its memory at each, and between any two of
     them ``socket_bandwidth_bytes_per_s``, one way.
@@ -85,6 +87,7 @@ class Device:
     power_w: float | None = None
     gather: RateCurve | None = None
     aggregate: RateCurve | None = None
+    aggregate_backward: RateCurve | None = None
     update: RateCurve | None = None
 
     def share_of_cores(self, threads: int) -> float:
@@ -108,6 +111,12 @@ class Device:
         if self.aggregate is not None:
             return self.aggregate.at(width, threads)
         return self.bandwidth_bytes_per_s(threads)
+
+    def aggregate_backward_bytes_per_s(self, width: float, threads: int = 0) -> float:
+        """The same of its backward pass: bytes of gradients added to source rows a second."""
+        if self.aggregate_backward is not None:
+            return self.aggregate_backward.at(width, threads)
+        return self.aggregate_bytes_per_s(width, threads)
 
     def update_flop_per_s(self, width: float, threads: int = 0) -> float:
         """Twice N freq of Equation 12: FLOP/s of a product with weights whose narrower side is

@@ -19,6 +19,7 @@ from statistics import median
 
 import numpy as np
 import psutil
+import scipy.sparse as sp
 import torch
 
 from gnnbench.errors import PlatformError, UsageError
@@ -26,6 +27,7 @@ from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.platforms.describe import LOCAL, local_path, read_platform, to_toml
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
+from gnnbench.records import IndexArray, IntArray
 
 #: 128 MiB an array, 384 MiB a triad: beyond the last-level cache of any one socket.
 TRIAD_FLOATS = 2**25
@@ -36,6 +38,7 @@ GATHERED_WIDTHS = (16, 64, 256, 1024, 8192)
 GATHERED_BYTES = 2**26
 AGGREGATED_WIDTHS = (16, 64, 256, 1024, 8192)
 AGGREGATED_BYTES = 2**26
+GRAPH_VERTICES = 2**20
 NARROW_SIDES = (4, 16, 64, 128, 256)
 UPDATED_ROWS = 2**13
 
@@ -195,8 +198,9 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
         sources["sampling"] = f"{measured}: fan-outs 25, 10 on a random graph, one core"
         sources["gather"] = f"{measured}: rows picked at random from a table, into new memory"
         sources["aggregate"] = (
-            f"{measured}: torch's CSR product on a fan-out of 10, weighted, and own rows"
+            f"{measured}: torch's CSR product on a fan-out of 10, weighted by degrees, and own rows"
         )
+        sources["aggregate_backward"] = f"{measured}: the transpose of that block, and its product"
         sources["update"] = f"{measured}: torch's product with 256 values a row, ReLU, and backward"
     return {f"{name}.{key}": source for key, source in sources.items()}
 
@@ -260,6 +264,7 @@ def _probe_host(seconds: float) -> Device:
         virtual=False,
         gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
         aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
+        aggregate_backward=_rate_curve(_aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s),
         update=_rate_curve(_update_rate, NARROW_SIDES, cores, share_s),
     )
 
@@ -378,28 +383,87 @@ def _gather_rate(width: int, threads: int, budget_s: float) -> float:
     return _typical_rate(lambda: gather_rows(table, ids, threads=threads), size, budget_s, threads)
 
 
-def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
-    """Bytes/s of source rows that a CPU trainer aggregates (Equation 11): a sampled block with a
-    fan-out of 10, edges weighted by both ends, and each destination's own row besides, as in GCN.
-    """
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _SampledBlock:
+    """A block as a mini-batch has them: ``rows`` destinations with a fan-out of 10, and no source
+    twice but by chance. ``bounds`` and ``columns`` are its CSR, ``degrees`` those of a graph of a
+    million vertices, of which the sources are ``vertices``."""
+
+    rows: int
+    bounds: IndexArray
+    columns: IndexArray
+    degrees: IntArray
+    vertices: IntArray
+
+    @property
+    def sources(self) -> int:
+        return len(self.vertices)
+
+    def norm(self) -> torch.Tensor:
+        """GCN's factor of each source, by its degree in the graph."""
+        degrees = torch.from_numpy(self.degrees[self.vertices])
+        return (degrees + 1).to(torch.float64).rsqrt().to(torch.float32)
+
+    def transpose(self) -> tuple[torch.Tensor, ...]:
+        """Row pointers and columns of the transpose, and which edge each of its entries is."""
+        edges = np.arange(len(self.columns), dtype=np.int32)
+        shape = (self.rows, self.sources)
+        by_source = sp.csr_matrix((edges, self.columns, self.bounds), shape=shape).tocsc()
+        return tuple(map(torch.from_numpy, (by_source.indptr, by_source.indices, by_source.data)))
+
+
+def _draw_block(width: int) -> _SampledBlock:
+    """One whose source rows of ``width`` values take ``AGGREGATED_BYTES`` at most."""
     fanout = 10
     rows = max(16, min(8192, AGGREGATED_BYTES // (4 * (fanout + 1) * width)))
-    sources = (fanout + 1) * rows
-    random = np.random.default_rng(0)
-    columns = random.integers(0, sources, fanout * rows, dtype=np.int32)
-    bounds = torch.arange(0, len(columns) + 1, fanout, dtype=torch.int32)
-    h, norm = torch.rand(sources, width), torch.rand(sources)
+    sources, random = (fanout + 1) * rows, np.random.default_rng(0)
+    return _SampledBlock(
+        rows,
+        np.arange(0, fanout * rows + 1, fanout, dtype=np.int32),
+        random.integers(0, sources, fanout * rows, dtype=np.int32),
+        random.integers(1, 100, GRAPH_VERTICES),
+        random.integers(0, GRAPH_VERTICES, sources),
+    )
+
+
+def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
+    """Bytes/s of source rows that a CPU trainer aggregates (Equation 11): a sampled block that it
+    sees for the first time, edges weighted by the degrees of both ends, and each destination's own
+    row besides, as in GCN."""
+    block = _draw_block(width)
+    h = torch.rand(block.sources, width)
 
     def aggregate() -> torch.Tensor:
-        source = torch.from_numpy(columns.astype(np.int64))
-        target = torch.from_numpy(np.repeat(np.arange(rows), fanout))
+        norm = block.norm()
+        source = torch.from_numpy(block.columns.astype(np.int64))
+        target = torch.from_numpy(np.repeat(np.arange(block.rows), np.diff(block.bounds)))
         weight = norm.index_select(0, source) * norm.index_select(0, target)
-        matrix = csr_tensor(bounds, torch.from_numpy(columns), weight, (rows, sources))
-        own = norm[:rows].unsqueeze(1) * h[:rows]
-        return torch.zeros(rows, width).addmm_(matrix, h) + own
+        bounds, columns = torch.from_numpy(block.bounds), torch.from_numpy(block.columns)
+        matrix = csr_tensor(bounds, columns, weight, (block.rows, block.sources))
+        own = norm[: block.rows].unsqueeze(1) * h[: block.rows]
+        return torch.zeros(block.rows, width).addmm_(matrix, h) + own
 
     with torch.no_grad():
-        size = 4.0 * width * len(columns)
+        size = 4.0 * width * len(block.columns)
+        return _typical_rate(aggregate, size, budget_s, threads)
+
+
+def _aggregate_backward_rate(width: int, threads: int, budget_s: float) -> float:
+    """Bytes/s of gradients that it adds to source rows: the block's transpose is made, and every
+    source's row is written."""
+    block = _draw_block(width)
+    gradient, weight = torch.rand(block.rows, width), torch.rand(len(block.columns))
+
+    def aggregate() -> torch.Tensor:
+        bounds, columns, edge = block.transpose()
+        values = weight.index_select(0, edge)
+        matrix = csr_tensor(bounds, columns, values, (block.sources, block.rows))
+        out = torch.zeros(block.sources, width).addmm_(matrix, gradient)
+        out[: block.rows] += weight[: block.rows].unsqueeze(1) * gradient
+        return out
+
+    with torch.no_grad():
+        size = 4.0 * width * len(block.columns)
         return _typical_rate(aggregate, size, budget_s, threads)
 
 

@@ -173,6 +173,7 @@ class HostTable(Table):
     power: Power | None = None
     gather: BandwidthRates | None = None
     aggregate: BandwidthRates | None = None
+    aggregate_backward: BandwidthRates | None = None
     update: FlopsRates | None = None
 
 
@@ -227,6 +228,7 @@ BASE_UNIT = {
     "power": Power.base,
     "gather": BandwidthRates.base,
     "aggregate": BandwidthRates.base,
+    "aggregate_backward": BandwidthRates.base,
     "update": FlopsRates.base,
 }
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from gnnbench.records import STAGES, Comparison, Metric, Provenance, RunResult
+from gnnbench.records import STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
-from gnnbench.report.rows import Group, Row, group_runs, summarise
+from gnnbench.report.rows import Group, Row, group_runs, list_devices, summarise
 from gnnbench.report.svg import (
     NUM_SERIES,
     Bar,
@@ -22,6 +22,7 @@ from gnnbench.report.svg import (
 from gnnbench.report.table import (
     clock_line,
     describe_equality,
+    describe_mini_batches,
     provenances,
     run_notes,
     setting_lines,
@@ -79,7 +80,9 @@ white-space:nowrap}
 th{font-weight:600;font-size:13px;color:var(--soft)}tbody th{color:var(--ink);font-size:15px}
 th:first-child,td.reason,.plain td{text-align:left}td.reason,.plain td{white-space:normal}
 .win{color:var(--win);font-weight:650}.bad{color:var(--bad);font-weight:650}
-figure{margin:0 0 8px}figcaption{margin-top:8px}
+figure{margin:0 0 8px;overflow-x:auto}figure svg{min-width:640px}
+figcaption{margin-top:8px;position:sticky;left:0}
+thead small{display:block;font-weight:400;font-size:12px}td small{color:var(--soft)}
 .plain th{width:230px;vertical-align:top}
 svg{display:block;width:100%;height:auto;overflow:visible}
 svg text{font:12px system-ui,-apple-system,"Segoe UI",sans-serif;fill:var(--ink)}
@@ -92,6 +95,8 @@ details{margin:8px 0}summary{cursor:pointer;color:var(--soft)}
 """ + "".join(
     [f".stage-{stage}{{fill:var(--c{i})}}" for i, stage in enumerate(STAGES)]
     + [f".bytes-{i}{{fill:var(--c{i})}}" for i in range(len(_TRAFFIC))]
+    # What was reused did not move: an outline.
+    + [f".bytes-{len(_TRAFFIC) - 1}{{fill:none;stroke:var(--c{len(_TRAFFIC) - 1})}}"]
     + [
         f".series-{i}{{fill:var(--c{i})}}.curve.series-{i}{{fill:none;stroke:var(--c{i});"
         f"stroke-dasharray:{['none', '7 4', '2 3', '10 3 2 3', '4 4', '1 5'][i]}}}"
@@ -115,7 +120,7 @@ def make_page(comparison: Comparison) -> str:
         f"<h1>{escape(title)}</h1>",
         *(f'<p class="soft">{escape(line)}</p>' for line in setting),
         f'<div class="answer">{answer or "<p>No run finished.</p>"}</div>',
-        _provenance_legend(comparison.runs),
+        _provenance_legend(comparison),
         *(_section(group) for group in groups),
         _notes(groups),
         _setting(comparison),
@@ -158,12 +163,14 @@ def _table(group: Group) -> str:
     epochs = provenances(row.metric("epoch_time") for row in done)
     rates = provenances(row.metric("throughput_edges") for row in done)
     peaks = provenances(row.metric("peak_device_bytes") for row in done)
-    heads = ["strategy", "loss", "test accuracy"]
+    heads = ["strategy", _head("loss", "computed"), _head("test accuracy", "computed")]
     for provenance in epochs:
-        heads += [f"epoch {_mark(provenance)}", "speed"]
-    heads += [f"edges/s {_mark(provenance)}" for provenance in rates]
-    heads += [f"peak device {_mark(provenance)}" for provenance in peaks]
-    heads.append("equal to reference")
+        base = group.base(provenance)
+        speed = f"{escape(base.label)} = 1" if base is not None else ""
+        heads += [_head("epoch", provenance), _head("speed", speed)]
+    heads += [_head("edges/s", provenance) for provenance in rates]
+    heads += [_head("peak device", provenance) for provenance in peaks]
+    heads += [_head("equal to reference", "largest error"), _head("trained on", "devices")]
     lines = []
     for row in group.rows:
         label = f'<th scope="row">{escape(row.label)}</th>'
@@ -175,12 +182,18 @@ def _table(group: Group) -> str:
                 *(_cell(row.metric("throughput_edges"), p) for p in rates),
                 *(_cell(row.metric("peak_device_bytes"), p) for p in peaks),
                 _equal_cell(row),
+                f"<td>{escape(list_devices(row.trainers)) or '-'}</td>",
             ]
             lines.append(f"<tr>{label}{''.join(cells)}</tr>")
         for failure in row.failures:
             reason = f'<td class="reason" colspan="{len(heads) - 1}">{escape(failure)}</td>'
             lines.append(f"<tr>{label}{reason}</tr>")
     return _make_table(f"Results, {group.title}", heads, lines)
+
+
+def _head(title: str, below: str) -> str:
+    """The heading of a column, and below it where its numbers come from."""
+    return f"{title}<small>{below}</small>"
 
 
 def _make_table(caption: str, heads: Sequence[str], lines: Sequence[str]) -> str:
@@ -199,7 +212,9 @@ def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[str, s
     best = min((m.value for m in ranked if m is not None and m.provenance == provenance), default=0)
     style = ' class="win"' if row.ranked and epoch.value == best else ""
     ratio = group.ratio(row)
-    speed = "" if ratio is None else f"{ratio.value:.2f}x {ratio.format_range()}".strip()
+    speed = "" if ratio is None else f"{ratio.value:.2f}x"
+    if ratio is not None and ratio.format_range():
+        speed += f" <small>({ratio.format_range()})</small>"
     return f"<td{style}>{format_si(epoch.value, 's')}</td>", f"<td>{speed}</td>"
 
 
@@ -264,7 +279,7 @@ def _stage_chart(group: Group, done: Sequence[Row], provenance: Provenance) -> s
     legend = _legend([(f"stage-{stage}", stage) for stage in STAGES if stage in used])
     chart = draw_bars(f"Seconds by stage, {group.title} [{provenance}]", bars, "s")
     caption = "Busy seconds of each stage's busiest resource, per epoch; stages may overlap."
-    return f"<h3>Stages {_mark(provenance)}</h3>{_figure(chart, caption)}{legend}"
+    return f"<h3>Stages [{provenance}]</h3>{_figure(chart, caption)}{legend}"
 
 
 def _traffic_chart(group: Group, done: Sequence[Row], provenance: Provenance) -> str:
@@ -282,7 +297,7 @@ def _traffic_chart(group: Group, done: Sequence[Row], provenance: Provenance) ->
         return ""
     legend = _legend([(f"bytes-{i}", t) for i, t in enumerate(_TRAFFIC.values()) if i in used])
     chart = draw_bars(f"Bytes by way, {group.title} [{provenance}]", bars, "B")
-    return f"<h3>Bytes an epoch {_mark(provenance)}</h3>{_figure(chart)}{legend}"
+    return f"<h3>Bytes an epoch [{provenance}]</h3>{_figure(chart)}{legend}"
 
 
 def _timeline(row: Row) -> str:
@@ -292,7 +307,7 @@ def _timeline(row: Row) -> str:
     chart = draw_timeline(f"Timeline of {row.label} [{provenance}]", reduced)
     stages = {piece.stage for _, pieces in reduced.lanes for piece in pieces}
     legend = _legend([(f"stage-{stage}", stage) for stage in STAGES if stage in stages])
-    name = f"<p>{escape(row.label)} {_mark(provenance)}</p>"
+    name = f"<p>{escape(row.label)} [{provenance}]</p>"
     return name + _figure(chart, f"{reduced.spans} spans. {reduced.describe()}") + legend
 
 
@@ -315,9 +330,10 @@ def _mark(provenance: Provenance) -> str:
     return f'<span role="img" aria-label="{provenance}" title="{provenance}">{mark}</span>'
 
 
-def _provenance_legend(runs: Sequence[RunResult]) -> str:
-    found = provenances(metric for run in runs for metric in run.metrics.values())
-    items = (f"<li>{_MARKS[p]} {p}: {_MEANINGS[p]}</li>" for p in found)
+def _provenance_legend(comparison: Comparison) -> str:
+    found = provenances(metric for run in comparison.runs for metric in run.metrics.values())
+    items = [f"<li>{_MARKS[p]} {p}: {_MEANINGS[p]}</li>" for p in found]
+    items.append("<li>computed: what training on this machine gave</li>")
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
@@ -338,8 +354,7 @@ def _setting(comparison: Comparison) -> str:
         "model": workload.model,
         "dims": "-".join(map(str, workload.dims)),
         "epochs": workload.epochs,
-        "batch_size": workload.batch_size,
-        "fanouts": ", ".join(map(str, workload.fanouts)),
+        "mini_batches": describe_mini_batches(comparison) or "none",
         "seed": workload.seed,
         "learning_rate": workload.learning_rate,
         "weight_decay": workload.weight_decay,

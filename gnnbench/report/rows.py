@@ -94,6 +94,13 @@ class Row:
         return tuple(dict.fromkeys(sentences))
 
     @property
+    def trainers(self) -> tuple[str, ...]:
+        """The devices that aggregated or updated in the last epoch of the first finished repeat."""
+        spans = [item.span for run in self.done[:1] for item in run.timeline]
+        places = {span.place for span in spans if span.stage in ("aggregate", "update")}
+        return tuple(sorted(places, key=_by_number))
+
+    @property
     def ranked(self) -> bool:
         """Whether this row may win: it finished, and does not compute something else, neither by
         design nor as was found."""
@@ -106,6 +113,24 @@ class Row:
     def other_maths(self) -> str:
         """By which design the maths differ from the reference's; empty where they do not."""
         return next((run.other_maths for run in self.done), "")
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """Sorts gpu10 after gpu9."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0)
+
+
+def list_devices(names: Sequence[str]) -> str:
+    """``"gpu0-gpu3, host"``: devices numbered one after the other as a range."""
+    runs: list[list[str]] = []
+    for name in names:
+        stem, number = _by_number(name)
+        if runs and _by_number(runs[-1][-1]) == (stem, number - 1):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _badness(equivalence: Equivalence) -> float:
@@ -223,16 +248,22 @@ def _summarise(group: Group, timed: list[tuple[Metric, Row]]) -> str:
     ratio = speed_ratio(epoch, next_epoch)
     if ratio is None:
         return f"{group.title}: {winner.label} takes {seconds}{busy}."
-    if f"{ratio.value:.2f}" == "1.00" or ratio.low < 1.0:
+    if _is_level(ratio):
+        level = [row.label for metric, row in timed[1:] if _is_level(speed_ratio(epoch, metric))]
         return (
-            f"{group.title}: {winner.label} and {runner_up.label} are level within the spread of "
-            f"their epochs, {seconds} against {format_si(next_epoch.value, 's')}{busy}."
+            f"{group.title}: {', '.join([winner.label, *level[:-1]])} and {level[-1]} are level "
+            f"within the spread of their epochs, {seconds}{busy.replace('its', 'the')}."
         )
     gap = widest_gap(winner, runner_up)
     return (
         f"{group.title}: {winner.label} is fastest, {seconds}, {ratio.value:.2f} times as fast as "
         f"{runner_up.label}{gap}{busy}."
     )
+
+
+def _is_level(ratio: Ratio | None) -> bool:
+    """Whether a row is as fast as the one it is compared with, as far as can be told."""
+    return ratio is not None and (f"{ratio.value:.2f}" == "1.00" or ratio.low < 1.0)
 
 
 def longest_stage(row: Row) -> tuple[Stage, float] | None:

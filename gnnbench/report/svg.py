@@ -43,13 +43,19 @@ class Bar:
 
 
 def draw_bars(title: str, bars: Sequence[Bar], unit: str) -> str:
-    """Stacked horizontal bars on one scale that starts at zero."""
+    """Stacked horizontal bars on one scale that starts at zero, round numbers below it."""
     height, gap = 22, 10
     room = WIDTH - _LABEL_WIDTH - _FIGURE_WIDTH
     longest = max((sum(s.value for s in bar.segments) for bar in bars), default=0.0) or 1.0
     shapes, descriptions = [], []
+    bottom = max(1, len(bars)) * (height + gap)
+    step = _round_step(longest)
+    for number in range(int(longest / step * (1 + 1e-9)) + 1):
+        x = _LABEL_WIDTH + room * number * step / longest
+        shapes.append(_line(x, 0, x, bottom))
+        shapes.append(_text(x, bottom + 12, format_si(number * step, unit), "middle", "tick"))
     for number, bar in enumerate(bars):
-        y = number * (height + gap)
+        y = number * (height + gap) + gap / 2
         middle = y + height / 2
         shapes.append(_text(_LABEL_WIDTH - 10, middle, bar.label, "end"))
         x = float(_LABEL_WIDTH)
@@ -63,8 +69,7 @@ def draw_bars(title: str, bars: Sequence[Bar], unit: str) -> str:
             x += width
         shapes.append(_text(x + 8, middle, bar.figure, "start", "figure"))
         descriptions.append(f"{bar.label}: {', '.join(parts)}")
-    total = max(1, len(bars)) * (height + gap) - gap
-    return _svg(title, ". ".join(descriptions), total, shapes)
+    return _svg(title, ". ".join(descriptions), bottom + 22, shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +187,13 @@ def draw_timeline(title: str, reduced: Reduced) -> str:
 
 def draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> str:
     """Loss by epoch, a line for each label; values that are not finite leave a gap."""
-    height, left, bottom = 220, 60, 30
+    height, left, bottom = 228, 60, 34
     finite = [v for values in curves.values() for v in values if math.isfinite(v)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
     if high <= low:
         high = low + 1.0
+    step = _round_step(high - low)
+    low, high = step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9)
     epochs = max((len(values) for values in curves.values()), default=1)
     room = WIDTH - left - 10
 
@@ -197,13 +204,14 @@ def draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> str:
         return 8 + (height - bottom - 16) * (high - value) / (high - low)
 
     shapes = []
-    for share in (0.0, 0.5, 1.0):
-        value = low + share * (high - low)
+    for number in range(round((high - low) / step) + 1):
+        value = low + number * step
         shapes.append(_line(left, y_of(value), WIDTH - 10, y_of(value)))
         shapes.append(_text(left - 8, y_of(value), f"{value:.3g}", "end", "tick"))
     for epoch in sorted({0, (epochs - 1) // 2, epochs - 1}):
-        shapes.append(_text(x_of(epoch), height - 18, str(epoch + 1), "middle", "tick"))
-    shapes.append(_text(left + room / 2, height - 4, "epoch", "middle", "tick"))
+        shapes.append(_text(x_of(epoch), height - 24, str(epoch + 1), "middle", "tick"))
+    shapes.append(_text(left + room / 2, height - 9, "epoch", "middle", "tick"))
+    shapes.append(_text(0, (height - bottom) / 2, "loss", "start", "tick"))
     for number, (label, values) in enumerate(curves.items()):
         style = f"series-{number % NUM_SERIES}"
         points = [(x_of(i), y_of(v)) if math.isfinite(v) else None for i, v in enumerate(values)]
@@ -227,11 +235,14 @@ def draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> str:
 def draw_lines(
     title: str, axis: str, places: Sequence[float], curves: Mapping[str, Sequence[float]], unit: str
 ) -> str:
-    """Curves over numbers along an axis, both from zero, each with its label at its end."""
-    height, left, bottom, right = 380, 60, 46, 190
+    """Curves over numbers along an axis, both from zero, each with its label at its end; a curve of
+    fewer values ends before the axis does."""
+    height, bottom, right = 380, 46, 190
     most = max((value for values in curves.values() for value in values), default=1.0)
     step = _round_step(most)
     top = step * math.ceil(most / step)
+    heights = [format_si(number * step, unit) for number in range(round(top / step) + 1)]
+    left = max(60, 12 + 6 * max(map(len, heights)))
     end = max(places)
 
     def x_of(place: float) -> float:
@@ -241,23 +252,23 @@ def draw_lines(
         return 12 + (height - bottom - 12) * (1.0 - value / top)
 
     shapes = []
-    for number in range(round(top / step) + 1):
+    for number, label in enumerate(heights):
         y = y_of(number * step)
         shapes.append(_line(left, y, WIDTH - right, y))
-        shapes.append(_text(left - 8, y, f"{number * step:g} {unit}".rstrip(), "end", "tick"))
+        shapes.append(_text(left - 8, y, label, "end", "tick"))
     for place in places:
         shapes.append(_text(x_of(place), height - bottom + 14, f"{place:g}", "middle", "tick"))
     shapes.append(_text((left + WIDTH - right) / 2, height - 10, axis, "middle", "tick"))
     ends = _spread([y_of(values[-1]) for values in curves.values()], 15.0)
     for number, ((label, values), end_y) in enumerate(zip(curves.items(), ends, strict=True)):
         style = f"series-{number % NUM_SERIES}"
-        points = [(x_of(x), y_of(y)) for x, y in zip(places, values, strict=True)]
+        points = [(x_of(x), y_of(y)) for x, y in zip(places, values, strict=False)]
         path = " ".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
         shapes.append(
             f'<path class="curve {style}" d="{path}"><title>{escape(label)}</title></path>'
         )
-        for place, value, (x, y) in zip(places, values, points, strict=True):
-            tip = f"{label}: {value:.3g} {unit} at {place:g}"
+        for place, value, (x, y) in zip(places, values, points, strict=False):
+            tip = f"{label}: {format_si(value, unit)} at {place:g}"
             shapes.append(
                 f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
                 f"<title>{escape(tip)}</title></circle>"

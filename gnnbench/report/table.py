@@ -23,9 +23,10 @@ from gnnbench.records import (
     Provenance,
     Stage,
 )
-from gnnbench.report.rows import Group, Row, group_runs, summarise
+from gnnbench.report.rows import Group, Row, group_runs, list_devices, summarise
 from gnnbench.units import format_si
 
+_ALL_PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 5
 _LOSS_COLUMNS = 8
@@ -71,6 +72,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     write.blank()
     _print_panels(write, groups, _main_columns(groups), with_failures=True)
     write.blank()
+    write.entry("columns", provenance_line(comparison))
     for title, text in machine_lines(groups):
         write.entry(title, text)
     for provenance in provenances(row.stage(stage) for row in _done(groups) for stage in STAGES):
@@ -98,18 +100,27 @@ def setting_lines(comparison: Comparison) -> list[str]:
     dims = "-".join(str(width) for width in workload.dims)
     epochs = _count(workload.epochs, "epoch")
     layers = _count(workload.num_layers, "layer")
+    batches = describe_mini_batches(comparison)
     model = comparison.model_title
     lines = [
         f"gnnbench compare · {dataset['name']} · {model} {layers}, {dims} · {epochs}, "
         f"seed{_TIE}{workload.seed}",
         clock_line(comparison),
         f"{dataset['num_vertices']:,} vertices, {dataset['num_edges']:,} edges "
-        f"({dataset['edge_convention']}); mini-batches of {workload.batch_size} seeds, fan-outs "
-        f"{', '.join(str(n) if n else 'all' for n in workload.fanouts)}.",
+        f"({dataset['edge_convention']}){batches and f'; mini-batches of {batches}'}.",
     ]
     notes = dataset.get("notes", ())
     lines += [f"Note: {note}" for note in ([notes] if isinstance(notes, str) else notes)]  # type: ignore[union-attr]
     return lines
+
+
+def describe_mini_batches(comparison: Comparison) -> str:
+    """``"1,024 seeds, fan-outs 25, 10"``; nothing where all rows are full-graph."""
+    if all(run.mode == "full-graph" for run in comparison.runs):
+        return ""
+    workload = comparison.workload
+    fanouts = ", ".join(str(n) if n else "all" for n in workload.fanouts)
+    return f"{workload.batch_size:,} seeds, fan-outs {fanouts}"
 
 
 def clock_line(comparison: Comparison) -> str:
@@ -119,6 +130,12 @@ def clock_line(comparison: Comparison) -> str:
     gpu = comparison.machine.get("gpu")
     here = f"{gpu} is not what is described" if gpu else "No CUDA device here"
     return f"{here}: numerics are real, device times are modelled on {comparison.platform}."
+
+
+def provenance_line(comparison: Comparison) -> str:
+    """Where the columns without a mark of their own come from."""
+    origin = "modelled, as the epoch is" if comparison.modelled else "measured or counted here"
+    return f"loss, test and equality come from training here; all other columns are {origin}"
 
 
 def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
@@ -136,6 +153,18 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
         if (metric := row.metric("harness_overhead")) is not None:
             harness.append(100.0 * metric.value)
     lines = []
+    bases = dict.fromkeys(
+        base.label for group in groups for p in _ALL_PROVENANCES if (base := group.base(p))
+    )
+    if sum(len(row.done) > 0 for group in groups for row in group.rows) > len(bases):
+        lines.append(("1.00x", f"the first row of each group: {', '.join(bases)}"))
+    trained = [
+        f"{_unique_label(row, groups)} {list_devices(row.trainers)}"
+        for row in _done(groups)
+        if row.trainers
+    ]
+    if trained:
+        lines.append(("trained on", "; ".join(trained)))
     if wall:
         text = f"wall [measured]: {', '.join(wall)} an epoch"
         if harness:
@@ -160,8 +189,7 @@ def run_notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
 def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
     """The provenances that occur, measured first."""
     found = {metric.provenance for metric in metrics if metric is not None}
-    order: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
-    return [provenance for provenance in order if provenance in found]
+    return [provenance for provenance in _ALL_PROVENANCES if provenance in found]
 
 
 def describe_equality(row: Row) -> str:
@@ -376,9 +404,11 @@ class Writer:
     def entry(self, title: str, text: str, style: str = "") -> None:
         """A titled sentence, wrapped under itself."""
         lines = _wrap(text, max(30, self.width - 18))
-        gap = " " * max(1, 17 - cell_len(title))
+        if cell_len(title) > 16:
+            self.line([(f" {title}", "bold")])
+            title = ""
         for number, line in enumerate(lines):
-            lead: Cell = (f" {title}{gap}", "bold") if number == 0 else (" " * 18, "")
+            lead: Cell = (f" {pad(title, 17)}", "bold") if number == 0 else (" " * 18, "")
             self.line([lead, (line, style)])
 
     def _encodable(self, text: str) -> str:

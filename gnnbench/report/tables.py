@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.records import Cell, Provenance, Table
-from gnnbench.report.table import Writer, pad
-from gnnbench.results.tables import (
-    Agreement,
+from gnnbench.agreement import (
     compares_words,
+    describe_agreement,
     find_error,
     measure_agreement,
     same_words,
 )
+from gnnbench.records import Cell, Provenance, Table
+from gnnbench.report.table import Writer, pad
 from gnnbench.units import format_si
 
 _ORDER: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
@@ -69,7 +70,7 @@ def print_table(table: Table, console: Console) -> None:
     for panel in _split(columns, label_width, write.width):
         write.blank()
         _print_panel(write, panel, labels, label_width)
-    sentence = describe_agreement(measure_agreement(table))
+    sentence = sum_up_agreement(table)
     if sentence:
         write.blank()
         write.paragraph(sentence, "bold")
@@ -79,27 +80,21 @@ def print_table(table: Table, console: Console) -> None:
         write.entry("note", note)
 
 
-def describe_agreement(agreement: Agreement) -> str:
-    """The errors in one sentence; nothing where there is nothing to compare."""
-    clauses = []
-    if agreement.median_error is not None and agreement.largest_error is not None:
-        clauses.append(
-            f"median error {_percent(agreement.median_error)}, largest "
-            f"{_percent(agreement.largest_error)}; {agreement.close} of {agreement.numbers} cells "
-            f"within 25 %"
-        )
-    if agreement.words:
-        clauses.append(
-            f"{agreement.same_words} of {agreement.words} cells without a number say the same"
-        )
-    text = "; ".join(clauses)
+def sum_up_agreement(table: Table) -> str:
+    """How far the table is from the paper, as a sentence; nothing where it quotes none."""
+    text = describe_agreement(measure_agreement(table.cells))
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """A number with its unit, three significant digits at least: ``"403 ms"``, ``"6,260 s"``."""
+    """A number with its unit, three significant digits at least: ``"403 ms"``, ``"6,260 s"``.
+
+    A whole number, which counts something, has no digits after the point.
+    """
     if not math.isfinite(value):
         return f"{value:g} {unit}".rstrip()
+    if isinstance(value, Integral):
+        return f"{value:,} {unit}".rstrip() if unit not in _PREFIXED else format_si(value, unit)
     if unit in _PREFIXED and not (unit == "s" and abs(value) >= 1):
         return format_si(value, unit)
     decimals = 0 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
@@ -142,10 +137,6 @@ def _error(cell: Cell) -> str:
     if error == 0 and cell.quoted is None:
         return "within"
     return "" if error is None else f"{100 * error:+.0f} %"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def _split(columns: Sequence[_Column], label_width: int, width: int) -> list[list[_Column]]:

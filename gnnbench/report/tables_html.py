@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from gnnbench.records import Cell, Provenance, Table
+from gnnbench.records import Cell, Provenance, Table, TableRow
 from gnnbench.report.html import STYLE
 from gnnbench.report.svg import draw_lines
-from gnnbench.report.tables import describe_agreement, format_quantity
+from gnnbench.report.tables import format_quantity, sum_up_agreement
 from gnnbench.results.output import write_text
-from gnnbench.results.tables import measure_agreement
 
 
 def write_tables(tables: Sequence[Table], path: Path) -> None:
@@ -31,7 +30,7 @@ def make_page(tables: Sequence[Table]) -> str:
 
 
 def _section(table: Table) -> str:
-    sentence = describe_agreement(measure_agreement(table))
+    sentence = sum_up_agreement(table)
     notes = "".join(f"<p>{escape(note[:1].upper() + note[1:])}.</p>" for note in table.notes)
     return (
         f"<section><h2>{escape(table.title)}</h2>{_chart(table)}{_table(table)}"
@@ -44,16 +43,19 @@ def _chart(table: Table) -> str:
     """The rows as curves, and where their numbers come from; nothing without an axis."""
     if not table.axis:
         return ""
-    curves = {
-        row.label: [cell.value for cell in row.cells if cell.value is not None]
-        for row in table.rows
-    }
-    cells = [cell for row in table.rows for cell in row.cells]
-    units = sorted({cell.unit for cell in cells})
-    origins = ", ".join(sorted({cell.provenance for cell in cells}))
-    whole = {label: values for label, values in curves.items() if len(values) == len(table.columns)}
-    drawn = draw_lines(table.title, table.axis, [float(c) for c in table.columns], whole, units[-1])
+    curves = {row.label: _curve(row) for row in table.rows}
+    units = sorted({cell.unit for cell in table.cells})
+    origins = ", ".join(sorted({cell.provenance for cell in table.cells}))
+    some = {label: values for label, values in curves.items() if values}
+    drawn = draw_lines(table.title, table.axis, [float(c) for c in table.columns], some, units[-1])
     return f"<figure>{drawn}<figcaption>Every point is {escape(origins)}.</figcaption></figure>"
+
+
+def _curve(row: TableRow) -> list[float]:
+    """A row's numbers up to where they end; none where one is missing before another."""
+    values = [cell.value for cell in row.cells]
+    numbers = [value for value in values if value is not None]
+    return numbers if None not in values[: len(numbers)] else []
 
 
 def _table(table: Table) -> str:

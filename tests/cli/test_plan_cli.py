@@ -50,6 +50,19 @@ def test_a_graph_that_is_stored_nowhere(run):
     assert "nan" not in result.stdout
 
 
+def test_a_plan_in_memory_names_every_device_and_what_does_not_fit(run):
+    words = ("plan", "hongtu-im", *STREAM, "--json", "-")
+    document = read_plan(run(*words))
+    devices = cells_of(document, "devices")
+    assert len(devices) == 4
+    fullest = max(row[3] for row in devices.values())
+    assert cells_of(document, "memory")["fullest device"][0] == fullest
+    assert "gradients added, and the loss" in cells_of(document, "epoch")
+    result = run(*words[:-2], "--set", "memory.device_bytes=10kB")
+    assert result.exit_code == 0, result.output
+    assert "does not fit" in result.stdout
+
+
 def test_measured_and_modelled_are_told_apart(run):
     document = read_plan(run("plan", "hongtu", *STREAM, "--json", "-"))
     provenance = {

@@ -10,9 +10,10 @@ import time
 import psutil
 import pytest
 
-from gnnbench.cli.processes import LOST, RankFailed, find_culprit, run_ranks
+from gnnbench.cli.processes import LOST, SILENT, RankFailed, find_culprit, run_ranks
 
-COMPARE = ("compare", "--plugins", "mixgcn", "--hidden", "8", "--threads", "1")
+GRAPH = "sbm:vertices=600,edges=3000,features=16,classes=4"
+COMPARE = f"compare --plugins mixgcn --dataset {GRAPH} --hidden 8 --threads 1".split()
 #: Nothing of a run may be left this long after a rank is gone.
 STOPPED_S = 30
 
@@ -23,6 +24,14 @@ def start(*words):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+    )
+
+
+def start_instead(monkeypatch, program):
+    """Have ``run_ranks`` start a program instead of the command."""
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda words, **how: popen([words[0], "-c", program], **how)
     )
 
 
@@ -62,15 +71,59 @@ def test_a_killed_rank_ends_the_run_and_is_named():
     assert not any(rank.is_running() for rank in ranks.values())
 
 
+#: Waits for its starter, and says that it does.
+WAITING = """
+import time
+from gnnbench.cli.processes import end_with_starter
+end_with_starter()
+print("waiting", flush=True)
+time.sleep(100)
+"""
+#: Starts three of them.
+STARTING = f"""
+import subprocess
+from gnnbench.cli.processes import run_ranks
+popen = subprocess.Popen
+def start(words, **how):
+    return popen([words[0], "-c", {WAITING!r}], **how | {{"stdout": None}})
+subprocess.Popen = start
+run_ranks([], 3, 60)
+"""
+
+
 def test_ranks_end_with_whoever_started_them():
-    command = start("--processes", "3", "--epochs", "1000000", "--no-check")
+    starter = subprocess.Popen([sys.executable, "-c", STARTING], stdout=subprocess.PIPE, text=True)
     try:
-        ranks = ranks_of(command)
+        said = [starter.stdout.readline() for _ in range(3)]
+        ranks = psutil.Process(starter.pid).children()
     finally:
-        command.kill()
-        command.communicate()
-    _, alive = psutil.wait_procs(ranks.values(), timeout=STOPPED_S)
+        starter.kill()
+        starter.communicate()
+    assert (said, len(ranks)) == (["waiting\n"] * 3, 3)
+    _, alive = psutil.wait_procs(ranks, timeout=STOPPED_S)
     assert not alive
+
+
+#: Two ranks, of which the second never comes to add up numbers.
+HANGING = """
+import sys, time, torch
+from gnnbench.engine.collectives import PeerLost, join
+processes = join(3)
+if processes.rank: time.sleep(100)
+try:
+    processes.sum(torch.ones(1, dtype=torch.float64))
+except PeerLost as error:
+    print(f"gnnbench: error: {error}", file=sys.stderr)
+    sys.exit(error.exit_status)
+"""
+
+
+def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(monkeypatch, capfd):
+    start_instead(monkeypatch, HANGING)
+    with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 3 s for"):
+        run_ranks([], 2, 3)
+    said = capfd.readouterr().err
+    assert "rank 0 waited 3 s for the other ranks in a sum, and one of them did not come" in said
 
 
 def test_two_processes_train_the_same_model_on_this_machine(tmp_path):
@@ -96,6 +149,10 @@ def test_two_processes_train_the_same_model_on_this_machine(tmp_path):
         ((None, None, LOST), 2),
         ((LOST, -11, 3), 1),
         ((0, 0, 3), 2),
+        ((SILENT, None, LOST), 1),
+        ((SILENT, None, 3), 2),
+        ((None, LOST, -9), 2),
+        ((0, SILENT, LOST), 1),
     ],
 )
 def test_the_rank_to_blame_is_the_one_that_did_not_just_lose_the_others(statuses, culprit):
@@ -108,13 +165,10 @@ def test_a_rank_that_fails_says_why(monkeypatch):
         "if os.environ['RANK'] == '1': sys.exit('gnnbench: error: no more room')\n"
         "time.sleep(60)"
     )
-    popen = subprocess.Popen
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda words, **how: popen([words[0], "-c", program], **how)
-    )
+    start_instead(monkeypatch, program)
     began_s = time.monotonic()
     with pytest.raises(RankFailed, match=r"rank 1 ended with status 1, .* stopped: no more room"):
-        run_ranks([], 3)
+        run_ranks([], 3, 60)
     assert time.monotonic() - began_s < STOPPED_S
 
 
@@ -122,6 +176,7 @@ def test_a_rank_that_fails_says_why(monkeypatch):
     ("words", "said"),
     [
         (("--processes", "1"), "1 is not in the range x>=2"),
+        (("--processes", "2", "--patience", "0"), "0 is not in the range 1<=x<=86400"),
         (("--processes", "2", "--fanouts", "x"), "'x' is not a list of whole numbers"),
         (("--processes", "2", "--set", "sampler"), "is not PART.option=value"),
     ],

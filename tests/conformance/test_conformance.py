@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from gnnbench import conformance, plugins
 from gnnbench.conformance import graphs
+from gnnbench.engine.recorder import Recorder
 from gnnbench.records import (
     Block,
     Fetch,
@@ -37,6 +39,26 @@ def test_bundled_strategy_conforms(registry, strategy, check):
     outcome = conformance.run_check(check, registry, strategy)
     assert outcome.status == "passed", outcome.reason
     assert outcome.reason
+
+
+def test_rows_that_a_device_has_cached_are_looked_for_in_what_crossed(registry, monkeypatch):
+    check = CHECKS["bytes-add-up"]
+    outcome = conformance.run_check(check, registry, "pagraph")
+    assert outcome.status == "passed", outcome.reason
+    assert re.search(r"in a run 0 rows crossed and [1-9]\d* were reused", outcome.reason)
+
+    count = Recorder.count_bytes
+    monkeypatch.setattr(
+        Recorder,
+        "count_bytes",
+        lambda self, kind, size: count(self, kind, 0 if kind == "reused" else size),
+    )
+    outcome = conformance.run_check(check, registry, "pagraph")
+    assert outcome.status == "failed"
+    assert_matches(
+        r"of \d+ rows that were to cross or to be reused 0 crossed and 0 were reused",
+        outcome.reason,
+    )
 
 
 # --------------------------------------------------------------------------- the small world

@@ -20,22 +20,32 @@ from gnnbench.parts import Bundle, Setting
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
+from gnnbench_plugins.native.kernel import NativeKernel
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import ResidentMemory
 
-CASES = (("gcn", 2), ("sage", 3), ("gin", 4))
+#: Model, layers, kernel and stages, 0 for a schedule of the part's own choice. Kernel 'native'
+#: masks the gradients that it aggregates.
+CASES = (
+    ("gcn", 2, TorchKernel, 3),
+    ("sage", 3, TorchKernel, 0),
+    ("gin", 4, NativeKernel, 2),
+)
 
 
 def main() -> None:
+    """Groups of as many ranks as each ``SIZE:PORT`` says, one group after the other."""
     torch.set_num_threads(1)
-    others = []
-    for rank in range(1, int(os.environ["WORLD_SIZE"])):
-        child = os.fork()
-        if not child:
-            os._exit(run_forked(rank))
-        others.append(child)
-    run(0)
-    sys.exit(max(os.waitpid(child, 0)[1] for child in others))
+    for group in sys.argv[1:]:
+        os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"] = group.split(":")
+        ranks = []
+        for rank in range(int(os.environ["WORLD_SIZE"])):
+            child = os.fork()
+            if not child:
+                os._exit(run_forked(rank))
+            ranks.append(child)
+        if any([os.waitpid(child, 0)[1] for child in ranks]):
+            sys.exit(1)
 
 
 def run_forked(rank: int) -> int:
@@ -52,16 +62,16 @@ def run(rank: int) -> None:
     os.environ["RANK"] = str(rank)
     processes = join()
     found = []
-    for model, num_layers in CASES:
+    for model, num_layers, kernel, stages in CASES:
         workload = make_workload(model, num_layers, 2)
         platform = make_platform(processes.size)
         setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
         bundle = Bundle(
-            MixGCNSampler(),
+            MixGCNSampler(stages=stages),
             MixGCNPlacement(),
             MixGCNCommunication(),
             ResidentMemory(),
-            TorchKernel(),
+            kernel(),
         )
         trace = train(bundle, setting, ModelClock(platform, bundle.kernel), collectives=processes)
         epoch = trace.epochs[-1]
@@ -69,6 +79,8 @@ def run(rank: int) -> None:
             {
                 "model": model,
                 "layers": num_layers,
+                "kernel": kernel.name,
+                "stages": stages,
                 "loss": [epoch.loss for epoch in trace.epochs],
                 "bytes": dict(epoch.bytes),
                 "peak_bytes": dict(trace.peak_bytes),
@@ -78,8 +90,7 @@ def run(rank: int) -> None:
         )
     leave()
     if processes.rank == 0:
-        json.dump(found, sys.stdout)
-        sys.stdout.flush()
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

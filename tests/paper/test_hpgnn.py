@@ -31,7 +31,6 @@ from gnnbench_plugins.hpgnn.boards import BUNDLED, Board, find_board, load_board
 from gnnbench_plugins.hpgnn.cycles import (
     alpha_of,
     array_shape,
-    count_words,
     make_machine,
     product_cycles,
     run_forward,
@@ -62,7 +61,14 @@ from gnnbench_plugins.hpgnn.program import (
     parse,
     run_layer,
 )
-from gnnbench_plugins.hpgnn.resources import Design, budget_of, find_excess, usage_of
+from gnnbench_plugins.hpgnn.resources import (
+    Design,
+    budget_of,
+    count_words,
+    find_excess,
+    find_lack,
+    usage_of,
+)
 
 U250 = load_board("u250")
 #: The workloads of the authors' script: neighbour sampling, and subgraphs of 2,750 vertices.
@@ -250,6 +256,44 @@ def test_a_batch_that_does_not_fit_the_board_is_refused():
         explore(replace(NEIGHBOURS, vertices=(10**9, 9000, 1024)), U250)
     with pytest.raises(UsageError, match="no design fits a die of u250"):
         explore(NEIGHBOURS, replace(U250, lut=1000))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "given", "message"),
+    [
+        ("lut = { value = 1728000", "lut = { value = 1000", {}, "no design fits a die of u250"),
+        (
+            "uram_bytes = { value = 41943040",
+            "uram_bytes = { value = 512",
+            {},
+            "buffer of a die of u250 has 2 words, and each of 1 gather PEs .* a row of 16",
+        ),
+        (
+            "uram_bytes = { value = 41943040",
+            "uram_bytes = { value = 8192",
+            {"n": "4", "m": "16"},
+            "has 32 words, and each of 4 gather PEs needs room for a row of 16",
+        ),
+    ],
+)
+def test_a_board_too_small_is_refused_before_anything_runs(tmp_path, old, new, given, message):
+    text = (BUNDLED / "u250.toml").read_text()
+    assert old in text
+    path = tmp_path / "small.toml"
+    path.write_text(text.replace(old, new, 1))
+    options = {"placement": {"board": str(path), **given}}
+    with pytest.raises(IncompatibleParts, match=message):
+        run_compare("hpgnn", dataset=SMALL, dims=(64, 256, 8), options=options)
+
+
+def test_a_small_result_buffer_bounds_the_exploration():
+    """Room for two rows of 128 floats a die: designs of one and two PEs are left."""
+    board = replace(U250, uram_bytes=4 * 2 * 128 * 4)
+    assert {point.design.n for point in explore(SUBGRAPH, board).points} == {1, 2}
+    assert find_lack(2, count_words(128, 4), board) is None
+    assert "each of 4 gather PEs" in str(find_lack(4, count_words(128, 4), board))
+    with pytest.raises(UsageError, match="more UltraRAM"):
+        explore(SUBGRAPH, replace(board, uram_bytes=board.uram_bytes // 4))
 
 
 # --------------------------------------------------------------------------- programs
@@ -740,8 +784,24 @@ def test_it_trains_as_the_reference_does(model, clock):
     assert run.equivalence is not None
     assert run.equivalence.holds
     assert run.metrics["epoch_time"].provenance == "modelled"
-    assert run.metrics["host_to_device_bytes"].value == 0
     assert any("u250: n = " in note for note in run.notes)
+
+
+def test_only_mini_batches_cross_pcie():
+    """Section 3: features stay on the board; after sampling, a mini-batch's structure is sent."""
+    (run,) = run_compare("hpgnn", dataset=SMALL, epochs=1, batch_size=256)
+    blocks = sample(make_setting(dataset=SMALL, dims=(64, 32, 8), batch_size=256))
+    sent = [
+        entry.span
+        for entry in run.timeline
+        if entry.span.stage == "transfer" and entry.span.label == "mini-batch topology"
+    ]
+    # Edges of the first layer once, of the second for the way back too: 16 bytes each.
+    due = 16 * (blocks[0].num_edges + 2 * blocks[1].num_edges)
+    assert len(sent) > 1
+    assert next(span for span in sent if span.round == 0).work.bytes == due
+    crossed = run.metrics["host_to_device_bytes"].samples[-1]
+    assert crossed == sum(span.work.bytes for span in sent)
 
 
 def test_times_are_those_of_the_blocks_that_are_trained():
@@ -801,6 +861,14 @@ def test_sampling_overlaps():
     )
     assert ahead.metrics["epoch_time"].value < after.metrics["epoch_time"].value
     assert ahead.loss == after.loss
+    # While the board trains on a round, the next is drawn and sent.
+    trained = [e for e in ahead.timeline if e.span.round == 1 and e.span.stage == "aggregate"]
+    ended = max(e.end_s for e in trained)
+    for stage in ("sample", "transfer"):
+        (next_,) = (e for e in ahead.timeline if e.span.round == 2 and e.span.stage == stage)
+        assert next_.start_s < ended, stage
+    (sent,) = (e for e in after.timeline if e.span.round == 2 and e.span.stage == "transfer")
+    assert sent.start_s >= max(e.end_s for e in after.timeline if e.span.round == 1)
 
 
 def test_features_from_the_host():

@@ -22,9 +22,9 @@ from gnnbench.kernels.reference.fpga import first_rows
 from gnnbench.models import BoundBlock, build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
-from gnnbench.records import Dataset, Workload
+from gnnbench.records import Dataset, RunResult, Workload
 from gnnbench_plugins.hpgnn.boards import BUNDLED, load_board
-from gnnbench_plugins.hpgnn.cycles import count_words, make_machine
+from gnnbench_plugins.hpgnn.cycles import make_machine
 from gnnbench_plugins.hpgnn.design import Batch, Sweep, evaluate, explore
 from gnnbench_plugins.hpgnn.generator import (
     LayerInput,
@@ -50,7 +50,7 @@ from gnnbench_plugins.hpgnn.program import (
     generate_design,
     run_layer,
 )
-from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.resources import Design, count_words
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
 
@@ -412,18 +412,28 @@ def test_the_files_of_a_design(tmp_path):
 
 
 def test_the_readmes_program(tmp_path, monkeypatch, capsys):
-    """Two-layer GCN, neighbour sampler, U250: the design, its throughput, the files; 15 lines."""
+    """Two-layer GCN, neighbour sampler, U250: the design, its files, training on it; 15 lines."""
     examples = re.findall(r"```py\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     (example,) = [each for each in examples if "generate_design" in each]
-    assert len(example.strip().splitlines()) <= 15
+    assert sum(map(bool, example.splitlines())) <= 15
     monkeypatch.chdir(tmp_path)
-    exec(example, {})
+    defined: dict[str, object] = {}
+    exec(example, defined)
     printed = capsys.readouterr().out
     assert "Design(n=" in printed
     assert "vertices/s" in printed
     for name in ("aggregate.cpp", "update.cpp", "host.cpp", "Makefile"):
-        assert f"design/{name}" in printed
         assert (tmp_path / "design" / name).is_file()
+    run = defined["run"]
+    assert isinstance(run, RunResult)
+    assert (run.status, len(run.loss)) == ("done", 3)
+    assert run.loss[2] < run.loss[0]
+    assert run.equivalence is not None
+    assert run.equivalence.holds
+    # It trains on the very design that was generated.
+    best = re.match(r"Design\(n=(\d+), m=(\d+)\)", printed)
+    assert best is not None
+    assert any(f"n = {best[1]}, m = {best[2]} a die (given" in note for note in run.notes)
     quoted = README.read_text(encoding="utf-8").split("## An FPGA design from a few lines")[1]
     assert printed.splitlines()[0] in quoted
 

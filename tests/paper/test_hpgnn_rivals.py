@@ -134,4 +134,6 @@ def test_the_table():
         assert all(cell.value is not None and cell.value >= 1 for cell in rows[label])
     # What the text has is said, and nothing is compared with it.
     assert all(cell.quoted is None for cells in rows.values() for cell in cells)
-    assert "4.45x over GraphACT and 3.4x over Rubik" in table.notes[0]
+    assert [cell.text for cell in rows["GraphACT, GCN instead"]] == ["refused"] * 4
+    assert "all edges have the same weight, and those of gcn differ" in table.notes[0]
+    assert "4.45x over GraphACT and 3.4x over Rubik" in table.notes[1]

@@ -107,21 +107,22 @@ def test_any_sampler_trains_as_the_reference_does(strategy, sampler, options):
     ],
 )
 def test_programs_train_with_their_samplers(program, sizes):
-    training = plan_training(Program(program, GNN("SAGE", DIMS)), seed=3)
+    training = plan_training(Program(program, GNN("SAGE", DIMS)), Design(2, 64), seed=3)
     assert training.workload.batch_size == 100
-    swaps = (("sampler", training.sampler),) if training.sampler != "hpgnn" else ()
     request = Request(
-        strategies=(Variant("hpgnn", swaps),),
+        strategies=(Variant("hpgnn", training.swaps),),
         dataset=datasets.load(SMALL),
         workload=training.workload,
         platform=load_platform(FPGAS),
-        options={"sampler": training.options},
+        options=training.options,
     )
     (result,) = compare(request, registry()).runs
     assert result.status == "done", result.reason
     assert result.equivalence is not None
     assert result.equivalence.holds
-    blocks = make_sampler(training.sampler, training.workload, training.options)
+    assert any("u250: n = 2, m = 64 a die (given" in note for note in result.notes)
+    name = dict(training.swaps).get("sampler", "hpgnn")
+    blocks = make_sampler(name, training.workload, training.options.get("sampler"))
     batch = Unit(0, blocks.sample(blocks.rounds(0)[0], 0, 1)).vertices
     if program.name == "LayerwiseSampler":
         assert batch == (260, 180, 100)
@@ -178,8 +179,8 @@ def rows_of(block):
     ("swap", "options", "message"),
     [
         ("hpgnn-saint", {"budget": "-1"}, "sampler.budget is -1"),
-        ("hpgnn-layerwise", {"budgets": "5"}, "give 2 counts from 1 up"),
-        ("hpgnn-layerwise", {"budgets": "5,x"}, "give 2 counts from 1 up"),
+        ("hpgnn-layerwise", {"budgets": "5"}, "give 2 counts from 1 to"),
+        ("hpgnn-layerwise", {"budgets": "5,x"}, "give 2 counts from 1 to"),
         ("saint", {}, "reads the edge layout of sampler 'hpgnn'"),
     ],
 )
@@ -430,8 +431,11 @@ def test_other_placements_need_a_board_too():
         workload=make_workload(),
         platform=load_platform("epyc7763x2-4xa5000"),
     )
-    with pytest.raises(IncompatibleParts, match="runs on FPGAs and a CPU beside them"):
+    with pytest.raises(IncompatibleParts, match="name a platform that has FPGAs"):
         compare(request, registry())
+    beside = replace(request, platform=load_platform(FPGAS))
+    with pytest.raises(IncompatibleParts, match="trains on the host; use a placement that trains"):
+        compare(beside, registry())
 
 
 def test_a_design_is_given_in_one_place():

@@ -19,7 +19,7 @@ from gnnbench.metrics import Digest, digest
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Workload
 from gnnbench_plugins.hyscale.drm import (
@@ -688,6 +688,53 @@ def test_equation_8_transfer(prediction):
     assert prediction.transfer_s == pytest.approx(10 * 3 * 4 / 60)
 
 
+def test_equations_7_and_8_count_what_is_fetched_as_it_crosses(tiny):
+    """A cache that has half of a mini-batch, and float16: loading and transfer are of the rest."""
+    profiles = [
+        replace(profile, fetched=half, fetched_bytes=half * 3 * 2)
+        for profile, half in zip(PROFILES, (10, 16), strict=True)
+    ]
+    found = predict(tiny, profiles, tiny.platform.accelerators, SPLIT)
+    # Two seeds an accelerator: 5 of its 10 rows, 3 features of 4 bytes to load and 2 to send.
+    assert found.load_s == pytest.approx((20 + 5 + 5) * 3 * 4 / 40)
+    assert found.transfer_s == pytest.approx(5 * 3 * 2 / 60)
+    plain = predict(tiny, PROFILES, tiny.platform.accelerators, SPLIT)
+    assert found.train_accelerator_s == plain.train_accelerator_s
+
+
+@pytest.mark.parametrize("rule", ["full", "float16", "int8", "cached"])
+def test_the_first_split_knows_what_crosses(graph, rule):
+    """The design phase hands the placement the bytes that the engine then counts for a round."""
+    platform = load_platform(GPUS)
+    setting = Setting(graph, platform, WIDE, build(WIDE).shapes)
+    parts = REGISTRY.strategy("hyscale").bundles["mini-batch"]
+    texts = {"placement": {"cpu_trainer": "false", "drm": "false", "accelerators": "1"}}
+    if rule == "cached":
+        parts = replace(parts, memory="pagraph")
+        texts["memory"] = {"cache_bytes": str(1000 * 64 * 4)}
+    else:
+        texts["communication"] = {"precision": rule}
+    bundle = assemble(REGISTRY, parts, texts)
+    handed = []
+    prepare = bundle.placement.prepare
+
+    def keep(setting, profiles):
+        handed.extend(profiles)
+        prepare(setting, profiles)
+
+    bundle.placement.prepare = keep
+    trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
+    whole, spans = handed[-1], trace.epochs[0].spans
+    crossing = next(span.work for span in spans if span.label == "host to device")
+    loaded = next(span.work for span in spans if span.stage == "load")
+    assert whole.fetched == loaded.rows == crossing.rows
+    assert (whole.fetched < whole.vertices[0]) is (rule == "cached")
+    topology = sum(4 * (n + 1 + e) for n, e in zip(whole.vertices[1:], whole.edges, strict=True))
+    assert whole.fetched_bytes == crossing.bytes - topology
+    row_bytes = {"full": 256, "cached": 256, "float16": 128, "int8": 64 + 4}[rule]
+    assert whole.fetched_bytes == whole.fetched * row_bytes
+
+
 def test_equations_10_to_12_on_the_cpu_add_up(prediction):
     # Two of four cores: 80 bytes/s, and half of 80 operations, 20 multiply-accumulates, a second.
     aggregate = [30 * 3 * 4 / 80, 10 * 2 * 4 / 80]
@@ -712,6 +759,14 @@ def test_equations_10_to_12_on_a_gpu_add_up_and_on_an_fpga_overlap(prediction):
     slow_memory = replace(fpga, memory_bandwidth_bytes_per_s=20.0)
     overlapped = trainer_seconds(slow_memory, 0, [10, 4, 2], [15, 5], LAYERS, 4)
     assert overlapped == pytest.approx(9.0 + 2.0 + 1.2 + 2.0)
+
+
+def test_equation_10_aggregates_backward_at_a_rate_of_its_own():
+    """Where the device has one: only the layers above the first, in Equation 11's second use."""
+    slower = replace(GPU, aggregate_backward=RateCurve((1,), (50.0,), (50.0,)))
+    sizes = ([10, 4, 2], [15, 5], LAYERS, 4)
+    expected = trainer_seconds(GPU, 0, *sizes) + 5 * 2 * 4 * (1 / 50 - 1 / 200)
+    assert trainer_seconds(slower, 0, *sizes) == pytest.approx(expected)
 
 
 def test_equation_13_synchronisation(prediction):
@@ -761,10 +816,9 @@ def test_too_few_cores_are_shared(tiny, cores):
     few = replace(tiny, platform=replace(tiny.platform, host=host))
     hybrid = plan_split(few, PROFILES, few.platform.accelerators, cpu_trainer=True)
     assert hybrid.threads == HostThreads(1, 1, cores)
-    alone = plan_split(few, PROFILES, (), cpu_trainer=True)
+    alone = plan_split(few, PROFILES, (), cpu_trainer=True, prefetch=0)
     assert alone.threads == HostThreads(cores, cores, cores)
-    # Nothing overlaps, whatever the depth of prefetching.
-    found = predict(few, PROFILES, (), alone)
+    found = predict(few, PROFILES, (), alone, prefetch=0)
     assert found.execution_s == pytest.approx(found.latency_s)
 
 

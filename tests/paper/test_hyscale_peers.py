@@ -20,6 +20,7 @@ from gnnbench.compare import Request, Variant, compare
 from gnnbench.conformance import graphs
 from gnnbench.engine import train
 from gnnbench.engine.feature_cache import FeatureCache
+from gnnbench.engine.protocol import ROUNDS_UNDER_WAY
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import mini_batch_bytes
 from gnnbench.models import build
@@ -95,6 +96,28 @@ def units_of(strategy, setting, epoch=0):
 
 
 # --------------------------------------------------------------------------- the same maths
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2])
+@pytest.mark.parametrize("devices", [1, 3])
+def test_deduplicated_transfers_are_prefetched(graph, devices, stages):
+    """The same losses and the same rows as without prefetching, loaded while others train."""
+    setting = setting_for(graph, devices, batch_size=12)
+    swaps = [("communication", "hyscale-hongtu")]
+    options = {"placement_drm": "false", "placement_cpu_trainer": "false"}
+    found = run("hyscale", setting, swaps, communication_stages=stages, **options)
+    expected = run("hyscale", setting, [("communication", "hongtu")], **options)
+    assert losses(found) == pytest.approx(losses(expected), rel=1e-9, abs=0)
+    assert [epoch.bytes for epoch in found.epochs] == [epoch.bytes for epoch in expected.epochs]
+    assert found.epochs[0].bytes["reused"] > 0
+    spans = found.epochs[0].spans
+    behind = {
+        span.round - spans[earlier].round
+        for span in spans
+        if span.stage == "sample"
+        for earlier in span.after
+    }
+    assert behind == {ROUNDS_UNDER_WAY[stages]}
 
 
 @pytest.mark.parametrize("devices", [0, 1, 3, 8])

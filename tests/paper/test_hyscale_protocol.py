@@ -18,7 +18,7 @@ from gnnbench import datasets
 from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import protocol, train, unit_major
+from gnnbench.engine import train, unit_major
 from gnnbench.engine.protocol import ROUNDS_UNDER_WAY, Steps, Trainer, run_in_turn, run_on_threads
 from gnnbench.engine.timers import StreamTimer
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, MissingDependency, StageFailed
@@ -292,36 +292,35 @@ def test_two_stage_prefetching_has_four_rounds_under_way():
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])
-@pytest.mark.parametrize("trainer", ["host", "gpu0"])
-def test_a_host_that_trains_alone_on_few_cores_takes_turns(monkeypatch, cores, trainer):
-    """Its stages would compete for the cores; an accelerator's overlap with the host's."""
-    monkeypatch.setattr(protocol, "count_cores", lambda: cores)
-    log, main = [], threading.current_thread()
+@pytest.mark.parametrize("accelerators", [0, 1])
+@pytest.mark.parametrize("real", [False, True], ids=["described", "here"])
+def test_a_host_that_trains_alone_on_few_cores_takes_turns(small_graph, cores, accelerators, real):
+    """Its stages would compete for the cores; an accelerator's overlap with the host's. Who runs
+    the stages, the split, the plan and the spans all follow the one answer."""
+    machine = make_machine(accelerators, real=real)
+    platform = replace(machine, host=replace(machine.host, cores=cores))
+    in_turn = accelerators == 0 and cores < 3
+    bundle, setting, _ = prepare(small_graph, platform, SMALL)
+    assert bundle.communication.prefetch == 2
+    assert bundle.prefetch_stages(platform) == (0 if in_turn else 2)
+    here = set()
+    sample = bundle.sampler.sample
 
-    def note(stage):
-        return lambda index, *_: log.append((stage, index, threading.current_thread() is main))
+    def note(seeds, epoch, threads):
+        here.add(threading.current_thread() is threading.main_thread())
+        return sample(seeds, epoch, threads)
 
-    stages = ("sample", "load", "transfer")
-    steps = Steps(
-        assign=lambda index: index,
-        stages={stage: note(stage) for stage in stages},
-        begin=lambda index: None,
-        propagate=note("propagate"),
-        synchronise=note("synchronise"),
-        observe=lambda index: None,
-        host="host",
-        trainers=(Trainer(trainer, "cpu"),),
-    )
-    run_on_threads(steps, 5, 2)
-    order = [
-        (stage, index) for index in range(5) for stage in (*stages, "propagate", "synchronise")
-    ]
-    in_turn = trainer == "host" and cores < 3
-    assert {here for *_, here in log} == {in_turn}
-    found = [(stage, index) for stage, index, _ in log]
-    assert sorted(found) == sorted(order)
-    if in_turn:
-        assert found == order
+    bundle.sampler.sample = note
+    clock = WallClock() if real else ModelClock(platform, bundle.kernel)
+    spans = train(bundle, setting, clock).epochs[-1].spans
+    # The design phase samples on this thread in any case.
+    assert here == ({True, False} if real and not in_turn else {True})
+    threads = bundle.placement.host_threads()
+    assert (threads.sample == threads.load == threads.train == cores) is (in_turn or cores == 1)
+    steps = {span.round: span.id for span in spans if span.label == "average and step"}
+    for span in spans:
+        if span.stage == "sample" and span.round > 0:
+            assert (steps[span.round - 1] in span.after) is in_turn
 
 
 def test_trainers_compute_at_the_same_time_unless_they_share_a_processor():

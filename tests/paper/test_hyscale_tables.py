@@ -319,6 +319,20 @@ def test_a_plan_splits_a_round_and_sums_up_an_epoch():
     assert [row.cells[2].text for row in memory.rows] == ["fits", "fits"]
 
 
+@pytest.mark.parametrize(("precision", "row_bytes"), [("float16", 32), ("int8", 16 + 4)])
+def test_a_plan_transfers_features_as_they_cross(precision, row_bytes):
+    from gnnbench import datasets
+
+    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
+    alone = {"cpu_trainer": "false"}
+    plain, rounded = (
+        {row.label: row.cells[0].value for row in plan_for(graph, placement=alone, **texts)[1].rows}
+        for texts in ({}, {"communication": {"precision": precision}})
+    )
+    assert rounded["transfer"] / plain["transfer"] == pytest.approx(row_bytes / 64)
+    assert rounded["loading"] == plain["loading"]
+
+
 def test_a_stream_of_edges_cannot_be_sampled():
     with pytest.raises(UsageError, match="plan for a --dataset"):
         plan_for(RmatStream(1024, 4096, (0.57, 0.19, 0.19), 0))

@@ -100,7 +100,8 @@ def assert_equal(trace, model="gcn", num_layers=2):
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
 def test_losses_are_those_of_full_graph_training(model, num_layers, workers):
     """60 vertices and widths of 7, 6 and 3: some workers have no column of a layer, or no label."""
-    assert_equal(run(setting_for(model, num_layers, workers)), model, num_layers)
+    setting = setting_for(model, num_layers, workers)
+    assert_equal(run(setting, sampler_schedule="reordered"), model, num_layers)
 
 
 @pytest.mark.parametrize("kernel", ["native", "torch"])
@@ -125,6 +126,7 @@ def test_kernels_that_multiply_first_elsewhere_aggregate_first_here(model, kerne
 )
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_groups_of_devices_change_nothing(model, kinds, options):
+    options = {"sampler_schedule": "reordered", **options}
     assert_equal(run(setting_for(model, 3, 5, kinds=kinds), **options), model, 3)
 
 
@@ -155,6 +157,66 @@ def test_the_split_set_apart_is_the_best_there_is(model):
 def test_schedules_change_nothing(schedule, stages):
     options = {} if schedule == "naive" else {"sampler_stages": stages}
     assert_equal(run(setting_for("sage", 3), sampler_schedule=schedule, **options), "sage", 3)
+
+
+def slowed(setting, factor):
+    """The same on devices that compute so many times slower, and send as before."""
+    platform = setting.platform
+    accelerators = tuple(
+        dataclasses.replace(
+            device,
+            flops_per_s=device.flops_per_s / factor,
+            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s / factor,
+        )
+        for device in platform.accelerators
+    )
+    platform = dataclasses.replace(platform, accelerators=accelerators)
+    return dataclasses.replace(setting, platform=platform)
+
+
+@pytest.mark.parametrize("groups", ["shared", "apart"])
+@pytest.mark.parametrize(("factor", "chosen"), [(1, "naive"), (1e5, "reordered")])
+def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
+    """60 vertices: with fast devices messages cost more than a pipeline saves, with slow ones less.
+    Devices that do both have nothing to overlap but messages."""
+    setting = slowed(setting_for("gcn", 3, 4), factor)
+    options = {"placement_sparse": groups}
+    if groups == "shared" and chosen == "reordered":
+        links = tuple(
+            dataclasses.replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor)
+            for link in setting.platform.links
+        )
+        setting = dataclasses.replace(
+            setting, platform=dataclasses.replace(setting.platform, links=links)
+        )
+    epochs = {
+        schedule: digest(
+            run(setting, sampler_schedule=schedule, **options).epochs[-1], "modelled"
+        ).epoch_s
+        for schedule in ("naive", "reordered")
+    }
+    bundle = bundle_of(**options)
+    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    assert bundle.sampler.chosen_schedule == chosen == min(epochs, key=epochs.get)
+    assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.01 * epochs[chosen]
+    why, cut = bundle.sampler.notes()
+    assert why.startswith(f"schedule {chosen} has the shorter modelled epoch: ")
+    assert ("naive schedule" in cut) == (chosen == "naive")
+
+
+def test_a_schedule_that_is_asked_for_is_not_weighed():
+    setting = setting_for("gcn", 2, 4)
+    for options in ({"sampler_schedule": "reordered"}, {"sampler_stages": 3}):
+        bundle = bundle_of(**options)
+        bundle.settle(setting)
+        assert bundle.sampler.chosen_schedule == "reordered"
+        assert len(bundle.sampler.chunks(setting, 1)) > 1
+        assert len(bundle.sampler.notes()) == 1
+    # Groups that the model does not know.
+    bundle = bundle_of(placement_row_groups=2)
+    bundle.settle(setting)
+    assert bundle.sampler.chosen_schedule == "reordered"
+    assert "was not compared with naive: the model of the pipeline" in bundle.sampler.notes()[0]
 
 
 @pytest.mark.parametrize(("devices", "groups"), [(4, 2), (4, 4), (6, 3)])
@@ -401,7 +463,7 @@ def test_stages_follow_proposition_3_5():
         ("gcn", {}, {"placement_row_groups": 2}, "does not divide the 3 devices that aggregate"),
         ("gcn", {}, {"placement_sparse": "sparse"}, "leaves no sparse device then"),
         ("gcn", {}, {"placement_sparse": "apart", "placement_sparse_devices": 3}, "no dense"),
-        ("gcn", {}, {"placement_accelerators": -1}, "are counts, 0 or more"),
+        ("gcn", {}, {"placement_accelerators": -1}, "such devices; give 1 to "),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(model, swap, options, said):
@@ -462,35 +524,42 @@ def test_compare_stands_it_beside_a_peer_and_its_ablation():
 # --------------------------------------------------------------------------- real processes
 
 
-@pytest.mark.parametrize("processes", [2, 4])
-def test_real_processes_compute_the_same(processes):
-    """gloo, one worker a rank: losses, bytes and timelines are those of virtual workers."""
+def find_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return probe.getsockname()[1]
+
+
+@cache
+def train_in_processes(sizes):
+    """What groups of so many real ranks found; they are forked from one process, which imports
+    once."""
     ranks = subprocess.Popen(
-        [sys.executable, str(RANK)],
-        env=os.environ
-        | {
-            "WORLD_SIZE": str(processes),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-        },
+        [sys.executable, str(RANK), *(f"{size}:{find_port()}" for size in sizes)],
+        env=os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        found = json.loads(ranks.communicate(timeout=120)[0])
+        said = ranks.communicate(timeout=120)[0]
         assert ranks.returncode == 0
     finally:
         if ranks.poll() is None:
             os.killpg(ranks.pid, signal.SIGKILL)
             ranks.communicate()
+    return dict(zip(sizes, map(json.loads, said.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_real_processes_compute_the_same(processes):
+    """gloo, one worker a rank: losses, bytes and timelines are those of virtual workers."""
+    found = train_in_processes((2, 4))[processes]
     assert len(found) == 3
     for case in found:
         setting = setting_for(case["model"], case["layers"], processes)
-        virtual = run(setting)
+        parts = registry().strategy("mixgcn").bundles["full-graph"]
+        parts = dataclasses.replace(parts, kernel=case["kernel"])
+        virtual = run(setting, parts, sampler_stages=case["stages"])
         assert case["loss"] == pytest.approx(
             plain_losses(case["model"], case["layers"]), rel=1e-9, abs=0
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,11 +15,18 @@ from gnnbench.compare import Request, Row, compare
 from gnnbench.datasets import standins
 from gnnbench.datasets.synthetic import make_sbm
 from gnnbench.errors import IncompatibleParts
-from gnnbench.kernels.dispatch import SparseMatrix, aggregate, induce_block, pack_mask, spmm
+from gnnbench.kernels.dispatch import (
+    SparseMatrix,
+    aggregate,
+    induce_block,
+    pack_mask,
+    spmm,
+    transpose,
+)
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.spmm import Engine
 from gnnbench.platforms import load_platform
-from gnnbench.records import Graph, Parts, RunResult, Work, Workload
+from gnnbench.records import Block, Graph, Parts, RunResult, Work, Workload
 from gnnbench_plugins.mixgcn import accelerators
 from gnnbench_plugins.mixgcn.kernel import SpuKernel, make_spu
 from gnnbench_plugins.mixgcn.machines import (
@@ -277,12 +285,17 @@ def test_figure12_has_times_ratios_and_the_papers_ranges(monkeypatch: pytest.Mon
     monkeypatch.setattr(accelerators, "compare_real_graphs", dict)
     (table,) = accelerators.Figure12().run()
     rows = {row.label: row.cells for row in table.rows}
-    for name in ("HyGCN", "AWB-GCN", "CPU"):
+    for name in ("HyGCN", "AWB-GCN", "CPU", accelerators.TALL):
         for place, cell in enumerate(rows[f"SPU over {name}"]):
             assert cell.value == pytest.approx(
                 rows[name][place].value / rows["SPU"][place].value  # type: ignore[operator]
             )
     assert rows["SPU over HyGCN"][0].quoted_text == "1.32-1.80"
+    # Rows between those that are read take time, too.
+    for exact, tall in zip(rows["HyGCN"], rows[accelerators.TALL], strict=True):
+        assert exact.value is not None
+        assert tall.value is not None
+        assert tall.value >= exact.value
     assert any("No real graph here" in note for note in table.notes)
     assert any(note.startswith("SPU over CPU, the paper's 3.77 to 21.6") for note in table.notes)
 
@@ -341,6 +354,36 @@ def test_spu_prices_the_block_it_aggregated() -> None:
     masked = train(options=options)
     assert masked.loss == run.loss
     assert masked.stages["aggregate"].value < run.stages["aggregate"].value
+
+
+@pytest.mark.parametrize(
+    ("forward", "width", "backward"),
+    [
+        ("sum", 4, "sum_transposed"),
+        ("own_and_mean", 8, "own_and_mean_transposed"),
+        ("own_plus_sum", 4, "own_plus_sum_transposed"),
+    ],
+)
+def test_spu_prices_the_direction_it_aggregated_in(forward: str, width: int, backward: str) -> None:
+    """Forward 20 rows read 1,020, backward 1,020 rows read 20, whichever way a model asks."""
+    sources = np.arange(1000, dtype=np.int32).reshape(20, 50) + 20
+    block = Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources.ravel())
+    device = load_platform(accelerators.PLATFORM).device("spu0")
+    kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=4)
+    adjacency = kernel.adjacency(block, torch.float32, torch.device("cpu"))
+    spu = make_spu(device)
+    there = SparseMatrix(block.indptr, block.indices, 1020)
+    indptr, indices, _ = transpose(block.indptr, block.indices, 1020)
+    back = SparseMatrix(indptr, indices, 20)
+    assert spu.run(there, 4).seconds != spu.run(back, 4).seconds
+    for method, rows, matrix in (
+        (getattr(adjacency, forward), torch.ones(1020, 4), there),
+        (getattr(adjacency, backward), torch.ones(20, width), back),
+        (getattr(adjacency, forward), torch.ones(1020, 4), there),
+    ):
+        method(rows)
+        expected = device.launch_s + spu.run(matrix, 4).seconds
+        assert kernel.seconds(work, device) == expected
 
 
 def test_work_done_elsewhere_is_priced_by_its_size() -> None:

@@ -253,6 +253,27 @@ def test_a_first_batch_that_reads_the_last_waits_at_every_border(graph, data):
     assert min(away) > 0
 
 
+def test_devices_that_do_both_take_turns() -> None:
+    """Two batches of one pass, each 3 s to aggregate, 2 to send, 1 to update and 1 to return.
+
+    The device aggregates both, 0 to 6, and updates the first, which came at 5, from 6 on; the
+    second comes at 8 and is updated until 9. The link sends 3 to 5 and 6 to 8, and returns 8 to 9
+    and 9 to 10: the first was updated at 7, when the second was being sent.
+    """
+    passes = (Pass("only", np.array([[3.0, 3.0], [2.0, 2.0], [1.0, 1.0], [1.0, 1.0]])),)
+    timeline = schedule_passes(passes, np.array([1, 1]), shared=True)
+    assert timeline.start_s[0].tolist() == [[0, 3], [3, 6], [6, 8], [8, 9]]
+    assert timeline.epoch_s == 10
+    # A second pass waits for both to be back.
+    twice = schedule_passes((*passes, *passes), np.array([1, 1]), shared=True)
+    assert twice.start_s[1, 0].tolist() == [10, 13]
+    assert twice.epoch_s == 20
+    # Apart, updates and returns wait for nobody.
+    assert schedule_passes(passes, np.array([1, 1])).epoch_s == 10
+    alone = (Pass("only", np.array([[3.0], [2.0], [1.0], [1.0]])),)
+    assert schedule_passes(alone, np.array([0]), shared=True).epoch_s == 7
+
+
 def test_updates_that_are_slower_than_aggregation_leave_sparse_devices_waiting():
     """The condition that the proposition is silent on: 'significant latency imbalances' (4.4.2)."""
     graph = make_graph(12, [(v, v + 1) for v in range(11)])

@@ -302,10 +302,10 @@ def count_reference_runs(monkeypatch):
     made = []
     real = gnnbench.compare.train
 
-    def counting(bundle, setting, clock, watch=None, checkpoints=None, collectives=None):
+    def counting(bundle, setting, clock, watch=None, checkpoints=None, collectives=None, lend=None):
         if setting.platform.name == "reference":
             made.append(checkpoints is not None)
-        return real(bundle, setting, clock, watch, checkpoints, collectives)
+        return real(bundle, setting, clock, watch, checkpoints, collectives, lend)
 
     monkeypatch.setattr(gnnbench.compare, "train", counting)
     return made

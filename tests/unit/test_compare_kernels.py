@@ -160,7 +160,17 @@ def test_slow_contestants_run_fewer_rounds() -> None:
     makers = {OURS: sleeper(0.0), "fast": sleeper(0.001), "slow": sleeper(0.1)}
     outcome = race(make_case(makers), 1, Limits(rounds=9, seconds=0.3))
     rounds = {name: len(samples) for name, samples in outcome.seconds.items()}
-    assert rounds == {OURS: 9, "fast": 9, "slow": 3}
+    assert rounds == {OURS: 9, "fast": 9, "slow": 1}
+
+
+def test_three_rounds_are_run_by_those_that_may_be_claimed() -> None:
+    """The fastest peer, one about as fast, and one that a target is about, whatever they take."""
+    times = {OURS: 0.0, "near": 0.035, "fastest": 0.03, "beaten": 0.1, "named": 0.1}
+    makers = {name: sleeper(seconds) for name, seconds in times.items()}
+    case = make_case(makers, (Target("named", 1.0), Target("")))
+    outcome = race(case, 1, Limits(rounds=9, seconds=0.01))
+    rounds = {name: len(samples) for name, samples in outcome.seconds.items()}
+    assert rounds == {OURS: 3, "near": 3, "fastest": 3, "beaten": 1, "named": 3}
 
 
 def test_a_race_ends_when_no_peer_has_time_left() -> None:
@@ -335,6 +345,25 @@ def test_our_own_wrong_result_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setitem(aggregation.CONTESTANTS, OURS, call_off)
     assert run("--kernels", "aggregation", "--cases", "rmat-4k width 32").exit_code == 1
+
+
+def test_a_case_that_fails_takes_no_other_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail_on_the_second(graph: Graph) -> Contestant:
+        raced.append(graph)
+        if len(raced) == 2:
+            raise MemoryError
+        return ordering.order_ours(graph)
+
+    raced: list[Graph] = []
+    monkeypatch.setattr(ordering, "CONTESTANTS", {OURS: fail_on_the_second})
+    file = tmp_path / "report.json"
+    done = run("--kernels", "ordering", "--json", str(file))
+    assert isinstance(done.exception, MemoryError)
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["graph"] == "rmat-4k"
+    assert len(row["samples_s"]) == 3
 
 
 def test_missed_targets_fail_only_when_enforced(monkeypatch: pytest.MonkeyPatch) -> None:

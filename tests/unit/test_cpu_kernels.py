@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -311,3 +313,22 @@ adjacency.sum(h, adjacency.edge_softmax(weight)).sum().backward()
         [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True
     )
     assert run.stderr == ""
+
+
+def test_kernels_that_are_built_and_cannot_be_loaded_are_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def break_off(name: str) -> None:
+        raise ImportError(f"{name}: undefined symbol")
+
+    monkeypatch.setenv("GNNBENCH_PURE", "")
+    monkeypatch.setattr(importlib, "import_module", break_off)
+    with pytest.warns(RuntimeWarning, match="kernels of rows cannot be loaded .*undefined symbol"):
+        assert load.__wrapped__("rows") is None
+
+
+def test_kernels_that_are_not_built_are_no_reason_to_warn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNBENCH_PURE", "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load.__wrapped__("nothing_of_this_name") is None

@@ -12,12 +12,14 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import plugins
+from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
-from gnnbench.engine import evaluate, host_store
+from gnnbench.engine import evaluate, host_store, train
 from gnnbench.engine.evaluate import Evaluator, cut_rows, whole_graph_block
-from gnnbench.engine.machinery import feature_rows
+from gnnbench.engine.machinery import feature_rows, host_graph_bytes
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, build
 from gnnbench.parts import Setting
+from gnnbench.records import Parts
 
 LAYERS = 3
 #: Rows of the widest layer, 7 float64 wide: blocks of 1, a few and all of the 60 vertices.
@@ -111,6 +113,52 @@ def test_what_the_host_cannot_hold_is_spilled(model, tmp_path, monkeypatch):
     assert spilled == whole
     assert [len(store.spilled) for store in stores] == [0, 2]
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_evaluation_between_epochs_borrows_the_gradients_memory(
+    model, depth, spilled, tmp_path, monkeypatch
+):
+    """It makes no room of its own, gives what it gives in its own, and training goes on as if
+    nobody had written there: the same losses, parameters and peaks, to the bit."""
+    workload = make_workload(model, depth)
+    platform = make_platform(2)
+    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
+    platform = dataclasses.replace(platform, host=host)
+    setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
+    # Room for what is never spilled: the data set and the optimiser's state.
+    stays = sum(host_graph_bytes(setting).values()) + 3 * setting.parameter_bytes
+    memory = {"host_bytes": str(stays), "spill_dir": str(tmp_path)} if spilled else {}
+
+    def run(watch=None, lend=None):
+        parts = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
+        bundle = plugins.assemble(registry(), parts, {"memory": memory})
+        return train(bundle, setting, ModelClock(setting.platform, bundle.kernel), watch, lend=lend)
+
+    alone = run()
+    assert any("spilled to disk: " in note for note in alone.notes) == spilled
+    borrowing, owning = evaluator(setting, block_rows=40), evaluator(setting, block_rows=40)
+    expected, found = [], []
+    with monkeypatch.context() as patched:
+
+        def watch(epoch, trained):
+            expected.append(owning.evaluate(trained))
+            patched.setattr(evaluate, "HostStore", None)  # whoever makes room fails
+            found.append(borrowing.evaluate(trained))
+            patched.undo()
+            return False
+
+        watched = run(watch, borrowing.borrow)
+    assert found == expected
+    assert len(found) == workload.epochs > 1
+    assert [epoch.loss for epoch in watched.epochs] == [epoch.loss for epoch in alone.epochs]
+    assert watched.peak_bytes == alone.peak_bytes
+    for name, parameter in alone.parameters.items():
+        np.testing.assert_array_equal(watched.parameters[name], parameter)
+    borrowing.give_back()
+    assert borrowing.evaluate(build(workload)) == owning.evaluate(build(workload))
 
 
 @pytest.mark.parametrize("rows", [1, 10, 40, 10_000])

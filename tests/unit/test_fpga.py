@@ -199,7 +199,7 @@ def test_slower_memory_than_clock() -> None:
 @given(st.data())
 @pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
 def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
-    pes = 2 ** data.draw(st.integers(0, 4))
+    pes = 2 ** data.draw(st.integers(0, 5))
     words = data.draw(st.integers(1, 9))
     machine = Machine(
         dies=data.draw(st.integers(1, 4)),
@@ -228,6 +228,38 @@ def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
         array.flags.writeable = False
     mine = fpga.simulate_aggregation(src, dst, address, num_dst, words, machine, ready=ready)
     twin = reference.simulate_aggregation(src, dst, address, ready, num_dst, words, machine)
+    for field in dataclasses.fields(Aggregation):
+        assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
+
+
+@pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
+@pytest.mark.parametrize("pes", [1, 4, 32])
+@pytest.mark.parametrize("rows_kept", [3, 1000])
+@pytest.mark.parametrize("order", ["by source", "at random"])
+def test_long_streams_equal_the_twin_to_the_cycle(pes: int, rows_kept: int, order: str) -> None:
+    """Longer than what the compiled loops take at a time, whatever is carried over in between."""
+    machine = replace(
+        TINY,
+        dies=3,
+        pes=pes,
+        adder_cycles=7,
+        buffer_words=pes * 2 * rows_kept,
+        cycle_ticks=5,
+        burst_ticks=4,
+        miss_ticks=23,
+        latency_ticks=11,
+        banks=3,
+    )
+    random = np.random.default_rng(pes)
+    src = random.integers(0, 900, 4000).astype(np.int32)
+    if order == "by source":
+        src.sort()
+    dst = random.integers(0, 301, 4000).astype(np.int32)
+    address = random.permutation(900)
+    ready = np.sort(random.integers(0, 4000, 900))
+    mine = fpga.simulate_aggregation(src, dst, address, 301, 2, machine, ready=ready)
+    twin = reference.simulate_aggregation(src, dst, address, ready, 301, 2, machine)
+    assert (mine.spilled_rows.sum() > 0) == (rows_kept == 3)
     for field in dataclasses.fields(Aggregation):
         assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
 
@@ -327,6 +359,23 @@ def test_bad_streams_raise() -> None:
         simulate(GOOD, GOOD, PLACES, 2, 1, TINY, ready=PLACES[:1])
     with pytest.raises(ValueError, match="row_words is 0"):
         simulate(GOOD, GOOD, PLACES, 2, 0, TINY)
+
+
+@pytest.mark.parametrize("change", ["memory", "address", "ready"])
+def test_times_too_large_to_add_up_raise(change: str) -> None:
+    huge = 2**40 - 1
+    machine = replace(TINY, buffer_words=huge)
+    address = ready = PLACES
+    words = 1
+    if change == "memory":
+        machine = replace(machine, miss_ticks=huge, page_words=1)
+        words = 2**25
+    elif change == "address":
+        address, words = PLACES + huge - 1, 2**25
+    else:
+        machine, ready = replace(machine, cycle_ticks=2**30), PLACES + huge - 1
+    with pytest.raises(ValueError, match="too large to add up"):
+        fpga.simulate_aggregation(GOOD, GOOD, address, 2, words, machine, ready=ready)
 
 
 def test_bad_rows_raise() -> None:

@@ -24,7 +24,12 @@ from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
 
 #: Whose accelerators are one group.
 GROUP_ALONE = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
-BUNDLED = (*GROUP_ALONE, "xeon8462-8xh100-8xspu", "xeon8462x4-32xh100")
+BUNDLED = (
+    *GROUP_ALONE,
+    "ryzen3990x-a100-u250",
+    "xeon8462-8xh100-8xspu",
+    "xeon8462x4-32xh100",
+)
 
 HOST = """
 name = "small"
@@ -183,6 +188,7 @@ def test_power_is_stated_where_the_processor_is_known() -> None:
             "epyc7763x2-4xu250": ("host", "fpga3"),
             "epyc7543x4-4xa100": ("host", "gpu1"),
             "ecs-r5x16": ("host", "node2"),
+            "ryzen3990x-a100-u250": ("host", "gpu0", "fpga0"),
         }.items()
     }
     assert stated == {
@@ -190,7 +196,19 @@ def test_power_is_stated_where_the_processor_is_known() -> None:
         "epyc7763x2-4xu250": [560, 225],
         "epyc7543x4-4xa100": [900, 400],
         "ecs-r5x16": [None, None],
+        "ryzen3990x-a100-u250": [280, 250, 225],
     }
+
+
+def test_hpgnns_three_platforms_have_the_ratios_of_its_text() -> None:
+    """Section 6: 5.27 times the peak performance and 14.5 times the memory bandwidth."""
+    platform = load_platform("ryzen3990x-a100-u250")
+    host, gpu, fpga = platform.host, platform.device("gpu0"), platform.device("fpga0")
+    assert gpu.flops_per_s / host.flops_per_s == pytest.approx(5.27, rel=0.005)
+    ratio = gpu.memory_bandwidth_bytes_per_s / host.memory_bandwidth_bytes_per_s
+    assert ratio == pytest.approx(14.5, rel=0.005)
+    assert (fpga.kind, fpga.model) == ("fpga", "Xilinx Alveo U250")
+    assert platform.route(gpu, fpga).place == "gpu0-fpga0"
 
 
 @pytest.mark.parametrize("name", GROUP_ALONE)
@@ -366,7 +384,7 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
             "[host]\ncolour = 1",
             "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
             "core_bandwidth, memory, sampling, launch, disk_bandwidth, sockets, socket_bandwidth, "
-            "power, gather, aggregate, update",
+            "power, gather, aggregate, aggregate_backward, update",
             id="unknown key, far",
         ),
         pytest.param(
@@ -700,7 +718,7 @@ def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     assert 1e8 < host.flops_per_s < 1e16
     assert 1e4 < host.sampled_edges_per_s < 1e10
     assert 1e-8 < host.launch_s < 1e-2
-    for curve in (host.gather, host.aggregate, host.update):
+    for curve in (host.gather, host.aggregate, host.aggregate_backward, host.update):
         assert curve is not None
         pairs = zip(curve.rates, curve.core_rates, strict=True)
         assert all(1e7 < core <= together < 1e14 for together, core in pairs)

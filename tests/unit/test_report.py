@@ -22,7 +22,7 @@ from rich.console import Console
 from gnnbench.records import Equivalence, Metric
 from gnnbench.report.chrome import lanes, trace_events, write_chrome_trace
 from gnnbench.report.html import make_page, write_html
-from gnnbench.report.rows import group_runs, speed_ratio, summarise
+from gnnbench.report.rows import group_runs, list_devices, speed_ratio, summarise
 from gnnbench.report.svg import draw_curves, reduce_timeline
 from gnnbench.report.table import format_equivalence, print_comparison
 
@@ -212,7 +212,27 @@ def test_a_win_without_a_shorter_stage_is_put_down_to_overlap():
 def test_overlapping_samples_are_no_win():
     runs = (make_run("a", epoch_s=(0.10, 0.12)), make_run("b", epoch_s=(0.11, 0.115)))
     (group,) = group_runs(make_comparison(*runs))
-    assert "level within the spread" in summarise(group)[0]
+    assert "a and b are level within the spread" in summarise(group)[0]
+
+
+def test_all_rows_that_are_level_are_named():
+    runs = [make_run(label, epoch_s=(0.1,)) for label in "abc"]
+    (group,) = group_runs(make_comparison(*runs, make_run("d", epoch_s=(0.2,))))
+    assert summarise(group)[0].startswith("full graph: a, b and c are level within the spread")
+
+
+def test_the_table_says_who_trained_and_against_whom_speeds_are():
+    text = show(every_status())
+    assert re.search(r"1\.00x +the first row of each group: hongtu, hyscale", text)
+    assert re.search(r"trained on +hongtu gpu0; hongtu·vanilla gpu0; hyscale gpu0", text)
+    assert list_devices(("gpu0", "gpu1", "gpu2", "gpu10", "host")) == "gpu0-gpu2, gpu10, host"
+
+
+def test_mini_batches_are_told_of_where_there_are_any():
+    assert "mini-batches of 1,024 seeds, fan-outs 25, 10." in show(every_status())
+    full_graph = make_comparison(make_run("hongtu"))
+    assert "mini-batches" not in show(full_graph)
+    assert "fan-outs" not in make_page(full_graph)
 
 
 # --------------------------------------------------------------------------- chrome trace
@@ -310,7 +330,7 @@ def test_the_page_needs_nothing_else_and_is_well_formed(tmp_path):
 def test_the_page_says_what_the_table_says():
     text = read_page(every_status()).text
     for words in (
-        "Full graph: hongtu is fastest, 118 ms an epoch [modelled]", "0.55x 0.54-0.57",
+        "Full graph: hongtu is fastest, 118 ms an epoch [modelled]", "0.55x (0.54-0.57)",
         "out-of-memory: gpu0 is out of memory", "NO (1e-2)", "not checked",
         "measured: timed or counted on this machine", "modelled: what the described platform",
         "split 25/50/25 drawn", "Example CPU", "4 partitions of 8 chunks",

@@ -6,12 +6,14 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from gnnbench.agreement import measure_agreement
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.report.tables import describe_agreement, format_quantity, print_table
-from gnnbench.results.tables import make_document, measure_agreement
+from gnnbench.report.tables import format_quantity, print_table, sum_up_agreement
+from gnnbench.results.tables import make_document
 
 TABLE = Table(
     name="t",
@@ -60,12 +62,12 @@ def test_a_quoted_number_never_stands_in_the_modelled_column():
 
 
 def test_the_summary_counts_close_cells_and_equal_words():
-    agreement = measure_agreement(TABLE)
+    agreement = measure_agreement(TABLE.cells)
     assert (agreement.numbers, agreement.close) == (3, 2)
     assert agreement.median_error == pytest.approx(0.2)
     assert agreement.largest_error == pytest.approx(0.5)
     assert (agreement.words, agreement.same_words) == (1, 1)
-    assert describe_agreement(agreement) == (
+    assert sum_up_agreement(TABLE) == (
         "Median error 20 %, largest 50 %; 2 of 3 cells within 25 %; 1 of 1 cells without a number "
         "say the same."
     )
@@ -81,7 +83,7 @@ def test_the_summary_counts_close_cells_and_equal_words():
 )
 def test_words_against_a_number_or_other_words_differ(cell):
     table = Table("t", "t", ("a",), (TableRow("r", (cell,)),))
-    agreement = measure_agreement(table)
+    agreement = measure_agreement(table.cells)
     assert (agreement.words, agreement.same_words) == (1, 0)
     assert show(table)[4].endswith("DIFFERS")
 
@@ -96,7 +98,7 @@ def test_words_against_a_number_or_other_words_differ(cell):
 )
 def test_a_number_beside_a_range_is_held_against_it(value, quoted, error, says):
     table = Table("t", "t", ("a",), (TableRow("r", (Cell(value, "x", quoted_text=quoted),)),))
-    agreement = measure_agreement(table)
+    agreement = measure_agreement(table.cells)
     assert (agreement.numbers, agreement.words) == (1, 0)
     assert agreement.largest_error == pytest.approx(abs(error))
     line = show(table)[4]
@@ -108,7 +110,7 @@ def test_a_number_beside_a_range_is_held_against_it(value, quoted, error, says):
 
 def test_a_table_without_a_paper_has_no_summary():
     table = Table("t", "t", ("a",), (TableRow("r", (Cell(3.0, "B", "measured"),)),))
-    assert describe_agreement(measure_agreement(table)) == ""
+    assert sum_up_agreement(table) == ""
     lines = show(table)
     assert lines[3].split() == ["[measured]"]
     assert lines[4].split() == ["r", "3.00", "B"]
@@ -159,3 +161,11 @@ def test_the_document_has_every_cell_and_is_strict_json():
     }
     assert first["agreement"]["close"] == 2
     assert second["rows"][0]["cells"][0]["value"] is None
+
+
+def test_a_count_is_printed_whole_and_stays_one_in_json():
+    cells = (Cell(3), Cell(2708, "rows", "measured"), Cell(3.0), Cell(np.int64(7)))
+    table = Table("t", "t", ("a", "b", "c", "d"), (TableRow("r", cells),))
+    assert show(table)[-1].split() == ["r", "3", "2,708", "rows", "3.00", "7"]
+    (row,) = make_document([table])["tables"][0]["rows"]
+    assert [type(cell["value"]) for cell in row["cells"]] == [int, int, float, int]

@@ -62,8 +62,11 @@ def test_package_loads_from_its_file_and_assembles(registry):
     platform = graphs.make_platform(num_accelerators=3)
     assert [device.name for device in bundle.placement.trainers(platform)] == ["gpu0", "gpu1"]
     assert [share.seeds for share in bundle.placement.split(7)] == [4, 3]
-    with pytest.raises(UsageError, match="-1 accelerators; give 0 or more"):
-        plugins.assemble(registry, parts, {"placement": {"accelerators": "-1"}})
+    for count in ("-1", "4"):
+        bundle = plugins.assemble(registry, parts, {"placement": {"accelerators": count}})
+        said = bundle.placement.refuse_counts(platform)
+        assert said is not None
+        assert f"placement.accelerators is {count}, and platform conformance has 3" in said
 
 
 def test_placement_falls_back_to_the_host(registry):

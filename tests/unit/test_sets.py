@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import sets
 from gnnbench.kernels.native import load
+from gnnbench.kernels.slabs import Slab
 from gnnbench.records import IndexArray, IntArray
 
 LEVELS = ["baseline", "avx2", "avx512"]
@@ -278,6 +279,25 @@ def test_bitmaps_of_more_words_than_a_tile_has() -> None:
     counts = sets.count_shared_marks(bitmaps[:3], bitmaps)
     for i in range(3):
         assert counts[i].tolist() == sets.count_marks(bitmaps[i] & bitmaps).tolist()
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_bitmaps_that_are_worth_several_threads() -> None:
+    """Lists that lie side by side, some of them dense, are each thread's own."""
+    random = np.random.default_rng(2)
+    universe = 200_000
+    arrays = [random.integers(0, universe, 8000) for _ in range(39)]
+    arrays.append(np.arange(0, universe, 2))
+    one, several = (sets.mark_sets(arrays, universe, threads=threads) for threads in (1, 3))
+    np.testing.assert_array_equal(one, several)
+    for array, ids in zip(arrays, sets.list_marks(several, threads=3), strict=True):
+        np.testing.assert_array_equal(ids, np.unique(array))
+    counts = sets.count_shared_marks(one, one, threads=3)
+    np.testing.assert_array_equal(counts, sets.count_shared_marks(one, one, threads=1))
+    listed = sets.list_shared_marks(one[:8], one[-4:], Slab(), threads=3)
+    for a, row in zip(arrays[:8], listed, strict=True):
+        for b, ids in zip(arrays[-4:], row, strict=True):
+            np.testing.assert_array_equal(ids, np.intersect1d(a, b))
 
 
 @pytest.mark.usefixtures("anywhere")

@@ -149,6 +149,12 @@ def test_steps_overlap() -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
+def test_reads_of_each_source() -> None:
+    assert spmm.count_reads(make_matrix([[0, 3], [], [3]], 5)).tolist() == [1, 0, 0, 2, 0]
+    assert spmm.count_reads(make_matrix([[]], 2)).tolist() == [0, 0]
+
+
+@pytest.mark.usefixtures("anywhere")
 def test_wanted_features_by_slice() -> None:
     wanted = np.zeros((2, 20), dtype=np.bool_)
     wanted[0, [0, 7, 8, 19]] = True

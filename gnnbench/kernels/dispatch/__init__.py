@@ -61,6 +61,7 @@ from gnnbench.kernels.dispatch.sets import (
 )
 from gnnbench.kernels.dispatch.spmm import (
     count_edges,
+    count_reads,
     count_steps,
     count_wanted,
     cut_chunks,
@@ -97,6 +98,7 @@ __all__ = [
     "count_intersection",
     "count_intersections",
     "count_marks",
+    "count_reads",
     "count_replicas",
     "count_shared_marks",
     "count_steps",

@@ -108,6 +108,20 @@ class SparseMatrix:
         return SparseMatrix(indptr, indices, self.num_dst), edge
 
     @cached_property
+    def own_and_transposed(self) -> SparseMatrix:
+        """``(S, 2 D)``: of each source 2 v, if it is destination v, one of the first D sources, and
+        then 2 v + 1 for every out-edge to a destination v."""
+        matrix, _ = self.transposed
+        rows = np.arange(self.num_src + 1, dtype=np.int64)
+        indptr = matrix.indptr + np.minimum(rows, self.num_dst)
+        indices = np.empty(self.num_edges + self.num_dst, dtype=np.int32)
+        is_own = np.zeros(len(indices), dtype=np.bool_)
+        is_own[indptr[: self.num_dst]] = True
+        indices[is_own] = 2 * rows[: self.num_dst]
+        indices[~is_own] = 2 * matrix.indices + 1
+        return SparseMatrix(indptr, indices, 2 * self.num_dst)
+
+    @cached_property
     def blocks(self) -> tuple[IndexArray, IntArray, int] | None:
         """Rows with many edges, where they cross blocks of sources, and how many edges are many.
 

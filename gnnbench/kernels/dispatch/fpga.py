@@ -16,8 +16,10 @@ from gnnbench.kernels.reference import fpga as reference
 from gnnbench.kernels.reference.fpga import Aggregation, Machine, first_rows
 from gnnbench.records import FloatArray, IndexArray, IntArray
 
-#: The largest number that a machine or an address may have, so that no sum of times overflows.
+#: What a machine's numbers, an address and a time must be below.
 LARGEST = 2**40
+#: What no time, in ticks or in cycles, and no sum of waiting times may reach.
+LARGEST_SUM = 2**62
 
 
 def simulate_aggregation(
@@ -39,8 +41,8 @@ def simulate_aggregation(
 
     Raises ``ValueError`` for arrays of the wrong dtype or layout, ids and addresses outside their
     range, a number of the machine that is not positive (``miss_ticks`` and ``latency_ticks`` may be
-    0) or 2^40 or more, PEs or page words that are no power of two, and a result buffer that holds
-    no row for each gather PE.
+    0) or 2^40 or more, PEs or page words that are no power of two, a result buffer that holds no
+    row for each gather PE, and streams so long or machines so slow that times may pass 2^62.
     """
     _check_edges(src, dst, len(address), num_dst)
     check_vector("address", address, np.dtype(np.int64))
@@ -54,6 +56,7 @@ def simulate_aggregation(
             f"ready has {len(ready)} values; pass one for each of {len(address)} sources."
         )
     _check_machine(machine, row_words)
+    _check_sums(len(src), address, ready, row_words, machine)
     compiled = load("fpga")
     if compiled is None:
         return reference.simulate_aggregation(src, dst, address, ready, num_dst, row_words, machine)
@@ -121,6 +124,28 @@ def _check_machine(machine: Machine, row_words: int) -> None:
         raise ValueError(
             f"the result buffer has {machine.buffer_words} words; each of {machine.pes} gather PEs "
             f"needs room for a row of {row_words}, so use fewer PEs or narrower rows."
+        )
+
+
+def _check_sums(
+    edges: int, address: IntArray, ready: IntArray, row_words: int, machine: Machine
+) -> None:
+    """``ValueError`` unless all that is added up stays far from the end of int64.
+
+    No sum is later than if each edge in turn opened all pages of three rows, one that is loaded and
+    two that are spilled, and passed through the kernel alone.
+    """
+    pages = (row_words - 1) // machine.page_words + 2
+    row_ticks = pages * machine.miss_ticks + row_words * machine.burst_ticks
+    ticks = 3 * edges * row_ticks + machine.latency_ticks
+    latest = int(ready.max(initial=0))
+    kernel_cycles = 2 * row_words + machine.adder_cycles + machine.pes.bit_length() + 2
+    cycles = latest + ticks // machine.cycle_ticks + (edges + 1) * kernel_cycles
+    words = (int(address.max(initial=0)) + 1) * row_words
+    if max(words, ticks + latest * machine.cycle_ticks, cycles * (edges + 1)) >= LARGEST_SUM:
+        raise ValueError(
+            f"{edges} edges of {row_words} words may take {cycles} cycles, and their times are too "
+            f"large to add up; pass fewer edges, lower addresses or coarser ticks."
         )
 
 

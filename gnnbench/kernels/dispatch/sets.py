@@ -133,12 +133,13 @@ def count_intersections(
 # --------------------------------------------------------------------------- bitmaps
 
 
-def mark_sets(sets: Sequence[IntArray], universe: int) -> Bitmaps:
+def mark_sets(sets: Sequence[IntArray], universe: int, *, threads: int = 0) -> Bitmaps:
     """Bitmaps of int64 arrays of ids in ``[0, universe)``, in any order, with repeats if need be.
 
-    All bitmaps of one universe have equally many words, a multiple of 8. Raises ``ValueError`` for
-    other arrays and ids outside the universe.
+    All bitmaps of one universe have equally many words, a multiple of 8. ``threads``, here and
+    below, is 0 for every core. Raises ``ValueError`` for other arrays and ids outside the universe.
     """
+    workers = resolve_threads(threads)
     if universe < 0:
         raise ValueError(f"universe is {universe}; it must be 0 or more.")
     members = tuple(sets)
@@ -148,7 +149,7 @@ def mark_sets(sets: Sequence[IntArray], universe: int) -> Bitmaps:
     compiled = load("sets")
     bitmaps: Bitmaps | None = None
     if compiled is not None:
-        bitmaps = compiled.mark_sets(members, universe, words)
+        bitmaps = compiled.mark_sets(members, universe, words, workers)
     if bitmaps is None:
         for place, ids in enumerate(members):
             reference.check_inside(f"sets[{place}]", ids, universe)
@@ -156,26 +157,28 @@ def mark_sets(sets: Sequence[IntArray], universe: int) -> Bitmaps:
     return bitmaps
 
 
-def list_marks(bitmaps: Bitmaps, slab: Slab | None = None) -> list[IntArray]:
+def list_marks(bitmaps: Bitmaps, slab: Slab | None = None, *, threads: int = 0) -> list[IntArray]:
     """The ids of every bitmap, ascending int64; cut from ``slab``, if there is one."""
+    workers = resolve_threads(threads)
     _check_bitmaps(bitmaps)
     compiled = load("sets")
     if compiled is None:
         return reference.list_marks(bitmaps)
-    listed: list[IntArray] = compiled.list_marks(bitmaps, slab)
+    listed: list[IntArray] = compiled.list_marks(bitmaps, slab, workers)
     return listed
 
 
 def list_shared_marks(
-    bitmaps: Bitmaps, others: Bitmaps, slab: Slab | None = None
+    bitmaps: Bitmaps, others: Bitmaps, slab: Slab | None = None, *, threads: int = 0
 ) -> list[list[IntArray]]:
     """By bitmap and by other bitmap, the ids that both have, ascending int64; cut from ``slab``, if
     there is one."""
+    workers = resolve_threads(threads)
     _check_bitmaps(bitmaps, others)
     compiled = load("sets")
     if compiled is None:
         return [reference.list_marks(bitmap & others) for bitmap in bitmaps]
-    listed: list[list[IntArray]] = compiled.list_shared_marks(bitmaps, others, slab)
+    listed: list[list[IntArray]] = compiled.list_shared_marks(bitmaps, others, slab, workers)
     return listed
 
 
@@ -189,14 +192,15 @@ def count_marks(bitmaps: Bitmaps) -> IntArray:
     return counts
 
 
-def count_shared_marks(bitmaps: Bitmaps, others: Bitmaps) -> IntArray:
+def count_shared_marks(bitmaps: Bitmaps, others: Bitmaps, *, threads: int = 0) -> IntArray:
     """How many ids every bitmap shares with every other, int64 ``(len(bitmaps), len(others))``."""
+    workers = resolve_threads(threads)
     _check_bitmaps(bitmaps, others)
     compiled = load("sets")
     if compiled is None:
         shared = [[len(ids) for ids in reference.list_marks(bitmap & others)] for bitmap in bitmaps]
         return np.array(shared, dtype=np.int64).reshape(len(bitmaps), len(others))
-    counts: IntArray = compiled.count_shared_marks(bitmaps, others)
+    counts: IntArray = compiled.count_shared_marks(bitmaps, others, workers)
     return counts
 
 

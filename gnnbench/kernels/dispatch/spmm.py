@@ -82,6 +82,13 @@ def count_edges(matrix: SparseMatrix, chunks: Chunks) -> tuple[IntArray, IntArra
     return edges, segments
 
 
+def count_reads(matrix: SparseMatrix) -> IndexArray:
+    """How many edges read each source, int32 ``(num_src,)``."""
+    compiled = load("spmm")
+    count = reference.count_reads if compiled is None else compiled.count_reads
+    return count(matrix.indices, matrix.num_src)
+
+
 def count_wanted(
     mask: MaskArray | None, num_dst: int, width: int, slice_features: int
 ) -> IndexArray:
@@ -148,6 +155,8 @@ def count_steps(
             engine,
             row_words,
         )
+    # Where a piece takes as long whatever is wanted of it, filling, all slices are like the first.
+    alike = bool((cycles_of == cycles_of[:, :1]).all())
     numbers, lane_cycles = compiled.walk_chunks(
         matrix.indptr,
         matrix.indices,
@@ -155,13 +164,15 @@ def count_steps(
         chunks.tile_rows,
         chunks.first,
         chunks.begin,
-        wanted,
+        np.ascontiguousarray(wanted[:, :1]) if alike else wanted,
         selected,
         cycles_of.astype(np.int32),
         engine,
         row_words,
         engine.bank_groups(row_words),
     )
+    if alike:
+        lane_cycles = np.repeat(lane_cycles, wanted.shape[1], axis=1)
     return Steps(numbers[:, 0], numbers[:, 1], numbers[:, 2], numbers[:, 3], lane_cycles)
 
 

@@ -19,7 +19,8 @@ before, so a stream sorted by source loads each source once (RMT). The loader ru
 kernel, *assumed* without bound. The channel serves one request at a time, in order: it takes
 ``burst_ticks`` a word and ``miss_ticks`` (tRP + tRCD) for each DRAM page that is not open in its
 bank; pages lie over the banks in turn. ``latency_ticks`` (CAS) delay a row and hold up nobody.
-The effective share alpha of the bandwidth follows from this. Refresh is left out, *assumed*.
+The effective share alpha of the bandwidth follows from this. Refresh is left out, *assumed*, and so
+is reading the edges, as in Equation 8, which has rows alone.
 
 **Feature duplicator.** It hands one word a cycle to all scatter PEs at once, which hold the row in
 registers. A row is there one cycle after its last word has come, and ``row_words`` cycles after the

@@ -181,6 +181,11 @@ def count_edges(
     return counted[0], counted[1]
 
 
+def count_reads(indices: IndexArray, num_src: int) -> IndexArray:
+    """See :func:`gnnbench.kernels.dispatch.spmm.count_reads`."""
+    return np.bincount(indices, minlength=num_src).astype(np.int32)
+
+
 def walk_chunks(
     indptr: IntArray,
     indices: IndexArray,

@@ -23,9 +23,15 @@ class DistGNNPlacement(Placement):
 
     nodes: int = option(0, "m: how many CPU nodes to use; 0 = all")
 
+    def available(self, platform: Platform) -> dict[str, int]:
+        return {"nodes": len(self._cpu_nodes(platform))}
+
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
-        nodes = tuple(device for device in platform.accelerators if device.kind == "cpu")
-        return nodes[: self.nodes or None] or (platform.host,)
+        return self._cpu_nodes(platform)[: self.nodes or None] or (platform.host,)
+
+    @staticmethod
+    def _cpu_nodes(platform: Platform) -> tuple[Device, ...]:
+        return tuple(device for device in platform.accelerators if device.kind == "cpu")
 
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         raise TypeError("one partition per node is a full-graph placement; it splits no seeds")

@@ -2,7 +2,8 @@
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
 ``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4,
-``prediction`` an epoch from counts alone, ``planner`` plans by it, ``tables`` the paper's tables.
+``prediction`` an epoch from counts alone, ``planner`` and ``in_memory_planner`` plan by it,
+``tables`` the paper's tables.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gnnbench.parts import (
 from gnnbench.records import Ablation, Parts, Strategy
 from gnnbench.studies import Planner, Reproduction
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.memory import (
     CachingMemory,
     HongTuMemory,
@@ -82,4 +84,4 @@ def gnnbench_reproduction() -> list[type[Reproduction]]:
 
 @hookimpl
 def gnnbench_planner() -> list[type[Planner]]:
-    return [HongTuPlanner]
+    return [HongTuPlanner, InMemoryPlanner]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 
 from gnnbench.kernels.dispatch import count_marks, list_marks, list_shared_marks, mark_sets
 from gnnbench.kernels.reference.sets import Bitmaps
@@ -64,16 +65,19 @@ class HongTuCommunication(Communication):
 
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
         slots = [unit.slot for unit in round_.units]
-        count = len(slots)
-        needed = mark_sets([unit.input_ids for unit in round_.units], len(owner))
+        count, threads = len(slots), torch.get_num_threads()
+        needed = mark_sets([unit.input_ids for unit in round_.units], len(owner), threads=threads)
         transition = self._transitions(needed, slots, owner)
         held, read = self._find_held(previous, slots, len(owner))
         # Without P2P a device's own transition set is all it needs, and nothing is missing.
         missing = needed & ~transition
-        copied = list_shared_marks(missing & ~read, transition, self._lists)
-        kept = list_shared_marks(missing & read, transition, self._lists)
+        both = np.concatenate((missing & ~read, missing & read))
+        shared = list_shared_marks(both, transition, self._lists, threads=threads)
+        copied, kept = shared[:count], shared[count:]
         own = list_marks(
-            np.concatenate((needed, transition & ~held, transition & held)), self._lists
+            np.concatenate((needed, transition & ~held, transition & held)),
+            self._lists,
+            threads=threads,
         )
         fetches = []
         for i, slot in enumerate(slots):

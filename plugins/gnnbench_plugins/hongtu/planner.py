@@ -6,8 +6,8 @@ cut into ranges of balanced edges, as they are numbered, and batches run in that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -106,21 +106,16 @@ class HongTuPlanner(Planner):
 class Prospect:
     """A request for this strategy: its parts by their own types, and what follows from counts."""
 
+    #: The fields of ``EpochTimes`` that such an epoch has, and what they are called.
+    stages: ClassVar[Mapping[str, str]] = STAGES
+
     def __init__(self, bundle: Bundle, request: PlanRequest) -> None:
         sampler, placement = bundle.sampler, bundle.placement
-        communication = bundle.communication
-        if not (
-            isinstance(sampler, HongTuSampler)
-            and isinstance(placement, HongTuPlacement)
-            and isinstance(communication, HongTuCommunication)
-        ):
-            raise IncompatibleParts(
-                "a plan for hongtu needs hongtu's sampler, placement and communication."
-            )
+        if not (isinstance(sampler, HongTuSampler) and isinstance(placement, HongTuPlacement)):
+            raise IncompatibleParts("a plan for hongtu needs hongtu's sampler and placement.")
         self.bundle, self.request, self.sampler = bundle, request, sampler
         self.devices = placement.trainers(request.platform)
         self.layers: Sequence[Layer] = build(request.workload, model=request.model).stack
-        self.method = Method(communication.p2p, communication.reuse, communication.neighbour_reuse)
         if not request.platform.accelerators:
             raise UsageError(
                 f"platform {request.platform.name} has no accelerators to plan for; choose another "
@@ -131,11 +126,19 @@ class Prospect:
                 f"placement.accelerators is {placement.accelerators}, and platform "
                 f"{request.platform.name} has {len(self.devices)}; ask for as many or fewer."
             )
+        self.method = self._find_method(placement)
+
+    def _find_method(self, placement: HongTuPlacement) -> Method:
+        """How the communication part goes about it."""
+        communication = self.bundle.communication
+        if not isinstance(communication, HongTuCommunication):
+            raise IncompatibleParts("a plan for hongtu needs hongtu's communication.")
         if not placement.numa_aware or communication.buffers != "merged":
             raise UsageError(
                 "a plan knows rows at their device's socket and merged buffers only; leave out "
                 "placement.numa_aware and communication.buffers."
             )
+        return Method(communication.p2p, communication.reuse, communication.neighbour_reuse)
 
     @property
     def partitions(self) -> int:
@@ -186,12 +189,20 @@ class Prospect:
             itemsize=self.request.workload.itemsize,
         )
 
+    def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:
+        """What the host would hold, by tensor."""
+        return predict_host_bytes(
+            chunks, self.layers, self.bundle.memory, itemsize=self.request.workload.itemsize
+        )
+
+    def holds(self, chunks: ChunkCounts) -> bool:
+        """Whether chunks of such sizes are small enough."""
+        return self.device_bytes(chunks) <= self.capacity_bytes
+
     def tabulate_memory(self, chunks: ChunkCounts) -> Table:
         """What a device and the host would hold, and what they can."""
         host, memory = self.request.platform.host, self.bundle.memory
-        tensors = predict_host_bytes(
-            chunks, self.layers, memory, itemsize=self.request.workload.itemsize
-        )
+        tensors = self.host_bytes(chunks)
         held = (
             ("fullest device", self.device_bytes(chunks), self.capacity_bytes),
             ("host", sum(tensors.values()), memory.host_capacity_bytes(host)),
@@ -231,7 +242,7 @@ class Prospect:
             self.method,
             itemsize=self.request.workload.itemsize,
         )
-        stages = zip((STAGES[field.name] for field in fields(times)), astuple(times), strict=True)
+        stages = [(label, getattr(times, field)) for field, label in self.stages.items()]
         rows = [
             TableRow(label, (Cell(seconds, "s"), Cell(100 * seconds / times.epoch_s, "%")))
             for label, seconds in (*stages, ("epoch", times.epoch_s))
@@ -337,7 +348,7 @@ class Capacity:
     def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
         partitions, threads = self._prospect.partitions, self._prospect.threads
         chunks = count_rounds(self._graph, rounds, partitions, threads)
-        return self._prospect.device_bytes(chunks) <= self.device_bytes
+        return self._prospect.holds(chunks)
 
 
 # --------------------------------------------------------------------------- a stream
@@ -416,7 +427,7 @@ def choose_least(
     n = 1
     while True:
         chunks = count(n)
-        if prospect.device_bytes(chunks) <= capacity:
+        if prospect.holds(chunks):
             return chunks, f"chunks a partition: {n}, the least power of two that fits {told}"
         if n == most:
             return chunks, f"chunks a partition: {n}, the most that are counted, do not fit {told}"
@@ -489,8 +500,8 @@ def tabulate_chunks(counted: Counted) -> Table:
             TableRow(
                 label,
                 tuple(
-                    Cell(float(value), "", "measured")
-                    for value in (size.sum(), size.mean(), size.max())
+                    Cell(value, "", "measured")
+                    for value in (int(size.sum()), float(size.mean()), int(size.max()))
                 ),
             )
             for label, size in sizes.items()
@@ -542,7 +553,7 @@ def tabulate_volumes(counted: Counted) -> Table:
             TableRow(
                 label,
                 (
-                    Cell(float(rows), "rows", "measured"),
+                    Cell(int(rows), "rows", "measured"),
                     Cell(float(rows) / counted.vertices, "|V|", "measured"),
                 ),
             )

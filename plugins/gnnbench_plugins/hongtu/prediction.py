@@ -521,11 +521,26 @@ def predict_device_bytes(
     return max(footprint.device_bytes(shapes, policies, chunks, itemsize) for chunks in sizes)
 
 
+def predict_data_bytes(
+    counts: ChunkCounts, layers: Sequence[Layer], *, itemsize: int = 4
+) -> dict[str, int]:
+    """What the host holds by tensor in every run: the graph in 64 and 32-bit indices, features,
+    labels and masks, and the optimiser's state."""
+    shapes = [layer.shape for layer in layers]
+    vertices, edges = round(float(counts.vertices.sum())), round(float(counts.edges.sum()))
+    return {
+        "graph topology": 8 * (vertices + 1) + 4 * edges,
+        "vertex features": vertices * shapes[0].in_features * itemsize,
+        "labels and masks": 11 * vertices,
+        "optimiser state": 3 * sum(shape.parameters for shape in shapes) * itemsize,
+    }
+
+
 def predict_host_bytes(
     counts: ChunkCounts, layers: Sequence[Layer], memory: Memory, *, itemsize: int = 4
 ) -> dict[str, int]:
-    """What the host holds by tensor, nothing spilled: the graph in 64 and 32-bit indices, features,
-    labels and masks, the optimiser's state, and Algorithm 1's line 3."""
+    """What the host holds by tensor, nothing spilled: the data of every run, and Algorithm 1's line
+    3."""
     shapes = [layer.shape for layer in layers]
     vertices, edges = round(float(counts.vertices.sum())), round(float(counts.edges.sum()))
     tensors = footprint.host_tensors(
@@ -538,9 +553,6 @@ def predict_host_bytes(
         own_features=False,
     )
     return {
-        "graph topology": 8 * (vertices + 1) + 4 * edges,
-        "vertex features": vertices * shapes[0].in_features * itemsize,
-        "labels and masks": 11 * vertices,
-        "optimiser state": 3 * sum(shape.parameters for shape in shapes) * itemsize,
+        **predict_data_bytes(counts, layers, itemsize=itemsize),
         **{tensor.name: tensor.size_bytes for tensor in tensors},
     }

@@ -67,6 +67,13 @@ class HongTuSampler(FullGraphSampler):
                 f"sampler.chunks_per_partition is {self.chunks_per_partition}; "
                 f"give each partition at least 1 chunk, or 0 for the least that fit."
             )
+        most = max(setting.dataset.graph.num_vertices, MOST_CHUNKS)
+        if self.chunks_per_partition > most:
+            return (
+                f"sampler.chunks_per_partition is {self.chunks_per_partition:,}, and graph "
+                f"{setting.dataset.name} has {setting.dataset.graph.num_vertices:,} vertices; give "
+                f"at most {most:,}, or 0 for the least that fit."
+            )
         return None
 
     def limit(self, capacity: DeviceCapacity) -> None:

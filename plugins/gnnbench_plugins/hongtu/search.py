@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from gnnbench.kernels.dispatch import count_marks, count_shared_marks
 from gnnbench.kernels.reference.sets import Bitmaps
@@ -108,7 +109,7 @@ class _Schedule:
         self._changed = False
         n = self._batches
         shared = np.zeros((n + 2, n + 2))  # first and last: no batch
-        shared[1:-1, 1:-1] = count_shared_marks(self._unions[1:-1], self._unions[1:-1])
+        shared[1:-1, 1:-1] = _count_shared(self._unions[1:-1], self._unions[1:-1])
         place = np.arange(n + 2)
         moves = 0
         while True:
@@ -180,14 +181,19 @@ class _Schedule:
         self._stale[i] = set()
         for start in range(0, len(stale), COLUMNS):
             columns = stale[start : start + COLUMNS]
-            self._tables[i][:, :, columns] = self._count(i, columns)
-        pairs = sorted({j for at in stale for j in (at - 1, at) if 0 <= j < self._batches - 1})
-        for start in range(0, len(pairs), COLUMNS):
-            left = np.array(pairs[start : start + COLUMNS])
+            left = np.array(
+                sorted({j for at in columns for j in (at - 1, at) if 0 <= j < self._batches - 1}),
+                dtype=np.int64,
+            )
+            batches = np.unique(np.concatenate((columns, left, left + 1)))
+            rest = self._rest(i, batches)
+            chosen = np.searchsorted(batches, columns)
+            self._tables[i][:, :, columns] = self._count(i, np.array(columns), rest[chosen])
             mine, other = (self._marks[i, np.take(self.order[i], at)] for at in (left, left + 1))
-            other |= self._rest(i, left)
-            mine |= self._rest(i, left + 1)
-            self._beside[i][left] = count_marks(other & mine)
+            other |= rest[np.searchsorted(batches, left)]
+            mine |= rest[np.searchsorted(batches, left + 1)]
+            other &= mine
+            self._beside[i][left] = count_marks(other)
 
     def _rest(self, i: int, batches: IntArray) -> Bitmaps:
         """What the chunks of the partitions other than ``i`` read in some batches."""
@@ -197,23 +203,23 @@ class _Schedule:
                 rest |= self._marks[k, np.take(self.order[k], batches)]
         return rest
 
-    def _count(self, i: int, columns: list[int]) -> IntArray:
-        """Columns of ``_tables[i]``, int64 ``(3, n, len(columns))``.
+    def _count(self, i: int, batches: IntArray, rest: Bitmaps) -> IntArray:
+        """Columns of ``_tables[i]``, int64 ``(3, n, len(batches))``; ``rest`` is ``_rest``'s.
 
         Both counts are inclusion and exclusion. Let O be what the other partitions' chunks read in
         a batch, N a chunk and U a neighbouring batch's union: the new union has |O| + |N| - |O ∩ N|
         rows, of which U has |O ∩ U| + |N ∩ U| - |O ∩ N ∩ U|.
         """
-        batches = np.array(columns)
-        rest, before, after = (
-            self._rest(i, batches),
-            self._unions[batches],
-            self._unions[batches + 2],
-        )
-        around = np.concatenate((rest, before, rest & before, after, rest & after))
         # Of O, U before, O ∩ U, U after and O ∩ U: their sizes, and how much of each N has.
+        each = np.empty((5, *rest.shape), dtype=np.uint64)
+        each[0] = rest
+        np.take(self._unions, batches, axis=0, out=each[1])
+        np.bitwise_and(rest, each[1], out=each[2])
+        np.take(self._unions, batches + 2, axis=0, out=each[3])
+        np.bitwise_and(rest, each[3], out=each[4])
+        around = each.reshape(-1, rest.shape[1])
         size = count_marks(around).reshape(5, -1)
-        has = count_shared_marks(self._marks[i], around).reshape(self._batches, 5, -1)
+        has = _count_shared(self._marks[i], around).reshape(self._batches, 5, -1)
         has = has.transpose(1, 0, 2)
         return np.stack(
             (
@@ -222,3 +228,7 @@ class _Schedule:
                 size[4] + has[3] - has[4],
             )
         )
+
+
+def _count_shared(bitmaps: Bitmaps, others: Bitmaps) -> IntArray:
+    return count_shared_marks(bitmaps, others, threads=torch.get_num_threads())

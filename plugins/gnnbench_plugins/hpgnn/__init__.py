@@ -3,8 +3,9 @@
 ``program`` is its interface and parser, ``resources`` and ``design`` Equations 3 to 11 and the
 design space exploration, ``layout`` the passes RMT and RRA, ``cycles`` the accelerator cycle by
 cycle (its rules stand there and in ``gnnbench.kernels.reference.fpga``), ``boards`` what there is
-to build with, ``generator`` the design's code from ``templates/``, ``rivals`` the accelerators of
-the paper's comparison. The other modules are the strategy's parts.
+to build with, ``generator`` the design's code from ``templates/``, ``designs`` the published
+explorations, ``rivals`` the accelerators of the paper's comparison. The other modules are the
+strategy's parts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSam
 from gnnbench.records import Parts, Strategy
 from gnnbench.studies import Planner, Reproduction
 from gnnbench_plugins.hpgnn.communication import HpgnnCommunication
+from gnnbench_plugins.hpgnn.designs import Designs
 from gnnbench_plugins.hpgnn.kernel import HpgnnKernel
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
 from gnnbench_plugins.hpgnn.planner import HpgnnPlanner
@@ -65,4 +67,4 @@ def gnnbench_planner() -> list[type[Planner]]:
 
 @hookimpl
 def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return [Rivals]
+    return [Designs, Rivals]

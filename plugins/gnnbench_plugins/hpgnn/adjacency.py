@@ -48,6 +48,10 @@ class HpgnnAdjacency(NativeAdjacency):
         self.note(backward=False)
         return super().own_and_mean(h)
 
+    def own_plus_sum(self, h: Tensor) -> Tensor:
+        self.note(backward=False)
+        return super().own_plus_sum(h)
+
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         self.note(backward=False)
         return super().sum_scaled(h, scaling)
@@ -55,6 +59,14 @@ class HpgnnAdjacency(NativeAdjacency):
     def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
         self.note(backward=True)
         return super().sum_transposed(g, weight)
+
+    def own_and_mean_transposed(self, g: Tensor) -> Tensor:
+        self.note(backward=True)
+        return super().own_and_mean_transposed(g)
+
+    def own_plus_sum_transposed(self, g: Tensor) -> Tensor:
+        self.note(backward=True)
+        return super().own_plus_sum_transposed(g)
 
     def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
         self.note(backward=True)

@@ -31,10 +31,8 @@ from gnnbench.parts import LayerShape
 from gnnbench.records import IntArray
 from gnnbench_plugins.hpgnn.boards import Board
 from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock
-from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.resources import WORD_BYTES, Design, buffer_words, count_words
 
-#: A word: one DDR4 burst, one lane of 16 floats.
-WORD_BYTES = 64
 TICKS_PER_S = 1e12
 
 
@@ -55,7 +53,7 @@ def make_machine(board: Board, design: Design) -> Machine:
         pes=design.n,
         adder_cycles=board.adder_cycles,
         fifo_updates=board.fifo_updates,
-        buffer_words=board.uram_bytes // board.dies // WORD_BYTES,
+        buffer_words=buffer_words(board),
         cycle_ticks=round(TICKS_PER_S / board.clock_hz),
         burst_ticks=round(TICKS_PER_S * WORD_BYTES / channel_bytes_per_s),
         miss_ticks=round(TICKS_PER_S * board.page_miss_s),
@@ -63,11 +61,6 @@ def make_machine(board: Board, design: Design) -> Machine:
         page_words=board.page_bytes // WORD_BYTES,
         banks=board.banks,
     )
-
-
-def count_words(width: int, itemsize: int) -> int:
-    """Words of a row of ``width`` values."""
-    return -(-width * itemsize // WORD_BYTES)
 
 
 def array_shape(m: int) -> tuple[int, int]:

@@ -16,7 +16,15 @@ from typing import Literal
 from gnnbench.errors import UsageError
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench_plugins.hpgnn.boards import Board
-from gnnbench_plugins.hpgnn.resources import Design, Scope, Usage, find_excess, usage_of
+from gnnbench_plugins.hpgnn.resources import (
+    Design,
+    Scope,
+    Usage,
+    count_words,
+    find_excess,
+    find_lack,
+    usage_of,
+)
 
 Convention = Literal["paper", "script"]
 #: "square": m is the square of a power of two, as the text has it; "power": any power of two, as
@@ -166,6 +174,15 @@ def evaluate(
     )
 
 
+def find_misfit(board: Board, row_words: int, scope: Scope = "die") -> str | None:
+    """Why not even the smallest design can be built, as a sentence; None where one can."""
+    if find_excess(Design(1, 1), board, scope) is None:
+        return find_lack(1, row_words, board)
+    return (
+        f"no design fits a {scope} of {board.name}, not even n = 1 and m = 1; name a larger board."
+    )
+
+
 def explore(
     batch: Batch,
     board: Board,
@@ -176,9 +193,9 @@ def explore(
 ) -> Sweep:
     """Algorithm 4: every design that fits, n a power of two and m one or the square of one.
 
-    Of equally fast designs the one of the fewest LUTs, then DSPs, is the best. ``sample_s`` is
-    t_sampling of Equation 4. Raises ``UsageError`` where the batch's features do not fit the board
-    and where no design does.
+    A die's result buffer must keep a row for each gather PE. Of equally fast designs the one of the
+    fewest LUTs, then DSPs, is the best. ``sample_s`` is t_sampling of Equation 4. Raises
+    ``UsageError`` where the batch's features do not fit the board and where no design does.
     """
     if batch.feature_bytes > board.memory_bytes:
         raise UsageError(
@@ -186,19 +203,17 @@ def explore(
             f"{board.memory_bytes:,}; use a smaller batch or fan-out."
         )
     scope: Scope = "die" if convention == "paper" else "board"
+    words = max(count_words(width, batch.itemsize) for width in batch.widths[:-1])
     points = []
     n = 1
-    while find_excess(Design(n, 1), board, scope) is None:
+    while find_excess(Design(n, 1), board, scope) is None and find_lack(n, words, board) is None:
         m = 1
         while find_excess(Design(n, m), board, scope) is None:
             points.append(evaluate(batch, Design(n, m), board, convention, sample_s))
             m *= 4 if macs == "square" else 2
         n *= 2
     if not points:
-        raise UsageError(
-            f"no design fits a {scope} of {board.name}, not even n = 1 and m = 1; name a larger "
-            f"board."
-        )
+        raise UsageError(str(find_misfit(board, words, scope)))
     fastest = max(point.vertices_per_s for point in points)
     ties = sorted(
         (point for point in points if point.vertices_per_s >= fastest * (1 - TIE)),
@@ -246,6 +261,31 @@ def tabulate(sweep: Sweep) -> Table:
         title=f"designs for {sweep.board}, {sweep.convention} convention",
         columns=("DSP", "LUT", "propagation", "throughput"),
         rows=tuple(rows),
+    )
+
+
+def chart(sweep: Sweep, name: str, title: str) -> Table:
+    """The whole sweep as curves: throughput by n, one curve for each m, as far as designs fit."""
+    rates = {point.design: point.vertices_per_s for point in sweep.points}
+    ns, ms = sorted({each.n for each in rates}), sorted({each.m for each in rates})
+    best = sweep.best
+    ties = ", ".join(f"({tie.design.n}, {tie.design.m})" for tie in sweep.ties)
+    return Table(
+        name=name,
+        title=title,
+        columns=tuple(map(str, ns)),
+        rows=tuple(
+            TableRow(f"m = {m}", tuple(Cell(rates.get(Design(n, m)), "vertices/s") for n in ns))
+            for m in ms
+        ),
+        notes=(
+            f"the best of {len(sweep.points)} designs is n = {best.design.n}, m = {best.design.m}: "
+            f"{best.usage.dsp:,.0f} DSPs, {best.usage.lut:,.0f} LUTs, a mini-batch in "
+            f"{best.propagate_s * 1e3:.3g} ms",
+            f"these designs (n, m) are as fast as the best, fewest resources first: {ties}",
+            f"columns are n, rows m; where a cell is empty the design does not fit {sweep.board}",
+        ),
+        axis="n, scatter and gather PEs",
     )
 
 

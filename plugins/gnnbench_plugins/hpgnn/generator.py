@@ -29,11 +29,11 @@ from gnnbench.kernels.reference.fpga import first_rows
 from gnnbench.models.bound import with_self_loops
 from gnnbench.records import Block, FloatArray, IndexArray, IntArray
 from gnnbench_plugins.hpgnn.boards import Board
-from gnnbench_plugins.hpgnn.cycles import array_shape, count_words, make_machine
+from gnnbench_plugins.hpgnn.cycles import array_shape, make_machine
 from gnnbench_plugins.hpgnn.design import LANES
-from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock, lay_out
+from gnnbench_plugins.hpgnn.layout import EDGE, EdgeStream, LaidOutBlock, lay_out
 from gnnbench_plugins.hpgnn.operators import Operators
-from gnnbench_plugins.hpgnn.resources import Design, budget_of, find_excess, usage_of
+from gnnbench_plugins.hpgnn.resources import Design, budget_of, count_words, find_excess, usage_of
 
 if TYPE_CHECKING:
     from gnnbench_plugins.hpgnn.program import Abstraction, Generated
@@ -48,7 +48,6 @@ _STANDINS = (
     "ap_int.h", "hls_stream.h", "hls_vector.h", "csim.cpp", "xrt/xrt_bo.h", "xrt/xrt_device.h",
     "xrt/xrt_kernel.h",
 )  # fmt: skip
-_EDGE = np.dtype([("source", "<i4"), ("destination", "<i4"), ("weight", "<f4"), ("kind", "<i4")])
 #: An edge's kinds, as types.h has them.
 _SCATTER, _SCATTER_GRADIENT, _OWN_GRADIENT = range(3)
 _LAUNCH = np.dtype([(name, "<i4") for name in ("die", "first_edge", "edges", "first_row", "rows")])
@@ -635,7 +634,7 @@ def _write_words(file: BinaryIO, rows: FloatArray) -> None:
 
 def _forward_edges(layer: LayerInput) -> npt.NDArray[np.void]:
     stream = layer.stream
-    edges = np.zeros(len(stream.src), dtype=_EDGE)
+    edges = np.zeros(len(stream.src), dtype=EDGE)
     edges["source"] = stream.address[stream.src]
     edges["destination"] = stream.dst
     edges["weight"] = layer.edge_weight
@@ -647,7 +646,7 @@ def _backward_edges(layer: LayerInput, uses_own: bool) -> npt.NDArray[np.void]:
     """From the rows of gradients that update_backward writes: gathered, and then own ones."""
     stream, num_dst = layer.stream, len(layer.own)
     order = np.argsort(stream.dst, kind="stable")
-    edges = np.zeros(len(order) + (num_dst if uses_own else 0), dtype=_EDGE)
+    edges = np.zeros(len(order) + (num_dst if uses_own else 0), dtype=EDGE)
     transposed, own = edges[: len(order)], edges[len(order) :]
     transposed["source"] = stream.dst[order]
     transposed["destination"] = stream.address[stream.src[order]]

@@ -24,7 +24,7 @@ from gnnbench_plugins.hpgnn.design import aggregate_times, update_seconds
 from gnnbench_plugins.hpgnn.layout import LaidOutBlock
 from gnnbench_plugins.hpgnn.operators import OperatorLayer
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
-from gnnbench_plugins.hpgnn.resources import Design, find_excess
+from gnnbench_plugins.hpgnn.resources import Design, count_words, find_excess, find_lack
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 from gnnbench_plugins.native.kernel import NativeKernel
 
@@ -99,21 +99,24 @@ class HpgnnKernel(NativeKernel):
         others = [device for device in trainers if device.kind not in ("fpga", "cpu")]
         if others or not boards:
             where = others[0].name if others else "the host"
+            there = [each.name for each in setting.platform.accelerators if each.kind == "fpga"]
+            mend = "name a platform that has FPGAs, such as epyc7763x2-4xu250"
+            if there:
+                mend = f"use a placement that trains on {there[0]}"
             return (
                 f"kernel 'hpgnn' runs on FPGAs and a CPU beside them, and placement "
-                f"{bundle.placement.name!r} trains on {where}; name a platform that has FPGAs, "
-                f"such as epyc7763x2-4xu250."
+                f"{bundle.placement.name!r} trains on {where}; {mend}."
             )
         for device in boards:
             board = find_board(device.model)
             if board is None:
                 return f"kernel 'hpgnn' knows no board {device.model!r}; use placement 'hpgnn'."
-            excess = self._find_fault(board)
-            if excess is not None:
-                return excess
+            fault = self._find_fault(board, setting)
+            if fault is not None:
+                return fault
         return None
 
-    def _find_fault(self, board: Board) -> str | None:
+    def _find_fault(self, board: Board, setting: Setting) -> str | None:
         """Why what a whole board is to hold cannot be shared out over its dies."""
         n, m = self.n or HYSCALE.n, self.m or HYSCALE.m
         if n < 0 or m < 0 or n % board.dies or m % board.dies:
@@ -121,7 +124,10 @@ class HpgnnKernel(NativeKernel):
                 f"kernel.n = {n} and kernel.m = {m} are a whole board's, and {board.name} has "
                 f"{board.dies} dies; give multiples of that."
             )
-        return find_excess(self._share_out(board), board, "die")
+        design, itemsize = self._share_out(board), setting.workload.itemsize
+        row_words = max(count_words(layer.in_features, itemsize) for layer in setting.layers)
+        excess = find_excess(design, board, "die")
+        return excess or find_lack(design.n, row_words, board)
 
     def _share_out(self, board: Board) -> Design:
         n, m = self.n or HYSCALE.n, self.m or HYSCALE.m

@@ -20,6 +20,10 @@ import numpy as np
 from gnnbench.kernels import dispatch
 from gnnbench.records import Block, IndexArray, IntArray
 
+#: An edge as it lies on the board (``templates/types.h``): the row of memory that holds its source,
+#: its destination, its weight, and what scatter makes of it.
+EDGE = np.dtype([("source", "<i4"), ("destination", "<i4"), ("weight", "<f4"), ("kind", "<i4")])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeStream:
@@ -45,6 +49,12 @@ class LaidOutBlock(Block):
     layer: int
     forward: EdgeStream
     backward: EdgeStream | None
+
+    @property
+    def topology_bytes(self) -> int:
+        """What the board is sent: every edge in coordinate format, and again for the way back."""
+        directions = 1 if self.backward is None else 2
+        return directions * self.num_edges * EDGE.itemsize
 
 
 def lay_out(block: Block, layer: int, *, rmt: bool, rra: bool, resident: bool) -> LaidOutBlock:

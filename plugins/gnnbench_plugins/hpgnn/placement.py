@@ -17,9 +17,10 @@ from gnnbench_plugins.hpgnn.design import (
     choose_threads,
     evaluate,
     explore,
+    find_misfit,
     sampling_seconds,
 )
-from gnnbench_plugins.hpgnn.resources import Design, find_excess
+from gnnbench_plugins.hpgnn.resources import Design, count_words, find_excess, find_lack
 
 
 @dataclass
@@ -51,11 +52,14 @@ class HpgnnPlacement(Placement):
             board = self.find_board(device)
         except UsageError as error:
             return str(error)
+        itemsize = setting.workload.itemsize
+        row_words = max(count_words(layer.in_features, itemsize) for layer in setting.layers)
         if not self.n and not self.m:
-            return None
+            return find_misfit(board, row_words)
         if not (self.n and self.m):
             return "placement.n and placement.m make a design together; give both, or neither."
-        return find_excess(Design(self.n, self.m), board, "die")
+        excess = find_excess(Design(self.n, self.m), board, "die")
+        return excess or find_lack(self.n, row_words, board)
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         for device in platform.accelerators:

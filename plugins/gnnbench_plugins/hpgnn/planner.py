@@ -65,9 +65,9 @@ class HpgnnPlanner(Planner):
         stored_bytes = vertices * workload.dims[0] * workload.itemsize
         fit = "fit" if stored_bytes <= board.memory_bytes else "do not fit"
         notes = (
-            f"Sizes are those {origin}: |B| {', '.join(f'{n:,}' for n in profile.vertices)}; "
-            f"|E| {', '.join(f'{n:,}' for n in profile.edges)}.",
-            f"Designs that reach the best throughput: {len(sweep.ties)} of {len(sweep.points)}.",
-            f"The features, {format_si(stored_bytes, 'B')}, {fit} {board.name}'s memory.",
+            f"sizes are those {origin}: |B| {', '.join(f'{n:,}' for n in profile.vertices)}; "
+            f"|E| {', '.join(f'{n:,}' for n in profile.edges)}",
+            f"designs that reach the best throughput: {len(sweep.ties)} of {len(sweep.points)}",
+            f"the features, {format_si(stored_bytes, 'B')}, {fit} {board.name}'s memory",
         )
         return (replace(tabulate(sweep), notes=notes),)

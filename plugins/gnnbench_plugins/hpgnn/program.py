@@ -4,14 +4,15 @@
 
     sampler = Sampler("NeighborSampler", L=2, budgets=[10, 25])
     model = GNN("GCN", hidden=[602, 128, 41])
-    generated = generate_design(Program(sampler, model, board="u250"))
-    print(generated.sweep.best.design, generated.sample_threads)
+    program = Program(sampler, model, board="u250")
+    generated = generate_design(program)
     generated.write("design")
+    training = plan_training(program, generated.sweep.best.design)
 
 A model is off the shelf, or three functions of one's own, :class:`Operators`. The parser turns a
 program into the GNN abstraction, from which designs are explored and code is generated.
-:func:`plan_training` says how strategy 'hpgnn' trains a program; :func:`layer_of` is what a plugin
-offers as a model, so that functions of one's own can be trained with::
+:func:`plan_training` says how strategy 'hpgnn' trains it on that design; :func:`layer_of` is what a
+plugin offers as a model, so that functions of one's own can be trained with::
 
     @hookimpl
     def gnnbench_model():
@@ -34,7 +35,7 @@ from torch import Tensor
 from gnnbench.errors import UsageError
 from gnnbench.kernels import dispatch
 from gnnbench.platforms.schema import suggest
-from gnnbench.records import Graph, Workload
+from gnnbench.records import Graph, PartKind, Workload
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.design import (
     Batch,
@@ -53,6 +54,7 @@ from gnnbench_plugins.hpgnn.operators import (
     check_gather,
     make_layer,
 )
+from gnnbench_plugins.hpgnn.resources import Design
 
 SamplerName = Literal["NeighborSampler", "LayerwiseSampler", "SubgraphSampler"]
 
@@ -266,30 +268,39 @@ def generate_design(program: Program) -> Generated:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How strategy 'hpgnn' trains a program: the sampler part, its options, and the workload."""
+    """How strategy 'hpgnn' trains a program: what ``gnnbench.compare.Request`` asks for.
 
-    sampler: str
-    options: Mapping[str, str]
+    ``swaps`` name the sampler where it is not the strategy's own; ``options`` are those of parts.
+    """
+
+    swaps: tuple[tuple[PartKind, str], ...]
+    options: Mapping[PartKind, Mapping[str, str]]
     workload: Workload
 
 
-def plan_training(program: Program, *, epochs: int = 3, seed: int = 0) -> Training:
-    """The program in the harness's terms, in float32.
+def plan_training(
+    program: Program, design: Design | None = None, *, epochs: int = 3, seed: int = 0
+) -> Training:
+    """The program in the harness's terms, in float32, on ``design`` or on what is explored for it.
 
     A subgraph or a layer is as large as its budget with the targets, or the layer above, in it:
     they are part of what is drawn. Raises ``UsageError`` for budgets that leave nothing to draw.
     """
     sampler, model = program.sampler, program.model
-    fanouts, part, options = tuple(sampler.budgets[::-1]), "hpgnn", {}
-    targets = sampler.targets
+    fanouts, targets = tuple(sampler.budgets[::-1]), sampler.targets
+    swaps: tuple[tuple[PartKind, str], ...] = ()
+    options: dict[PartKind, dict[str, str]] = {"placement": {"board": program.board}}
+    if design is not None:
+        options["placement"] |= {"n": str(design.n), "m": str(design.m)}
     if sampler.name == "SubgraphSampler":
-        part, fanouts = "hpgnn-saint", (0,) * sampler.L
+        swaps, fanouts = (("sampler", "hpgnn-saint"),), (0,) * sampler.L
         drawn = _differences((sampler.budgets[0], targets), sampler.name)
-        options = {"method": sampler.method, "budget": str(drawn[0])}
+        options["sampler"] = {"method": sampler.method, "budget": str(drawn[0])}
     elif sampler.name == "LayerwiseSampler":
-        part, fanouts, targets = "hpgnn-layerwise", (0,) * sampler.L, sampler.budgets[-1]
+        swaps, fanouts = (("sampler", "hpgnn-layerwise"),), (0,) * sampler.L
+        targets = sampler.budgets[-1]
         drawn = _differences(sampler.budgets, sampler.name)
-        options = {"budgets": ",".join(map(str, drawn[::-1]))}
+        options["sampler"] = {"budgets": ",".join(map(str, drawn[::-1]))}
     workload = Workload(
         model=model.name if model.operators else model.name.lower(),
         dims=tuple(model.hidden),
@@ -298,7 +309,7 @@ def plan_training(program: Program, *, epochs: int = 3, seed: int = 0) -> Traini
         fanouts=fanouts,
         seed=seed,
     )
-    return Training(part, options, workload)
+    return Training(swaps, options, workload)
 
 
 def _differences(sizes: Sequence[int], name: str) -> tuple[int, ...]:

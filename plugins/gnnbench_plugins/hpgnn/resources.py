@@ -11,6 +11,8 @@ from gnnbench_plugins.hpgnn.boards import Board
 #: Of what the resources are that one kernel may take: of its die, or, as the authors' script has
 #: it, of the whole board although the board holds one kernel a die.
 Scope = Literal["die", "board"]
+#: A word: one DDR4 burst, one lane of 16 floats.
+WORD_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +61,26 @@ def find_excess(design: Design, board: Board, scope: Scope) -> str | None:
                 f"a {scope} of {board.name} has {there:,.0f} for it; use fewer PEs or MACs."
             )
     return None
+
+
+def count_words(width: int, itemsize: int) -> int:
+    """Words of a row of ``width`` values."""
+    return -(-width * itemsize // WORD_BYTES)
+
+
+def buffer_words(board: Board) -> int:
+    """The words of a die's result buffer, which is all of its UltraRAM."""
+    return board.uram_bytes // board.dies // WORD_BYTES
+
+
+def find_lack(n: int, row_words: int, board: Board) -> str | None:
+    """Why a die's result buffer cannot keep a row for each gather PE, as a sentence; None where it
+    can: then rows that find no room are spilled."""
+    words = buffer_words(board)
+    if n * row_words <= words:
+        return None
+    return (
+        f"the result buffer of a die of {board.name} has {words:,} words, and each of {n} gather "
+        f"PEs needs room for a row of {row_words:,}; use narrower layers, fewer PEs, or a board "
+        f"with more UltraRAM."
+    )

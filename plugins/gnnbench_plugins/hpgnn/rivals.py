@@ -93,6 +93,16 @@ def pair_neighbours(block: Block) -> Pairing:
     return Pairing(np.array(pairs, dtype=np.int64).reshape(-1, 2), block.num_edges, shared)
 
 
+def refuse_graphact(model: str) -> str | None:
+    """Why GraphACT cannot train a model, as section 7 has it; None where it can."""
+    if model.lower() != "gcn":
+        return None
+    return (
+        "graphact sums common neighbours once, which requires that all edges have the same "
+        "weight, and those of gcn differ; choose sage or gin."
+    )
+
+
 def price_graphact(
     model: str,
     batch: Batch,
@@ -105,11 +115,9 @@ def price_graphact(
 
     ``reads`` are each layer's :attr:`Pairing.reads`. Raises ``UsageError`` for GCN.
     """
-    if model.lower() == "gcn":
-        raise UsageError(
-            "graphact sums common neighbours once, which requires that all edges have the same "
-            "weight, and those of gcn differ; choose sage or gin."
-        )
+    refusal = refuse_graphact(model)
+    if refusal is not None:
+        raise UsageError(refusal)
     paired = replace(batch, edges=tuple(map(float, reads)))
     narrow = replace(design, n=1)  # the MACs stay
     forward = list(forward_times(paired, narrow, board, "paper"))
@@ -227,6 +235,7 @@ class Rivals(Reproduction):
                     _row("GraphACT: reads once paired", compared, lambda each: Cell(each.reads)),
                     _row("HP-GNN", compared, lambda each: Cell(each.hpgnn_s, "s")),
                     _row("GraphACT", compared, lambda each: Cell(each.graphact_s, "s")),
+                    _row("GraphACT, GCN instead", compared, lambda each: Cell(text="refused")),
                     _row("Rubik", compared, lambda each: Cell(each.rubik_s, "s")),
                     _row(
                         "HP-GNN over GraphACT",
@@ -240,16 +249,17 @@ class Rivals(Reproduction):
                     ),
                 ),
                 notes=(
-                    "The rows of the paper's Table 8 are lost; its text has two maxima, 4.45x over "
-                    "GraphACT and 3.4x over Rubik, on other graphs, so no error is computed.",
-                    "Both rivals are priced by Equations 6 to 9 on HP-GNN's board and its m, with "
+                    f"GCN: {str(refuse_graphact('gcn')).removesuffix('.')}",
+                    "the rows of the paper's Table 8 are lost; its text has two maxima, 4.45x over "
+                    "GraphACT and 3.4x over Rubik, on other graphs, so no error is computed",
+                    "both rivals are priced by Equations 6 to 9 on HP-GNN's board and its m, with "
                     "what the text names changed: GraphACT pairs neighbours, aggregates one word a "
                     "cycle on each die (assumed) and has features cross the host's link; Rubik "
-                    "loads a source for each edge, and writes and reads sums (assumed: all).",
-                    "Their own clocks, MACs and memories are not in the text; an ASIC's are "
-                    "another matter than a board's.",
-                    "By these equations aggregation costs nothing where the update takes longer.",
-                    "NS: 1,024 targets, fan-outs 25 and 10; SS: GraphSAINT's node sampler, 2,750.",
+                    "loads a source for each edge, and writes and reads sums (assumed: all)",
+                    "their own clocks, MACs and memories are not in the text; an ASIC's are "
+                    "another matter than a board's",
+                    "by these equations aggregation costs nothing where the update takes longer",
+                    "NS: 1,024 targets, fan-outs 25 and 10; SS: GraphSAINT's node sampler, 2,750",
                 ),
             ),
         )

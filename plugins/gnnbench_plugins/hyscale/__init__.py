@@ -13,6 +13,7 @@ from gnnbench.parts import Communication, Placement
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
 from gnnbench.studies import Planner, Reproduction
 from gnnbench_plugins.hyscale.communication import (
+    DeduplicatedCommunication,
     HalfPrecisionCommunication,
     HyScaleCommunication,
     IntegerCommunication,
@@ -34,7 +35,12 @@ def gnnbench_placement() -> list[type[Placement]]:
 
 @hookimpl
 def gnnbench_communication() -> list[type[Communication]]:
-    return [HyScaleCommunication, HalfPrecisionCommunication, IntegerCommunication]
+    return [
+        HyScaleCommunication,
+        HalfPrecisionCommunication,
+        IntegerCommunication,
+        DeduplicatedCommunication,
+    ]
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Two-stage feature prefetching: HyScale-GNN §IV-B."""
+"""Two-stage feature prefetching: HyScale-GNN §IV-B; rounded, or deduplicated as HongTu does."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gnnbench.parts import MINI_BATCH, Bundle, Communication, Setting, fetch_everything, option
 from gnnbench.records import IntArray, Mode, Round, RoundTraffic
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
 
 #: What the option ``precision`` does.
@@ -17,16 +18,13 @@ ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a 
 
 
 @dataclass
-class HyScaleCommunication(Communication):
-    """Every unit's input set crosses, but rounds ahead: loading and transfer are two pipeline
-    stages, since they use different channels (host memory, PCIe)."""
+class _Prefetching(Communication):
+    """Rows cross rounds ahead: loading and transfer are two pipeline stages, since they use
+    different channels (host memory, PCIe)."""
 
-    name: ClassVar[str] = "hyscale"
-    summary: ClassVar[str] = "features prefetched in two pipeline stages: load, transfer"
     modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
-    precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if self.stages not in (0, 1, 2):
@@ -41,6 +39,16 @@ class HyScaleCommunication(Communication):
             return 0
         return 1 if self.stages == 1 else 2
 
+
+@dataclass
+class HyScaleCommunication(_Prefetching):
+    """Every unit's input set crosses."""
+
+    name: ClassVar[str] = "hyscale"
+    summary: ClassVar[str] = "features prefetched in two pipeline stages: load, transfer"
+
+    precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
+
     @property
     def rounds_features(self) -> str:
         return "" if self.precision == "full" else self.precision
@@ -53,6 +61,17 @@ class HyScaleCommunication(Communication):
 
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
         return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
+
+
+@dataclass
+class DeduplicatedCommunication(_Prefetching, HongTuCommunication):
+    """HongTu's traffic between concurrent and successive mini-batches, prefetched: a row crosses
+    once a round, and not at all where a device has it from the round before. Which rows those are
+    is planned in the order of rounds when they are loaded, and each mini-batch has a copy of its
+    rows while the next ones arrive."""
+
+    name: ClassVar[str] = "hyscale-hongtu"
+    summary: ClassVar[str] = "features prefetched in two stages, each row once a round, and reused"
 
 
 @dataclass

@@ -21,8 +21,6 @@ from gnnbench.units import format_si
 
 #: Rounds under way at once: none ahead, or ahead in one or two prefetch stages (§IV-B).
 Prefetch = Literal[0, 1, 2]
-#: Sampling, loading and training: what the host has going on at once.
-HOST_STAGES = 3
 
 
 class Task(Protocol):
@@ -139,8 +137,13 @@ def trainer_seconds(
     """Equation 10: forward over all layers, backward over all but the first's aggregation.
 
     ``vertices`` are |V^0| .. |V^L|, ``edges`` |E^1| .. |E^L|. Aggregation by Equation 11, update by
-    Equation 12; they overlap on a pipelined device (the operator is max) and add up elsewhere.
+    Equation 12; they overlap on a pipelined device (the operator is max) and add up elsewhere. The
+    backward pass aggregates at a rate of its own where the device has one.
     """
+
+    def combine(aggregate_s: float, update_s: float) -> float:
+        return max(aggregate_s, update_s) if device.pipelined else aggregate_s + update_s
+
     total = 0.0
     for number, layer in enumerate(layers):
         bandwidth = device.aggregate_bytes_per_s(layer.in_features, threads)
@@ -148,8 +151,13 @@ def trainer_seconds(
         macs_per_s = device.update_flop_per_s(narrow, threads) / 2.0
         aggregate_s = edges[number] * layer.in_features * itemsize / bandwidth
         update_s = vertices[number + 1] * layer.macs_per_row / macs_per_s
-        both = max(aggregate_s, update_s) if device.pipelined else aggregate_s + update_s
-        total += both + (update_s if number == 0 else both)
+        total += combine(aggregate_s, update_s)
+        if number == 0:
+            total += update_s
+            continue
+        bandwidth = device.aggregate_backward_bytes_per_s(layer.in_features, threads)
+        back_s = edges[number] * layer.in_features * itemsize / bandwidth
+        total += combine(back_s, update_s)
     return total
 
 
@@ -165,6 +173,21 @@ def sizes_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[list[float
         [between([profile.vertices[layer] for profile in profiles]) for layer in range(depth + 1)],
         [between([profile.edges[layer] for profile in profiles]) for layer in range(depth)],
     )
+
+
+def fetched_of(
+    profiles: Sequence[BatchProfile], seeds: float, row_bytes: float
+) -> tuple[float, float]:
+    """What an accelerator's mini-batch of ``seeds`` seeds needs of the host's memory: rows, and
+    bytes as they cross. All of V^0, ``row_bytes`` each, where the profiles do not say."""
+    known = [0.0, *(float(profile.seeds) for profile in profiles)]
+    rows, sizes = [0.0], [0.0]
+    for profile in profiles:
+        count = profile.vertices[0] if profile.fetched is None else profile.fetched
+        size = profile.fetched_bytes
+        rows.append(float(count))
+        sizes.append(count * row_bytes if size is None else float(size))
+    return float(np.interp(seeds, known, rows)), float(np.interp(seeds, known, sizes))
 
 
 def sampling_seconds(
@@ -198,7 +221,9 @@ def predict(
 ) -> Prediction:
     """Equations 6 to 13 for one iteration of as many seeds as the largest profile.
 
-    ``prefetch`` is the communication part's: how far the stages of iterations overlap.
+    Equations 7 and 8 have |V^0| rows of S_feat a value: of these an accelerator's cache keeps some
+    from being loaded and crossing, and those that cross may be rounded (:func:`fetched_of`).
+    ``prefetch`` says how far the stages of iterations overlap.
     """
     platform, item = task.platform, task.workload.itemsize
     host, threads = platform.host, split.threads
@@ -210,14 +235,13 @@ def predict(
     vertices, edges = sizes_of(profiles, each)
     sample_s = sampling_seconds(host, profiles, split.cpu_seeds, threads.sample)
     sample_s += count * sampling_seconds(host, profiles, each, threads.sample)
-    loaded = (cpu_vertices[0] + count * vertices[0]) * width * item
+    fetched, fetched_bytes = fetched_of(profiles, each, width * item)
+    loaded = (cpu_vertices[0] + count * fetched) * width * item
     load_s = loaded / host.gather_bytes_per_s(width, threads.load)  # Equation 7
     transfer_s = train_accelerator_s = synchronise_s = 0.0
     for device in accelerators:
         link = platform.link(host.name, device.name)
-        transfer_s = max(
-            transfer_s, vertices[0] * width * item / link.bandwidth_bytes_per_s
-        )  # Equation 8
+        transfer_s = max(transfer_s, fetched_bytes / link.bandwidth_bytes_per_s)  # Equation 8
         synchronise_s = max(
             synchronise_s, 2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s
         )  # Equation 13
@@ -271,8 +295,6 @@ def divide_threads(cores: int, parts: int = 8) -> list[HostThreads]:
 
     Too few are not divided: whatever is done ahead gets a thread, and shares the trainer's cores.
     """
-    if cores < HOST_STAGES:
-        return [HostThreads(1, 1, cores)]
     unit = max(1, cores // parts)
     steps = cores // unit
     ways = []
@@ -280,7 +302,7 @@ def divide_threads(cores: int, parts: int = 8) -> list[HostThreads]:
         for load in range(1, steps - sample):
             train = cores - (sample + load) * unit
             ways.append(HostThreads(sample * unit, load * unit, train))
-    return ways
+    return ways or [HostThreads(1, 1, cores)]
 
 
 def plan_split(
@@ -294,9 +316,8 @@ def plan_split(
     """The split with the least predicted T_execution.
 
     Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths; the
-    stages have all threads one after the other where nothing is prefetched, or where the host
-    trains alone with fewer cores than stages. Ties go to fewer seeds on the CPU, then to the
-    threads that fill the pipeline soonest.
+    stages have all threads one after the other where nothing is prefetched. Ties go to fewer seeds
+    on the CPU, then to the threads that fill the pipeline soonest.
     """
     total, cores = profiles[-1].seeds, task.platform.host.cores
     if not accelerators:
@@ -305,8 +326,7 @@ def plan_split(
         candidates = [0]
     else:
         candidates = sorted({round(total * part / 32) for part in range(33)})
-    overlaps = prefetch > 0 and (bool(accelerators) or cores >= HOST_STAGES)
-    ways = divide_threads(cores) if overlaps else [HostThreads(cores, cores, cores)]
+    ways = divide_threads(cores) if prefetch else [HostThreads(cores, cores, cores)]
     splits = [Split(seeds, threads) for seeds in candidates for threads in ways]
 
     def rank(split: Split) -> tuple[float, int, float]:

@@ -13,7 +13,6 @@ from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Mode, Share, StageTimes
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide
 from gnnbench_plugins.hyscale.performance import (
-    HOST_STAGES,
     Prediction,
     Split,
     note_round,
@@ -64,16 +63,12 @@ class HyScalePlacement(Placement):
     history: list[Assignment] = field(default_factory=list, init=False, repr=False)
     _first: str = field(default="", init=False, repr=False)
     _prediction: Prediction | None = field(default=None, init=False, repr=False)
+    #: Whether there is nothing to move: one trainer, whose stages have all threads each.
+    _fixed: bool = field(default=False, init=False, repr=False)
     #: What the full rounds under the first split took.
     _observed: list[StageTimes] = field(default_factory=list, init=False, repr=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        available = len(setting.platform.accelerators)
-        if not 0 <= self.accelerators <= available:
-            return (
-                f"placement.accelerators is {self.accelerators}, and platform "
-                f"{setting.platform.name} has {available}; use 0 for all of them."
-            )
         if not (math.isfinite(self.skew) and self.skew >= 0):
             return f"placement.skew is {self.skew}; a share is multiplied by a number from 0 up."
         return self._refuse_sampling(bundle, setting) if self.accelerator_sampling else None
@@ -130,9 +125,10 @@ class HyScalePlacement(Placement):
         if accelerators:
             cpu_seeds = min(total, round(cpu_seeds * self.skew))
         # Stages in turn, or more of them than cores, have no threads to give each other.
-        shares_threads = self._prefetch == 0 or cores < HOST_STAGES
+        shares_threads = threads.sample + threads.load + threads.train > cores
         split = Split(cpu_seeds, threads)
         prediction = predict(setting, profiles, accelerators, split, self._prefetch)
+        self._fixed = self._trainers == (platform.host,) and shares_threads
         sampling = 0
         if self.accelerator_sampling:
             others_s = max(prediction.load_s, prediction.transfer_s, prediction.propagate_s)
@@ -186,7 +182,7 @@ class HyScalePlacement(Placement):
         if full and assigned == self.history[0]:
             self._observed.append(times)
         # A smaller round says little about a full one: fixed costs weigh more in it.
-        if not self.drm or not full or assigned != self._balancer.assignment:
+        if not self.drm or not full or assigned != self._balancer.assignment or self._fixed:
             return
         if self._prefetch == 0 and times.train_accelerator is not None:
             # Transfer and training, one task in line 1, do not overlap here: it is as long as both.

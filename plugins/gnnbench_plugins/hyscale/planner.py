@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
@@ -76,14 +78,21 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     rounds = sampler.rounds(0)
     if not rounds:
         raise UsageError(f"dataset {graph.name} has no training vertices to plan for.")
+    dtype = torch.float32 if workload.dtype == "float32" else torch.float64
+    row_bytes = bundle.communication.row_bytes(graph.num_features, dtype)
     profiles = []
     for size in sorted({max(1, len(rounds[0]) >> k) for k in range(HALVINGS)}):
         unit = Unit(0, sampler.sample(rounds[0][:size], 0, workload.threads))
-        profiles.append(BatchProfile(size, unit.vertices, unit.edges))
+        count = len(unit.input_ids)
+        profiles.append(
+            BatchProfile(
+                size, unit.vertices, unit.edges, fetched=count, fetched_bytes=count * row_bytes
+            )
+        )
     trainers = placement.trainers(request.platform)
     host = request.platform.host
     accelerators = tuple(device for device in trainers if device.name != host.name)
-    prefetch = bundle.communication.prefetch
+    prefetch = bundle.prefetch_stages(request.platform)
     split = plan_split(
         setting, profiles, accelerators, cpu_trainer=host in trainers, prefetch=prefetch
     )
@@ -98,14 +107,15 @@ def tabulate_split(plan: Plan) -> Table:
     host = plan.setting.platform.host
     depth = len(plan.setting.layers)
     rows = []
-    shares = [(f"the CPU, {host.model}", float(plan.split.cpu_seeds))]
+    shares: list[tuple[str, float]] = [(f"the CPU, {host.model}", plan.split.cpu_seeds)]
     if count:
         each = (total - plan.split.cpu_seeds) / count
         shares.append((f"each of {count} {plan.accelerators[0].model}", each))
     for label, seeds in shares:
         vertices, edges = sizes_of(plan.profiles, seeds)
         sizes = (seeds, *reversed(vertices[:-1]), sum(edges))
-        rows.append(TableRow(label, tuple(Cell(size) for size in sizes)))
+        whole = (int(size) if size == int(size) else size for size in sizes)
+        rows.append(TableRow(label, tuple(map(Cell, whole))))
     threads = plan.split.threads
     return Table(
         name="split",

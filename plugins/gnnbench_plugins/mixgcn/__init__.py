@@ -60,7 +60,7 @@ def gnnbench_strategy() -> list[Strategy]:
             ablation=(
                 Ablation("naive", options=(("sampler", "schedule", "naive"),)),
                 Ablation("+pipeline", options=(("sampler", "schedule", "pipelined"),)),
-                Ablation("+reordering"),
+                Ablation("+reordering", options=(("sampler", "schedule", "reordered"),)),
             ),
         )
     ]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -55,7 +56,8 @@ class Groups:
 def make_groups(platform: Platform, sparse: Sequence[Device], dense: Sequence[Device]) -> Groups:
     """Two groups of a platform's devices, each of identical ones, apart or the same.
 
-    ``UsageError`` for an empty group and for one whose devices differ.
+    ``UsageError`` for an empty group, for one whose devices differ, and for two that share some
+    of their devices.
     """
     for what, group in (("aggregates", sparse), ("updates", dense)):
         if not group:
@@ -70,10 +72,23 @@ def make_groups(platform: Platform, sparse: Sequence[Device], dense: Sequence[De
                 f"MixGCN groups identical ones, so describe a platform with one kind of them."
             )
     shared = set(sparse) == set(dense)
+    if not shared and set(sparse) & set(dense):
+        raise UsageError(
+            f"some devices of platform {platform.name} would aggregate and update and others do "
+            f"one of the two, which the model of the pipeline does not know; choose "
+            f"placement.sparse=apart, or leave out placement.sparse_devices."
+        )
     link = None
     if not shared or len(dense) > 1:
         link = platform.link(sparse[0].name, dense[1 if shared else 0].name)
     return Groups(sparse[0], dense[0], link, len(sparse), len(dense), shared)
+
+
+@runtime_checkable
+class HasGroups(Protocol):
+    """A placement that has a sparse and a dense group."""
+
+    def groups(self, platform: Platform) -> Groups: ...
 
 
 def find_groups(platform: Platform) -> Groups:
@@ -137,7 +152,7 @@ def price_epoch(
 ) -> Timeline:
     """The pipeline's timeline over ``price_passes``."""
     passes = price_passes(layers, batches, groups, kernel, itemsize=itemsize)
-    return schedule_passes(passes, batches.last_read)
+    return schedule_passes(passes, batches.last_read, shared=groups.shared)
 
 
 def _backward_products(layer: int) -> int:

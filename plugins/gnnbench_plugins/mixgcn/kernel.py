@@ -35,6 +35,8 @@ class _Running:
 
     block: Block | None = None
     backward: bool = False
+    #: What it gave of its output; None is all.
+    wanted: MaskArray | None = None
 
 
 class SpuAdjacency(NativeAdjacency):
@@ -48,6 +50,7 @@ class SpuAdjacency(NativeAdjacency):
 
     def _note(self, *, backward: bool) -> None:
         self._running.block, self._running.backward = self.block, backward
+        self._running.wanted = self._wanted if backward else None
 
     def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
         self._note(backward=False)
@@ -60,6 +63,18 @@ class SpuAdjacency(NativeAdjacency):
     def own_and_mean(self, h: Tensor) -> Tensor:
         self._note(backward=False)
         return super().own_and_mean(h)
+
+    def own_plus_sum(self, h: Tensor) -> Tensor:
+        self._note(backward=False)
+        return super().own_plus_sum(h)
+
+    def own_and_mean_transposed(self, g: Tensor) -> Tensor:
+        self._note(backward=True)
+        return super().own_and_mean_transposed(g)
+
+    def own_plus_sum_transposed(self, g: Tensor) -> Tensor:
+        self._note(backward=True)
+        return super().own_plus_sum_transposed(g)
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         self._note(backward=False)
@@ -78,10 +93,11 @@ class SpuAdjacency(NativeAdjacency):
 class SpuKernel(NativeKernel):
     """MixGCN's sparse accelerator (section 3.2.1) aggregates; other devices update.
 
-    The time of a piece of AGGREGATE is that of ``machines.Spu`` on the block it was computed on,
-    with a random mask that wants the share ``wanted`` of the outputs. The mask prices only: this
-    project's models have no dropout, and ReLU's is applied where it arises. Work that was not
-    computed here, of another process or of a plan, is priced by its size alone
+    The time of a piece of AGGREGATE is that of ``machines.Spu`` on the block it was computed on.
+    With ``masked`` its backward pass gives only what ReLU's mask wants, and that mask is priced; it
+    is off by default because plans know no masks. Other masks are random, want the share
+    ``wanted`` of the outputs and price only: this project's models have no dropout. Work that was
+    not computed here, of another process or of a plan, is priced by its size alone
     (:meth:`estimate_seconds`). Coefficients of vertices are left to the dense devices, since the
     accelerator has no multipliers.
     """
@@ -93,6 +109,9 @@ class SpuKernel(NativeKernel):
 
     wanted: float = option(
         1.0, "share of AGGREGATE's outputs that a mask wants, above 0; the paper has about 0.5"
+    )
+    masked: bool = option(
+        False, "backward, ReLU's masks instead: only what they want is computed, and priced"
     )
 
     _running: _Running = field(default_factory=_Running, init=False, repr=False, compare=False)
@@ -140,6 +159,9 @@ class SpuKernel(NativeKernel):
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         return False
 
+    def masks_gradients(self) -> bool:
+        return self.masked
+
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> SpuAdjacency:
         return SpuAdjacency(block, dtype, device, self._running)
 
@@ -153,6 +175,11 @@ class SpuKernel(NativeKernel):
         block, backward = self._running.block, self._running.backward
         if block is None or (block.num_edges, block.num_dst) != (work.edges, work.rows):
             return device.launch_s + self.estimate_seconds(work, spu)
+        wanted = self._running.wanted
+        if wanted is not None and wanted.shape[1] == -(-work.features // 8):
+            # Of ReLU, and another in every epoch.
+            matrix = self._read(block, backward=backward)
+            return device.launch_s + spu.run(matrix, work.features, wanted).seconds
         key = (block, backward, work.features, spu)
         if key not in self._seconds:
             matrix = self._read(block, backward=backward)

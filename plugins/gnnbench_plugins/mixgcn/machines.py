@@ -26,7 +26,8 @@ through a tile's sources window by window; a window slides to the first row that
 shrinks to the last, and all rows between are loaded. Features are not sliced (GNNerator, Stevens et
 al. 2021, names feature blocking as what it adds), so wide rows make small tiles. *Assumed*: windows
 of ``window_rows`` = 1, the best that sliding and shrinking can come to, exactly the rows that are
-read; pipelining with the combination engine, which the comparison leaves out, takes nothing.
+read (``ANY_ROWS`` is the other end, half the node buffer); pipelining with the combination engine,
+which the comparison leaves out, takes nothing.
 
 **AWB-GCN** (Geng et al., MICRO 2020): a column of the output at a time; each non-zero of the
 adjacency is one unit's one-cycle task, and belongs to the unit of its row, row r to unit r mod
@@ -58,6 +59,7 @@ from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.dispatch.spmm import (
     count_edges,
+    count_reads,
     count_steps,
     count_wanted,
     cut_chunks,
@@ -76,6 +78,8 @@ HBM_J_PER_BIT = 7e-12
 MB = 2**20
 #: Columns after which AWB-GCN's distribution is taken as converged.
 TUNED_COLUMNS = 32
+#: HyGCN's windows where they are as tall as its buffer takes.
+ANY_ROWS = 2**31 - 1
 #: AWB-GCN's busiest and idlest units that exchange work after a column: one in so many of each.
 SWITCHED_SHARE = 16
 
@@ -266,7 +270,7 @@ def choose_slice(matrix: SparseMatrix, width: int, sram: Sram) -> SlicePlan:
     words = -(-width // WORD_FLOATS)
     candidates = {min(width, WORD_FLOATS * -(-words // count)) for count in range(1, words + 1)}
     candidates.add(min(width, GRANULE_BYTES // FLOAT_BYTES))
-    degrees = np.bincount(np.bincount(matrix.indices, minlength=matrix.num_src))
+    degrees = np.bincount(count_reads(matrix))
 
     def expect_bytes(features: int) -> float:
         plan = plan_slice(features, sram)

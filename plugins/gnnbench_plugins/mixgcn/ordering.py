@@ -10,6 +10,7 @@ s - 1 batches alone, n/s + b <= (s-1)n/s, so the sign is read as >=.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -97,6 +98,13 @@ class Batches:
         """As many batches of a graph that is ``factor`` times as large, with the same reads."""
         rows, edges = (np.rint(each * factor).astype(np.int64) for each in (self.rows, self.edges))
         return Batches(rows, edges, self.last_read)
+
+
+@runtime_checkable
+class CutsBatches(Protocol):
+    """A sampler whose rounds are the batches of a pass."""
+
+    def cut(self, graph: Graph) -> Batches: ...
 
 
 def make_batches(graph: Graph, order: IndexArray, stages: int) -> Batches:

@@ -5,8 +5,9 @@ all vertices and the dense work behind it; an epoch of L layers is 2 L - 1 of th
 round at the last layer, and backward. A pass is cut into s batches of vertices in a fixed order,
 and each batch takes four steps: the sparse devices aggregate it, its rows go to the dense devices,
 these update it, and the result comes back. Each of the four works through the batches one by one
-in their order; the four run beside each other. A batch of the next pass begins when everything it
-reads is back.
+in their order. The four run beside each other, but where the sparse devices are the dense ones:
+there aggregation and update take turns, and so do sending and returning. A batch of the next pass
+begins when everything it reads is back.
 
 - Figure 5a, *naive*: one batch a pass, so that sparse and dense devices take turns.
 - Figure 5b and c, *pipelined*: s batches of the vertices as they are numbered.
@@ -27,6 +28,8 @@ from gnnbench.records import IntArray
 SecondsArray = npt.NDArray[np.float64]
 
 STEPS = ("aggregate", "send", "update", "return")
+#: The steps that cross between the devices.
+CROSSING = [1, 3]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +64,13 @@ class Timeline:
         return float(self.waits_s.sum())
 
 
-def schedule_passes(passes: Sequence[Pass], last_read: IntArray) -> Timeline:
-    """The timeline of an epoch; ``last_read`` int64 ``(s,)`` as ``ordering.Batches`` has it."""
+def schedule_passes(
+    passes: Sequence[Pass], last_read: IntArray, *, shared: bool = False
+) -> Timeline:
+    """The timeline of an epoch; ``last_read`` int64 ``(s,)`` as ``ordering.Batches`` has it, and
+    ``shared`` where the sparse devices are the dense ones."""
+    if shared:
+        return _take_turns(passes, last_read)
     shape = (len(passes), len(STEPS), len(last_read))
     start, end = np.zeros(shape), np.zeros(shape)
     free_s = [0.0] * len(STEPS)
@@ -80,6 +88,41 @@ def schedule_passes(passes: Sequence[Pass], last_read: IntArray) -> Timeline:
                 end[number, step, batch] = free_s[step] = ready_s
             came_back_s.append(ready_s)
         back_s = came_back_s
+    return Timeline(start, end)
+
+
+def _take_turns(passes: Sequence[Pass], last_read: IntArray) -> Timeline:
+    """The timeline where a device aggregates or updates, and its link sends or returns.
+
+    What could start first does; of two that could start together, the earlier batch.
+    """
+    stages = len(last_read)
+    start, end = (np.zeros((len(passes), len(STEPS), stages)) for _ in range(2))
+    seconds, needed = [each.seconds.tolist() for each in passes], last_read.tolist()
+    free_s = [0.0, 0.0]
+    done = [0] * len(STEPS)  # batches of all passes, by step
+    for _ in range(len(passes) * len(STEPS) * stages):
+        ready = []
+        for step, count in enumerate(done):
+            number, batch = divmod(count, stages)
+            if number == len(passes):
+                continue
+            ready_s = 0.0
+            if step:
+                if done[step - 1] <= count:
+                    continue
+                ready_s = end[number, step - 1, batch]
+            elif number:
+                if done[-1] <= (number - 1) * stages + needed[batch]:
+                    continue
+                ready_s = end[number - 1, -1, needed[batch]]
+            ready.append((max(float(ready_s), free_s[step % 2]), count, step))
+        start_s, count, step = min(ready)
+        number, batch = divmod(count, stages)
+        start[number, step, batch] = start_s
+        free_s[step % 2] = start_s + seconds[number][step][batch]
+        end[number, step, batch] = free_s[step % 2]
+        done[step] += 1
     return Timeline(start, end)
 
 

@@ -10,8 +10,14 @@ from gnnbench.parts import FULL_GRAPH, Bundle, Placement, Setting, divide_evenly
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Mode, Shard, Share
 from gnnbench.units import format_si
-from gnnbench_plugins.mixgcn.groups import choose_groups, make_groups, price_epoch, share_out
-from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
+from gnnbench_plugins.mixgcn.groups import (
+    Groups,
+    choose_groups,
+    make_groups,
+    price_epoch,
+    share_out,
+)
+from gnnbench_plugins.mixgcn.ordering import CutsBatches
 
 
 @dataclass
@@ -52,13 +58,8 @@ class MixGCNPlacement(Placement):
     )
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        """Groups that are empty, or do not divide the sparse devices.
-
-        How many devices are set apart depends on the other parts, and is chosen here, where they
-        are seen first.
-        """
+        """Groups that are empty, or do not divide the sparse devices."""
         platform = setting.platform
-        self._chosen = self._choose(bundle, setting)
         dense, sparse = self.updaters(platform), self.aggregators(platform)
         if not sparse or not dense:
             lacking = "dense" if sparse else "sparse"
@@ -67,8 +68,6 @@ class MixGCNPlacement(Placement):
                 f"placement.sparse is {self.sparse!r}, and platform {platform.name} leaves no "
                 f"{lacking} device then; choose {fewer}placement.sparse=shared or host."
             )
-        if self.sparse_devices < 0 or self.accelerators < 0:
-            return "placement.accelerators and placement.sparse_devices are counts, 0 or more."
         if self.row_groups < 1 or len(sparse) % self.row_groups:
             return (
                 f"placement.row_groups is {self.row_groups}, which does not divide the "
@@ -76,37 +75,56 @@ class MixGCNPlacement(Placement):
             )
         return None
 
-    def _choose(self, bundle: Bundle, setting: Setting) -> tuple[int, int, str] | None:
-        """The split of the accelerators whose epoch takes least; None where none is chosen."""
+    def settle(self, bundle: Bundle, setting: Setting) -> None:
+        """How many devices are set apart: the split of the accelerators whose epoch takes least,
+        in the batches of the sampler. Half of them where the model knows no such groups."""
+        self._chosen = None
         dense, sampler = self._dense(setting.platform), bundle.sampler
-        if self.sparse != "apart" or self.sparse_devices or self.row_groups != 1 or len(dense) < 3:
-            return None
-        if not isinstance(sampler, MixGCNSampler) or sampler.refuses(bundle, setting):
-            return None
-        if not all(layer.featurewise for layer in setting.layers):
-            return None
-        half = len(dense) // 2
+        if self.sparse != "apart" or self.sparse_devices or len(dense) < 3:
+            return
         try:
-            groups = make_groups(setting.platform, dense[len(dense) - half :], dense[:-half])
+            groups = self.groups(setting.platform)
         except UsageError:
-            return None
+            return
+        if not isinstance(sampler, CutsBatches):
+            return
         rest = (setting.layers, sampler.cut(setting.dataset.graph))
         itemsize = setting.workload.itemsize
         chosen = choose_groups(
             share_out(groups, len(dense)), *rest, bundle.kernel, itemsize=itemsize
         )
+        half, count = groups.sparse_count, chosen.groups.sparse_count
         half_s = price_epoch(*rest, groups, bundle.kernel, itemsize=itemsize).epoch_s
-        count = chosen.groups.sparse_count
         than_half = f", and {format_si(half_s, 's')} with {half} of them" if count != half else ""
         note = (
             f"{count} of {len(dense)} accelerators aggregate for {len(dense) - count} that update, "
             f"the split with the shortest modelled pipeline: {format_si(chosen.epoch_s, 's')} an "
             f"epoch{than_half}"
         )
-        return count, len(dense), note
+        self._chosen = count, len(dense), note
+
+    def groups(self, platform: Platform) -> Groups:
+        """Both groups, for the model of the pipeline; errors as of ``make_groups``, and
+        ``UsageError`` for several groups of rows."""
+        if self.row_groups != 1:
+            raise UsageError(
+                "the model of the pipeline knows one group of rows, with the adjacency on every "
+                "device that aggregates; leave out placement.row_groups."
+            )
+        return make_groups(platform, self.aggregators(platform), self.updaters(platform))
 
     def notes(self) -> tuple[str, ...]:
         return () if self._chosen is None else (self._chosen[2],)
+
+    def available(self, platform: Platform) -> dict[str, int]:
+        """Sparse devices are counted where the option ``sparse`` takes them from."""
+        dense = sum(device.kind != "sparse" for device in platform.accelerators)
+        count = len(platform.accelerators) - dense
+        if self.sparse == "host":
+            count = 1
+        elif self.sparse in ("shared", "apart") or not count:
+            count = len(self._dense(platform))
+        return {"accelerators": dense, "sparse_devices": count}
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         """The devices that update, then those that only aggregate."""

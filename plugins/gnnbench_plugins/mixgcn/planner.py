@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream, induce_block
 from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerShape, Setting
@@ -23,7 +23,6 @@ from gnnbench_plugins.mixgcn.groups import (
     Choice,
     Groups,
     choose_groups,
-    make_groups,
     price_epoch,
     price_passes,
     share_out,
@@ -39,7 +38,7 @@ from gnnbench_plugins.mixgcn.ordering import (
     make_batches,
     reorder,
 )
-from gnnbench_plugins.mixgcn.pipeline import STEPS, Pass, find_lag, schedule_passes
+from gnnbench_plugins.mixgcn.pipeline import STEPS, Pass, Timeline, find_lag, schedule_passes
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler, choose_stages
 from gnnbench_plugins.mixgcn.volumes import count_crossing
@@ -58,7 +57,7 @@ class MixGCNPlanner(Planner):
             cuts = spread_stream(graph, prospect)
         else:
             cuts = cut_dataset(graph, prospect)
-        chosen = next(cut for cut in cuts if cut.schedule == prospect.sampler.schedule)
+        chosen = prospect.choose(cuts)
         return (
             prospect.tabulate_schedules(cuts),
             prospect.tabulate_steps(chosen),
@@ -92,11 +91,6 @@ class Prospect:
         sampler, placement = bundle.sampler, bundle.placement
         if not (isinstance(sampler, MixGCNSampler) and isinstance(placement, MixGCNPlacement)):
             raise IncompatibleParts("a plan for mixgcn needs mixgcn's sampler and placement.")
-        if placement.row_groups != 1:
-            raise UsageError(
-                "a plan knows one group of rows, with the adjacency on every device that "
-                "aggregates; leave out placement.row_groups."
-            )
         self.bundle, self.request, self.sampler = bundle, request, sampler
         self.itemsize = request.workload.itemsize
         self.layers: Sequence[LayerShape] = build(request.workload, model=request.model).shapes
@@ -106,9 +100,7 @@ class Prospect:
             known = graph.vertices if isinstance(graph, RmatStream) else graph.graph.num_vertices
             bundle.kernel.limit_sources(known)
         platform = request.platform
-        self.groups: Groups = make_groups(
-            platform, placement.aggregators(platform), placement.updaters(platform)
-        )
+        self.groups: Groups = placement.groups(platform)
 
     def _refuse(self) -> None:
         """Raise what training would be refused with, as far as a stream can tell."""
@@ -120,11 +112,24 @@ class Prospect:
             reason = self.bundle.refusal(setting)
             if reason is not None:
                 raise IncompatibleParts(reason)
+            self.bundle.settle(setting)
         if not all(layer.featurewise for layer in self.layers):
             raise IncompatibleParts(
                 f"model {request.workload.model!r} needs all features of both ends of an edge at "
                 f"once, and mixgcn shards by features; choose gcn, sage, gin or commnet."
             )
+
+    def choose(self, cuts: Sequence[Cut]) -> Cut:
+        """The schedule of training; of a stream, where that is left open, naive or reordered,
+        whichever takes less."""
+        if self.sampler.schedule == "auto" and not isinstance(self.request.graph, Dataset):
+            naive, _, reordered = cuts
+            return (
+                naive
+                if self.schedule(naive).epoch_s <= self.schedule(reordered).epoch_s
+                else reordered
+            )
+        return next(cut for cut in cuts if cut.schedule == self.sampler.chosen_schedule)
 
     def choose_stages(self, vertices: int, wanted: int | None) -> int:
         """As the sampler does."""
@@ -134,6 +139,11 @@ class Prospect:
         return price_passes(
             self.layers, cut.batches, self.groups, self.bundle.kernel, itemsize=self.itemsize
         )
+
+    def schedule(self, cut: Cut) -> Timeline:
+        """The pipeline's timeline."""
+        shared = self.groups.shared
+        return schedule_passes(self.price(cut), cut.batches.last_read, shared=shared)
 
     # ------------------------------------------------------------------ time
 
@@ -178,9 +188,16 @@ class Prospect:
             )
         if cut.stages == 1:
             order = (*order[:3], Cell())
-        if self.groups.shared and cut.stages > 1:
-            return (*order, Cell(cut.stages), Cell(text="one group, no pipeline"), Cell(), Cell())
-        timeline = schedule_passes(passes, cut.batches.last_read)
+        timeline = self.schedule(cut)
+        if self.groups.shared:  # devices that update are not idle, and queue for themselves
+            return (
+                *order[:3],
+                Cell(),
+                Cell(cut.stages),
+                Cell(),
+                Cell(timeline.epoch_s, "s"),
+                Cell(),
+            )
         return (
             *order,
             Cell(cut.stages),
@@ -197,7 +214,8 @@ class Prospect:
         ]
         return Table(
             name="steps",
-            title=f"steps of each layer, {cut.schedule}, the {cut.stages} batches added up",
+            title=f"steps of each layer, {cut.schedule}, "
+            + ("one batch" if cut.stages == 1 else f"the {cut.stages} batches added up"),
             columns=STEPS,
             rows=tuple(rows),
             notes=("the last layer's update is forward, then backward",),

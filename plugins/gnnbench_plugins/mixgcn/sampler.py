@@ -7,9 +7,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.errors import UsageError
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.parts import Bundle, FullGraphSampler, Setting, option
+from gnnbench.parts import Bundle, FullGraphSampler, Kernel, Setting, option
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
+from gnnbench.units import format_si
+from gnnbench_plugins.mixgcn.groups import Groups, HasGroups, price_passes
 from gnnbench_plugins.mixgcn.ordering import (
     Batches,
     Ordering,
@@ -19,6 +22,9 @@ from gnnbench_plugins.mixgcn.ordering import (
     make_batches,
     reorder,
 )
+from gnnbench_plugins.mixgcn.pipeline import CROSSING, schedule_passes
+
+Schedule = Literal["naive", "pipelined", "reordered"]
 
 #: The most stages that are chosen where none are asked for: beyond, a stage is little but launches.
 MOST_STAGES = 64
@@ -32,16 +38,27 @@ class MixGCNSampler(FullGraphSampler):
     ``pipelined`` takes vertices as they are numbered (5b, 5c), ``reordered`` in reverse
     Cuthill-McKee order (5d), which keeps neighbours close. Where ``stages`` is 0, s is the least
     for which the order's bandwidth leaves nothing idle (Proposition 3.5).
+
+    ``auto`` is ``reordered``, or ``naive`` where the model of the pipeline has a shorter epoch for
+    it: s stages overlap what one stage does by turns, and send s times as many messages and start
+    s times as many kernels. Groups of devices that the model does not know are not compared, and a
+    number of stages that is asked for is cut.
     """
 
     name: ClassVar[str] = "mixgcn"
     summary: ClassVar[str] = "vertices in stages of a pipeline, in an order of small bandwidth"
 
-    schedule: Literal["naive", "pipelined", "reordered"] = option(
-        "reordered", "one stage, stages as numbered, or stages in reverse Cuthill-McKee order"
+    schedule: Literal["auto", "naive", "pipelined", "reordered"] = option(
+        "auto",
+        "one stage, stages as numbered, or stages in reverse Cuthill-McKee order; auto = one stage "
+        "or reordered, whichever has the shorter modelled epoch",
     )
     stages: int = option(0, "s: stages of the pipeline; 0 = as Proposition 3.5 asks")
 
+    #: The schedule that ``auto`` stands for, and why.
+    _chosen: tuple[Schedule, str] = field(
+        init=False, repr=False, compare=False, default=("reordered", "")
+    )
     _notes: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
     _vertices: int = field(init=False, repr=False, compare=False, default=0)
     _ordered: tuple[Graph, Ordering] | None = field(
@@ -69,11 +86,45 @@ class MixGCNSampler(FullGraphSampler):
             )
         return None
 
+    def settle(self, bundle: Bundle, setting: Setting) -> None:
+        """What ``auto`` stands for. Of accelerators set apart half are taken to aggregate: the
+        placement settles after this part."""
+        self._chosen = "reordered", ""
+        placement = bundle.placement
+        if self.schedule != "auto" or self.stages or not isinstance(placement, HasGroups):
+            return
+        try:
+            groups = placement.groups(setting.platform)
+        except UsageError as error:
+            self._chosen = "reordered", f"schedule reordered was not compared with naive: {error}"
+            return
+        graph = setting.dataset.graph
+        naive_s, naive_crossing_s = _price(cut_whole(graph), groups, bundle.kernel, setting)
+        staged = self.cut(graph)
+        staged_s, staged_crossing_s = _price(staged, groups, bundle.kernel, setting)
+        schedule: Schedule = "naive" if naive_s <= staged_s else "reordered"
+        stages = len(staged.rows)
+        naive, naive_crossing, reordered, crossing = (
+            format_si(seconds, "s")
+            for seconds in (naive_s, naive_crossing_s, staged_s, staged_crossing_s)
+        )
+        why = (
+            f"schedule {schedule} has the shorter modelled epoch: {naive} in one stage, "
+            f"{reordered} reordered in {stages}, whose all-to-alls take {crossing} instead of "
+            f"{naive_crossing}"
+        )
+        self._chosen = schedule, why
+
+    @property
+    def chosen_schedule(self) -> Schedule:
+        """What an epoch is cut by; of ``auto`` what was settled, before that ``reordered``."""
+        return self._chosen[0] if self.schedule == "auto" else self.schedule
+
     def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
         """One unit a stage, whatever the number of slots: the placement's shards divide it."""
         graph = setting.dataset.graph
         self._vertices = graph.num_vertices
-        if self.schedule == "naive":
+        if self.chosen_schedule == "naive":
             self._notes = ("naive schedule: sparse and dense operations of a layer take turns",)
             ids = np.arange(graph.num_vertices, dtype=np.int64)
             return (Round(0, (Unit(0, (Block(ids, len(ids), graph.indptr, graph.indices),)),)),)
@@ -93,8 +144,8 @@ class MixGCNSampler(FullGraphSampler):
 
     def cut(self, graph: Graph) -> Batches:
         """What ``chunks`` cuts a graph into, counted."""
-        if self.schedule == "naive":
-            return make_batches(graph, np.arange(graph.num_vertices, dtype=np.int32), 1)
+        if self.chosen_schedule == "naive":
+            return cut_whole(graph)
         ordering = self._order(graph)
         return make_batches(graph, ordering.order, self._count_stages(graph, ordering)[0])
 
@@ -103,12 +154,14 @@ class MixGCNSampler(FullGraphSampler):
         return np.zeros(self._vertices, dtype=np.int64)
 
     def notes(self) -> tuple[str, ...]:
-        return self._notes
+        why = self._chosen[1]
+        return (*((why,) if why else ()), *self._notes)
 
     def _order(self, graph: Graph) -> Ordering:
         """The order of a graph; the last one is kept."""
         if self._ordered is None or self._ordered[0] is not graph:
-            ordering = keep_order(graph) if self.schedule == "pipelined" else reorder(graph)
+            kept = self.chosen_schedule == "pipelined"
+            ordering = keep_order(graph) if kept else reorder(graph)
             self._ordered = graph, ordering
         return self._ordered[1]
 
@@ -116,6 +169,21 @@ class MixGCNSampler(FullGraphSampler):
         """How many stages to cut, and how many Proposition 3.5 asks for."""
         wanted = count_stages(graph.num_vertices, ordering.bandwidth)
         return choose_stages(self.stages, graph.num_vertices, wanted), wanted
+
+
+def cut_whole(graph: Graph) -> Batches:
+    """One batch, of the vertices as they are numbered."""
+    return make_batches(graph, np.arange(graph.num_vertices, dtype=np.int32), 1)
+
+
+def _price(
+    batches: Batches, groups: Groups, kernel: Kernel, setting: Setting
+) -> tuple[float, float]:
+    """Modelled seconds of an epoch, and of its all-to-alls one after the other."""
+    itemsize = setting.workload.itemsize
+    passes = price_passes(setting.layers, batches, groups, kernel, itemsize=itemsize)
+    crossing_s = sum(float(each.seconds[CROSSING].sum()) for each in passes)
+    return schedule_passes(passes, batches.last_read, shared=groups.shared).epoch_s, crossing_s
 
 
 def choose_stages(asked: int, vertices: int, wanted: int | None) -> int:

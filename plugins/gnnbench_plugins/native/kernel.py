@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -15,6 +16,7 @@ from gnnbench.errors import UsageError
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
+from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.parts import Adjacency, Bundle, Kernel, Scaling, Setting
 from gnnbench.records import Block, Mode
 
@@ -31,6 +33,13 @@ class NativeAdjacency(Adjacency):
         self.block = block
         self._dtype = dtype
         self._matrix = SparseMatrix(block.indptr, block.indices, block.num_src)
+        #: What transposed products are wanted of; None is all.
+        self._wanted: MaskArray | None = None
+
+    def masked(self, wanted: MaskArray) -> NativeAdjacency:
+        adjacency = copy(self)
+        adjacency._wanted = wanted
+        return adjacency
 
     def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
         return autograd.aggregate(self._matrix, h, weight)
@@ -43,9 +52,37 @@ class NativeAdjacency(Adjacency):
             return super().own_and_mean(h)
         return autograd.own_and_mean(self._matrix, h)
 
+    @torch.no_grad()
+    def own_and_mean_transposed(self, g: Tensor) -> Tensor:
+        if self.block.own is not None:
+            return super().own_and_mean_transposed(g)
+        return autograd.own_and_mean_transposed(self._matrix, g, self._wanted)
+
+    def own_plus_sum(self, h: Tensor) -> Tensor:
+        if self.block.own is not None:
+            return super().own_plus_sum(h)
+        return autograd.aggregate(self._matrix, h, None, self._plus_own(h))
+
+    @torch.no_grad()
+    def own_plus_sum_transposed(self, g: Tensor) -> Tensor:
+        if self.block.own is not None:
+            return super().own_plus_sum_transposed(g)
+        factors = self._plus_own(g)
+        return autograd.multiply_transposed(self._matrix, g, None, factors, self._wanted)
+
+    def _plus_own(self, rows: Tensor) -> Factors:
+        """Own rows added as they are."""
+        return Factors(own=np.ones(self.block.num_dst, dtype=autograd.read(rows).dtype))
+
     def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
         with torch.no_grad():
-            return autograd.multiply_transposed(self._matrix, g, weight)
+            return autograd.multiply_transposed(self._matrix, g, weight, wanted=self._wanted)
+
+    def add_to_own_rows(self, out: Tensor, rows: Tensor) -> None:
+        if self._wanted is not None:
+            own = slice(self.block.num_dst) if self.block.own is None else self.block.own
+            rows = autograd.keep_wanted(rows, self._wanted[own])
+        super().add_to_own_rows(out, rows)
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         """In one pass where own rows are the first; where they are not, added in a second."""
@@ -58,9 +95,9 @@ class NativeAdjacency(Adjacency):
     def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
         if self.block.own is None:
             factors = _factors(scaling, own=True)
-            return autograd.multiply_transposed(self._matrix, g, None, factors)
+            return autograd.multiply_transposed(self._matrix, g, None, factors, self._wanted)
         factors = _factors(scaling, own=False)
-        out = autograd.multiply_transposed(self._matrix, g, None, factors)
+        out = autograd.multiply_transposed(self._matrix, g, None, factors, self._wanted)
         self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
         return out
 
@@ -132,8 +169,13 @@ class NativeKernel(Kernel):
         passes = 1 if layer == 0 else 2
         return mode == "full-graph" and 2 * shape.out_features < passes * shape.in_features
 
-    def linear(self, a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool) -> Tensor:
-        return autograd.linear(a, weight, bias, relu=relu)
+    def masks_gradients(self) -> bool:
+        return True
+
+    def linear(
+        self, a: Tensor, weight: Tensor | None, bias: Tensor, *, relu: bool, masked: bool = False
+    ) -> Tensor:
+        return autograd.linear(a, weight, bias, relu=relu, masked=masked)
 
     def multiply_sparse(self, rows: Tensor, weight: Tensor) -> Tensor:
         if rows not in self._features:

@@ -17,7 +17,7 @@ class NoCommunication(Communication):
     """Vertex data is where it is needed; every row counts as reused."""
 
     name: ClassVar[str] = "none"
-    summary: ClassVar[str] = "vertex data stays on the device, nothing crosses a link"
+    summary: ClassVar[str] = "vertex data stays on the device, none of it crosses a link"
     moves_rows: ClassVar[bool] = False
     serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
 

@@ -92,9 +92,14 @@ class SaintSampler(RoundSampler):
     _sums: DoubleArray | None = field(default=None, init=False, repr=False, compare=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        graph = setting.dataset.graph
+        most = max(graph.num_edges, graph.num_vertices)
         for name, value in (("budget", self.budget), ("steps", self.steps)):
-            if value < 0:
-                return f"sampler.{name} is {value}; it is a count, from 0 up."
+            if not 0 <= value <= most:
+                return (
+                    f"sampler.{name} is {value}; give a count from 0 to {most:,}, the edges of "
+                    f"graph {setting.dataset.name}."
+                )
         if self.method != "walk" and not setting.dataset.graph.num_edges:
             return (
                 f"sampler {self.name!r} draws by method {self.method!r}, and graph "
@@ -159,11 +164,12 @@ class LayerwiseSampler(RoundSampler):
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         layers = setting.workload.num_layers
         counts = self.budgets.split(",") if self.budgets else []
-        right = all(count.strip().isdecimal() and int(count) > 0 for count in counts)
+        most = setting.dataset.graph.num_vertices
+        right = all(count.strip().isdecimal() and 0 < int(count) <= most for count in counts)
         if not right or (counts and len(counts) != layers):
             return (
-                f"sampler.budgets is {self.budgets!r}; give {layers} counts from 1 up, one for "
-                f"each layer, as {','.join(['512'] * layers)}."
+                f"sampler.budgets is {self.budgets!r}; give {layers} counts from 1 to {most:,}, "
+                f"the graph's vertices, one for each layer, as {','.join(['512'] * layers)}."
             )
         return super().refuses(bundle, setting)
 

@@ -1,0 +1,97 @@
+"""How far a table's numbers are from those of the paper that it quotes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from gnnbench.records import Cell
+
+#: Errors up to this count as close.
+CLOSE = 0.25
+_NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
+#: What a paper has where it gives the least and the most only.
+_RANGE = re.compile(rf"{_NUMBER}\s*[-\u2013]\s*{_NUMBER}")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How a table's cells compare with the paper's.
+
+    Of ``numbers`` cells with an error, ``close`` are within ``CLOSE``; ``median_error`` and
+    ``largest_error`` are of absolute relative errors, None without any. Of ``words`` cells where
+    the paper has words or ours has, ``same_words`` say the same.
+    """
+
+    numbers: int
+    close: int
+    median_error: float | None
+    largest_error: float | None
+    words: int
+    same_words: int
+
+
+def measure_agreement(cells: Iterable[Cell]) -> Agreement:
+    """Over those cells that a paper's number or word stands beside; an error that is not finite
+    does not count."""
+    cells = tuple(cells)
+    known = (find_error(cell) for cell in cells)
+    errors = [abs(error) for error in known if error is not None and math.isfinite(error)]
+    words = [cell for cell in cells if compares_words(cell)]
+    return Agreement(
+        numbers=len(errors),
+        close=sum(error <= CLOSE for error in errors),
+        median_error=median(errors) if errors else None,
+        largest_error=max(errors, default=None),
+        words=len(words),
+        same_words=sum(same_words(cell) for cell in words),
+    )
+
+
+def find_error(cell: Cell) -> float | None:
+    """A number's relative error. Where a paper has a range, such as "1.2-3.4", that is 0 within it,
+    and else of the nearer end."""
+    ends = _RANGE.fullmatch(cell.quoted_text)
+    if cell.value is None or ends is None:
+        return cell.error
+    low, high = (float(end.replace(",", "")) for end in ends.groups())
+    nearest = min(max(cell.value, low), high)
+    return (cell.value - nearest) / nearest if nearest else None
+
+
+def compares_words(cell: Cell) -> bool:
+    """Whether the paper or we have words here, and the other something to hold them against. A
+    range beside a number is no word."""
+    if cell.value is not None and _RANGE.fullmatch(cell.quoted_text):
+        return False
+    return bool(cell.quoted_text) or (bool(cell.text) and cell.quoted is not None)
+
+
+def same_words(cell: Cell) -> bool:
+    """Whether both have the same words, and neither a number."""
+    return cell.text == cell.quoted_text and cell.value is None and cell.quoted is None
+
+
+def describe_agreement(agreement: Agreement) -> str:
+    """The errors in one sentence, without its full stop; nothing where there is nothing to
+    compare."""
+    clauses = []
+    if agreement.median_error is not None and agreement.largest_error is not None:
+        clauses.append(
+            f"median error {format_share(agreement.median_error)}, largest "
+            f"{format_share(agreement.largest_error)}; {agreement.close} of {agreement.numbers} "
+            f"cells within {format_share(CLOSE)}"
+        )
+    if agreement.words:
+        clauses.append(
+            f"{agreement.same_words} of {agreement.words} cells without a number say the same"
+        )
+    return "; ".join(clauses)
+
+
+def format_share(share: float) -> str:
+    """``"4.6 %"`` below a tenth, ``"25 %"`` from there on."""
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"

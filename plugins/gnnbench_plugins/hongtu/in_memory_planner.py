@@ -1,0 +1,138 @@
+"""What training in the devices' memories would take: ``gnnbench plan hongtu-im``.
+
+The chunks are counted as for HongTu (``planner``), one a partition unless more are asked for. What
+differs is who holds what: a device has all that belongs to its partition, and the host the data set
+and the optimiser's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from gnnbench.errors import IncompatibleParts
+from gnnbench.footprint import ChunkSize, shard_bytes
+from gnnbench.kernels.dispatch import RmatStream
+from gnnbench.parts import Bundle
+from gnnbench.records import Cell, Table, TableRow
+from gnnbench.studies import Planner, PlanRequest
+from gnnbench_plugins.hongtu.memory import InMemory
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.hongtu.planner import (
+    Prospect,
+    count_dataset,
+    count_stream,
+    tabulate_chunks,
+    tabulate_replicas,
+)
+from gnnbench_plugins.hongtu.prediction import ChunkCounts, Method, predict_data_bytes
+from gnnbench_plugins.reference.communication import HaloCommunication
+
+
+class InMemoryPlanner(Planner):
+    """Counts the partitions' neighbour sets, and says whether they fit without offloading."""
+
+    name: ClassVar[str] = "hongtu-im"
+    summary: ClassVar[str] = "memory of every device, halo rows and epoch time, nothing offloaded"
+
+    def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
+        prospect = InMemoryProspect(bundle, request)
+        if isinstance(request.graph, RmatStream):
+            counted = count_stream(request.graph, prospect)
+        else:
+            counted = count_dataset(request.graph, prospect)
+        return (
+            tabulate_chunks(counted),
+            *tabulate_replicas(counted),
+            prospect.tabulate_devices(counted.chunks),
+            prospect.tabulate_memory(counted.chunks),
+            prospect.tabulate_epoch(counted.chunks),
+        )
+
+
+class InMemoryProspect(Prospect):
+    """A request for HongTu-IM: nothing is offloaded, and the halo crosses at every layer."""
+
+    stages: ClassVar[Mapping[str, str]] = {
+        "device_to_device_s": "device to device",
+        "compute_s": "computation",
+        "accumulate_s": "gradients added, and the loss",
+        "all_reduce_s": "all-reduce",
+    }
+
+    def _find_method(self, placement: HongTuPlacement) -> Method:
+        bundle = self.bundle
+        if not (
+            isinstance(bundle.communication, HaloCommunication)
+            and isinstance(bundle.memory, InMemory)
+        ):
+            raise IncompatibleParts(
+                "a plan for hongtu-im needs communication 'halo' and memory 'hongtu-im'."
+            )
+        return Method(reuse=False)
+
+    def holds(self, chunks: ChunkCounts) -> bool:
+        """More chunks leave as much on the devices, so that training never cuts more."""
+        return True
+
+    def device_bytes(self, chunks: ChunkCounts) -> int:
+        return max(self.bytes_by_device(chunks))
+
+    def bytes_by_device(self, chunks: ChunkCounts) -> list[int]:
+        """What every device would hold, its features dense."""
+        shapes = [layer.shape for layer in self.layers]
+        read = chunks.neighbours.sum(axis=2)
+        alone = chunks.vertices.shape == (1, 1)
+        return [
+            shard_bytes(
+                shapes,
+                [
+                    ChunkSize(round(n), round(v), round(e), buffered=False)
+                    for n, v, e in zip(
+                        read[:, i], chunks.vertices[:, i], chunks.edges[:, i], strict=True
+                    )
+                ],
+                round(float(chunks.vertices[:, i].sum())),
+                self.request.workload.itemsize,
+                copied=not alone,
+            )
+            for i in range(self.partitions)
+        ]
+
+    def tabulate_devices(self, chunks: ChunkCounts) -> Table:
+        """A row for every device: its partition, its halo, and whether that fits."""
+        own = chunks.neighbours.diagonal(axis1=1, axis2=2).sum(axis=0)
+        halo = chunks.neighbours.sum(axis=(0, 2)) - own
+        rows = []
+        for i, (device, size) in enumerate(
+            zip(self.devices, self.bytes_by_device(chunks), strict=True)
+        ):
+            limit = self.bundle.memory.capacity_bytes(device)
+            rows.append(
+                TableRow(
+                    device.name,
+                    (
+                        Cell(int(chunks.vertices[:, i].sum()), "", "measured"),
+                        Cell(int(chunks.edges[:, i].sum()), "", "measured"),
+                        Cell(int(halo[i]), "rows", "measured"),
+                        Cell(size, "B"),
+                        Cell(limit, "B"),
+                        Cell(text="fits" if size <= limit else "does not fit"),
+                    ),
+                )
+            )
+        edges = chunks.edges.sum(axis=0)
+        return Table(
+            name="devices",
+            title="what every device holds",
+            columns=("vertices", "in-edges", "halo", "needed", "there is", ""),
+            rows=tuple(rows),
+            notes=(
+                f"the largest partition has {edges.max() / max(edges.mean(), 1.0):.2f} times the "
+                f"average number of in-edges; the halo is what a device reads of its peers in a "
+                f"layer, and as many gradients go back",
+            ),
+        )
+
+    def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:
+        return predict_data_bytes(chunks, self.layers, itemsize=self.request.workload.itemsize)

@@ -1,0 +1,89 @@
+"""HP-GNN on the command line: beside a library, and the designs for a board."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+SMALL = "sbm:vertices=600,edges=4000,features=32,classes=4"
+QUICK = ("--dataset", SMALL, "--epochs", "1", "--batch-size", "128", "--fanouts", "5,3")
+FPGAS = "epyc7763x2-4xu250"
+
+no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="the usual platform is this machine")
+
+
+def read(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@no_cuda
+@pytest.mark.parametrize(
+    ("plugins", "platform"),
+    [
+        ("hpgnn,reference", FPGAS),
+        ("hyscale,hpgnn", FPGAS),
+        ("reference", "epyc7763x2-4xa5000"),
+        ("reference:placement=hpgnn", FPGAS),
+    ],
+)
+def test_the_default_platform_has_what_the_strategies_train_on(run, plugins, platform):
+    document = read(run("compare", "--plugins", plugins, *QUICK, "--no-check", "--json", "-"))
+    assert document["platform"]["name"] == platform
+    assert {each["status"] for each in document["runs"]} == {"done"}
+
+
+def test_a_platform_that_is_named_is_kept(run):
+    words = ("--platform", "epyc7763x2-4xa5000")
+    document = read(run("compare", "--plugins", "hpgnn,reference", *QUICK, *words, "--json", "-"))
+    by_name = {each["strategy"]: each for each in document["runs"]}
+    assert by_name["hpgnn"]["status"] == "skipped"
+    assert "name one that has, such as epyc7763x2-4xu250" in by_name["hpgnn"]["reason"]
+    assert by_name["reference"]["status"] == "done"
+
+
+@pytest.mark.parametrize(("words", "device"), [((), "gpu0"), (("on_host=true",), "host")])
+def test_the_papers_three_platforms_stand_in_one_table(run, words, device):
+    """CPU-only or CPU-GPU rows beside the board's, on the machine of the paper's comparison."""
+    options = [word for each in words for word in ("--set", f"placement.{each}")]
+    machine = ("--platform", "ryzen3990x-a100-u250")
+    result = run("compare", "--plugins", "hpgnn,reference", *QUICK, *machine, *options)
+    assert result.exit_code == 0, result.output
+    assert f"hpgnn fpga0; reference {device}" in result.stdout
+
+
+@no_cuda
+def test_designs_are_planned_without_naming_a_platform(run):
+    document = read(run("plan", "hpgnn", "--dataset", SMALL, "--json", "-"))
+    assert document["platform"] == FPGAS
+    (table,) = (table for table in document["tables"] if table["name"] == "hpgnn-designs")
+    assert sum("(best)" in row["label"] for row in table["rows"]) == 1
+    assert {cell["provenance"] for row in table["rows"] for cell in row["cells"]} == {"modelled"}
+
+
+def test_published_explorations_have_a_table_a_plot_and_json(run, tmp_path):
+    page, out = tmp_path / "designs.html", tmp_path / "designs.json"
+    result = run("reproduce", "hpgnn-designs", "--html", page, "--json", out)
+    assert result.exit_code == 0, result.output
+    tables = json.loads(out.read_text())["tables"]
+    html = page.read_text()
+    assert html.count("<svg") == len(tables) == 4
+    for table in tables:
+        assert table["columns"] == [str(2**k) for k in range(len(table["columns"]))]
+    ties = {
+        table["name"].removeprefix("hpgnn-designs-"): note.partition(": ")[2]
+        for table in tables
+        for note in table["notes"]
+        if "as fast as the best" in note
+    }
+    assert ties == {
+        "neighbours-paper": "(2, 256), (4, 256)",
+        "neighbours-script": "(4, 1024), (8, 1024), (4, 2048), (16, 1024), (8, 2048)",
+        "subgraph-paper": "(4, 256)",
+        "subgraph-script": "(16, 1024)",
+    }
+    # A curve ends where no more PEs fit beside its MACs, and is drawn all the same.
+    for label in ("m = 256", "m = 1024"):
+        assert f"<title>{label}</title>" in html

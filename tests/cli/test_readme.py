@@ -1,0 +1,104 @@
+"""Commands in the README and the docs are ones: what they name is there, what they set fits."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from gnnbench import plugins
+from gnnbench.cli import main
+from gnnbench.cli.compare import parse_fanouts, parse_settings, parse_strategies, parse_swaps
+from gnnbench.cli.options import CommandLine
+from gnnbench.compare import Request, Variant, check_options, plan_rows
+from gnnbench.conformance import graphs
+from gnnbench.platforms import load_platform
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+#: What the README makes as it goes along.
+MADE_BY_READER = ("half-half",)
+
+
+def find_commands() -> list[str]:
+    """Of fenced blocks and of code within lines, without what the terminal printed."""
+    commands = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        fenced = re.findall(r"^gnnbench .*$", text, flags=re.MULTILINE)
+        within = re.findall(r"`(gnnbench [^`]+)`", text)
+        commands += [" ".join(command.split()) for command in (*fenced, *within)]
+    return list(dict.fromkeys(command for command in commands if "·" not in command))
+
+
+@pytest.fixture(scope="module")
+def registry() -> plugins.Registry:
+    return plugins.load()
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch) -> None:
+    """Files that a command would write may be written."""
+    monkeypatch.chdir(tmp_path)
+
+
+def resolve(command: str) -> click.Context:
+    """The innermost command's context, its options parsed and nothing run."""
+    words = shlex.split(command, comments=True)[1:]
+    parent = click.Context(main, info_name="gnnbench", obj=CommandLine(("gnnbench", *words)))
+    here: click.Command = main
+    while isinstance(here, click.Group) and words and not words[0].startswith("-"):
+        name, *words = words
+        found = here.get_command(parent, name)
+        assert found is not None, f"there is no command {name!r}: {command}"
+        here = found
+    if words == ["--help"]:
+        words = []
+        here = main
+    if isinstance(here, click.Group):
+        assert not words, command
+        return parent
+    return here.make_context(here.name, words, parent=parent)
+
+
+def test_there_are_commands_to_look_at():
+    assert len(find_commands()) > 30
+
+
+@pytest.mark.parametrize("command", find_commands())
+def test_a_command_that_is_printed_can_be_typed(registry, command):
+    context = resolve(command)
+    given, path = context.params, context.command_path.split()[1:]
+    if path in (["compare"], ["ablate"]):
+        strategies = given.get("strategies") or given["strategy"]
+        chosen = parse_strategies(strategies)
+        if any(name in MADE_BY_READER for name, _ in chosen):
+            return
+        parse_fanouts(given["fanouts"], given["layers"])
+        if not given["extra_plugins"]:
+            registry.model(given["model"])
+        request = Request(
+            strategies=tuple(Variant(name, swaps) for name, swaps in chosen),
+            dataset=graphs.make_dataset(),
+            workload=graphs.make_workload(),
+            platform=graphs.make_platform(),
+            swaps=parse_swaps(given["swaps"]),
+            options=parse_settings(given["settings"]),
+        )
+        check_options(plan_rows(request, registry), request.options, registry)
+    elif path == ["plan"]:
+        registry.planner(given["strategy"])
+        strategy = registry.strategy(given["strategy"])
+        parts = strategy.bundles[strategy.default_mode]
+        plugins.assemble(registry, parts, parse_settings(given["settings"]))
+    elif path == ["reproduce"]:
+        for name in given["names"]:
+            registry.reproduction(name)
+    elif path == ["plugins", "show"]:
+        registry.strategy(given["name"])
+    platform = given.get("platform") or (given["name"] if path == ["platforms", "show"] else None)
+    if platform is not None and not platform.endswith(".toml"):
+        load_platform(platform)
