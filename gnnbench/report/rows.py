@@ -277,7 +277,8 @@ def widest_gap(winner: Row, loser: Row) -> str:
     """Where the winner saves the most, as a clause: a stage, or running stages side by side.
 
     Stages are busy seconds. Where none shrinks by as much as a twentieth of what the epoch gained,
-    the gain is in how much of them overlaps, or in how evenly devices share them.
+    the gain is in how much of them overlaps, or in how evenly devices share them. Empty where no
+    stage of the two differs in what is printed.
     """
     gaps = []
     for stage in STAGES:
@@ -294,4 +295,6 @@ def widest_gap(winner: Row, loser: Row) -> str:
     won, lost = winner.metric("epoch_time"), loser.metric("epoch_time")
     if won is not None and lost is not None and gain < 0.05 * (lost.value - won.value):
         return " (no stage is much shorter: its stages overlap more)"
+    if format_si(spent, "s") == format_si(other, "s"):
+        return ""
     return f" (the widest gap is {stage}, {format_si(spent, 's')} against {format_si(other, 's')})"

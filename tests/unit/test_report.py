@@ -22,7 +22,7 @@ from rich.console import Console
 from gnnbench.records import Equivalence, Metric
 from gnnbench.report.chrome import lanes, trace_events, write_chrome_trace
 from gnnbench.report.html import make_page, write_html
-from gnnbench.report.rows import group_runs, list_devices, speed_ratio, summarise
+from gnnbench.report.rows import group_runs, list_devices, speed_ratio, summarise, widest_gap
 from gnnbench.report.svg import draw_curves, reduce_timeline
 from gnnbench.report.table import format_equivalence, print_comparison
 
@@ -207,6 +207,12 @@ def test_a_win_without_a_shorter_stage_is_put_down_to_overlap():
     winner = replace(make_run("a", epoch_s=(0.1,)), stages=loser.stages)
     (group,) = group_runs(make_comparison(loser, winner))
     assert "2.00 times as fast as b (no stage is much shorter" in summarise(group)[0]
+
+
+def test_rows_whose_stages_are_alike_have_no_gap():
+    one, other = make_run("a", epoch_s=(0.1,)), make_run("b", epoch_s=(0.1,))
+    (group,) = group_runs(make_comparison(one, replace(other, stages=one.stages)))
+    assert widest_gap(*group.rows) == ""
 
 
 def test_overlapping_samples_are_no_win():
