@@ -796,6 +796,12 @@ class Bundle:
         for part in self.all():
             part.settle(self, setting)
 
+    def begin(self, setting: Setting) -> None:
+        """Let every part settle and then begin, as before a run; after ``refusal``."""
+        self.settle(setting)
+        for part in self.all():
+            part.begin(setting)
+
     def _refuse_split(self, setting: Setting) -> str | None:
         """A round's draws must not depend on how it is split, or it must not be split."""
         if not isinstance(self.sampler, MiniBatchSampler) or self.sampler.split_invariant:

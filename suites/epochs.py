@@ -60,8 +60,7 @@ class _Epoch:
         setting = make_setting(make_request(dataset, LOCAL, self.mode, strategy))
         parts = registry.strategy(strategy).bundles[self.mode]
         bundle = plugins.assemble(registry, parts, {})
-        for part in bundle.all():
-            part.begin(setting)
+        bundle.begin(setting)
         recorder = Recorder(WallClock(), synchronise=torch.cuda.is_available())
         self.engine = make_engine(bundle, setting, recorder)
         self.engine.prepare()

@@ -93,8 +93,7 @@ def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: 
     options: Options = {"communication": {"stages": str(stages)}}
     parts = registry.strategy("hyscale").bundles["mini-batch"]
     bundle = plugins.assemble(registry, parts, options)
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     if not isinstance(bundle.sampler, MiniBatchSampler):
         raise TypeError("strategy hyscale trains on mini-batches")
     profiles = profile_batches(setting, bundle.sampler)

@@ -96,8 +96,7 @@ def make_bundle(setting: Setting, prefetch: int, kernel: str) -> Bundle:
     parts = plugins.with_swap(registry, parts, [("kernel", kernel)])
     options = {"communication": {"stages": str(prefetch)}, "placement": {"accelerators": "0"}}
     bundle = plugins.assemble(registry, parts, options)
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     return bundle
 
 

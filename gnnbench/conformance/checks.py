@@ -358,9 +358,7 @@ def _worlds(registry: Registry, name: str) -> Iterator[tuple[Mode, _World]]:
             refusal = refusal or reason
         else:
             raise NotApplicable(f"{mode}: it refuses every model; {refusal}")
-        bundle.settle(setting)
-        for part in bundle.all():
-            part.begin(setting)
+        bundle.begin(setting)
         yield mode, _World(bundle, setting)
 
 

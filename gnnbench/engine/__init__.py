@@ -93,9 +93,7 @@ def _train(
     # The first optimiser of a process imports for a second what no run should be charged with.
     torch.optim.Adam([torch.zeros(1)])
     started_s = time.perf_counter()
-    bundle.settle(setting)
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     engine = make_engine(bundle, setting, recorder, checkpoints, collectives)
     engine.prepare()
     preprocessing_s = time.perf_counter() - started_s

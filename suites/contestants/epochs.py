@@ -104,8 +104,7 @@ def run_strategy(task: Task, name: str, options: Mapping[str, object]) -> Contes
     for option, value in options.items():
         if hasattr(bundle.sampler, option):
             setattr(bundle.sampler, option, value)
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     engine = make_engine(bundle, setting, Recorder(WallClock(), synchronise=False))
     engine.prepare()
     return Contestant(lambda turn: engine.run_epoch(turn).loss)

@@ -82,8 +82,7 @@ def losses(trace):
 def units_of(strategy, setting, epoch=0):
     """The rounds of an epoch as a strategy with a static split makes them, without its CPU."""
     bundle = bundle_for(strategy)
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     bundle.placement.overlap(0)
     return [
         [

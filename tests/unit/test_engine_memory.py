@@ -41,8 +41,7 @@ def prepared(communication="hongtu", kernel="torch", model="gcn", **memory):
         "sampler": {"chunks_per_partition": "3"},
     }
     bundle = plugins.assemble(registry(), parts, options)
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
     engine = HostResidentEngine(bundle, setting, recorder)
     engine.prepare()

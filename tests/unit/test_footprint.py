@@ -142,8 +142,7 @@ def test_a_run_holds_what_its_plan_says(model, memory, communication):
     )
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     rounds = bundle.sampler.chunks(setting, 3)
     owner, traffic = bundle.sampler.owner(), []
     for round_ in rounds:

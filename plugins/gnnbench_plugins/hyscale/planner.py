@@ -73,8 +73,7 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     reason = bundle.refusal(setting)
     if reason is not None:
         raise IncompatibleParts(reason)
-    for part in bundle.all():
-        part.begin(setting)
+    bundle.begin(setting)
     rounds = sampler.rounds(0)
     if not rounds:
         raise UsageError(f"dataset {graph.name} has no training vertices to plan for.")
