@@ -71,12 +71,12 @@ def test_a_killed_rank_ends_the_run_and_is_named():
     assert not any(rank.is_running() for rank in ranks.values())
 
 
-#: Waits for its starter, and says that it does.
+#: Waits for its starter, and says that it does: in one write, since three share the pipe.
 WAITING = """
-import time
+import os, time
 from gnnbench.cli.processes import end_with_starter
 end_with_starter()
-print("waiting", flush=True)
+os.write(1, b"waiting\\n")
 time.sleep(100)
 """
 #: Starts three of them.
