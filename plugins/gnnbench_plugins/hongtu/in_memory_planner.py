@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.footprint import ChunkSize, shard_bytes
-from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.parts import Bundle
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.studies import Planner, PlanRequest
@@ -20,8 +19,7 @@ from gnnbench_plugins.hongtu.memory import InMemory
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.planner import (
     Prospect,
-    count_dataset,
-    count_stream,
+    count,
     tabulate_chunks,
     tabulate_replicas,
 )
@@ -37,10 +35,7 @@ class InMemoryPlanner(Planner):
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         prospect = InMemoryProspect(bundle, request)
-        if isinstance(request.graph, RmatStream):
-            counted = count_stream(request.graph, prospect)
-        else:
-            counted = count_dataset(request.graph, prospect)
+        counted = count(prospect)
         return (
             tabulate_chunks(counted),
             *tabulate_replicas(counted),

@@ -90,10 +90,7 @@ class HongTuPlanner(Planner):
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         prospect = Prospect(bundle, request)
-        if isinstance(request.graph, RmatStream):
-            counted = count_stream(request.graph, prospect)
-        else:
-            counted = count_dataset(request.graph, prospect)
+        counted = count(prospect)
         return (
             tabulate_chunks(counted),
             *tabulate_replicas(counted),
@@ -120,11 +117,6 @@ class Prospect:
             raise UsageError(
                 f"platform {request.platform.name} has no accelerators to plan for; choose another "
                 f"by --platform."
-            )
-        if len(self.devices) < placement.accelerators:
-            raise UsageError(
-                f"placement.accelerators is {placement.accelerators}, and platform "
-                f"{request.platform.name} has {len(self.devices)}; ask for as many or fewer."
             )
         self.method = self._find_method(placement)
 
@@ -256,6 +248,14 @@ class Prospect:
 
 
 # --------------------------------------------------------------------------- a stored graph
+
+
+def count(prospect: Prospect) -> Counted:
+    """The chunks of the request's graph, of a dataset or of a stream."""
+    graph = prospect.request.graph
+    if isinstance(graph, RmatStream):
+        return count_stream(graph, prospect)
+    return count_dataset(graph, prospect)
 
 
 def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
