@@ -278,6 +278,17 @@ def test_what_is_no_stream(change: dict[str, Any], message: str) -> None:
         RmatStream(**(facts | change))
 
 
+@pytest.mark.parametrize("pieces", [2, 63, 65])
+def test_bits_of_no_piece_are_refused(pieces: int) -> None:
+    lines = np.zeros((3, -(-pieces // 64)), dtype=np.uint64)
+    labels = np.zeros(3, dtype=np.uint16)
+    lines[1, -1] = 1 << (pieces - 1) % 64
+    streams.count_chunks(lines, labels, 1, pieces)
+    lines[1, -1] <<= np.uint64(1)
+    with pytest.raises(ValueError, match=f"lines have bits beyond those of {pieces} pieces"):
+        streams.count_chunks(lines, labels, 1, pieces)
+
+
 @pytest.mark.usefixtures("anywhere")
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
@@ -307,6 +318,8 @@ def test_any_arguments_are_counted_or_refused(data: st.DataObject) -> None:
     for source in (stream, graph):
         attempt(streams.mark_neighbours, source, labels, pieces, threads=threads)
     lines = rng.integers(0, 2**63, (vertices, max(1, -(-pieces // 64)))).astype(np.uint64)
+    if data.draw(st.booleans()):
+        lines[:, -1] >>= np.uint64(-pieces % 64)  # bits of no piece are refused
     lines = data.draw(
         st.sampled_from([lines, lines[:-1], lines[:0], lines.T, lines.astype(np.int64), lines[0]])
     )
