@@ -20,10 +20,10 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 compare: $(VENV)/.installed
 	$(BIN)/gnnbench compare --plugins hyscale,hongtu $(ARGS)
 
-# Files side by side, then the long tests, one after the other.
+# Two files at a time; then the long tests, two at a time, and only where all others pass.
 test: check
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m "not long"
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal -m long
 
 check: $(VENV)/.test-installed
 	$(BIN)/ruff check

@@ -29,7 +29,8 @@ from gnnbench.records import Dataset, Workload
 NUM_VERTICES = 24
 NUM_ISOLATED = 4
 NUM_FEATURES, NUM_HIDDEN, NUM_CLASSES = 6, 5, 3
-EPOCHS = 3
+#: The second begins with what the first left behind, in buffers and in the optimiser.
+EPOCHS = 2
 LAYERS = (2, 3, 4, 8)
 DEVICES = (1, 2, 4)
 CHUNKS = (1, 3, 8)
@@ -193,12 +194,30 @@ def test_so_it_does_however_it_is_partitioned(model, num_layers, devices, chunks
     assert_trains_as_plainly(model, num_layers, devices, chunks)
 
 
+def spread_by(model, way):
+    """Two of the depths with each model and way, the other two with the next of either."""
+    row, column = [*MODELS].index(model), WAYS.index(way)
+    for number in ((row + column) % 2, (row + column) % 2 + 2):
+        yield LAYERS[number], DEVICES[(row - column + number) % 3], CHUNKS[(row + column) % 3]
+
+
+def test_the_spread_by_ways_has_every_pair():
+    """Every two values of model, way, depth, m and n meet, and every way meets every m and n."""
+    runs = [
+        (model, WAYS.index(way), *run)
+        for model, way in itertools.product(MODELS, WAYS)
+        for run in spread_by(model, way)
+    ]
+    values = (MODELS, range(len(WAYS)), LAYERS, DEVICES, CHUNKS)
+    for places in (*itertools.combinations(range(len(values)), 2), (1, 3, 4)):
+        due = set(itertools.product(*(values[place] for place in places)))
+        assert {tuple(run[place] for place in places) for run in runs} == due
+
+
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join((way[0], way[1][0], *way[1][1])))
 @pytest.mark.parametrize("model", MODELS)
 def test_so_it_does_by_every_memory_and_communication(model, way):
-    turn = [*MODELS].index(model) + WAYS.index(way)
-    for number, num_layers in enumerate(LAYERS):
-        devices, chunks = DEVICES[(turn + number) % 3], CHUNKS[(turn // 3 + number) % 3]
+    for num_layers, devices, chunks in spread_by(model, way):
         assert_trains_as_plainly(model, num_layers, devices, chunks, *way)
 
 

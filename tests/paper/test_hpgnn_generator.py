@@ -228,12 +228,18 @@ def check_update(simulated: Simulated, operators: Operators) -> None:
 # --------------------------------------------------------------------------- the C simulation
 
 
-@pytest.mark.parametrize("model", ["GCN", "SAGE"])
-def test_it_computes_the_reference(model, tmp_path):
+@pytest.fixture(scope="module")
+def computed(request, tmp_path_factory) -> tuple[str, Path, Simulated]:
+    """The design of a model by its name: its folder, and what it computed."""
+    model, folder = request.param, tmp_path_factory.mktemp("computed")
+    return model, folder, simulate(generate(model), prepare(model), folder)
+
+
+@pytest.mark.parametrize("computed", ["GCN", "SAGE"], indirect=True)
+def test_it_computes_the_reference(computed):
     """Both layers, from X to the logits, against the model that everything here is held against."""
-    generated = generate(model)
-    simulated = simulate(generated, prepare(model), tmp_path)
-    check_sums_and_counts(simulated, generated)
+    model, _, simulated = computed
+    check_sums_and_counts(simulated, generate(model))
     workload = Workload(model.lower(), WIDTHS, 1, 64, (10, 5), 0, dtype="float32")
     net = build(workload)
     with torch.no_grad():
@@ -502,14 +508,14 @@ def test_a_batch_of_other_layers_is_refused(tmp_path):
         prepare_layer("mine", sample()[0], dataset().graph.degrees)
 
 
-def test_the_host_program_says_what_is_wrong(tmp_path):
-    generated = generate()
-    simulate(generated, prepare("GCN"), tmp_path)
-    (tmp_path / "short.bin").write_bytes((tmp_path / "batch_0.bin").read_bytes()[:-4])
+@pytest.mark.parametrize("computed", ["GCN"], indirect=True)
+def test_the_host_program_says_what_is_wrong(computed):
+    _, folder, _ = computed
+    (folder / "short.bin").write_bytes((folder / "batch_0.bin").read_bytes()[:-4])
     words = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
     for last, message in (("none.bin", "none.bin cannot be read"), ("short.bin", "ends early")):
-        run = subprocess.run([*words, last], cwd=tmp_path, capture_output=True, text=True)
+        run = subprocess.run([*words, last], cwd=folder, capture_output=True, text=True)
         assert run.returncode == 1
         assert message in run.stderr
-    run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    run = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     assert (run.returncode, "usage:" in run.stderr) == (2, True)

@@ -19,9 +19,10 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare
 from gnnbench.engine import train, unit_major
-from gnnbench.engine.protocol import ROUNDS_UNDER_WAY, Steps, Trainer, run_in_turn, run_on_threads
+from gnnbench.engine.protocol import Steps, Trainer, run_in_turn, run_on_threads
 from gnnbench.engine.timers import StreamTimer
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, MissingDependency, StageFailed
+from gnnbench.footprint import ROUNDS_UNDER_WAY
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device, Link, Platform
@@ -103,7 +104,7 @@ class Run:
     def spans(self):
         """What does not depend on this machine's speed."""
         return [
-            replace(span, wall_start_s=0.0, wall_s=0.0)
+            span._replace(wall_start_s=0.0, wall_s=0.0)
             for epoch in self.trace.epochs
             for span in epoch.spans
         ]
@@ -545,6 +546,10 @@ def test_a_missing_library_and_a_broken_placement_stay_what_they_are(monkeypatch
     bundle.placement.split = lambda num_seeds: (Share(0, num_seeds - 1),)
     with pytest.raises(StageFailed, match=r"stage assign of round 0 .* gave out 16 of 17 seeds"):
         train(bundle, setting, WallClock())
+    bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
+    bundle.placement.split = lambda num_seeds: (Share(0, num_seeds + 2), Share(1, -2))
+    with pytest.raises(StageFailed, match=r"gave slot 1 -2 seeds; a share has none or more"):
+        train(bundle, setting, WallClock())
 
 
 def test_a_failed_run_is_a_row_of_the_comparison_and_debug_shows_the_cause(
@@ -562,8 +567,16 @@ def test_a_failed_run_is_a_row_of_the_comparison_and_debug_shows_the_cause(
     assert isinstance(caught.value.__cause__, Injected)
 
 
+@pytest.fixture
+def interruptible():
+    """Also where interrupts are ignored, as by what a shell runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("stage", STAGES)
-def test_an_interrupt_ends_every_thread(monkeypatch, small_graph, stage):
+def test_an_interrupt_ends_every_thread(monkeypatch, small_graph, interruptible, stage):
     """Ctrl-C while the runtime waits for the others, of which one is in the midst of a stage."""
 
     def fate(at, index, slot):

@@ -623,7 +623,7 @@ def test_dgl_draws_the_same_in_every_process(tmp_path: Path) -> None:
         "drawn = [t.listing(s.sample(b, 0, 0)) for b in s.rounds(0)]\n"
         "print(hashlib.sha256(str(drawn).encode()).hexdigest())\n"
     )
-    digests = {run_python(program, tmp_path, OMP_NUM_THREADS=count) for count in ("1", "2", "3")}
+    digests = {run_python(program, tmp_path, OMP_NUM_THREADS=count) for count in ("1", "3")}
     assert len(digests) == 1
 
 
