@@ -31,8 +31,6 @@
 /* Bytes of a row that are packed at a time: four lines, the most rows that a cache of one or two
  * megabytes can hold without paying for half-used pairs of lines. */
 #define PACKED_BYTES 256
-/* Elements of the widest row that is gathered into whole lines before it is stored. */
-#define MAX_STAGED 8192
 
 /* out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h; rows are divided by their
  * number of edges where `mean`, and zero where the mask has no bit, which is so of whole rows where

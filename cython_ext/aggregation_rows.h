@@ -365,32 +365,6 @@ ALWAYS_INLINE int FN(in_lines)(const PRODUCT *p)
 
 /* ------------------------------------------------------------------ rows read where they are */
 
-/* Finished rows, which lie next to each other, on their way to memory a whole line at a time. */
-typedef struct {
-    T line[LINE + MAX_STAGED] __attribute__((aligned(64)));
-    T *to;        /* where line[0] goes */
-    int64_t size; /* elements that wait */
-    int64_t skip; /* the first of them belong to the run before */
-} FN(stage);
-
-static void FN(flush)(FN(stage) *s)
-{
-    int64_t i = 0;
-    if (s->size >= LINE) {
-        if (s->skip) {
-            memcpy(s->to + s->skip, s->line + s->skip, (size_t)(LINE - s->skip) * sizeof(T));
-            i = LINE;
-            s->skip = 0;
-        }
-        for (; i + LINE <= s->size; i += LINE)
-            for (int k = 0; k < LINE; k += W)
-                STREAM(s->to + i + k, FN(load)(s->line + i + k));
-    }
-    memmove(s->line, s->line + i, (size_t)(s->size - i) * sizeof(T));
-    s->to += i;
-    s->size -= i;
-}
-
 /* Whole rows [begin, end): each tile of all of them where one tile is a row or a mask leaves few rows,
  * otherwise tile after tile of a row. */
 static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
@@ -398,13 +372,7 @@ static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
     const int64_t vectors = (p->width + W - 1) / W;
     const int64_t tiles = (vectors + REGISTERS - 1) / REGISTERS;
     const int streamed = p->stream && FN(in_lines)(p);
-    const int staged = p->stream && !streamed && !p->sparse && p->width <= MAX_STAGED &&
-                       p->out_stride == p->width;
-    FN(stage) s;
-    s.to = p->out + begin * p->out_stride;
-    s.size = s.skip = (int64_t)((uintptr_t)s.to % 64 / sizeof(T));
-    s.to -= s.skip;
-    if (p->sparse || (tiles == 1 && !staged)) {
+    if (p->sparse || tiles == 1) {
         for (int64_t tile = 0; tile < tiles; tile++) {
             TILE a = FN(cut_tile)(p, tile, tiles);
             a.last = p->indptr[end];
@@ -415,7 +383,7 @@ static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
         return;
     }
     for (int64_t v = begin; v < end; v++) {
-        T *to = staged ? s.line + s.size : p->out + v * p->out_stride;
+        T *to = p->out + v * p->out_stride;
         for (int64_t tile = 0; tile < tiles; tile++) {
             TILE a = FN(cut_tile)(p, tile, tiles);
             a.last = p->indptr[end];
@@ -424,13 +392,7 @@ static void FN(sum_in_place)(const PRODUCT *p, int64_t begin, int64_t end)
             a.next = a.again ? a.h + a.vectors * W : p->h;
             FN(sum_tiles)(p, &a, v, v + 1, to + a.column, 0);
         }
-        if (staged) {
-            s.size += p->width;
-            FN(flush)(&s);
-        }
     }
-    if (staged && s.size > s.skip)
-        memcpy(s.to + s.skip, s.line + s.skip, (size_t)(s.size - s.skip) * sizeof(T));
     FENCE();
 }
 

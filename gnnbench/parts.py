@@ -685,6 +685,10 @@ class Kernel(Part):
         out = a + bias if weight is None else torch.addmm(bias, a, weight)
         return torch.relu(out) if relu else out
 
+    def multiply(self, rows: Tensor, weight: Tensor) -> Tensor:
+        """``(n, f_in)`` times ``weight`` ``(f_in, f_out)``, differentiable."""
+        return rows @ weight
+
     def multiply_sparse(self, rows: Tensor, weight: Tensor) -> Tensor:
         """A sparse CSR tensor ``(n, f_in)`` times ``weight`` ``(f_in, f_out)``; for its gradient
         only the latter counts."""

@@ -20,6 +20,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import aggregation as kernels
+from gnnbench.kernels.dispatch import products
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.aggregation import Float
@@ -158,11 +159,24 @@ def linear(
 ) -> Tensor:
     """``a W + b``, ``(n, k) (k, f) + (f,) -> (n, f)``, and ReLU of it where ``relu``.
 
-    The products are torch's; what is done in place and in memory used before is ours. Without
-    ``weight`` it is ``a + b``. ``masked``: the gradient of the result comes with ReLU's zeros, and
-    the result is not kept for them.
+    In one pass, forward and backward, where our products are faster than torch's; see
+    :func:`gnnbench.kernels.dispatch.products.outrun_torch`. Elsewhere, and in float64, the products
+    are torch's, and what is done in place and in memory used before is ours. Without ``weight`` it
+    is ``a + b``. ``masked``: the gradient of the result comes with ReLU's zeros, and the result is
+    not kept for them.
     """
-    out: Tensor = _Linear.apply(a, weight, bias, relu, masked)  # type: ignore[no-untyped-call]
+    apply = _Linear.apply
+    if weight is not None and _outruns(a):
+        apply = _FusedLinear.apply
+    out: Tensor = apply(a, weight, bias, relu, masked)  # type: ignore[no-untyped-call]
+    return out
+
+
+def multiply(a: Tensor, weight: Tensor) -> Tensor:
+    """``a W``, ``(n, k) (k, f) -> (n, f)``, by whichever product is faster here."""
+    if not _outruns(a):
+        return a @ weight
+    out: Tensor = _FusedLinear.apply(a, weight, None, False, False)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -351,6 +365,52 @@ class _Linear(Function):
         return grad_a, grad_weight, g.sum(dim=0), None, None
 
 
+class _FusedLinear(Function):
+    """:class:`_Linear` with a weight, by our products: float32, and perhaps without a bias."""
+
+    @staticmethod
+    def forward(
+        ctx: _Context, a: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, masked: bool
+    ) -> Tensor:
+        out = torch.from_numpy(
+            products.multiply(
+                read(a),
+                weight.detach().numpy(),
+                None if bias is None else bias.detach().contiguous().numpy(),
+                relu=relu,
+                threads=torch.get_num_threads(),
+            )
+        )
+        ctx.save_for_backward(
+            a if ctx.needs_input_grad[1] else None,  # type: ignore[arg-type]
+            weight,
+            out if relu and not masked else None,  # type: ignore[arg-type]
+        )
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: _Context, gradient: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        a, weight, out = ctx.saved_tensors
+        grad_a, grad_weight, grad_bias = products.differentiate(
+            read(gradient),
+            cast(Tensor, weight).detach().numpy(),
+            None if a is None else read(a),
+            None if out is None else read(out),
+            of_a=ctx.needs_input_grad[0],
+            threads=torch.get_num_threads(),
+        )
+        return (
+            None if grad_a is None else torch.from_numpy(grad_a),
+            None if grad_weight is None else torch.from_numpy(grad_weight),
+            torch.from_numpy(grad_bias) if ctx.needs_input_grad[2] else None,
+            None,
+            None,
+        )
+
+
 class _EdgeSoftmax(Function):
     @staticmethod
     def forward(ctx: _Context, matrix: SparseMatrix, scores: Tensor) -> Tensor:
@@ -383,6 +443,11 @@ def read(tensor: Tensor) -> Float:
         tensor = tensor.contiguous()  # expanded rows
     array: Float = tensor.detach().numpy()
     return array
+
+
+def _outruns(a: Tensor) -> bool:
+    """Whether our products take ``a``, and are faster than torch's."""
+    return a.dtype == torch.float32 and a.device.type == "cpu" and products.outrun_torch()
 
 
 def _check_own(matrix: SparseMatrix) -> None:

@@ -23,6 +23,7 @@ TOPICS = (
     "streams",
     "fpga",
     "spmm",
+    "products",
 )
 #: Vector instruction sets, each with all of the ones before.
 SIMD_SETS = ("baseline", "avx2", "avx512")

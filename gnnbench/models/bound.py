@@ -97,7 +97,7 @@ class BoundBlock:
         """``h W``, of dense rows or of features as a sparse CSR tensor."""
         if h.layout == torch.sparse_csr:
             return self.kernel.multiply_sparse(h, weight)
-        return h @ weight
+        return self.kernel.multiply(h, weight)
 
     def own_rows(self, h: Tensor) -> Tensor:
         """The destinations' own rows, ``(S, f) -> (D, f)``; sparse rows must stand first."""

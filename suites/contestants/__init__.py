@@ -38,6 +38,7 @@ def all_kernels() -> dict[str, Cases]:
         ordering,
         sampling,
         sets,
+        update,
     )
 
     return {
@@ -48,5 +49,6 @@ def all_kernels() -> dict[str, Cases]:
         "masked": masked.race_cases,
         "ordering": ordering.race_cases,
         "sets": sets.race_cases,
+        "update": update.race_cases,
         "epochs": epochs.race_cases,
     }

@@ -177,6 +177,9 @@ class NativeKernel(Kernel):
     ) -> Tensor:
         return autograd.linear(a, weight, bias, relu=relu, masked=masked)
 
+    def multiply(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return autograd.multiply(rows, weight)
+
     def multiply_sparse(self, rows: Tensor, weight: Tensor) -> Tensor:
         if rows not in self._features:
             self._features[rows] = SparseMatrix(
