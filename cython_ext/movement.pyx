@@ -4,6 +4,12 @@
 ``gnnbench.kernels.reference.movement``, their inner loops stand in ``movement.h``.
 """
 
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
@@ -126,20 +132,22 @@ cdef class Sets:
 
     cdef Fetched c
     cdef readonly object fetch
-    cdef list views
+    cdef Py_buffer* views
+    cdef int num_views
     cdef uint64_t[::1] marks
 
     def __cinit__(self, fetch, int64_t num_vertices, bint merged, list idle):
         """``idle`` are bitmaps that nobody needs any more, of which the last is taken."""
         cdef int64_t p
         cdef tuple peers = fetch.from_peers
-        self.fetch, self.views = fetch, []
+        self.fetch = fetch
         self.c.num_peers = len(peers)
         self.c.num_sources = len(peers) + (not merged)
         self.c.words = num_vertices // WORD_BITS + 1
         self.c.peers = <Rows*> calloc(2 * len(peers) + 1, sizeof(Rows))
         self.c.sources = <Source*> calloc(self.c.num_sources + 1, sizeof(Source))
-        if not (self.c.peers and self.c.sources):
+        self.views = <Py_buffer*> calloc(2 * len(peers) + 3, sizeof(Py_buffer))
+        if not (self.c.peers and self.c.sources and self.views):
             raise MemoryError
         size = self.c.words * (FETCH_MARKS + self.c.num_sources * SOURCE_MARKS)
         marks = idle.pop() if idle else None
@@ -147,23 +155,34 @@ cdef class Sets:
             size, dtype=np.uint64
         )
         self.c.marks = &self.marks[0]
-        self.c.needed = self.list_rows(fetch.needed)
-        self.c.from_host = self.list_rows(fetch.from_host)
-        self.c.reused = self.list_rows(fetch.reused)
+        self.view(fetch.needed, &self.c.needed)
+        self.view(fetch.from_host, &self.c.from_host)
+        self.view(fetch.reused, &self.c.reused)
         for p in range(self.c.num_peers):
-            self.c.peers[2 * p] = self.list_rows(peers[p].ids)
-            self.c.peers[2 * p + 1] = self.list_rows(peers[p].kept)
+            peer = peers[p]
+            self.view(peer.ids, self.c.peers + 2 * p)
+            self.view(peer.kept, self.c.peers + 2 * p + 1)
 
     def __dealloc__(self):
+        cdef int v
+        for v in range(self.num_views):
+            PyBuffer_Release(self.views + v)
+        free(self.views)
         free(self.c.peers)
         free(self.c.sources)
 
-    cdef Rows list_rows(self, const int64_t[::1] ids):
-        cdef Rows rows
-        self.views.append(ids)
-        rows.ids = &ids[0] if ids.shape[0] else NULL
-        rows.n = ids.shape[0]
-        return rows
+    cdef int view(self, ids, Rows* rows) except -1:
+        """Read the ids where they are: a memoryview for each list takes longer than the rest."""
+        cdef Py_buffer* seen = self.views + self.num_views
+        PyObject_GetBuffer(ids, seen, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
+        self.num_views += 1
+        if seen.ndim != 1 or seen.itemsize != 8 or seen.format[0] not in (b"l", b"q"):
+            raise ValueError(
+                f"the plan has ids that are {ids.dtype} with shape {ids.shape}; a fetch's lists are "
+                f"int64 of one dimension"
+            )
+        rows.ids, rows.n = <const int64_t*> seen.buf, seen.shape[0]
+        return 0
 
 
 cdef class SlotState:
@@ -249,8 +268,9 @@ cdef class RoundPositions:
             if not each.c.marked:
                 unmarked[count] = &each.c
                 count += 1
-        with nogil:
-            mark_fetches(unmarked, count, self.num_vertices, threads)
+        if count:
+            with nogil:
+                mark_fetches(unmarked, count, self.num_vertices, threads)
         for each in now:
             if not each.c.marked:
                 raise outside(self.num_vertices)

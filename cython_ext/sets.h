@@ -234,40 +234,60 @@ static void list_common(const uint64_t *a, const uint64_t *b, int64_t words, int
     list_wide_baseline(a, b, words, out);
 }
 
-/* Pairs of rows of two tables of bitmaps: `crossed`, every row of the one with every row of the
- * other, or each with the same of the other. */
+/* What two bitmaps have in common: how many ids, and where in the output these begin. */
 typedef struct {
     const uint64_t *a, *b;
-    int64_t words, width, pairs;
-    int crossed, level;
-} Crossing;
+    int64_t count, begin;
+} Shared;
 
-INLINE const uint64_t *first_row(const Crossing *c, int64_t pair) {
-    return c->a + pair / c->width * c->words;
-}
-
-INLINE const uint64_t *second_row(const Crossing *c, int64_t pair) {
-    return c->b + (c->crossed ? pair % c->width : pair) * c->words;
-}
-
-static void count_crossing(const Crossing *c, int64_t *counts, int threads) {
+static void count_lists(Shared *lists, int64_t n, int64_t words, int level, int threads) {
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
 #endif
-    for (int64_t p = 0; p < c->pairs; p++)
-        counts[p] = count_common(first_row(c, p), second_row(c, p), c->words, c->level);
+    for (int64_t l = 0; l < n; l++)
+        lists[l].count = count_common(lists[l].a, lists[l].b, words, level);
     (void) threads;
 }
 
-/* The ids of each pair from out[begins[p]] on, up to SLACK before the next begins. */
-static void list_crossing(const Crossing *c, const int64_t *begins, const int64_t *counts,
-                          int64_t *out, int threads) {
+/* The ids of each list from out[begin] on, up to SLACK before the next begins. */
+static void write_lists(const Shared *lists, int64_t n, int64_t words, int64_t *out, int level,
+                        int threads) {
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
 #endif
-    for (int64_t p = 0; p < c->pairs; p++)
-        if (counts[p])
-            list_common(first_row(c, p), second_row(c, p), c->words, out + begins[p], c->level);
+    for (int64_t l = 0; l < n; l++)
+        if (lists[l].count) list_common(lists[l].a, lists[l].b, words, out + lists[l].begin, level);
+    (void) threads;
+}
+
+/* The bitmaps of a round, of `slots` rows each; see the twin's list_fetches. */
+typedef struct {
+    const uint64_t *needed, *transition, *held, *read;
+    int64_t slots, words;
+} Needs;
+
+/* Of each slot, what crosses from the host, what the slot reuses of its own, and of what it misses
+ * what is new and what was read before. */
+enum { CROSSES, REUSES, COPIES, KEEPS, SPLITS };
+
+static void split_needs(const Needs *all, uint64_t *out, int threads) {
+    const int64_t words = all->words;
+#ifdef _OPENMP
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+#endif
+    for (int64_t i = 0; i < all->slots; i++) {
+        const uint64_t *const needed = all->needed + i * words, *const held = all->held + i * words;
+        const uint64_t *const transition = all->transition + i * words;
+        const uint64_t *const read = all->read + i * words;
+        uint64_t *restrict const splits = out + i * SPLITS * words;
+        for (int64_t k = 0; k < words; k++) {
+            const uint64_t missing = needed[k] & ~transition[k];
+            splits[CROSSES * words + k] = transition[k] & ~held[k];
+            splits[REUSES * words + k] = transition[k] & held[k];
+            splits[COPIES * words + k] = missing & ~read[k];
+            splits[KEEPS * words + k] = missing & read[k];
+        }
+    }
     (void) threads;
 }
 

@@ -7,7 +7,7 @@ The dispatcher checks dtypes and layouts. That ids ascend, or are in the univers
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 
 import numpy as np
 
@@ -45,23 +45,35 @@ cdef extern from "sets.h" nogil:
     void list_bits(const uint64_t* words, int64_t n, int32_t* out, int level)
     void count_pairs(const Pairs* pairs, int threads)
 
-    ctypedef struct Crossing:
+    ctypedef struct Shared:
         const uint64_t* a
         const uint64_t* b
+        int64_t count
+        int64_t begin
+
+    ctypedef struct Needs:
+        const uint64_t* needed
+        const uint64_t* transition
+        const uint64_t* held
+        const uint64_t* read
+        int64_t slots
         int64_t words
-        int64_t width
-        int64_t pairs
-        bint crossed
-        int level
+
+    int CROSSES
+    int REUSES
+    int COPIES
+    int KEEPS
+    int SPLITS
 
     bint mark_rows(
         const WideIds* sets, const int64_t* lengths, int64_t count, int64_t universe,
         uint64_t* marks, int64_t words, int threads
     )
-    void count_crossing(const Crossing* c, int64_t* counts, int threads)
-    void list_crossing(
-        const Crossing* c, const int64_t* begins, const int64_t* counts, int64_t* out, int threads
+    void count_lists(Shared* lists, int64_t n, int64_t words, int level, int threads)
+    void write_lists(
+        const Shared* lists, int64_t n, int64_t words, int64_t* out, int level, int threads
     )
+    void split_needs(const Needs* all, uint64_t* out, int threads)
     void count_rows(
         const uint64_t* a, int64_t num_a, const uint64_t* b, int64_t num_b, int64_t words,
         int64_t tile, int64_t* counts, int level, int threads
@@ -288,42 +300,71 @@ def count_marks_of(const uint64_t[:, ::1] bitmaps):
     return result
 
 
-cdef list list_shared(
-    const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, bint crossed, slab, int threads
-):
-    """The ids that rows share, all lists in one piece of memory: row i of the one and the same of
-    the other, or, crossed, rows i and j at i * len(b) + j.
-    """
-    cdef Crossing c
-    cdef int64_t p, begin = 0
-    cdef int64_t[:, ::1] places
+cdef list list_all(Shared* lists, int64_t n, int64_t words, slab, int threads):
+    """The ids that each pair of bitmaps shares, all in one piece of memory."""
+    cdef int64_t l, begin = 0
     cdef int64_t[::1] out
-    c.words, c.width, c.crossed = a.shape[1], b.shape[0] if crossed else 1, crossed
-    c.pairs, c.level = a.shape[0] * c.width, simd_level()
-    places = np.zeros((2, c.pairs + 1), dtype=np.int64)  # how many ids, and where they begin
-    threads = share(threads, c.pairs * c.words, WORDS_PER_THREAD)
-    if c.pairs and c.words:
-        c.a, c.b = &a[0, 0], &b[0, 0]
-        with nogil:
-            count_crossing(&c, &places[0, 0], threads)
-    for p in range(c.pairs):
-        places[1, p] = begin
-        begin += places[0, p] + SLACK
+    cdef int level = simd_level()
+    threads = share(threads, n * words, WORDS_PER_THREAD)
+    with nogil:
+        count_lists(lists, n, words, level, threads)
+    for l in range(n):
+        lists[l].begin = begin
+        begin += lists[l].count + SLACK
     room = np.empty(begin + 1, np.int64) if slab is None else slab.take(begin + 1, np.int64)
     out = room
-    if c.words:
-        with nogil:
-            list_crossing(&c, &places[1, 0], &places[0, 0], &out[0], threads)
-    return [room[places[1, p] : places[1, p] + places[0, p]] for p in range(c.pairs)]
+    with nogil:
+        write_lists(lists, n, words, &out[0], level, threads)
+    return [room[lists[l].begin : lists[l].begin + lists[l].count] for l in range(n)]
 
 
 def list_marks(const uint64_t[:, ::1] bitmaps, slab, int threads):
     """The ids of every row, ascending int64."""
-    return list_shared(bitmaps, bitmaps, False, slab, threads)
+    cdef int64_t l, n = bitmaps.shape[0], words = bitmaps.shape[1]
+    cdef Shared* lists = <Shared*> calloc(n + 1, sizeof(Shared))
+    try:
+        if not lists:
+            raise MemoryError
+        if words:
+            for l in range(n):
+                lists[l].a = lists[l].b = &bitmaps[l, 0]
+        return list_all(lists, n, words, slab, threads)
+    finally:
+        free(lists)
 
 
-def list_shared_marks(const uint64_t[:, ::1] a, const uint64_t[:, ::1] b, slab, int threads):
-    """The ids that every row of the one shares with every row of the other."""
-    cdef list lists = list_shared(a, b, True, slab, threads)
-    cdef int64_t i, width = b.shape[0]
-    return [lists[i * width : (i + 1) * width] for i in range(a.shape[0])]
+def list_fetches(
+    const uint64_t[:, ::1] needed, const uint64_t[:, ::1] transition,
+    const uint64_t[:, ::1] held, const uint64_t[:, ::1] read, slab, int threads
+):
+    """By slot, the lists of ``gnnbench.kernels.reference.sets.list_fetches``."""
+    cdef Needs all
+    cdef uint64_t[::1] splits
+    cdef const uint64_t* split
+    cdef int64_t i, k, slots = needed.shape[0], words = needed.shape[1], width = 3 + 2 * slots
+    cdef Shared* lists = <Shared*> calloc(slots * width + 1, sizeof(Shared))
+    cdef Shared* own
+    cdef list found
+    try:
+        if not lists:
+            raise MemoryError
+        if slots and words:
+            splits = np.empty(slots * SPLITS * words, dtype=np.uint64)
+            all.needed, all.transition = &needed[0, 0], &transition[0, 0]
+            all.held, all.read = &held[0, 0], &read[0, 0]
+            all.slots, all.words = slots, words
+            with nogil:
+                split_needs(&all, &splits[0], share(threads, slots * words, WORDS_PER_THREAD))
+            for i in range(slots):
+                own, split = lists + i * width, &splits[i * SPLITS * words]
+                own[0].a = own[0].b = all.needed + i * words
+                own[1].a = own[1].b = split + CROSSES * words
+                own[2].a = own[2].b = split + REUSES * words
+                for k in range(slots):
+                    own[3 + k].a = split + COPIES * words
+                    own[3 + slots + k].a = split + KEEPS * words
+                    own[3 + k].b = own[3 + slots + k].b = all.transition + k * words
+        found = list_all(lists, slots * width, words, slab, threads)
+        return [found[i * width : (i + 1) * width] for i in range(slots)]
+    finally:
+        free(lists)

@@ -97,8 +97,9 @@ class MovementPlanner:
     """
 
     def __init__(self, num_vertices: int, *, shares_rows: bool) -> None:
-        self._shares_rows = shares_rows
-        self._positions = open_rounds(num_vertices, threads=torch.get_num_threads())
+        self._positions = (
+            open_rounds(num_vertices, threads=torch.get_num_threads()) if shares_rows else None
+        )
 
     def plan(
         self, round_: Round, traffic: RoundTraffic, following: RoundTraffic | None = None
@@ -110,7 +111,7 @@ class MovementPlanner:
         that was not there, or takes one from a transition set that does not hold it.
         """
         pairs = list(zip(round_.units, traffic.fetches, strict=True))
-        if not self._shares_rows:
+        if self._positions is None:
             return tuple(_direct_movement(unit, fetch) for unit, fetch in pairs)
         rows = traffic.buffer_rows()
         found = self._positions.follow(
@@ -157,9 +158,9 @@ def _buffered_movement(
 ) -> SlotMovement:
     pieces = torch.from_numpy(found.positions).split_with_sizes(found.lengths)
     host_ids, host_into, input_places, leaving, leaving_ids, *pairs = pieces
-    here_and_there = iter(zip(pairs[::2], pairs[1::2], strict=True))
-    pulls = tuple(Exchange(slot, *next(here_and_there)) for slot in found.copied_from)
-    pushes = tuple(Exchange(slot, *next(here_and_there)) for slot in found.pushed_to)
+    copied = 2 * len(found.copied_from)
+    pulls = tuple(map(Exchange, found.copied_from, pairs[:copied:2], pairs[1:copied:2]))
+    pushes = tuple(map(Exchange, found.pushed_to, pairs[copied::2], pairs[copied + 1 :: 2]))
     return SlotMovement(
         slot=unit.slot,
         direct=False,

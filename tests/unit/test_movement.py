@@ -486,6 +486,21 @@ def test_rows_outside_the_graph_and_edges_without_a_source_are_refused():
         open_rounds(-1)
 
 
+@pytest.mark.skipif(load("movement") is None, reason="needs the compiled kernels")
+@pytest.mark.parametrize("rows", [np.int32, np.uint64, np.float64, ">i8"])
+def test_lists_of_another_type_are_refused(rows):
+    unit = reading(0, [1, 2])
+    fetch = Fetch(0, needed=ids(1, 2), from_host=np.array([1, 2], dtype=rows), reused=ids())
+    with pytest.raises(ValueError, match="int64 of one dimension"):
+        plan_movement((Round(0, (unit,)),), [RoundTraffic((fetch,))], VERTICES, shares_rows=True)
+    for table in (ids(1, 2)[None], np.array([1, 0, 2, 0], dtype=np.int64)[::2]):
+        fetch = Fetch(0, needed=ids(1, 2), from_host=table, reused=ids())
+        with pytest.raises(ValueError, match=r"one dimension|contiguous"):
+            plan_movement(
+                (Round(0, (unit,)),), [RoundTraffic((fetch,))], VERTICES, shares_rows=True
+            )
+
+
 def test_one_row_twice_and_another_never_is_refused():
     """The count is right, the rows are not."""
     rounds = (Round(0, (reading(0, [2, 3]), reading(1, [2, 3]), reading(2, [2]))),)

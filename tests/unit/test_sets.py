@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import sets
 from gnnbench.kernels.native import load
+from gnnbench.kernels.reference import sets as reference
 from gnnbench.kernels.slabs import Slab
 from gnnbench.records import IndexArray, IntArray
 
@@ -265,11 +266,39 @@ def test_bitmaps_are_sets(universe: int) -> None:
     assert bitmaps.shape == (5, -(-universe // 512) * 8)
     assert [ids.tolist() for ids in sets.list_marks(bitmaps)] == [sorted(each) for each in truth]
     assert sets.count_marks(bitmaps).tolist() == [len(each) for each in truth]
-    shared = [[sorted(a & b) for b in truth[1:]] for a in truth]
-    listed = sets.list_shared_marks(bitmaps, bitmaps[1:])
-    assert [[ids.tolist() for ids in row] for row in listed] == shared
     counts = sets.count_shared_marks(bitmaps, bitmaps[1:])
-    assert counts.tolist() == [[len(ids) for ids in row] for row in shared]
+    assert counts.tolist() == [[len(a & b) for b in truth[1:]] for a in truth]
+
+
+def lists_of(listed: list[list[IntArray]]) -> list[list[list[int]]]:
+    return [[ids.tolist() for ids in row] for row in listed]
+
+
+@st.composite
+def rounds_of_sets(draw: st.DrawFn) -> tuple[list[list[set[int]]], int]:
+    """By kind and slot: what is needed, transition sets, what is held and what was read."""
+    slots, universe = draw(st.integers(0, 4)), draw(st.integers(1, 600))
+    one = st.sets(st.integers(0, universe - 1), max_size=40)
+    return [[draw(one) for _ in range(slots)] for _ in range(4)], universe
+
+
+@pytest.mark.usefixtures("anywhere")
+@given(drawn=rounds_of_sets())
+@settings(deadline=None)
+def test_fetches_are_the_differences_that_the_paper_names(
+    drawn: tuple[list[list[set[int]]], int],
+) -> None:
+    kinds, universe = drawn
+    bitmaps = [sets.mark_sets([wide(*ids) for ids in kind], universe) for kind in kinds]
+    expected = []
+    for mine, own, held, read in zip(*kinds, strict=True):
+        lists = [mine, own - held, own & held]
+        lists += [(mine - own - read) & there for there in kinds[1]]
+        lists += [(mine - own) & read & there for there in kinds[1]]
+        expected.append([sorted(ids) for ids in lists])
+    assert lists_of(sets.list_fetches(*bitmaps)) == expected
+    assert lists_of(reference.list_fetches(*bitmaps)) == expected
+    assert lists_of(sets.list_fetches(*bitmaps, Slab(), threads=2)) == expected
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -294,10 +323,10 @@ def test_bitmaps_that_are_worth_several_threads() -> None:
         np.testing.assert_array_equal(ids, np.unique(array))
     counts = sets.count_shared_marks(one, one, threads=3)
     np.testing.assert_array_equal(counts, sets.count_shared_marks(one, one, threads=1))
-    listed = sets.list_shared_marks(one[:8], one[-4:], Slab(), threads=3)
-    for a, row in zip(arrays[:8], listed, strict=True):
-        for b, ids in zip(arrays[-4:], row, strict=True):
-            np.testing.assert_array_equal(ids, np.intersect1d(a, b))
+    round_ = (one[:9], one[9:18], one[18:27], one[27:36])
+    assert lists_of(sets.list_fetches(*round_, Slab(), threads=3)) == lists_of(
+        reference.list_fetches(*round_)
+    )
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -307,8 +336,8 @@ def test_no_bitmaps_at_all() -> None:
     assert (none.shape, empty.shape) == ((0, 8), (1, 0))
     assert sets.list_marks(none) == []
     assert sets.list_marks(empty)[0].tolist() == []
-    assert sets.list_shared_marks(none, sets.mark_sets([wide(3)], 100)) == []
-    assert sets.list_shared_marks(empty, empty)[0][0].tolist() == []
+    assert sets.list_fetches(none, none, none, none) == []
+    assert lists_of(sets.list_fetches(empty, empty, empty, empty)) == [[[]] * 5]
     assert sets.count_shared_marks(empty, empty).tolist() == [[0]]
     assert sets.count_shared_marks(none, none).shape == (0, 0)
     assert sets.count_marks(empty).tolist() == [0]
@@ -324,9 +353,12 @@ def test_bad_bitmaps_raise() -> None:
     with pytest.raises(ValueError, match="universe is -1"):
         sets.mark_sets([], -1)
     small, large = sets.mark_sets([wide(1)], 512), sets.mark_sets([wide(1)], 513)
-    for run in (sets.list_shared_marks, sets.count_shared_marks):
-        with pytest.raises(ValueError, match="two universes"):
-            run(small, large)
+    with pytest.raises(ValueError, match="two universes"):
+        sets.count_shared_marks(small, large)
+    with pytest.raises(ValueError, match="two universes"):
+        sets.list_fetches(small, small, small, large)
+    with pytest.raises(ValueError, match="1 and 2 bitmaps"):
+        sets.list_fetches(small, small, np.vstack((small, small)), small)
     for bad in (small[0], small.astype(np.int64), np.asfortranarray(np.vstack((small, small)))):
         with pytest.raises(ValueError, match="bitmaps are"):
             sets.count_marks(bad)

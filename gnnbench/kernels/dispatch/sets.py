@@ -168,17 +168,38 @@ def list_marks(bitmaps: Bitmaps, slab: Slab | None = None, *, threads: int = 0) 
     return listed
 
 
-def list_shared_marks(
-    bitmaps: Bitmaps, others: Bitmaps, slab: Slab | None = None, *, threads: int = 0
+def list_fetches(
+    needed: Bitmaps,
+    transition: Bitmaps,
+    held: Bitmaps,
+    read: Bitmaps,
+    slab: Slab | None = None,
+    *,
+    threads: int = 0,
 ) -> list[list[IntArray]]:
-    """By bitmap and by other bitmap, the ids that both have, ascending int64; cut from ``slab``, if
-    there is one."""
+    """What deduplicated communication moves in a round (HongTu, sections 5.1, 5.2 and 6), by slot.
+
+    Of the ``s`` slots of a round, in rows of equally large bitmaps: ``needed`` N_ij; ``transition``
+    T_ij, disjoint or each equal to ``needed``; ``held``, the rows of T_i,j-1 that may stay; and
+    ``read``, those that were read from peers and may. A slot's lists are 3 + 2 s ascending int64
+    arrays, cut from ``slab``, if there is one: N_ij; T_ij without ``held``, and with it; of what it
+    needs and has not in T_ij the rows that are in each T_kj and were not ``read``, k from 0 to
+    s - 1; and in the same order those that were. Raises ``ValueError`` for tables of bitmaps of
+    different shapes.
+    """
     workers = resolve_threads(threads)
-    _check_bitmaps(bitmaps, others)
+    for other in (transition, held, read):
+        _check_bitmaps(needed, other)
+        if len(other) != len(needed):
+            raise ValueError(
+                f"there are {len(needed)} and {len(other)} bitmaps; pass one for every slot."
+            )
     compiled = load("sets")
     if compiled is None:
-        return [reference.list_marks(bitmap & others) for bitmap in bitmaps]
-    listed: list[list[IntArray]] = compiled.list_shared_marks(bitmaps, others, slab, workers)
+        return reference.list_fetches(needed, transition, held, read)
+    listed: list[list[IntArray]] = compiled.list_fetches(
+        needed, transition, held, read, slab, workers
+    )
     return listed
 
 

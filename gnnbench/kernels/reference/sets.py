@@ -75,3 +75,16 @@ def list_marks(bitmaps: Bitmaps) -> list[IntArray]:
     octets = bitmaps.astype("<u8", copy=False).view(np.uint8)
     bits = np.unpackbits(octets, axis=1, bitorder="little")
     return [np.flatnonzero(row).astype(np.int64, copy=False) for row in bits]
+
+
+def list_fetches(
+    needed: Bitmaps, transition: Bitmaps, held: Bitmaps, read: Bitmaps
+) -> list[list[IntArray]]:
+    """See :func:`gnnbench.kernels.dispatch.sets.list_fetches`."""
+    missing = needed & ~transition
+    own = zip(*map(list_marks, (needed, transition & ~held, transition & held)), strict=True)
+    peers = zip(missing & ~read, missing & read, strict=True)
+    return [
+        [*lists, *list_marks(copied & transition), *list_marks(kept & transition)]
+        for lists, (copied, kept) in zip(own, peers, strict=True)
+    ]

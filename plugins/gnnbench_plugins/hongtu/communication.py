@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from gnnbench.kernels.dispatch import count_marks, list_marks, list_shared_marks, mark_sets
+from gnnbench.kernels.dispatch import list_fetches, list_marks, mark_sets
 from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.kernels.slabs import Slab
 from gnnbench.parts import Communication, Setting, option
@@ -45,15 +45,17 @@ class HongTuCommunication(Communication):
     _planned: tuple[RoundTraffic, Bitmaps, Bitmaps] | None = field(
         default=None, init=False, repr=False
     )
-    #: The owners that ``_owned`` are the bitmaps of, by slot.
+    #: A round's slots, who owns what, the bitmaps of what each of these slots owns, and whether
+    #: that is everything.
+    _slots: list[int] = field(default_factory=list, init=False, repr=False)
     _owner: IntArray | None = field(default=None, init=False, repr=False)
     _owned: Bitmaps = field(default_factory=lambda: mark_sets((), 0), init=False, repr=False)
+    _all_owned: bool = field(default=False, init=False, repr=False)
     #: Where the sets of all rounds are written to.
     _lists: Slab = field(default_factory=Slab, init=False, repr=False)
     _original: int = field(default=0, init=False, repr=False)
     _transition: int = field(default=0, init=False, repr=False)
     _host: int = field(default=0, init=False, repr=False)
-    _relayed: int = field(default=0, init=False, repr=False)
     _fetched: int = field(default=0, init=False, repr=False)
     _kept: int = field(default=0, init=False, repr=False)
 
@@ -61,7 +63,7 @@ class HongTuCommunication(Communication):
         self._lists = Slab()
         self._num_vertices = setting.dataset.graph.num_vertices
         self._original = self._transition = self._host = 0
-        self._relayed = self._fetched = self._kept = 0
+        self._fetched = self._kept = 0
 
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
         slots = [unit.slot for unit in round_.units]
@@ -69,32 +71,25 @@ class HongTuCommunication(Communication):
         needed = mark_sets([unit.input_ids for unit in round_.units], len(owner), threads=threads)
         transition = self._transitions(needed, slots, owner)
         held, read = self._find_held(previous, slots, len(owner))
-        # Without P2P a device's own transition set is all it needs, and nothing is missing.
-        missing = needed & ~transition
-        both = np.concatenate((missing & ~read, missing & read))
-        shared = list_shared_marks(both, transition, self._lists, threads=threads)
-        copied, kept = shared[:count], shared[count:]
-        own = list_marks(
-            np.concatenate((needed, transition & ~held, transition & held)),
-            self._lists,
-            threads=threads,
-        )
+        # Without P2P a device's own transition set is all it needs, and no peer has the rest.
+        lists = list_fetches(needed, transition, held, read, self._lists, threads=threads)
         fetches = []
-        for i, slot in enumerate(slots):
+        for i, (slot, (mine, crossing, reused, *shared)) in enumerate(
+            zip(slots, lists, strict=True)
+        ):
             # Algorithm 2, line 6: every device starts with the peer after it.
             start = i + 1 if self.interleaved else 0
-            peers = tuple(
-                PeerFetch(slots[k], copied[i][k], kept[i][k])
-                for k in (*range(start, count), *range(start))
-                if len(copied[i][k]) or len(kept[i][k])
-            )
-            fetches.append(Fetch(slot, own[i], own[count + i], own[2 * count + i], peers))
-            self._fetched += sum(len(peer.ids) for peer in peers)
-            self._kept += sum(len(peer.kept) for peer in peers)
-            self._original += len(own[i])
-            self._host += len(own[count + i])
-            self._transition += len(own[count + i]) + len(own[2 * count + i])
-        self._relayed += int(count_marks(transition & ~needed).sum())
+            peers = []
+            for k in (*range(start, count), *range(start)):
+                copied, kept = shared[k], shared[count + k]
+                if len(copied) or len(kept):
+                    peers.append(PeerFetch(slots[k], copied, kept))
+                    self._fetched += len(copied)
+                    self._kept += len(kept)
+            fetches.append(Fetch(slot, mine, crossing, reused, tuple(peers)))
+            self._original += len(mine)
+            self._host += len(crossing)
+            self._transition += len(crossing) + len(reused)
         traffic = RoundTraffic(tuple(fetches), merged=self.buffers == "merged")
         self._planned = (traffic, needed, transition)
         return traffic
@@ -103,15 +98,15 @@ class HongTuCommunication(Communication):
         """T_ij: the union of the round's neighbour sets by owner; each set itself without P2P."""
         if not self.p2p or not slots:
             return needed
-        if self._owner is not owner:
-            self._owner = owner
-            every = range(int(owner.max(initial=-1)) + 1)
-            self._owned = mark_sets([np.flatnonzero(owner == slot) for slot in every], len(owner))
+        if self._owner is not owner or self._slots != slots:
+            self._owner, self._slots = owner, slots
+            members = [np.flatnonzero(owner == slot) for slot in slots]
+            self._owned = mark_sets(members, len(owner))
+            self._all_owned = sum(map(len, members)) == len(owner)
         union = np.bitwise_or.reduce(needed, axis=0)
-        transition = np.zeros_like(needed)
-        for row, slot in zip(transition, slots, strict=True):
-            if slot < len(self._owned):
-                np.bitwise_and(union, self._owned[slot], out=row)
+        transition = union & self._owned
+        if self._all_owned:
+            return transition
         stray = union & ~np.bitwise_or.reduce(transition, axis=0)
         if stray.any():
             # A partition without a unit in this round (the last, short one) passes its rows on.
@@ -141,12 +136,14 @@ class HongTuCommunication(Communication):
         if not self._original:
             return ()
         count = self._num_vertices
+        # A needed row is in the own transition set, or in a peer's and read from there.
+        relayed = self._transition - (self._original - self._fetched - self._kept)
         return (
             f"rows that cross the host link in a pass over the rounds: "
             f"V_ori {self._original:,} ({self._original / count:.2f} |V|), "
             f"V_+p2p {self._transition:,} ({self._transition / count:.2f} |V|), "
             f"V_+ru {self._host:,} ({self._host / count:.2f} |V|); "
-            f"{self._relayed:,} rows were brought in for peers only",
+            f"{relayed:,} rows were brought in for peers only",
             f"rows that a device reads of its peers' transition sets in a pass: {self._fetched:,} "
             f"copied, {self._kept:,} there from the round before",
         )

@@ -84,12 +84,14 @@ class _Schedule:
     def __init__(self, marks: Bitmaps, order: Order, rates: Throughputs) -> None:
         self.order = [list(row) for row in order]
         self._marks = marks
-        self._partitions, n, words = marks.shape
+        _, n, words = marks.shape
         self._batches = n
         self._per_row = 1 / rates.host_device - 1 / rates.device_device
         self._per_kept = 1 / rates.host_device - 1 / rates.reuse
         # Less than any row is worth, and more than what rounding makes of nothing.
         self._least = 1e-9 * max(abs(self._per_row), abs(self._per_kept))
+        # Batches that are no neighbours, above the diagonal.
+        self._apart = np.triu(np.ones((n, n), dtype=np.bool_), 2)
         # Batch j is row j + 1: there is none before the first, and none after the last.
         self._unions = np.zeros((n + 2, words), dtype=np.uint64)
         self._unions[1:-1] = unite_batches(marks, self.order)
@@ -142,11 +144,13 @@ class _Schedule:
         if not self._stale[i]:
             return 0
         self._refresh(i)
-        gain = self._gains(i)
-        pairs = np.argwhere(gain > self._least)
-        ranked = np.argsort(-gain[tuple(pairs.T)], kind="stable")
+        gain = self._gains(i).ravel()
+        pairs = np.flatnonzero(gain > self._least)
+        if not len(pairs):
+            return 0
+        ranked = pairs[np.argsort(-gain[pairs], kind="stable")]
         row, touched, moves = self.order[i], set[int](), 0
-        for a, b in pairs[ranked].tolist():
+        for a, b in zip(*(at.tolist() for at in divmod(ranked, self._batches)), strict=True):
             if a in touched or b in touched:
                 continue
             row[a], row[b] = row[b], row[a]
@@ -165,14 +169,15 @@ class _Schedule:
         """Seconds that exchanging the chunks of batches a and b gains, above the diagonal."""
         rows, before, after = self._tables[i][:, self.order[i]]  # [b, a]: chunk of b put into a
         worth = self._per_kept * (before + after) - self._per_row * rows
-        own = np.diagonal(worth)
-        gain: DoubleArray = np.triu(worth + worth.T - own[:, None] - own[None, :], 2)
+        own = worth.diagonal()
+        gain: DoubleArray = worth + worth.T - own[:, None] - own[None, :]
+        gain *= self._apart
         # Neighbours both change: what they share is counted once, and apart.
-        kept = self._beside[i] + np.diagonal(before, -1) + np.diagonal(after, 1)
-        kept -= np.diagonal(before)[:-1] + np.diagonal(after)[:-1] + np.diagonal(after)[1:]
-        more = np.diagonal(rows, -1) + np.diagonal(rows, 1)
-        more -= np.diagonal(rows)[:-1] + np.diagonal(rows)[1:]
-        gain += np.diag(self._per_kept * kept - self._per_row * more, 1)
+        kept = self._beside[i] + before.diagonal(-1) + after.diagonal(1)
+        kept -= before.diagonal()[:-1] + after.diagonal()[:-1] + after.diagonal()[1:]
+        more = rows.diagonal(-1) + rows.diagonal(1)
+        more -= rows.diagonal()[:-1] + rows.diagonal()[1:]
+        gain.ravel()[1 : -1 : self._batches + 1] = self._per_kept * kept - self._per_row * more
         return gain
 
     def _refresh(self, i: int) -> None:
@@ -181,26 +186,26 @@ class _Schedule:
         self._stale[i] = set()
         for start in range(0, len(stale), COLUMNS):
             columns = stale[start : start + COLUMNS]
-            left = np.array(
-                sorted({j for at in columns for j in (at - 1, at) if 0 <= j < self._batches - 1}),
-                dtype=np.int64,
-            )
-            batches = np.unique(np.concatenate((columns, left, left + 1)))
+            left = sorted({j for at in columns for j in (at - 1, at) if 0 <= j < self._batches - 1})
+            right = [j + 1 for j in left]
+            batches = sorted({*columns, *left, *right})
             rest = self._rest(i, batches)
-            chosen = np.searchsorted(batches, columns)
-            self._tables[i][:, :, columns] = self._count(i, np.array(columns), rest[chosen])
-            mine, other = (self._marks[i, np.take(self.order[i], at)] for at in (left, left + 1))
-            other |= rest[np.searchsorted(batches, left)]
-            mine |= rest[np.searchsorted(batches, left + 1)]
+            place = {j: at for at, j in enumerate(batches)}
+            chosen = rest if batches == columns else rest[[place[j] for j in columns]]
+            self._tables[i][:, :, columns] = self._count(i, np.array(columns), chosen)
+            row = self.order[i]
+            mine, other = (self._marks[i, [row[j] for j in at]] for at in (left, right))
+            other |= rest[[place[j] for j in left]]
+            mine |= rest[[place[j] for j in right]]
             other &= mine
             self._beside[i][left] = count_marks(other)
 
-    def _rest(self, i: int, batches: IntArray) -> Bitmaps:
+    def _rest(self, i: int, batches: list[int]) -> Bitmaps:
         """What the chunks of the partitions other than ``i`` read in some batches."""
         rest = np.zeros((len(batches), self._marks.shape[2]), dtype=np.uint64)
-        for k in range(self._partitions):
+        for k, row in enumerate(self.order):
             if k != i:
-                rest |= self._marks[k, np.take(self.order[k], batches)]
+                rest |= self._marks[k, [row[j] for j in batches]]
         return rest
 
     def _count(self, i: int, batches: IntArray, rest: Bitmaps) -> IntArray:
