@@ -11,8 +11,10 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,15 +32,21 @@ LIBRARIES = ("dgl", "numpy", "scipy", "torch", "torch-geometric", "torch_sparse"
 #: What ``--json`` calls standard output.
 STDOUT = Path("-")
 THP_FILE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-#: Kernel, graph, case, threads; our time, the peer and its time; rounds, ratio, interval,
-#: target.
-LINE = "{:<12} {:<17} {:<27} {:>3}  {:>8}  {:<19} {:>8} {:>6}  {:>6} {:<15} {:>6} {}"
+#: Kernel, graph, case, threads; our time, and its two rates; the peer and its time; rounds, ratio,
+#: interval, target.
+LINE = "{:<12} {:<17} {:<27} {:>3}  {:>8} {:>6} {:>6}  {:<19} {:>8} {:>6}  {:>6} {:<15} {:>6} {}"
+LEGEND = """\
+stream, rows: bytes that must move at least, and bytes of rows read one by one (many from caches), a
+second of ours, as shares of what copying moves. rounds: the peer's; an interval of fewer than 6 is
+Student's, and one round has none."""
 HEADER = LINE.format(
     "kernel",
     "graph",
     "case",
     "thr",
     "ours",
+    "stream",
+    "rows",
     "peer",
     "",
     "rounds",
@@ -90,7 +98,13 @@ KERNELS = all_kernels()
 @click.option("--kernels", type=Names(list(KERNELS)), help="Kernels, of " + ", ".join(KERNELS))
 @click.option("--graphs", type=Names(list(GRAPHS)), help="Graphs, of " + ", ".join(GRAPHS))
 @click.option("--cases", default="", metavar="TEXT", help="Only cases with TEXT in their names.")
-@click.option("--threads", type=Threads(), default="1,2", show_default=True)
+@click.option(
+    "--threads",
+    type=Threads(),
+    default="1,2",
+    show_default=True,
+    help="Lengthy cases race with the most of them alone.",
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True)
 @click.option(
     "--budget",
@@ -98,15 +112,16 @@ KERNELS = all_kernels()
     default=20.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time for a case, shared by its contestants: slow ones run fewer rounds, at least 3, or 1 "
-    "where another peer takes less than half as long.",
+    help="Time for a case's turns, shared by its contestants: slow ones run fewer rounds, at least "
+    "3, or 1 where another peer takes less than half as long.",
 )
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0, min_open=True),
     default=20.0,
     show_default=True,
-    help="Time for all cases: each has an equal share of what is left, and no more than --budget.",
+    help="Time for all cases: each has an equal share of what is left, and no more than --budget. "
+    "Those that come when it is spent have the fewest rounds.",
 )
 @click.option("--all-peers", is_flag=True, help="Also peers that others are known to beat.")
 @click.option("--quick", is_flag=True, help="Small graphs and 3 rounds: a test, not a measurement.")
@@ -145,39 +160,62 @@ def main(
     stream = {count: measure_stream(count) for count in threads}
     for count, speed in stream.items():
         print(f"copying, {count} threads: {format_si(speed, 'B/s')}", file=table)
+    for name, setting in find_pages().items():
+        print(f"pages: {name}: {setting or 'not set'}", file=table)
     if not dispatch.compiled():
         print("the compiled kernels are not used here; what races is their twins", file=table)
-    print(HEADER, file=table)
-    rows: list[Row] = []
+    print(LEGEND, HEADER, sep="\n", file=table, flush=True)
     asked = {name: KERNELS[name] for name in kernels or KERNELS}
-    number = sum(cases in str(case) for case, _ in plan(asked, scope, threads))
-    end = time.perf_counter() + 60 * minutes
-    for case, count in plan(asked, scope, threads):
-        if cases in str(case):
-            share = max(end - time.perf_counter(), 0) / (number - len(rows))
-            outcome = race(case, count, Limits(rounds, min(budget, share)))
-            print_outcome(outcome, table)
-            rows.append(describe_outcome(outcome, stream[count]))
-            # It holds its inputs, which may be gigabytes: the next case is not to run beside them.
-            del outcome
-            if json_file is not None and json_file != STDOUT:
-                # Again after every case, so that no later one can take with it what is measured.
-                write_report(json_file, rows, stream, graphs_raced.absent)
+    rows: list[Row] = []
+    left_out: list[str] = []
+    report = partial(describe, rows, stream, graphs_raced.absent, left_out)
+    number = sum(races for *_, races in plan(asked, scope, threads, cases))
+    begin = time.perf_counter()
+    for case, count, races in plan(asked, scope, threads, cases):
+        if not races:
+            left_out.append(f"{case}, {count_threads(count)}")
+            continue
+        spent = time.perf_counter() - begin
+        place = f"{len(rows) + 1} of {number}, after {spent / 60:.1f} min"
+        click.echo(f"{place}: {case}, {count_threads(count)}", err=True)
+        share = max(60 * minutes - spent, 0) / (number - len(rows))
+        outcome = race(case, count, Limits(rounds, min(budget, share)))
+        print_outcome(outcome, stream[count], table)
+        rows.append(describe_outcome(outcome, stream[count]))
+        # It holds its inputs, which may be gigabytes: the next case is not to run beside them.
+        del outcome
+        if json_file is not None and json_file != STDOUT:
+            # Again after every case, so that no later one can take with it what is measured.
+            write_report(json_file, report())
     for name, reason in graphs_raced.absent.items():
         print(f"left out: graph {name}: {reason}", file=table)
+    absences = Counter(item for row in rows for item in row["absent"].items())
+    for (name, reason), times in absences.items():
+        print(f"left out: {name}, {times} times: {reason}", file=table)
+    for name in left_out:
+        print(f"left out: {name}", file=table)
+    print(f"all in {(time.perf_counter() - begin) / 60:.1f} min", file=table, flush=True)
     if json_file is not None:
-        write_report(json_file, rows, stream, graphs_raced.absent)
+        write_report(json_file, report())
     sys.exit(exit_status(rows, enforce))
 
 
 def plan(
-    kernels: Mapping[str, Cases], scope: Scope, threads: Sequence[int]
-) -> Iterator[tuple[Case, int]]:
-    """Every case with every number of threads, or the first where it knows no threads."""
+    kernels: Mapping[str, Cases], scope: Scope, threads: Sequence[int], text: str
+) -> Iterator[tuple[Case, int, bool]]:
+    """Every case with ``text`` in its name, with every number of threads, and whether it races.
+
+    A case that knows no threads has the first number alone; a lengthy one races with the largest.
+    """
     for cases in kernels.values():
         for case in cases(scope):
-            for count in threads if case.threaded else threads[:1]:
-                yield case, count
+            if text in str(case):
+                for count in threads if case.threaded else threads[:1]:
+                    yield case, count, count == max(threads) or not case.lengthy
+
+
+def count_threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
 
 
 def exit_status(rows: Sequence[Row], enforce: bool) -> int:
@@ -186,9 +224,16 @@ def exit_status(rows: Sequence[Row], enforce: bool) -> int:
     return int(wrong or (enforce and missed))
 
 
-def print_outcome(outcome: Outcome, table: TextIO) -> None:
-    """A line for each peer that a target is about, for the fastest, and for what went wrong."""
+def print_outcome(outcome: Outcome, stream: float, table: TextIO) -> None:
+    """A line for each peer that a target is about, for the fastest, and for what went wrong.
+
+    ``stream`` is what copying moves, bytes/s.
+    """
     case = outcome.case
+    shares = (
+        find_share(outcome, size, stream) for size in (case.compulsory_bytes, case.gathered_bytes)
+    )
+    rates = ["" if share is None else f"{share:.0%}" for share in shares]
     for claim in outcome.claims():
         speedup = claim.speedup
         line = LINE.format(
@@ -197,34 +242,48 @@ def print_outcome(outcome: Outcome, table: TextIO) -> None:
             case.name,
             outcome.threads,
             format_si(outcome.median(OURS), "s"),
+            *rates,
             claim.peer,
             format_si(outcome.median(claim.peer), "s"),
             len(outcome.seconds[claim.peer]),
             f"{speedup.ratio:.2f}",
-            f"{speedup.low:.2f} to {speedup.high:.2f}",
+            "{:.2f} to {:.2f}".format(*speedup.interval) if speedup.interval else "",
             "" if claim.factor is None else f"{claim.factor:.2f}",
             {True: "met", False: "missed", None: ""}[claim.met],
         )
         print(line.rstrip(), file=table, flush=True)
     for name, reason in outcome.wrong.items():
         print(f"WRONG: {case}: {name} {reason}", file=table, flush=True)
-    for name, reason in outcome.absent.items():
-        print(f"left out: {case}: {name}: {reason}", file=table, flush=True)
+
+
+def find_share(outcome: Outcome, size: int | None, stream: float) -> float | None:
+    """``size`` bytes in our median, of ``stream`` bytes/s; None where either is unknown."""
+    if size is None or OURS not in outcome.seconds:
+        return None
+    return size / outcome.median(OURS) / stream
+
+
+def find_pages() -> dict[str, str | None]:
+    """What decides whether large arrays have huge pages: torch's switch, and the system's."""
+    return {
+        "THP_MEM_ALLOC_ENABLE": os.environ.get("THP_MEM_ALLOC_ENABLE"),
+        "transparent_hugepage": THP_FILE.read_text().strip() if THP_FILE.exists() else None,
+    }
 
 
 # --------------------------------------------------------------------------- JSON
 
 
-def write_report(
-    file: Path, rows: Sequence[Row], stream: Mapping[int, float], absent: Mapping[str, str]
-) -> None:
-    report = describe(rows, stream, absent)
+def write_report(file: Path, report: Mapping[str, Any]) -> None:
     with click.open_file(str(file), "w", encoding="utf-8") as target:
         target.write(json.dumps(report, indent=1) + "\n")
 
 
 def describe(
-    rows: Sequence[Row], stream: Mapping[int, float], absent: Mapping[str, str]
+    rows: Sequence[Row],
+    stream: Mapping[int, float],
+    absent: Mapping[str, str],
+    left_out: Sequence[str],
 ) -> dict[str, Any]:
     """Everything measured, and what is needed to measure it again."""
     return {
@@ -235,21 +294,18 @@ def describe(
         "compiled": dispatch.compiled(),
         "machine": describe_machine(),
         "libraries": {name: version for name in LIBRARIES if (version := find_version(name))},
-        "pages": {
-            "THP_MEM_ALLOC_ENABLE": os.environ.get("THP_MEM_ALLOC_ENABLE"),
-            "transparent_hugepage": THP_FILE.read_text().strip() if THP_FILE.exists() else None,
-        },
+        "pages": find_pages(),
         "simd": os.environ.get("GNNBENCH_SIMD"),
         "stream_bytes_per_s": {str(count): speed for count, speed in stream.items()},
         "absent_graphs": dict(absent),
+        "left_out": list(left_out),
         "rows": list(rows),
     }
 
 
 def describe_outcome(outcome: Outcome, stream: float) -> Row:
-    case, timed = outcome.case, OURS in outcome.seconds
-    ours = outcome.median(OURS) if timed else None
-    speed = case.compulsory_bytes / ours if ours and case.compulsory_bytes else None
+    case = outcome.case
+    ours = outcome.median(OURS) if OURS in outcome.seconds else None
     return {
         "kernel": case.kernel,
         "graph": case.graph,
@@ -262,7 +318,7 @@ def describe_outcome(outcome: Outcome, stream: float) -> Row:
                 "median_s": outcome.median(peer),
                 "samples_s": outcome.seconds[peer],
                 "ratio": (speedup := outcome.speedup(peer)).ratio,
-                "interval": [speedup.low, speedup.high],
+                "interval": speedup.interval,
             }
             for peer in outcome.peers
         },
@@ -272,8 +328,14 @@ def describe_outcome(outcome: Outcome, stream: float) -> Row:
         ],
         "compulsory_bytes": case.compulsory_bytes,
         "gathered_bytes": case.gathered_bytes,
-        "bytes_per_s": speed,
-        "share_of_stream": speed / stream if speed else None,
+        "bytes_per_s": case.compulsory_bytes / ours if ours and case.compulsory_bytes else None,
+        "share_of_stream": find_share(outcome, case.compulsory_bytes, stream),
+        "rows_share_of_stream": find_share(outcome, case.gathered_bytes, stream),
+        "wall_s": {
+            "prepare": outcome.prepare_s,
+            "check": outcome.check_s,
+            "race": outcome.race_s,
+        },
         "wrong": outcome.wrong,
         "absent": outcome.absent,
     }

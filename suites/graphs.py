@@ -20,6 +20,8 @@ GRAPHS = {
     "ego_twitter": "ego_twitter",
     "coauthor_physics": "coauthor_physics",
 }
+#: On these one thread shows little that it does not show on the others, in several times as long.
+LENGTHY_GRAPHS = ("rmat-1m", "uniform-262k")
 SMALL_GRAPHS = {
     "rmat-4k": "rmat:vertices=4096,edges=60000,features=1",
     "uniform-4k": "uniform:vertices=4096,edges=60000",

@@ -1,6 +1,7 @@
 """A fair race: contestants run by turns in one process on the same data, and the results agree.
 
-Speedups are ratios of medians over the same rounds, each with a 95 % confidence interval.
+Speedups are ratios of medians over the same rounds, each with a 95 % confidence interval, for which
+see :func:`find_speedup`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import stdtrit
 
 from gnnbench.errors import MissingDependency
 
@@ -24,7 +26,14 @@ OURS = "gnnbench"
 FEWEST_ROUNDS = 3
 #: One sample is enough of a peer that takes more than so many times as long as the fastest one.
 BEATEN = 2.0
+#: A call that took as long as this is its own warm-up: none precedes the next one.
+LONG_S = 1.0
 RESAMPLES = 2000
+#: From so many rounds on, resampling them gives intervals that hold what they promise; from three
+#: it gives 75 %, which is how often the median lies between the smallest and the largest.
+FEWEST_RESAMPLED = 6
+#: Elements of two results that are compared at a time.
+CHECKED_ELEMENTS = 1 << 18
 
 Check = Callable[[Any, Any], None]
 
@@ -37,11 +46,13 @@ class WrongResult(Exception):
 class Contestant:
     """A prepared call. Its argument numbers the call, for those that draw anew each time.
 
-    ``read`` turns a result into the form in which results are compared; nobody times it.
+    ``read`` turns a result into the form in which results are compared; nobody times it. One that
+    finds out during its first calls how to be fast states how many ``warm_ups`` follow the first.
     """
 
     call: Callable[[int], Any]
     read: Callable[[Any], Any] = lambda result: result
+    warm_ups: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +72,8 @@ class Case:
     ``MissingDependency`` where a library is not installed. ``check(result, ours)`` raises
     :class:`WrongResult`; it is asked about every contestant, ours included. ``compulsory_bytes``
     must cross the memory bus at least, ``gathered_bytes`` are read row by row from anywhere.
+    A case that is not ``threaded`` knows no threads; one that is ``lengthy`` takes its time, and
+    races with the most of the threads asked for alone.
     """
 
     kernel: str
@@ -70,6 +83,7 @@ class Case:
     check: Check
     targets: Sequence[Target] = ()
     threaded: bool = True
+    lengthy: bool = False
     compulsory_bytes: int | None = None
     gathered_bytes: int | None = None
 
@@ -79,7 +93,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """At most so many rounds, and about so many seconds for a case, shared by its contestants."""
+    """At most so many rounds, and about so many seconds for the turns of a case, shared by its
+    contestants."""
 
     rounds: int = 9
     seconds: float = 20.0
@@ -87,11 +102,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How many times as long a peer takes as we do, over the rounds that both ran."""
+    """How many times as long a peer takes as we do, over the rounds that both ran, and within what
+    that is with 95 % confidence; one round tells nothing about the latter."""
 
     ratio: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +127,16 @@ class Outcome:
     """Seconds of every timed call by contestant; who did not take part, and whose result is wrong.
 
     A contestant that is slow leaves early, so that its samples are those of the first rounds.
+    ``prepare_s``, ``check_s`` and ``race_s`` are what the case took: preparing its contestants,
+    their calls before the race and the checks of the first, and the turns.
     """
 
     case: Case
     threads: int
     seconds: dict[str, list[float]] = field(default_factory=dict)
+    prepare_s: float = 0.0
+    check_s: float = 0.0
+    race_s: float = 0.0
     absent: dict[str, str] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)
 
@@ -150,13 +170,27 @@ class Outcome:
 def find_speedup(
     ours: Sequence[float], theirs: Sequence[float], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Speedup:
-    """Median over median of paired samples; percentiles of the bootstrap, which resamples pairs."""
+    """Median over median of samples that are paired by round.
+
+    The interval is, from six rounds on, between the percentiles 2.5 and 97.5 of the bootstrap that
+    resamples pairs. Below, it is Student's for the logarithms of the pairs' ratios, widened to hold
+    the ratio: pairs share what the machine did in their round, so that their ratios scatter little.
+    """
     pairs = np.array((ours, theirs))
-    picks = np.random.default_rng(seed).integers(pairs.shape[1], size=(resamples, pairs.shape[1]))
-    medians = np.median(pairs[:, picks], axis=2)
-    low, high = np.quantile(medians[1] / medians[0], (0.025, 0.975))
+    rounds = pairs.shape[1]
     middle = np.median(pairs, axis=1)
-    return Speedup(float(middle[1] / middle[0]), float(low), float(high))
+    ratio = float(middle[1] / middle[0])
+    if rounds == 1:
+        return Speedup(ratio, None)
+    if rounds < FEWEST_RESAMPLED:
+        logs = np.log(pairs[1] / pairs[0])
+        margin = stdtrit(rounds - 1, 0.975) * logs.std(ddof=1) / np.sqrt(rounds)
+        low, high = np.exp(logs.mean() + np.array((-margin, margin)))
+    else:
+        picks = np.random.default_rng(seed).integers(rounds, size=(resamples, rounds))
+        medians = np.median(pairs[:, picks], axis=2)
+        low, high = np.quantile(medians[1] / medians[0], (0.025, 0.975))
+    return Speedup(ratio, (min(float(low), ratio), max(float(high), ratio)))
 
 
 def race(case: Case, threads: int, limits: Limits) -> Outcome:
@@ -167,33 +201,52 @@ def race(case: Case, threads: int, limits: Limits) -> Outcome:
     gc.collect()
     gc.disable()
     try:
-        _take_turns(outcome, _admit(outcome), limits)
+        contestants, first = _admit(outcome)
+        start = time.perf_counter()
+        _take_turns(outcome, contestants, first, limits)
+        outcome.race_s = time.perf_counter() - start
     finally:
         gc.enable()
         torch.set_num_threads(before)
     return outcome
 
 
-def _admit(outcome: Outcome) -> dict[str, Contestant]:
-    """The contestants that are installed and right."""
+def _admit(outcome: Outcome) -> tuple[dict[str, Contestant], dict[str, float]]:
+    """The contestants that are installed and right, and the seconds of each one's first call."""
     admitted: dict[str, Contestant] = {}
+    first: dict[str, float] = {}
     ours: Any = None
     for name in sorted(outcome.case.makers, key=lambda name: name != OURS):
+        start = time.perf_counter()
         try:
             contestant = outcome.case.makers[name]()
-            result = contestant.read(contestant.call(0))
+            prepared = time.perf_counter()
+            outcome.prepare_s += prepared - start
+            result = contestant.call(0)
+            first[name] = time.perf_counter() - prepared
+            result = contestant.read(result)
             ours = result if name == OURS else ours
             outcome.case.check(result, ours)
+            del result
+            for turn in range(contestant.warm_ups):
+                contestant.call(turn + 1)
+            outcome.check_s += time.perf_counter() - prepared
         except MissingDependency as error:
             outcome.absent[name] = str(error)
         except WrongResult as error:
             outcome.wrong[name] = str(error)
         else:
             admitted[name] = contestant
-    return admitted
+    return admitted, first
 
 
-def _take_turns(outcome: Outcome, contestants: dict[str, Contestant], limits: Limits) -> None:
+def _take_turns(
+    outcome: Outcome,
+    contestants: dict[str, Contestant],
+    last: dict[str, float],
+    limits: Limits,
+) -> None:
+    """``last`` has the seconds of every contestant's last call."""
     if OURS not in contestants:
         return
     outcome.seconds = {name: [] for name in contestants}
@@ -212,7 +265,8 @@ def _take_turns(outcome: Outcome, contestants: dict[str, Contestant], limits: Li
             return
         for name in racing:
             start = time.perf_counter()
-            outcome.seconds[name].append(_time(contestants[name], turn))
+            last[name] = _time(contestants[name], turn, warm=last[name] >= LONG_S)
+            outcome.seconds[name].append(last[name])
             left[name] -= time.perf_counter() - start
 
 
@@ -224,13 +278,15 @@ def _fewest_rounds(outcome: Outcome, name: str) -> int:
     return 1 if beaten and not named else FEWEST_ROUNDS
 
 
-def _time(contestant: Contestant, turn: int) -> float:
-    """Seconds of one call, right after one that nobody times.
+def _time(contestant: Contestant, turn: int, *, warm: bool) -> float:
+    """Seconds of one call, right after one that nobody times unless it is ``warm``.
 
     Contestants that allocate their results give memory back to the system after every call, which
-    a virtual machine may have to get from its host again; the call before keeps it at hand.
+    a virtual machine may have to get from its host again; the call before keeps it at hand. Next to
+    a long call this is little.
     """
-    contestant.call(2 * turn)
+    if not warm:
+        contestant.call(2 * turn)
     start = time.perf_counter()
     result = contestant.call(2 * turn + 1)
     seconds = time.perf_counter() - start
@@ -256,8 +312,12 @@ def check_close(result: npt.NDArray[Any], ours: npt.NDArray[Any], tolerance: flo
     """Sums of numbers of one sign, in any order; exact with a ``tolerance`` of 0."""
     if result.shape != ours.shape:
         raise WrongResult(f"has shape {result.shape}, not {ours.shape}.")
-    for start in range(0, len(ours), 1 << 16):  # in parts: these arrays may be gigabytes
-        rows = slice(start, start + (1 << 16))
+    # In parts that stay in the cache: these arrays may be gigabytes.
+    step = max(CHECKED_ELEMENTS * len(ours) // max(ours.size, 1), 1)
+    for start in range(0, len(ours), step):
+        rows = slice(start, start + step)
+        if np.array_equal(result[rows], ours[rows]):  # faster, of 16 bits ten times as fast
+            continue
         if not np.allclose(result[rows], ours[rows], rtol=tolerance, atol=tolerance / 100):
             error = np.abs(result[rows] - ours[rows]).max()
             raise WrongResult(f"differs by up to {error:.3g} from row {start:,} on.")

@@ -14,6 +14,7 @@ from gnnbench.kernels.dispatch.aggregation import count_eighths
 from gnnbench.records import BoolArray, FloatArray
 from suites.contestants import Scope
 from suites.contestants.aggregation import Product, matrix_of, settle, sum_ours
+from suites.graphs import LENGTHY_GRAPHS
 from suites.race import OURS, Case, Contestant, Target, check_close
 
 WIDTHS = (128, 256)
@@ -36,6 +37,11 @@ class MaskedProduct(Product):
             lines = rng.random((rows, -(-self.width // LINE))) < 0.5
             return np.repeat(lines, LINE, axis=1)[:, : self.width].copy()
         return np.repeat(rng.random((rows, 1)) < 0.5, self.width, axis=1)
+
+    @property
+    def edges_read(self) -> int:
+        """Of all rows but those that are passed over, which have about half of the edges."""
+        return self.graph.num_edges // (2 if self.kind == "rows" else 1)
 
     def check(self, result: FloatArray, ours: FloatArray) -> None:
         """The same where it is wanted; ours is zero elsewhere."""
@@ -87,4 +93,7 @@ def race_cases(scope: Scope) -> Iterator[Case]:
                     {who: partial(make, product) for who, make in CONTESTANTS.items()},
                     product.check,
                     (Target("whole sum", FACTORS.get(kind)), Target("sum, then mask")),
+                    lengthy=name in LENGTHY_GRAPHS,
+                    compulsory_bytes=product.compulsory_bytes,
+                    gathered_bytes=product.gathered_bytes,
                 )
