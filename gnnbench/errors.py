@@ -90,5 +90,6 @@ class DeviceOutOfMemory(GnnbenchError):
         return (
             f"{self.device} is out of memory: {self.tensor} needs {self.requested_bytes:,} "
             f"bytes{where}, {self.in_use_bytes:,} of {self.capacity_bytes:,} are in use; use "
-            f"smaller units (a smaller batch, more chunks) or a memory part that offloads."
+            f"smaller units (a smaller batch, more chunks), a memory part that offloads, or a "
+            f"larger budget."
         )

@@ -95,6 +95,7 @@ def _train(
     started_s = time.perf_counter()
     bundle.begin(setting)
     engine = make_engine(bundle, setting, recorder, checkpoints, collectives)
+    engine.lends = lend is not None
     engine.prepare()
     preprocessing_s = time.perf_counter() - started_s
     idle = engine.idle_memory()

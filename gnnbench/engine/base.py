@@ -26,7 +26,13 @@ from gnnbench.records import EpochTrace, Work
 
 
 class Engine(ABC):
-    """Trains one bundle in one setting: ``prepare`` once, then ``run_epoch`` for each epoch."""
+    """Trains one bundle in one setting: ``prepare`` once, then ``run_epoch`` for each epoch.
+
+    ``lends`` says, before ``prepare``, that others borrow idle memory between epochs and need some
+    of the host's beside it.
+    """
+
+    lends: bool = False
 
     def __init__(
         self,

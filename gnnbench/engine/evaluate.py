@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from gnnbench.engine.machinery import (
 )
 from gnnbench.engine.movement import read_rows
 from gnnbench.engine.recorder import Ledger
-from gnnbench.footprint import HostTensor, layer_buffers
+from gnnbench.footprint import HostTensor, intermediate_bytes, layer_buffers, size_of
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.models import GNN, BoundBlock, Layer
@@ -32,6 +33,9 @@ from gnnbench.records import Block, Dataset, Graph, IntArray
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.
 BLOCK_BYTES = 1 << 29
+#: What a block takes, each at most as much as its rows by destination and in-edge: input rows,
+#: projected rows or values on edges, aggregates, outputs, and the topology.
+BLOCK_PARTS = 5
 
 
 def whole_graph_block(dataset: Dataset) -> Block:
@@ -48,9 +52,11 @@ def whole_graph_block(dataset: Dataset) -> Block:
 class Evaluator:
     """Computes the training loss and accuracies over the whole graph, on the host.
 
-    Beside the data set it holds the outputs of two layers and about ``block_bytes`` of one block.
-    The outputs are in what it has borrowed of training's memory; where that is nothing or too
-    little, they are on disk where ``memory`` spills and its budget of the host does not hold them.
+    Beside the data set it holds the outputs of two layers and one block, whose rows, one for each
+    destination and in-edge, take about ``block_bytes``. The outputs are in what it has borrowed of
+    training's memory, and the block is then held in the run's ledger and small enough for what the
+    host has left; where nothing or too little was borrowed, the outputs are on disk where
+    ``memory`` spills and its budget of the host does not hold them.
     """
 
     def __init__(
@@ -74,7 +80,11 @@ class Evaluator:
 
     @torch.no_grad()
     def evaluate(self, model: GNN) -> tuple[float, Mapping[str, float]]:
-        """The mean training loss, and accuracy on train, val and test (absent when empty)."""
+        """The mean training loss, and accuracy on train, val and test (absent when empty).
+
+        Raises ``DeviceOutOfMemory`` when the host whose memory was borrowed has none left for one
+        vertex and its neighbours.
+        """
         dataset = self._setting.dataset
         if next(model.parameters()).device.type != "cpu":
             model = copy.deepcopy(model).to("cpu")
@@ -109,9 +119,10 @@ class Evaluator:
                     # What training or the block before has left idle.
                     pool.release()
                     trim_heap()
-                rows = self._read(h, bound.block.src_ids)
-                out[ids[0] : ids[-1] + 1] = layer.update(bound, layer.aggregate(bound, rows))
-                del rows
+                with self._hold_block(number, layer, bound.block, h):
+                    rows = self._read(h, bound.block)
+                    out[ids[0] : ids[-1] + 1] = layer.update(bound, layer.aggregate(bound, rows))
+                    del rows
                 drop_pages()
             h = out
         if h is None:
@@ -144,7 +155,11 @@ class Evaluator:
         """Consecutive destinations, and their block, which is the whole graph where that fits."""
         graph = self._setting.dataset.graph
         width = max(layer.in_features, layer.out_features)
-        rows = max(1, self._block_bytes // (width * self._setting.workload.itemsize))
+        block_bytes = self._block_bytes
+        if self._borrowed is not None:
+            free_bytes = self._borrowed.ledger.free_bytes(self._borrowed.host)
+            block_bytes = min(block_bytes, free_bytes // BLOCK_PARTS)
+        rows = max(1, block_bytes // (width * self._setting.workload.itemsize))
         whole = graph.num_vertices + graph.num_edges <= rows
         for ids in cut_rows(graph, rows):
             block = (
@@ -157,13 +172,37 @@ class Evaluator:
                 BoundBlock(block, self._kernel, self._degrees, self._dtype, torch.device("cpu")),
             )
 
-    def _read(self, h: Tensor | None, ids: IntArray) -> Tensor:
-        """Rows ``ids`` of the layer below, or of the features where there is none."""
+    @contextmanager
+    def _hold_block(
+        self, number: int, layer: Layer, block: Block, h: Tensor | None
+    ) -> Iterator[None]:
+        """Account for one block where memory was borrowed: its topology, the rows that are read,
+        if they are copied, and what is made of them."""
+        if self._borrowed is None:
+            yield
+            return
+        itemsize, size = self._setting.workload.itemsize, size_of(block)
+        held_bytes = size.topology_bytes + intermediate_bytes(layer.shape, size, itemsize)
+        if not self._reads_in_place(h, block):
+            held_bytes += size.rows * layer.in_features * itemsize
+        ledger, host = self._borrowed.ledger, self._borrowed.host
+        with ledger.scope(host):
+            ledger.allocate(host, f"a block to evaluate layer {number + 1}", held_bytes)
+            yield
+
+    def _reads_in_place(self, h: Tensor | None, block: Block) -> bool:
+        """Whether a block's sources are the rows of a tensor that is there already: those of the
+        whole graph are. A part may read every vertex too, but its destinations come first."""
+        whole = block.num_dst == len(self._degrees)
+        return whole and (h is not None or shares_features(self._setting))
+
+    def _read(self, h: Tensor | None, block: Block) -> Tensor:
+        """A block's input rows, of the layer below, or of the features where there is none."""
+        if self._reads_in_place(h, block):
+            return torch.from_numpy(self._setting.dataset.features) if h is None else h
         if h is None:
-            if len(ids) == len(self._degrees) and shares_features(self._setting):
-                return torch.from_numpy(self._setting.dataset.features)
-            return feature_rows(self._setting, ids, sparse=False)
-        return h if len(ids) == len(h) else read_rows(h, torch.from_numpy(ids), h.device)
+            return feature_rows(self._setting, block.src_ids, sparse=False)
+        return read_rows(h, torch.from_numpy(block.src_ids), h.device)
 
 
 def cut_rows(graph: Graph, rows: int) -> Iterator[IntArray]:

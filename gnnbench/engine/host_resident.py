@@ -39,6 +39,9 @@ from gnnbench.models import Layer
 from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.records import IntArray, Round, RoundTraffic, Stage, Unit, Work
 
+#: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
+LENT_SHARE = 8
+
 
 class HostResidentEngine(LayerMajorEngine):
     """Representations and gradients of all layers on the host; see the module's docstring."""
@@ -78,6 +81,8 @@ class HostResidentEngine(LayerMajorEngine):
         if self._host in self._trainers:
             chunks = [self._size_of(unit) for unit in units]
             budget_bytes -= working_bytes(shapes, policies, chunks, self._itemsize)
+        if self.lends:
+            budget_bytes -= budget_bytes // LENT_SHARE
         self._host_store = HostStore(
             tensors,
             budget_bytes,
@@ -141,7 +146,7 @@ class HostResidentEngine(LayerMajorEngine):
     def idle_memory(self) -> IdleMemory:
         """The buffers of gradients, that of layer 1's outputs first: each epoch clears them before
         it writes to them."""
-        return IdleMemory(self._idle, self._host_store.drop_pages)
+        return IdleMemory(self._idle, self._host_store.drop_pages, self.ledger, self._host.name)
 
     def notes(self) -> tuple[str, ...]:
         """What was spilled."""

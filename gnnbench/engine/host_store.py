@@ -37,11 +37,14 @@ class IdleMemory:
     """Memory of a run that holds nothing between its epochs.
 
     ``buffers`` are one-dimensional, in the run's type, some perhaps mapped from files, whose pages
-    ``drop_pages`` takes out of this process.
+    ``drop_pages`` takes out of this process. What a borrower makes beside them it holds in the
+    run's ``ledger``, on the ``host``.
     """
 
     buffers: tuple[Tensor, ...]
     drop_pages: Callable[[], None]
+    ledger: Ledger
+    host: str
 
 
 class HostStore:

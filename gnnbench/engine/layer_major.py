@@ -62,8 +62,6 @@ class LayerMajorEngine(Engine):
 
     # ------------------------------------------------------------------ preparation
 
-    # ------------------------------------------------------------------ preparation
-
     def prepare(self) -> None:
         """Partition, plan the traffic, bind the blocks, and place what stays for the whole run."""
         setting, bundle, ledger = self._setting, self._bundle, self.ledger

@@ -20,6 +20,7 @@ from gnnbench.report.svg import (
     reduce_timeline,
 )
 from gnnbench.report.table import (
+    BYTE_COLUMNS,
     clock_line,
     describe_equality,
     describe_mini_batches,
@@ -43,6 +44,13 @@ _TRAFFIC = {
     "all_to_all_bytes": "all to all",
     "all_reduce_bytes": "all reduce",
     "reused_bytes": "reused (not moved)",
+}
+#: Columns of the main table after the epoch, and the metrics whose sum they show.
+_FIGURES: Mapping[str, tuple[str, ...]] = {
+    "edges/s": ("throughput_edges",),
+    "time to accuracy": ("time_to_accuracy",),
+    "energy": ("energy",),
+    **{" ".join(lines).replace("- ", "-"): names for lines, names in BYTE_COLUMNS.items()},
 }
 #: Every metric in the order a reader asks for it; unknown ones follow.
 _METRICS = {
@@ -161,15 +169,18 @@ def _table(group: Group) -> str:
     """One row a strategy; a run that did not finish says why across the columns of figures."""
     done = [row for row in group.rows if row.done]
     epochs = provenances(row.metric("epoch_time") for row in done)
-    rates = provenances(row.metric("throughput_edges") for row in done)
-    peaks = provenances(row.metric("peak_device_bytes") for row in done)
+    figures = [
+        (title, provenance, metrics)
+        for title, names in _FIGURES.items()
+        for metrics in ({row.label: row.sum_metrics(*names) for row in done},)
+        for provenance in provenances(metrics.values())
+    ]
     heads = ["strategy", _head("loss", "computed"), _head("test accuracy", "computed")]
     for provenance in epochs:
         base = group.base(provenance)
         speed = f"{escape(base.label)} = 1" if base is not None else ""
         heads += [_head("epoch", provenance), _head("speed", speed)]
-    heads += [_head("edges/s", provenance) for provenance in rates]
-    heads += [_head("peak device", provenance) for provenance in peaks]
+    heads += [_head(title, provenance) for title, provenance, _ in figures]
     heads += [_head("equal to reference", "largest error"), _head("trained on", "devices")]
     lines = []
     for row in group.rows:
@@ -179,8 +190,7 @@ def _table(group: Group) -> str:
                 _number(row.final_loss),
                 _number(row.test_accuracy),
                 *(cell for p in epochs for cell in _epoch_cells(group, row, p)),
-                *(_cell(row.metric("throughput_edges"), p) for p in rates),
-                *(_cell(row.metric("peak_device_bytes"), p) for p in peaks),
+                *(_cell(metrics[row.label], p) for _, p, metrics in figures),
                 _equal_cell(row),
                 f"<td>{escape(list_devices(row.trainers)) or '-'}</td>",
             ]

@@ -56,12 +56,13 @@ class Row:
         """Seconds of a stage over all finished repeats."""
         return _pool([run.stages[stage] for run in self.done if stage in run.stages])
 
-    def sum_bytes(self, *names: str) -> Metric | None:
-        """The sum of byte metrics; None when none is there, or their provenance differs."""
+    def sum_metrics(self, *names: str) -> Metric | None:
+        """The sum of metrics of one unit; None when none is there, or their provenance differs."""
         found = [metric for name in names if (metric := self.metric(name)) is not None]
         if not found or len({metric.provenance for metric in found}) > 1:
             return None
-        return Metric(sum(metric.value for metric in found), "B", found[0].provenance)
+        total = sum(metric.value for metric in found)
+        return Metric(total, found[0].unit, found[0].provenance)
 
     @property
     def final_loss(self) -> float | None:

@@ -30,6 +30,13 @@ _ALL_PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 5
 _LOSS_COLUMNS = 8
+#: Columns of bytes: the lines of their headings, and the metrics whose sum they show.
+BYTE_COLUMNS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("host-", "device"): ("host_to_device_bytes", "device_to_host_bytes"),
+    ("device-", "device"): ("device_to_device_bytes", "all_to_all_bytes"),
+    ("reused",): ("reused_bytes",),
+    ("peak", "device"): ("peak_device_bytes",),
+}
 #: A blank that no line is broken at; printed as a plain one.
 _TIE = "\N{NO-BREAK SPACE}"
 #: What stands for them where the encoding lacks them.
@@ -226,13 +233,7 @@ def _main_columns(groups: Sequence[Group]) -> list[Column]:
         done, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
     )
     columns += _metric_columns(done, ("energy",), lambda row: row.metric("energy"), leading=False)
-    traffic: dict[tuple[str, ...], tuple[str, ...]] = {
-        ("host-", "device"): ("host_to_device_bytes", "device_to_host_bytes"),
-        ("device-", "device"): ("device_to_device_bytes", "all_to_all_bytes"),
-        ("reused",): ("reused_bytes",),
-        ("peak", "device"): ("peak_device_bytes",),
-    }
-    for heading, names in traffic.items():
+    for heading, names in BYTE_COLUMNS.items():
         columns += _metric_columns(done, heading, _sum_of(names), leading=False)
     cells = [(describe_equality(row), _equivalence_style(row)) for row in done]
     columns.append(Column(("equal to", "reference"), tuple(cells)))
@@ -251,7 +252,7 @@ def _loss_columns(groups: Sequence[Group]) -> list[Column]:
 
 
 def _sum_of(names: tuple[str, ...]) -> Callable[[Row], Metric | None]:
-    return lambda row: row.sum_bytes(*names)
+    return lambda row: row.sum_metrics(*names)
 
 
 def _text_column(heading: str, texts: Sequence[str]) -> Column:

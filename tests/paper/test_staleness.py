@@ -405,6 +405,15 @@ def test_distgnn_trains_on_the_host_where_no_nodes_are_described():
     assert len(placement.trainers(load_platform("ecs-r5x16"))) == 16
 
 
+@pytest.mark.parametrize("name", ["sancus", "pipegcn", "distgnn"])
+def test_a_partition_alone_reads_nothing_late_and_says_nothing_of_it(name):
+    alone, both = (run(name, setting_for(devices=devices)).notes for devices in (1, 2))
+    assert any(" of peers " in note for note in both)
+    assert not any(" of peers " in note for note in alone)
+    late = "one node trains alone, so that nothing is late; platform ecs-r5x16 has 16"
+    assert (late in alone) == (name == "distgnn")
+
+
 # --------------------------------------------------------------------------- DistDGL
 
 

@@ -14,12 +14,12 @@ import torch
 from gnnbench import plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
-from gnnbench.engine import evaluate, host_store, train
+from gnnbench.engine import evaluate, host_resident, host_store, train
 from gnnbench.engine.evaluate import Evaluator, cut_rows, whole_graph_block
 from gnnbench.engine.machinery import feature_rows, host_graph_bytes
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, build
 from gnnbench.parts import Setting
-from gnnbench.records import Parts
+from gnnbench.records import Graph, Parts
 
 LAYERS = 3
 #: Rows of the widest layer, 7 float64 wide: blocks of 1, a few and all of the 60 vertices.
@@ -78,6 +78,21 @@ def test_blocks_give_what_the_whole_graph_gives(model, kernel, block_rows):
         assert accuracy == accuracies
 
 
+def test_blocks_that_read_every_vertex_read_their_own_first():
+    """A complete graph: three destinations are neighbours of all."""
+    setting = setting_for("sage")
+    count = setting.dataset.graph.num_vertices
+    others = [np.delete(np.arange(count, dtype=np.int32), v) for v in range(count)]
+    indptr = np.arange(count + 1, dtype=np.int64) * (count - 1)
+    complete = dataclasses.replace(setting.dataset, graph=Graph(indptr, np.concatenate(others)))
+    setting = dataclasses.replace(setting, dataset=complete)
+    model = build(setting.workload)
+    loss, accuracy = evaluator(setting, block_rows=3 * count).evaluate(model)
+    expected, accuracies = undivided(setting, model)
+    assert loss == pytest.approx(expected, rel=1e-12, abs=0)
+    assert accuracy == accuracies
+
+
 @pytest.mark.parametrize("block_rows", BLOCK_ROWS)
 def test_sparse_features_are_made_dense_a_block_at_a_time(block_rows, monkeypatch):
     setting = setting_for("gcn", sparse=True)
@@ -122,14 +137,17 @@ def test_evaluation_between_epochs_borrows_the_gradients_memory(
     model, depth, spilled, tmp_path, monkeypatch
 ):
     """It makes no room of its own, gives what it gives in its own, and training goes on as if
-    nobody had written there: the same losses, parameters and peaks, to the bit."""
+    nobody had written there: the same losses, parameters and devices' peaks, to the bit. Its
+    blocks are held in the run's ledger, beside what training holds between epochs."""
     workload = make_workload(model, depth)
     platform = make_platform(2)
     host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host)
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
-    # Room for what is never spilled: the data set and the optimiser's state.
-    stays = sum(host_graph_bytes(setting).values()) + 3 * setting.parameter_bytes
+    # Room for what is never spilled, the data set and the optimiser's state, and for one block.
+    if spilled:
+        monkeypatch.setattr(host_resident, "LENT_SHARE", 1)
+    stays = sum(host_graph_bytes(setting).values()) + 3 * setting.parameter_bytes + 5000
     memory = {"host_bytes": str(stays), "spill_dir": str(tmp_path)} if spilled else {}
 
     def run(watch=None, lend=None):
@@ -154,7 +172,14 @@ def test_evaluation_between_epochs_borrows_the_gradients_memory(
     assert found == expected
     assert len(found) == workload.epochs > 1
     assert [epoch.loss for epoch in watched.epochs] == [epoch.loss for epoch in alone.epochs]
-    assert watched.peak_bytes == alone.peak_bytes
+    if spilled:
+        # What training would have kept in memory makes room for the block.
+        assert stays - 5000 < watched.peak_bytes["host"] <= stays
+    else:
+        blocks_bytes = watched.peak_bytes["host"] - alone.peak_bytes["host"]
+        assert 0 < blocks_bytes <= evaluate.BLOCK_PARTS * 40 * 7 * 8
+    for device in platform.accelerators:
+        assert watched.peak_bytes[device.name] == alone.peak_bytes[device.name]
     for name, parameter in alone.parameters.items():
         np.testing.assert_array_equal(watched.parameters[name], parameter)
     borrowing.give_back()

@@ -276,7 +276,7 @@ def test_trace_events_say_what_they_are():
 
 def test_overlap_on_a_place_without_resource_gets_its_own_lane():
     spans = [make_span(i, "load", 0.0, 1.0, "host") for i in range(2)]
-    loose = [replace(item, span=replace(item.span, resources=())) for item in spans]
+    loose = [replace(item, span=item.span._replace(resources=())) for item in spans]
     assert [name for name, _ in lanes(loose)] == ["host", "host (2)"]
 
 
@@ -339,7 +339,8 @@ def test_the_page_says_what_the_table_says():
         "Full graph: hongtu is fastest, 118 ms an epoch [modelled]", "0.55x (0.54-0.57)",
         "out-of-memory: gpu0 is out of memory", "NO (1e-2)", "not checked",
         "measured: timed or counted on this machine", "modelled: what the described platform",
-        "split 25/50/25 drawn", "Example CPU", "4 partitions of 8 chunks",
+        "split 25/50/25 drawn", "Example CPU", "4 partitions of 8 chunks", "host-device",
+        "device-device", "peak device",
     ):  # fmt: skip
         assert words in text
 

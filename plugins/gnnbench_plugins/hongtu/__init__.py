@@ -3,7 +3,7 @@
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
 ``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4,
 ``prediction`` an epoch from counts alone, ``planner`` and ``in_memory_planner`` plan by it,
-``tables`` the paper's tables.
+``tables`` the paper's tables, ``figures`` those of graphs at hand.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gnnbench.parts import (
 from gnnbench.records import Ablation, Parts, Strategy
 from gnnbench.studies import Planner, Reproduction
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.figures import FIGURES
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.memory import (
     CachingMemory,
@@ -79,7 +80,7 @@ def gnnbench_strategy() -> list[Strategy]:
 
 @hookimpl
 def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return list(TABLES)
+    return [*TABLES, *FIGURES]
 
 
 @hookimpl

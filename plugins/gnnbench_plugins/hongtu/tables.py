@@ -149,12 +149,17 @@ def count_chunks(graph: PaperGraph, model: str) -> ChunkCounts:
     """The paper's volumes spread evenly over its chunks; GAT has twice as many, and its volumes
     are Table 8's times the growth of alpha in Table 3."""
     twice = model == "gat" and graph.chunks > 1
-    rows = graph.vertices * (graph.growth if twice else 1.0)
+    return multiply_chunks(graph, 2, graph.growth) if twice else multiply_chunks(graph, 1, 1.0)
+
+
+def multiply_chunks(graph: PaperGraph, times: int, growth: float) -> ChunkCounts:
+    """So many times the chunks that Table 8 counts, its volumes times a ``growth``."""
+    rows = graph.vertices * growth
     return ChunkCounts.even(
         graph.vertices,
         graph.edges,
         partitions=PARTITIONS,
-        chunks=graph.chunks * (2 if twice else 1),
+        chunks=graph.chunks * times,
         original=rows * graph.original,
         with_p2p=rows * (graph.original - graph.between),
         with_reuse=rows * (graph.original - graph.between - graph.reused),

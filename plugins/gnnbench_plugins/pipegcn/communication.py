@@ -41,7 +41,7 @@ class PipeGCNCommunication(HaloCommunication):
         return None
 
     def notes(self) -> tuple[str, ...]:
-        if not self.staleness:
+        if not (self.staleness and self._has_peers):
             return ()
         epochs = "1 epoch" if self.staleness == 1 else f"{self.staleness} epochs"
         return (

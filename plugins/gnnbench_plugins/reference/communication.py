@@ -3,7 +3,7 @@ the devices that own it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -53,7 +53,11 @@ class HaloCommunication(Communication):
     serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
+    #: Whether what was planned has several partitions, whose devices read from each other.
+    _has_peers: bool = field(default=False, init=False, repr=False)
+
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
+        self._has_peers = bool(owner.any())
         nothing = np.empty(0, dtype=np.int64)
         fetches = []
         for unit in round_.units:

@@ -54,7 +54,7 @@ class SancusCommunication(HaloCommunication):
         return np.full(len(ids), due)
 
     def notes(self) -> tuple[str, ...]:
-        if not self.staleness:
+        if not (self.staleness and self._has_peers):
             return ()
         epochs = "1 epoch" if self.staleness == 1 else f"{self.staleness} epochs"
         what = "rows and gradients" if self.stale_gradients else "rows"
