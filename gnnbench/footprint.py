@@ -6,12 +6,12 @@ hold. Sizes are those of the tensors; ``itemsize`` is the size of one element, b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from gnnbench.parts import Intermediates, LayerShape
-from gnnbench.records import Block, BufferRows
+from gnnbench.records import BatchProfile, Block, BufferRows
 
 # --------------------------------------------------------------------------- a device
 
@@ -345,6 +345,24 @@ def choose_spilled(tensors: Sequence[HostTensor], budget_bytes: int) -> tuple[Ho
 
 
 # --------------------------------------------------------------------------- mini-batches
+
+#: By the depth of feature prefetching (HyScale-GNN §IV-B), how many rounds may be under way at
+#: once: as many as pipeline stages, or one.
+ROUNDS_UNDER_WAY: Mapping[int, int] = {0: 1, 1: 3, 2: 4}
+#: Buffers of input rows on a device: the one in use, and the one being filled.
+DEVICE_BUFFERS: Mapping[int, int] = {0: 1, 1: 2, 2: 2}
+
+
+def reserved_bytes(
+    layers: Sequence[LayerShape], whole: BatchProfile, itemsize: int, prefetch: int
+) -> int:
+    """What a device keeps free of a cache for its mini-batches: those that are there at once, each
+    as large as a ``whole`` round, and an eighth more, since rounds differ. What crosses of the rows
+    of one of them waits beside those that it becomes part of."""
+    size = mini_batch_bytes(
+        layers, whole.vertices, whole.edges, itemsize, prepared=1 + ROUNDS_UNDER_WAY[prefetch]
+    )
+    return size + size // 8
 
 
 def mini_batch_bytes(

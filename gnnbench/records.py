@@ -1,8 +1,9 @@
 """The nouns that pass from hand to hand: what a run is made of, from graph to result.
 
-Frozen and slotted. Arrays inside them are never written to after construction. Identifiers of
-vertices are ``int64`` when global and ``int32`` when local to a block. The papers' symbols stand
-beside the fields they correspond to.
+Frozen and slotted; those made for every piece of work are named tuples, which take a third of the
+time of a frozen dataclass to make. Arrays inside them are never written to after construction.
+Identifiers of vertices are ``int64`` when global and ``int32`` when local to a block. The papers'
+symbols stand beside the fields they correspond to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -415,8 +416,7 @@ class StageTimes:
 # --------------------------------------------------------------------------- trace
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """The size of one piece of work, from which a clock or a kernel derives its duration.
 
     ``op``: ``sample`` (``edges`` drawn), ``copy`` (``bytes`` moved over a link or within a
@@ -437,8 +437,7 @@ class Work:
     remote_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One recorded piece of work: what, where, how much, after what, and how long.
 
     ``place`` names the device or link it runs on; ``resources`` are the names it holds exclusively

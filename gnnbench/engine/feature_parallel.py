@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -166,7 +166,7 @@ class FeatureParallelEngine(UnitMajorEngine):
             "aggregate",
             "aggregate forward, some columns",
             device.name,
-            replace(work, features=end - begin),
+            work._replace(features=end - begin),
             after=(*round_.arrived[slot], *before),
             resources=compute_resource(device, self._host, "aggregate"),
             layer=0,
@@ -289,10 +289,8 @@ class FeatureParallelEngine(UnitMajorEngine):
             "update",
             f"update {way}",
             device.name,
-            replace(
-                layer.update_work(rows, self._itemsize),
-                macs=rows * macs * gemms,
-                threads=share.threads,
+            layer.update_work(rows, self._itemsize, threads=share.threads)._replace(
+                macs=rows * macs * gemms
             ),
             after=after,
             resources=compute_resource(device, self._host, "update"),

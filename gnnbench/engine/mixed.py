@@ -383,7 +383,7 @@ class MixedEngine(Engine):
         work = self._layers[layer].aggregate_work(
             self._shards.pieces[number, slot].block, self._itemsize
         )
-        return dataclasses.replace(work, features=self._width(layer, slot))
+        return work._replace(features=self._width(layer, slot))
 
     def _gather_aggregates(
         self, layer: int, number: int, aggregates: dict[int, Tensor], ended: dict[int, Ids]
@@ -790,8 +790,7 @@ class MixedEngine(Engine):
         counted, walls = rest[: len(BYTE_KINDS)], rest[len(BYTE_KINDS) :]
         measured = self._recorder.provenance == "measured"
         spans = tuple(
-            dataclasses.replace(
-                span,
+            span._replace(
                 wall_start_s=start_s,
                 wall_s=wall_s,
                 seconds=wall_s if measured else span.seconds,

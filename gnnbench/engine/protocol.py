@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
 from gnnbench.errors import DeviceOutOfMemory, GnnbenchError, MissingDependency, StageFailed
+from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY
 
 R = TypeVar("R")
 StageName = Literal["sample", "load", "transfer"]
@@ -38,10 +39,6 @@ PIPELINE: Mapping[int, tuple[tuple[StageName, ...], ...]] = {
     1: (("sample",), ("load", "transfer")),
     2: (("sample",), ("load",), ("transfer",)),
 }
-#: How many rounds may be under way at once: as many as pipeline stages, or one.
-ROUNDS_UNDER_WAY: Mapping[int, int] = {0: 1, 1: 3, 2: 4}
-#: Buffers of input rows on a device: the one in use, and the one being filled.
-DEVICE_BUFFERS: Mapping[int, int] = {0: 1, 1: 2, 2: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +70,15 @@ class Steps(Generic[R]):
 
 
 class _At:
-    """Errors of the body say in which ``stage`` of which round they happened."""
+    """Errors of the body say in which ``stage`` of which round they happened; a body of several
+    says with :meth:`move` where it is."""
 
     __slots__ = ("_device", "_round", "_stage")
 
     def __init__(self, stage: str, round: int, device: str) -> None:
+        self.move(stage, round, device)
+
+    def move(self, stage: str, round: int, device: str) -> None:
         self._stage = stage
         self._round = round
         self._device = device
@@ -106,31 +107,33 @@ def run_in_turn(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
     groups = PIPELINE[prefetch]
     behind = ROUNDS_UNDER_WAY[prefetch] - 1
     rounds: dict[int, R] = {}
-    for step in range(num_rounds + behind):
-        for place, group in enumerate(groups):
-            index = step - place
-            if not 0 <= index < num_rounds:
-                continue
-            if place == 0:
-                with _At("assign", index, steps.host):
+    at = _At("assign", 0, steps.host)
+    with at:
+        for step in range(num_rounds + behind):
+            for place, group in enumerate(groups):
+                index = step - place
+                if not 0 <= index < num_rounds:
+                    continue
+                if place == 0:
+                    at.move("assign", index, steps.host)
                     rounds[index] = steps.assign(index)
-            for stage in group:
-                with _At(stage, index, steps.host):
+                for stage in group:
+                    at.move(stage, index, steps.host)
                     steps.stages[stage](rounds[index])
-        if step >= behind:
-            _train(steps, rounds.pop(step - behind), step - behind)
+            if step >= behind:
+                _train(steps, rounds.pop(step - behind), step - behind, at)
 
 
-def _train(steps: Steps[R], round_: R, index: int) -> None:
-    with _At("begin", index, steps.host):
-        steps.begin(round_)
+def _train(steps: Steps[R], round_: R, index: int, at: _At) -> None:
+    at.move("begin", index, steps.host)
+    steps.begin(round_)
     for slot, trainer in enumerate(steps.trainers):
-        with _At("propagate", index, trainer.device):
-            steps.propagate(round_, slot)
-    with _At("synchronize", index, steps.host):
-        steps.synchronise(round_)
-    with _At("observe", index, steps.host):
-        steps.observe(round_)
+        at.move("propagate", index, trainer.device)
+        steps.propagate(round_, slot)
+    at.move("synchronize", index, steps.host)
+    steps.synchronise(round_)
+    at.move("observe", index, steps.host)
+    steps.observe(round_)
 
 
 def run_on_threads(steps: Steps[R], num_rounds: int, prefetch: int) -> None:

@@ -7,12 +7,15 @@ after the other in the order of their keys. So it does not depend on how the thr
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from itertools import count, repeat, starmap
+from operator import attrgetter
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from gnnbench.engine.timers import HostTimer, Moment, SynchronisedTimer, Timer
 from gnnbench.errors import DeviceOutOfMemory
@@ -56,6 +59,9 @@ class Opened:
         "work",
     )
     _first: Moment
+    seconds: float
+    began_s: float
+    wall_s: float
 
     def __init__(
         self,
@@ -81,7 +87,6 @@ class Opened:
         self.resources = resources
         self.round = track.round
         self.layer = layer
-        self.seconds = self.began_s = self.wall_s = 0.0
 
     def __enter__(self) -> Opened:
         track = self._track
@@ -100,12 +105,18 @@ class Opened:
         track = self._track
         del self._track  # which has this span in its list
         track.open = ""
-        if kind is not None:
-            return
-        timer = track.timer
-        self.began_s, self.wall_s = timer.between(self._first, timer.read())
-        self.seconds = self._clock.seconds(self.work, self.place, self.wall_s)
-        track.spans.append(self)
+        if kind is None:
+            timer = track.timer
+            self.began_s, wall_s = timer.between(self._first, timer.read())
+            self.wall_s = wall_s
+            self.seconds = self._clock.seconds(self.work, self.place, wall_s)
+            track.spans.append(self)
+
+
+class _Here(threading.local):
+    """The track of the stage that this thread is in, if it is in one."""
+
+    track: _Track | None = None
 
 
 class _Track:
@@ -124,9 +135,7 @@ class _Track:
         "work",
     )
 
-    def __init__(
-        self, here: threading.local, round: int, rank: tuple[int, int], timer: Timer
-    ) -> None:
+    def __init__(self, here: _Here, round: int, rank: tuple[int, int], timer: Timer) -> None:
         self._here = here
         self.round = round
         self.key = (round, rank)
@@ -142,7 +151,7 @@ class _Track:
         self._here.track = self
 
     def __exit__(self, *error: object) -> None:
-        del self._here.track
+        self._here.track = None
 
 
 class _Interval:
@@ -170,14 +179,14 @@ class Recorder:
         self._clock = clock
         self._host_timer = HostTimer()
         self._timer: Timer = SynchronisedTimer() if synchronise else self._host_timer
-        self._here = threading.local()
+        self._here = _Here()
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
         self._main = _Track(self._here, 0, (-1, 0), self._timer)
         self._tracks = [self._main]
-        self._ids = itertools.count()
+        self._ids = count()
         # Begin and duration of what parts decide, on all threads, and of what is no part of the
         # epoch.
         self._decided: list[tuple[float, float]] = []
@@ -197,8 +206,7 @@ class Recorder:
     @property
     def _track(self) -> _Track:
         """This thread's: of the stage it is in, else the epoch's own."""
-        track: _Track = getattr(self._here, "track", self._main)
-        return track
+        return self._here.track or self._main
 
     @property
     def round(self) -> int:
@@ -233,7 +241,7 @@ class Recorder:
         """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
         held = (place,) if resources is None else resources
         return Opened(
-            self._track, self._clock, next(self._ids),
+            self._here.track or self._main, self._clock, next(self._ids),
             stage, label, place, work, after, held, layer,
         )  # fmt: skip
 
@@ -282,18 +290,22 @@ class Recorder:
         neither a span nor a part, on any thread."""
         whole_s = self._timer.read() - self._started_s
         tracks = sorted(self._tracks, key=lambda track: track.key)
+        counted: dict[ByteKind, int] = dict.fromkeys(BYTE_KINDS, 0)
         work: dict[str, float] = {}
+        recorded: list[Opened] = []
         for track in tracks:
+            recorded += track.spans
+            for kind, number in track.bytes.items():
+                counted[kind] += number
             for device, amount in track.work.items():
                 work[device] = work.get(device, 0.0) + amount
-        recorded = [span for track in tracks for span in track.spans]
-        busy = [(span.began_s, span.wall_s) for span in recorded]
+        busy = map(attrgetter("began_s", "wall_s"), recorded)
         return EpochTrace(
             epoch=self.epoch,
             spans=self._number(recorded),
-            bytes={kind: sum(track.bytes.get(kind, 0) for track in tracks) for kind in BYTE_KINDS},
-            edges=sum(track.edges for track in tracks),
-            vertices=sum(track.vertices for track in tracks),
+            bytes=counted,
+            edges=sum([track.edges for track in tracks]),
+            vertices=sum([track.vertices for track in tracks]),
             loss=loss,
             round_losses=tuple(round_losses),
             work_by_device=work,
@@ -304,33 +316,65 @@ class Recorder:
     def _number(self, recorded: Sequence[Opened]) -> tuple[Span, ...]:
         """The spans with ids from 0 in their order; what they wait for follows, ascending."""
         place = {span.id: position for position, span in enumerate(recorded)}
-        return tuple(
-            Span(
-                id=position,
-                stage=span.stage,
-                label=span.label,
-                place=span.place,
-                resources=span.resources,
-                work=span.work,
-                after=tuple(sorted({place[earlier] for earlier in span.after})),
-                epoch=self.epoch,
-                round=span.round,
-                layer=span.layer,
-                seconds=span.seconds,
-                wall_start_s=span.began_s - self._started_s,
-                wall_s=span.wall_s,
-            )
-            for position, span in enumerate(recorded)
+
+        def column(name: str) -> Iterator[Any]:
+            return map(attrgetter(name), recorded)
+
+        # In the order of the fields, column by column: an epoch has thousands of spans.
+        fields = zip(
+            range(len(recorded)),
+            *map(column, ("stage", "label", "place", "resources", "work")),
+            [_ascending([place[earlier] for earlier in span.after]) for span in recorded],
+            repeat(self.epoch),
+            *map(column, ("round", "layer", "seconds")),
+            [span.began_s - self._started_s for span in recorded],
+            column("wall_s"),
+            strict=False,
         )
+        return tuple(starmap(Span, fields))
+
+
+def _ascending(ids: list[int]) -> tuple[int, ...]:
+    """Each id once."""
+    return tuple(sorted(set(ids)) if len(ids) > 1 else ids)
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
     """Seconds in at least one of the intervals (begin, duration)."""
-    covered_s, reached_s = 0.0, float("-inf")
-    for began_s, lasted_s in sorted(intervals):
-        covered_s += max(0.0, began_s + lasted_s - max(began_s, reached_s))
-        reached_s = max(reached_s, began_s + lasted_s)
-    return covered_s
+    if not intervals:
+        return 0.0
+    began_s, lasted_s = np.array(sorted(intervals)).T
+    ended_s = began_s + lasted_s
+    reached_s = np.maximum.accumulate(ended_s)
+    np.maximum(began_s[1:], reached_s[:-1], out=began_s[1:])
+    return float(np.maximum(ended_s - began_s, 0.0).sum())
+
+
+class _Scopes(threading.local):
+    """A thread's open scopes, the innermost first: a memory, and what was newly held."""
+
+    open: tuple[tuple[str, set[str]], ...] = ()
+
+
+class _Scope:
+    """Releases on exit whatever its thread newly held inside."""
+
+    __slots__ = ("_ledger", "_memory", "_new", "_outer", "_scopes")
+    _outer: tuple[tuple[str, set[str]], ...]
+
+    def __init__(self, ledger: Ledger, scopes: _Scopes, memory: str) -> None:
+        self._ledger = ledger
+        self._scopes = scopes
+        self._memory = memory
+        self._new: set[str] = set()
+
+    def __enter__(self) -> None:
+        self._outer = self._scopes.open
+        self._scopes.open = ((self._memory, self._new), *self._outer)
+
+    def __exit__(self, *error: object) -> None:
+        self._scopes.open = self._outer
+        self._ledger.free(self._memory, *self._new)
 
 
 class Ledger:
@@ -345,13 +389,7 @@ class Ledger:
         self._in_use = dict.fromkeys(capacity_bytes, 0)
         self.peak_bytes = dict.fromkeys(capacity_bytes, 0)
         self._lock = threading.RLock()
-        self._here = threading.local()
-
-    @property
-    def _scopes(self) -> tuple[tuple[str, set[str]], ...]:
-        """This thread's open scopes, the innermost first: a memory, and what was newly held."""
-        scopes: tuple[tuple[str, set[str]], ...] = getattr(self._here, "scopes", ())
-        return scopes
+        self._scopes = _Scopes()
 
     def open(self, memory: str, capacity_bytes: int) -> None:
         """One more memory, empty."""
@@ -378,42 +416,42 @@ class Ledger:
 
         Raises ``DeviceOutOfMemory`` when the memory cannot take it.
         """
-        with self._lock:
-            held = self._held[memory]
-            in_use = self._in_use[memory] - held.get(tensor, 0)
-            if in_use + size_bytes > self._capacity[memory]:
-                raise DeviceOutOfMemory(memory, tensor, size_bytes, in_use, self._capacity[memory])
-            if tensor not in held:
-                for name, new in self._scopes:
-                    if name == memory:
-                        new.add(tensor)
-                        break
-            held[tensor] = size_bytes
-            self._in_use[memory] = in_use + size_bytes
-            self.peak_bytes[memory] = max(self.peak_bytes[memory], self._in_use[memory])
+        self.allocate_all(memory, ((tensor, size_bytes),))
 
-    def allocate_all(self, memory: str, sizes: Iterable[tuple[str, int]]) -> None:
+    def allocate_all(self, memory: str, sizes: Sequence[tuple[str, int]]) -> None:
         """``allocate`` each tensor with its size, in order."""
         with self._lock:
-            for tensor, size_bytes in sizes:
-                self.allocate(memory, tensor, size_bytes)
+            held, capacity = self._held[memory], self._capacity[memory]
+            in_use, peak = self._in_use[memory], self.peak_bytes[memory]
+            inside: set[str] | None = None
+            for name, new in self._scopes.open:
+                if name == memory:
+                    inside = new
+                    break
+            try:
+                for tensor, size_bytes in sizes:
+                    before = held.get(tensor)
+                    others = in_use if before is None else in_use - before
+                    if others + size_bytes > capacity:
+                        raise DeviceOutOfMemory(memory, tensor, size_bytes, others, capacity)
+                    if before is None and inside is not None:
+                        inside.add(tensor)
+                    held[tensor] = size_bytes
+                    in_use = others + size_bytes
+                    if in_use > peak:
+                        peak = in_use
+            finally:
+                self._in_use[memory], self.peak_bytes[memory] = in_use, peak
 
     def free(self, memory: str, *tensors: str) -> None:
         """Release tensors by name; one that is not held is an error of the caller."""
         with self._lock:
             for tensor in tensors:
                 self._in_use[memory] -= self._held[memory].pop(tensor)
-            for name, new in self._scopes:
+            for name, new in self._scopes.open:
                 if name == memory:
                     new.difference_update(tensors)
 
-    @contextmanager
-    def scope(self, memory: str) -> Iterator[None]:
+    def scope(self, memory: str) -> AbstractContextManager[None]:
         """Release on exit whatever this thread newly held inside."""
-        outer, new = self._scopes, set[str]()
-        self._here.scopes = ((memory, new), *outer)
-        try:
-            yield
-        finally:
-            self._here.scopes = outer
-            self.free(memory, *new)
+        return _Scope(self, self._scopes, memory)

@@ -54,8 +54,6 @@ from gnnbench.engine.processors import (
     open_streams,
 )
 from gnnbench.engine.protocol import (
-    DEVICE_BUFFERS,
-    ROUNDS_UNDER_WAY,
     Steps,
     Trainer,
     run_in_turn,
@@ -63,7 +61,7 @@ from gnnbench.engine.protocol import (
 )
 from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.engine.timers import HostTimer
-from gnnbench.footprint import mini_batch_bytes
+from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY, reserved_bytes
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.machine import Device
@@ -82,6 +80,8 @@ from gnnbench.records import (
 
 #: The shares of a round and the seeds of each.
 Handed = Sequence[tuple[Share, IntArray]]
+#: Of a span whose body sizes its work.
+DRAWN, COPIED = Work("sample"), Work("copy")
 #: The order of a round's stages in the trace, each with the slot it is for, or 0.
 SAMPLE, LOAD, TRANSFER, EXCHANGE, PUSH, PROPAGATE, PUSH_BACK, SYNCHRONISE = range(8)
 
@@ -103,15 +103,12 @@ class LayerPass:
     the second's backward pass, on the trainer's threads."""
 
     number: int
+    first: bool
     layer: Layer
     bound: BoundBlock
     aggregate: Work
     update: Work
     update_backward: Work
-
-    @property
-    def first(self) -> bool:
-        return self.number == 0
 
 
 @dataclass(slots=True)
@@ -140,7 +137,10 @@ class RoundUnderWay:
     transfer_s: float = 0.0
 
     def unit_of(self, slot: int) -> Unit | None:
-        return next((unit for unit in self.units if unit.slot == slot), None)
+        for unit in self.units:
+            if unit.slot == slot:
+                return unit
+        return None
 
     @property
     def topology(self) -> str:
@@ -187,6 +187,7 @@ class UnitMajorEngine(Engine):
         self._streams = open_streams(self._trainers)
         self._staging = StagingBuffers(ROUNDS_UNDER_WAY[self._prefetch])
         overlaps = self._prefetch > 0 or len(self._trainers) > 1
+        self._threads = setting.workload.threads
         self._rounds = bool(bundle.communication.rounds_features)
         self._run = run_in_turn if self._platform.virtual or not overlaps else run_on_threads
 
@@ -226,24 +227,16 @@ class UnitMajorEngine(Engine):
         return self._cache.notes({s: device.name for s, device in enumerate(self._trainers)})
 
     def _fill_cache(self, whole: BatchProfile) -> FeatureCache:
-        """The rows that the memory part wants on each accelerator, beside mini-batches as large as
-        a ``whole`` round on one of them, and an eighth more, since rounds differ. What crosses of
-        the rows of one of them waits beside those that it becomes part of."""
+        """The rows that the memory part wants on each accelerator, beside mini-batches."""
         setting = self._setting
         cache = FeatureCache(setting.dataset.graph.num_vertices)
         if self._resident:
             return cache
-        working_bytes = mini_batch_bytes(
-            self.replicas.master.shapes,
-            whole.vertices,
-            whole.edges,
-            self._itemsize,
-            prepared=1 + ROUNDS_UNDER_WAY[self._prefetch],
-        )
+        working_bytes = reserved_bytes(setting.layers, whole, self._itemsize, self._prefetch)
         for slot in self._accelerator_slots.tolist():
             device = self._trainers[slot]
             vertices = self._bundle.memory.cached_vertices(
-                setting, self.ledger.free_bytes(device.name), working_bytes + working_bytes // 8
+                setting, self.ledger.free_bytes(device.name), working_bytes
             )
             if len(vertices) == 0:
                 continue
@@ -354,6 +347,12 @@ class UnitMajorEngine(Engine):
         in_order = b"".join([part.tobytes() for _, part in handed]) == seeds.tobytes()
         if fits and in_order:
             return
+        less = next((share for share, _ in handed if share.seeds < 0), None)
+        if less is not None:
+            raise ValueError(
+                f"placement {self._bundle.placement.name!r} gave slot {less.slot} {less.seeds} "
+                f"seeds; a share has none or more"
+            )
         given = np.concatenate([seeds[:0], *(part for _, part in handed)])
         if not fits or not np.array_equal(np.sort(given), np.sort(seeds)):
             count = sum(share.seeds for share, _ in handed)
@@ -389,8 +388,8 @@ class UnitMajorEngine(Engine):
     def _kernel_threads(self, planned: int) -> int:
         """This machine's threads for a kernel, 0 meaning all: as many as are planned for the host,
         if that is this machine, but no more than the workload allows."""
-        allowed = self._setting.workload.threads
-        if self._host.virtual or not planned:
+        allowed = self._threads
+        if not planned or self._host.virtual:
             return allowed
         return min(planned, allowed) if allowed else planned
 
@@ -421,7 +420,7 @@ class UnitMajorEngine(Engine):
                     "sample",
                     "sample",
                     device.name,
-                    Work("sample", threads=planned),
+                    DRAWN,
                     after=after,
                     resources=(
                         compute_resource(device, self._host, "sample")
@@ -476,7 +475,7 @@ class UnitMajorEngine(Engine):
                 "load",
                 "load features",
                 self._host.name,
-                Work("copy", threads=threads),
+                COPIED,
                 after=(*round_.sampled, *also_after),
                 resources=("host.load",),
             ) as span:
@@ -797,7 +796,7 @@ class UnitMajorEngine(Engine):
         self._count_work(device, passes)
         return _Propagation(
             share.seeds,
-            float(loss.detach()),
+            loss.item(),
             take_gradients(self.replicas.on(device).stack),
             after,
             seconds,
@@ -806,18 +805,20 @@ class UnitMajorEngine(Engine):
     def _plan_passes(self, unit: Unit, share: Share, device: Device) -> list[LayerPass]:
         """The unit's layers, input to output."""
         kernel, where = self._bundle.kernel, torch.device(device.torch_device)
+        itemsize, threads = self._itemsize, share.threads
         passes: list[LayerPass] = []
         for layer, block in zip(self.replicas.on(device).stack, unit.blocks, strict=True):
             number, rows = len(passes), block.num_dst
+            first = number == 0
             bound = BoundBlock(block, kernel, self._degrees, self._dtype, where)
-            gemms = update_gemms(layer, first=number == 0)
-            aggregate = layer.aggregate_work(block, self._itemsize)
-            update = backward = _on_threads(layer.update_work(rows, self._itemsize), share)
+            aggregate = layer.aggregate_work(block, itemsize)
+            if aggregate.threads != threads:
+                aggregate = aggregate._replace(threads=threads)
+            update = backward = layer.update_work(rows, itemsize, threads=threads)
+            gemms = update_gemms(layer, first=first)
             if gemms > 1:
-                backward = _on_threads(layer.update_work(rows, self._itemsize, gemms), share)
-            passes.append(
-                LayerPass(number, layer, bound, _on_threads(aggregate, share), update, backward)
-            )
+                backward = layer.update_work(rows, itemsize, gemms, threads)
+            passes.append(LayerPass(number, first, layer, bound, aggregate, update, backward))
         return passes
 
     def _held_by(self, passes: Sequence[LayerPass]) -> list[tuple[str, int]]:
@@ -1004,15 +1005,11 @@ class UnitMajorEngine(Engine):
 def _average(done: Sequence[_Propagation], num_seeds: int) -> list[Tensor]:
     """The gradients summed in the order of trainers, in the memory of the first's where that is the
     host's, over all seeds: each trainer's loss was a sum, so its own seeds weight it."""
-    totals = [part.to("cpu") for part in done[0].gradients]
+    totals = [part if part.is_cpu else part.cpu() for part in done[0].gradients]
     for other in done[1:]:
         for total, part in zip(totals, other.gradients, strict=True):
             total += part.to("cpu")
     return [total.div_(num_seeds) for total in totals]
-
-
-def _on_threads(work: Work, share: Share) -> Work:
-    return work if work.threads == share.threads else replace(work, threads=share.threads)
 
 
 def _combine(device: Device, aggregate_s: float, update_s: float) -> float:

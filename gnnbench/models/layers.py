@@ -124,14 +124,16 @@ class Layer(nn.Module, ABC):
             itemsize=itemsize,
         )
 
-    def update_work(self, rows: int, itemsize: int, gemms: int = 1) -> Work:
-        """The size of UPDATE on ``rows`` destinations; backward has two products, or one."""
+    def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
+        """The size of UPDATE on ``rows`` destinations, done by ``threads`` of the host (0: all);
+        backward has two products, or one."""
         return Work(
             op="update",
             rows=rows,
             features=self.out_features,
             macs=rows * self.macs_per_row * gemms,
             itemsize=itemsize,
+            threads=threads,
         )
 
 

@@ -20,9 +20,8 @@ from gnnbench.compare import Request, Variant, compare
 from gnnbench.conformance import graphs
 from gnnbench.engine import train
 from gnnbench.engine.feature_cache import FeatureCache
-from gnnbench.engine.protocol import ROUNDS_UNDER_WAY
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
-from gnnbench.footprint import mini_batch_bytes
+from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
