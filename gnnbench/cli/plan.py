@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from gnnbench.cli.compare import (
     load_machine,
     parse_fanouts,
     parse_settings,
+    parse_swaps,
 )
 from gnnbench.cli.options import (
     MODEL_NAMES,
@@ -29,8 +31,13 @@ from gnnbench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gnnbench.kernels.dispatch import RmatStream
-    from gnnbench.records import Dataset, Table
+    from gnnbench.parts import Bundle
+    from gnnbench.platforms.machine import Platform
+    from gnnbench.plugins import Registry
+    from gnnbench.records import Dataset, PartKind, Table
 
 
 @click.command(short_help="Predict memory, traffic and time without training.")
@@ -73,6 +80,13 @@ if TYPE_CHECKING:
     help="The machine to plan for; see 'gnnbench platforms'.  [default: as in 'gnnbench compare']",
 )
 @click.option(
+    "--swap",
+    "swaps",
+    multiple=True,
+    metavar="PART=NAME",
+    help="Put another part into the strategy, such as memory=pagraph. May be repeated.",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -97,6 +111,7 @@ def plan(
     hidden: int | None,
     model: str,
     platform: str | None,
+    swaps: tuple[str, ...],
     settings: tuple[str, ...],
     seed: int,
     threads: int | None,
@@ -109,43 +124,27 @@ def plan(
     the rest follows from a model of the platform. Nothing is trained.
     """
     # Everything that can be refused is, before the first slow import.
-    if (dataset is None) == (vertices_text is None) or (vertices_text is None) != (
-        edges_text is None
-    ):
-        raise click.UsageError("give either --dataset, or both --vertices and --edges.")
-    if dims_text is not None and (layers is not None or hidden is not None):
-        raise click.UsageError("give either --dims, or --layers and --hidden.")
-    if dims_text is None and dataset is None:
-        raise click.UsageError("say how wide the layers are, such as --dims 256,128,64.")
-    widths = None if dims_text is None else parse_dims(dims_text)
-    options = parse_settings(settings)
+    sizes = choose_sizes(dataset, vertices_text, edges_text)
+    widths = choose_widths(dims_text, layers, hidden, drawn=sizes is not None)
+    options, swapped = parse_settings(settings), parse_swaps(swaps)
 
     registry = load_registry(extra_plugins)
     planner = registry.planner(strategy)
     layer_class = registry.model(model)
 
-    from gnnbench.errors import IncompatibleParts
-    from gnnbench.plugins import assemble
     from gnnbench.records import Workload
-    from gnnbench.report.tables import print_table
     from gnnbench.results.tables import make_document
     from gnnbench.studies import PlanRequest
 
-    offered = registry.strategy(strategy)
-    bundle = assemble(registry, offered.bundles[offered.default_mode], options)
-    machine = load_machine(platform, placements=(bundle.placement,))
-    reason = bundle.placement.refuse_counts(machine)
-    if reason is not None:
-        raise IncompatibleParts(f"{strategy}: {reason}")
+    bundle, machine = assemble_for(registry, strategy, swapped, options, platform)
     graph: Dataset | RmatStream
-    if vertices_text is None or edges_text is None:
-        data = load_dataset(dataset, seed)
+    if sizes is None:
+        graph = load_dataset(dataset, seed)
         between = [hidden or 256] * ((layers or 2) - 1)
-        dims = widths or (data.num_features, *between, data.num_classes)
-        graph, name = data, data.name
+        dims = widths or (graph.num_features, *between, graph.num_classes)
+        name = graph.name
     else:
-        graph = make_stream(vertices_text, edges_text, seed)
-        dims = widths or ()
+        graph, dims = make_stream(*sizes, seed), widths
         name = f"R-MAT, {graph.vertices:,} vertices, {graph.edges:,} undirected edges"
     workload = Workload(
         model=model,
@@ -159,7 +158,7 @@ def plan(
     with Stopwatch() as watch:
         request = PlanRequest(graph, workload, machine, layer_class, watch)
         tables = planner().plan(bundle, request)
-    tables = (*tables, watch.tabulate(drawn=dataset is None, threads=workload.threads))
+    tables = (*tables, watch.tabulate(drawn=sizes is not None, threads=workload.threads))
     if json_path is not None:
         content: dict[str, Json] = {
             "command": line.words,
@@ -170,16 +169,68 @@ def plan(
             **make_document(tables),
         }
         write_document(content, json_path)
-    console = open_console(json_path)
     heading = (
         f"gnnbench plan {strategy} · {name} · {layer_class.title} {workload.num_layers} layers, "
         f"{'-'.join(map(str, dims))} · {machine.name}"
     )
+    print_plan(heading, tables, open_console(json_path))
+    return 0
+
+
+def choose_sizes(
+    dataset: str | None, vertices_text: str | None, edges_text: str | None
+) -> tuple[str, str] | None:
+    """The vertices and edges of a graph to draw; None where a dataset is named instead."""
+    if dataset is None and vertices_text is not None and edges_text is not None:
+        return vertices_text, edges_text
+    if dataset is None or vertices_text is not None or edges_text is not None:
+        raise click.UsageError("give either --dataset, or both --vertices and --edges.")
+    return None
+
+
+def choose_widths(
+    dims_text: str | None, layers: int | None, hidden: int | None, *, drawn: bool
+) -> tuple[int, ...]:
+    """The widths f^0 .. f^L that were asked for; none where those of a dataset will do."""
+    if dims_text is None:
+        if drawn:
+            raise click.UsageError("say how wide the layers are, such as --dims 256,128,64.")
+        return ()
+    if layers is not None or hidden is not None:
+        raise click.UsageError("give either --dims, or --layers and --hidden.")
+    return parse_dims(dims_text)
+
+
+def assemble_for(
+    registry: Registry,
+    strategy: str,
+    swaps: Sequence[tuple[PartKind, str]],
+    options: dict[PartKind, dict[str, str]],
+    platform: str | None,
+) -> tuple[Bundle, Platform]:
+    """The strategy's parts in its usual mode, some of them swapped, and a machine that has the
+    devices they count on."""
+    from gnnbench.errors import IncompatibleParts
+    from gnnbench.plugins import assemble, with_swap
+
+    offered = registry.strategy(strategy)
+    parts = with_swap(registry, offered.bundles[offered.default_mode], swaps)
+    bundle = assemble(registry, parts, options)
+    machine = load_machine(platform, placements=(bundle.placement,))
+    reason = bundle.placement.refuse_counts(machine)
+    if reason is not None:
+        raise IncompatibleParts(f"{strategy}: {reason}")
+    return bundle, machine
+
+
+def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
+    """The tables one after the other, under a heading."""
+    from gnnbench.report.tables import print_table
+
     console.print(heading, style="bold", markup=False, soft_wrap=True)
     for table in tables:
         console.print()
         print_table(table, console)
-    return 0
 
 
 def parse_dims(text: str) -> tuple[int, ...]:

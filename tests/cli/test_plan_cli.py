@@ -229,3 +229,13 @@ def test_a_dataset_counts_the_same_with_any_threads(run, small):
     ]
     alphas = [cells_of(document, "replication") for document in documents]
     assert alphas[0] == alphas[1]
+
+
+def test_a_part_can_be_swapped(run, small):
+    words = ("plan", "hyscale", "--dataset", small, "--json", "-")
+    plain = cells_of(read_plan(run(*words)), "stages")
+    cached = cells_of(read_plan(run(*words, "--swap", "memory=pagraph")), "stages")
+    assert plain["transfer"][0] > cached["transfer"][0] == 0.0
+    refused = run(*words, "--swap", "memory=nothing")
+    assert refused.exit_code == 2
+    assert "there is no memory 'nothing'" in refused.stderr

@@ -30,6 +30,7 @@ from gnnbench_plugins.hyscale.drm import (
     decide,
 )
 from gnnbench_plugins.hyscale.performance import (
+    Prediction,
     Split,
     divide_threads,
     plan_split,
@@ -37,7 +38,7 @@ from gnnbench_plugins.hyscale.performance import (
     sizes_of,
     trainer_seconds,
 )
-from gnnbench_plugins.hyscale.placement import HyScalePlacement
+from gnnbench_plugins.hyscale.placement import HyScalePlacement, correct
 
 REGISTRY = load()
 GPUS, FPGAS = "epyc7763x2-4xa5000", "epyc7763x2-4xu250"
@@ -355,6 +356,37 @@ def test_an_idle_trainer_is_tried_and_left_alone_once_its_fixed_cost_is_known():
     assert balancer.accelerator_seeds == 1
 
 
+def test_of_a_move_that_would_make_an_epoch_longer_a_part_is_made():
+    """Halves of the way to 50 seeds, until no more than 35 are on the CPU."""
+    observed = times(cpu=1.0, accelerator=4.0)
+    for move in (
+        lambda balancer: balancer.apply(BalanceWork("accelerator", "train_cpu"), observed),
+        lambda balancer: balancer.equalise(observed),
+    ):
+        balancer = Balancer(
+            100, 20, HostThreads(4, 4, 8), expect=lambda assigned: assigned.cpu_seeds > 35
+        )
+        move(balancer)
+        assert balancer.cpu_seeds == 35
+
+
+def test_threads_are_moved_as_far_as_it_pays():
+    def move(most):
+        balancer = Balancer(
+            100, 50, HostThreads(1, 16, 8), expect=lambda assigned: assigned.threads.train > most
+        )
+        balancer.apply(BalanceThread("load", "train_cpu"), times(load=0.001, cpu=4.0))
+        return balancer.threads.train
+
+    assert [move(most) for most in (8, 9, 12, 30)] == [8, 9, 11, 23]
+
+
+def test_an_idle_trainer_is_not_tried_where_it_would_not_pay():
+    balancer = Balancer(64, 0, HostThreads(1, 1, 1), expect=lambda assigned: assigned.cpu_seeds)
+    balancer.apply(BalanceWork("accelerator", "train_cpu"), times(cpu=0.0, accelerator=9.0))
+    assert balancer.cpu_seeds == 0
+
+
 seconds = st.floats(0, 10)
 observations = st.builds(
     StageTimes,
@@ -616,6 +648,46 @@ def test_the_proportional_rule_settles_in_fewer_rounds_than_algorithm_1(graph, n
         )
     assert all(seconds[0] > 1.5 * level for seconds in took.values())
     assert rounds["proportional"] < rounds["algorithm1"] < 20
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2])
+@pytest.mark.parametrize("factor", [1, 100])
+@pytest.mark.parametrize("name", [GPUS, FPGAS])
+@pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
+def test_drm_costs_nothing_where_it_gains_nothing(graph, name, rule, factor, stages):
+    """Against the split it starts from, over all epochs, however far stages overlap; a seed more or
+    less on an accelerator, of which it has about thirty, is not told apart."""
+    platform = slow_down(load_platform(name), factor)
+    still, moved = (
+        sum(
+            digest.epoch_s
+            for digest in run(
+                graph,
+                platform,
+                WIDE,
+                placement_drm=drm,
+                placement_rule=rule,
+                communication_stages=str(stages),
+            ).digests
+        )
+        for drm in ("false", "true")
+    )
+    print(f"\n{name}, {rule}, {stages} stages, rates over {factor}: {still / moved:.3f}x")
+    assert moved < 1.01 * still
+
+
+def test_what_a_stage_took_beyond_the_prediction_is_a_fixed_cost():
+    predicted = Prediction(1.0, 2.0, 3.0, 4.0, 5.0, 0.5)
+    expected = Prediction(2.0, 1.0, 3.0, 8.0, 0.0, 0.5)
+    taken = StageTimes(sample_cpu=1.5, load=2.5, transfer=0.0, train_cpu=2.0, train_accelerator=6.0)
+    corrected = correct(expected, predicted, taken)
+    assert corrected.sample_s == 1.5 + 1.0
+    assert corrected.load_s == 2.5 - 1.0
+    # No work then, half the time, no work now.
+    assert corrected.transfer_s == 3.0
+    assert corrected.train_cpu_s == 2.0 + 0.5 * 4.0
+    assert corrected.train_accelerator_s == 0.0
+    assert corrected.synchronise_s == 0.5
 
 
 def test_an_idle_cpu_trainer_is_brought_back(graph):

@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnbench.errors import UsageError
+from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.parts import LayerShape
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import RateCurve
-from gnnbench.plugins import assemble, load
+from gnnbench.plugins import assemble, load, with_swap
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hyscale import tables
@@ -186,6 +186,15 @@ def test_a_pipeline_is_no_faster_than_its_hosts_cores():
     assert found.busy_s == pytest.approx(found.sample_s + found.load_s + found.train_cpu_s)
 
 
+def test_what_no_equation_has_follows_propagation():
+    task = make_task(load_platform(FPGAS), PRODUCTS, "gcn", FANOUTS, 256)
+    profiles = [BatchProfile(64, (12_000, 1_400, 64), (14_000, 1_400))]
+    split = Split(64, HostThreads(8, 8, 16))
+    without, found = (predict(task, profiles, (), split, fixed_s=s) for s in (0.0, 0.25))
+    assert found.propagate_s == pytest.approx(without.propagate_s + 0.25)
+    assert found.busy_s == pytest.approx(without.busy_s + 0.25)
+
+
 def test_refining_a_split_never_makes_it_slower(sampled):
     for name in (FPGAS, GPUS):
         platform = load_platform(name)
@@ -298,9 +307,10 @@ class Silent:
     def end(self) -> None: ...
 
 
-def plan_for(graph, **settings):
+def plan_for(graph, swaps=(), **settings):
     registry = load()
-    bundle = assemble(registry, registry.strategy("hyscale").bundles["mini-batch"], settings)
+    parts = with_swap(registry, registry.strategy("hyscale").bundles["mini-batch"], swaps)
+    bundle = assemble(registry, parts, settings)
     workload = Workload("gcn", (16, 32, 4), 1, 64, (5, 3), 0, threads=1)
     request = PlanRequest(graph, workload, load_platform(FPGAS), registry.model("gcn"), Silent())
     return HyScalePlanner().plan(bundle, request)
@@ -331,6 +341,40 @@ def test_a_plan_transfers_features_as_they_cross(precision, row_bytes):
     )
     assert rounded["transfer"] / plain["transfer"] == pytest.approx(row_bytes / 64)
     assert rounded["loading"] == plain["loading"]
+
+
+def test_a_plan_counts_what_a_cache_keeps():
+    """With room for every vertex nothing crosses; the memory table has the cache in it."""
+    from gnnbench import datasets
+
+    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
+    alone = {"cpu_trainer": "false"}
+    row_bytes = 16 * 4
+    plans = {}
+    for rows in (0, 500, 2000):
+        texts = {"memory": {"cache_bytes": str(rows * row_bytes)}} if rows else {}
+        tables = plan_for(
+            graph, placement=alone, swaps=(("memory", "pagraph"),) if rows else (), **texts
+        )
+        plans[rows] = (
+            {row.label: row.cells[0].value for row in tables[1].rows},
+            tables[2].rows[1].cells[0].value,
+            " ".join(tables[2].notes),
+        )
+    transfers = [plans[rows][0]["transfer"] for rows in (0, 500, 2000)]
+    assert transfers[0] > transfers[1] > transfers[2] == 0.0
+    assert plans[2000][0]["loading"] == 0.0
+    assert plans[2000][1] == plans[0][1] + 2000 * row_bytes
+    assert "keeps 500 rows, 32.0 kB" in plans[500][2]
+
+
+@pytest.mark.parametrize("swap", [("communication", "hyscale-hongtu"), ("memory", "resident")])
+def test_a_plan_says_what_it_does_not_count(swap):
+    from gnnbench import datasets
+
+    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
+    with pytest.raises(IncompatibleParts, match="each mini-batch by itself"):
+        plan_for(graph, swaps=(swap,))
 
 
 def test_a_stream_of_edges_cannot_be_sampled():

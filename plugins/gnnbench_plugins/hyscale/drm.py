@@ -2,15 +2,17 @@
 
 ``decide`` is the algorithm: from stage times to one action. ``Balancer`` carries actions out on a
 split of seeds, of threads and of sampling; the paper leaves open how far one action moves, and here
-it moves to where the two tasks would take equally long. ``Balancer.equalise`` is the other rule:
-every task is moved at once, by the ratio of its time to the others'.
+it moves to where the two tasks would take equally long, or part of the way.
+``Balancer.equalise`` is the other rule: every task is moved at once, by the ratio of its time to
+the others'. Neither knows which stages overlap, and that an epoch starts with an empty pipeline:
+so nothing is moved that the performance model expects to make an epoch longer.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -132,9 +134,9 @@ class Balancer:
 
     ``accelerators`` share the seeds that the CPU trainer leaves, and ``samplers`` of them can draw
     their own mini-batches: whole ones, since a mini-batch is one subgraph. With ``shares_threads``
-    every host task may use all threads, and there are none to move. ``expect_cpu`` is what the
-    performance model says of the CPU trainer's seconds for some seeds and threads, by which one
-    that has none is judged.
+    every host task may use all threads, and there are none to move. ``expect`` gives the seconds of
+    an epoch that are expected under an assignment, from what the last round took: of a move that
+    would make it longer the half is tried, and the half of that, down to one seed or thread.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class Balancer:
         accelerators: int = 1,
         samplers: int = 0,
         shares_threads: bool = False,
-        expect_cpu: Callable[[int, HostThreads], float] = lambda seeds, threads: 0.0,
+        expect: Callable[[Assignment], float] = lambda assignment: 0.0,
     ) -> None:
         self.total_seeds = total_seeds
         self.cpu_seeds = cpu_seeds
@@ -156,7 +158,7 @@ class Balancer:
         self._accelerators = accelerators
         self._samplers = samplers
         self._shares_threads = shares_threads
-        self._expect_cpu = expect_cpu
+        self._expect = expect
         #: What each of these took when it last had work, so that an idle one is judged by it.
         self._last_s: dict[Task, float] = {}
         self._trained: deque[_Trained] = deque(maxlen=REMEMBERED)
@@ -239,20 +241,32 @@ class Balancer:
             if best == self.cpu_seeds and not self._balanced:
                 best += 1 if to_cpu else -1
             if (best > self.cpu_seeds) == to_cpu:
-                self.cpu_seeds = best
+                self._move_seeds(best)
             return
-        # A trainer that has nothing is tried, unless what it took when it last had seeds, or what
-        # the model expects of it, is above the bottleneck; with one seed if it gave its last away.
+        # A trainer that has nothing is tried if it pays, unless what it took when it last had seeds
+        # is above the bottleneck; with one seed if it gave its last away.
         tried = 1 if action.fast in self._last_s else max(1, self.total_seeds // 32)
-        expected_s = self._expect_cpu(tried, self.threads) if to_cpu else 0.0
-        if max(self._last_s.get(action.fast, 0.0), expected_s) < slow_s:
-            self.cpu_seeds += tried if to_cpu else -tried
+        cpu_seeds = self.cpu_seeds + (tried if to_cpu else -tried)
+        if self._last_s.get(action.fast, 0.0) < slow_s and self._pays(cpu_seeds, self.threads):
+            self.cpu_seeds = cpu_seeds
+
+    def _move_seeds(self, cpu_seeds: int) -> None:
+        """Towards ``cpu_seeds`` on the CPU trainer, as far as it pays."""
+        moved = cpu_seeds - self.cpu_seeds
+        while moved and not self._pays(self.cpu_seeds + moved, self.threads):
+            moved = int(moved / 2)
+        self.cpu_seeds += moved
+
+    def _pays(self, cpu_seeds: int, threads: HostThreads) -> bool:
+        """Whether an epoch is not expected to be longer than with the present ones."""
+        after = Assignment(cpu_seeds, threads, self.sampling)
+        return self._expect(after) <= self._expect(self.assignment)
 
     def _divide_seeds(self, seconds: dict[Task, float]) -> None:
         """Seeds by the seeds a second that each kind of trainer had."""
         cpu_s, them_s = seconds["train_cpu"], seconds["accelerator"]
         if self._both_train and max(cpu_s, them_s) > 0:
-            self.cpu_seeds = self._best_cpu_seeds(seconds)
+            self._move_seeds(self._best_cpu_seeds(seconds))
             return
         slow, fast = (
             ("accelerator", "train_cpu") if them_s > cpu_s else ("train_cpu", "accelerator")
@@ -352,14 +366,19 @@ class Balancer:
         # Less than one thread is due: one still helps if its loss leaves the source the faster.
         if moved == 0 and source_work < (shares[source] - 1) * seconds[target]:
             moved = 1
-        shares[source] -= moved
-        shares[target] += moved
-        self._set_thread_counts(shares)
+        while moved:
+            threads = _host_threads(
+                {**shares, source: shares[source] - moved, target: shares[target] + moved}
+            )
+            if self._pays(self.cpu_seeds, threads):
+                self.threads = threads
+                break
+            moved //= 2
         return moved
 
     def _divide_threads(self, seconds: dict[Task, float], trained: float) -> None:
         """Threads by core-seconds of work, of which the CPU trainer has ``trained`` times as much
-        as it had: one for each task, and every other where it shortens the longest."""
+        as it had: one for each task, and every other where it shortens the longest; if it pays."""
         before = self._thread_counts()
         work = {task: count * seconds.get(task, 0.0) for task, count in before.items()}
         work["train_cpu"] *= trained
@@ -368,13 +387,14 @@ class Balancer:
         divided = dict.fromkeys(before, 1)
         for _ in range(sum(before.values()) - len(before)):
             divided[max(CPU_TASKS, key=lambda task: work[task] / divided[task])] += 1
-        self._set_thread_counts(divided)
+        threads = _host_threads(divided)
+        if self._pays(self.cpu_seeds, threads):
+            self.threads = threads
 
     def _thread_counts(self) -> dict[CpuTask, int]:
         threads = self.threads
         return {"sample_cpu": threads.sample, "load": threads.load, "train_cpu": threads.train}
 
-    def _set_thread_counts(self, counts: dict[CpuTask, int]) -> None:
-        self.threads = HostThreads(
-            sample=counts["sample_cpu"], load=counts["load"], train=counts["train_cpu"]
-        )
+
+def _host_threads(counts: Mapping[CpuTask, int]) -> HostThreads:
+    return HostThreads(sample=counts["sample_cpu"], load=counts["load"], train=counts["train_cpu"])

@@ -52,8 +52,8 @@ class Split:
 class Prediction:
     """Stage seconds of one iteration under a split.
 
-    ``busy_s`` is what the host's cores would take for its stages one after the other, every core at
-    work: no pipeline is faster. It matters where stages have more threads than there are cores.
+    ``busy_s`` is what the host's cores would take for its stages one after the other: no pipeline
+    is faster. It matters where stages have more threads than there are cores.
     ``edges`` is the numerator of Equation 5.
     """
 
@@ -218,12 +218,17 @@ def predict(
     accelerators: Sequence[Device],
     split: Split,
     prefetch: Prefetch = 2,
+    fixed_s: float = 0.0,
 ) -> Prediction:
     """Equations 6 to 13 for one iteration of as many seeds as the largest profile.
 
     Equations 7 and 8 have |V^0| rows of S_feat a value: of these an accelerator's cache keeps some
     from being loaded and crossing, and those that cross may be rounded (:func:`fetched_of`).
     ``prefetch`` says how far the stages of iterations overlap.
+
+    One term is ours: ``fixed_s`` is what an iteration takes besides what the paper's equations
+    have, where that was measured: the loss, the optimiser's step and the runtime. It follows
+    propagation, as the synchroniser does, and holds the interpreter, without which no stage starts.
     """
     platform, item = task.platform, task.workload.itemsize
     host, threads = platform.host, split.threads
@@ -252,6 +257,8 @@ def predict(
     train_cpu_s = trainer_seconds(host, threads.train, cpu_vertices, cpu_edges, task.layers, item)
     stages = ((sample_s, threads.sample), (load_s, threads.load), (train_cpu_s, threads.train))
     busy_s = sum(seconds * min(1.0, (used or host.cores) / host.cores) for seconds, used in stages)
+    synchronise_s += fixed_s
+    busy_s += fixed_s
     return Prediction(
         sample_s,
         load_s,

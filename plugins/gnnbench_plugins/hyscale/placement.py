@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import ClassVar, Literal
 
 from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, divide_evenly, option
@@ -65,6 +66,12 @@ class HyScalePlacement(Placement):
     _prediction: Prediction | None = field(default=None, init=False, repr=False)
     #: Whether there is nothing to move: one trainer, whose stages have all threads each.
     _fixed: bool = field(default=False, init=False, repr=False)
+    #: What the last round under the split in force took, that split, and the model.
+    _taken: StageTimes = field(init=False, repr=False, compare=False)
+    _taken_under: Split = field(init=False, repr=False, compare=False)
+    _predict: Callable[[Split], Prediction] = field(init=False, repr=False, compare=False)
+    #: Iterations of an epoch.
+    _num_rounds: float = field(default=1.0, init=False, repr=False)
     #: What the full rounds under the first split took.
     _observed: list[StageTimes] = field(default_factory=list, init=False, repr=False)
 
@@ -127,7 +134,11 @@ class HyScalePlacement(Placement):
         # Stages in turn, or more of them than cores, have no threads to give each other.
         shares_threads = threads.sample + threads.load + threads.train > cores
         split = Split(cpu_seeds, threads)
-        prediction = predict(setting, profiles, accelerators, split, self._prefetch)
+        self._predict = cache(
+            lambda split: predict(setting, profiles, accelerators, split, self._prefetch)
+        )
+        self._num_rounds = max(1.0, len(setting.dataset.train_ids) / total)
+        prediction = self._predict(split)
         self._fixed = self._trainers == (platform.host,) and shares_threads
         sampling = 0
         if self.accelerator_sampling:
@@ -141,11 +152,7 @@ class HyScalePlacement(Placement):
             accelerators=max(1, len(accelerators)),
             samplers=len(self.samplers(platform)),
             shares_threads=shares_threads,
-            expect_cpu=lambda seeds, threads: (
-                predict(
-                    setting, profiles, accelerators, Split(seeds, threads), self._prefetch
-                ).train_cpu_s
-            ),
+            expect=self._expect_epoch_s,
         )
         self._prediction = prediction
         self.history.clear()
@@ -184,6 +191,7 @@ class HyScalePlacement(Placement):
         # A smaller round says little about a full one: fixed costs weigh more in it.
         if not self.drm or not full or assigned != self._balancer.assignment or self._fixed:
             return
+        self._taken, self._taken_under = times, Split(assigned.cpu_seeds, assigned.threads)
         if self._prefetch == 0 and times.train_accelerator is not None:
             # Transfer and training, one task in line 1, do not overlap here: it is as long as both.
             both_s = times.transfer + times.train_accelerator
@@ -192,6 +200,15 @@ class HyScalePlacement(Placement):
             self._balancer.equalise(times)
         else:
             self._balancer.apply(decide(times), times)
+
+    def _expect_epoch_s(self, assignment: Assignment) -> float:
+        """Seconds of an epoch under ``assignment``: the model's, corrected by the last round."""
+        expected = correct(
+            self._predict(Split(assignment.cpu_seeds, assignment.threads)),
+            self._predict(self._taken_under),
+            self._taken,
+        )
+        return expected.epoch_s(self._num_rounds, filling=True)
 
     def notes(self) -> tuple[str, ...]:
         if not self.history:
@@ -214,6 +231,37 @@ class HyScalePlacement(Placement):
             f"{self._balancer.total_seeds} seeds on the CPU; threads {threads.sample} sampling, "
             f"{threads.load} loading, {threads.train} training{drawn}",
         )
+
+
+def correct(expected: Prediction, predicted: Prediction, taken: StageTimes) -> Prediction:
+    """``expected`` of one split, by how far a round that ``taken`` is of was from ``predicted``.
+
+    What a stage took beyond the prediction is a fixed cost, as of launches, which the equations
+    leave out; one that took less has a higher rate. A stage stays as expected that had no work, or
+    would have none.
+    """
+
+    def stage(expected_s: float, predicted_s: float, taken_s: float | None) -> float:
+        if not (taken_s and predicted_s and expected_s):
+            return expected_s
+        return taken_s + (expected_s - predicted_s) * min(1.0, taken_s / predicted_s)
+
+    sample_s = stage(expected.sample_s, predicted.sample_s, taken.sample_cpu)
+    load_s = stage(expected.load_s, predicted.load_s, taken.load)
+    train_cpu_s = stage(expected.train_cpu_s, predicted.train_cpu_s, taken.train_cpu)
+    on_host_s = expected.sample_s + expected.load_s + expected.train_cpu_s
+    faster = min(1.0, (sample_s + load_s + train_cpu_s) / on_host_s) if on_host_s else 1.0
+    return replace(
+        expected,
+        sample_s=sample_s,
+        load_s=load_s,
+        transfer_s=stage(expected.transfer_s, predicted.transfer_s, taken.transfer),
+        train_cpu_s=train_cpu_s,
+        train_accelerator_s=stage(
+            expected.train_accelerator_s, predicted.train_accelerator_s, taken.train_accelerator
+        ),
+        busy_s=expected.busy_s * faster,
+    )
 
 
 def plan_sampling(

@@ -6,22 +6,27 @@ the mini-batches' sizes. Nothing is trained.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.footprint import DEVICE_BUFFERS, mini_batch_bytes, reserved_bytes
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import BatchProfile, Cell, Table, TableRow, Unit
+from gnnbench.records import BatchProfile, Cell, IntArray, Table, TableRow, Unit
 from gnnbench.studies import Planner, PlanRequest
+from gnnbench.units import format_si
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
+    fetched_of,
     plan_split,
     predict,
     sizes_of,
@@ -45,7 +50,8 @@ class HyScalePlanner(Planner):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What the tables are made of; ``rounds`` is iterations of an epoch."""
+    """What the tables are made of; ``rounds`` is iterations of an epoch, ``cached`` how many rows
+    every accelerator keeps."""
 
     setting: Setting
     bundle: Bundle
@@ -54,6 +60,7 @@ class Plan:
     split: Split
     prediction: Prediction
     rounds: float
+    cached: int
 
 
 def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
@@ -67,6 +74,11 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
         )
     if not (isinstance(sampler, MiniBatchSampler) and isinstance(placement, HyScalePlacement)):
         raise IncompatibleParts("a plan for hyscale needs a mini-batch sampler and its placement.")
+    if bundle.communication.shares_rows or bundle.memory.vertex_data == "device":
+        raise IncompatibleParts(
+            "a plan for hyscale counts what each mini-batch by itself brings from the host; choose "
+            "memory 'host' or 'pagraph', and communication 'hyscale' or 'vanilla'."
+        )
     workload = request.workload
     shapes = build(workload, model=request.model).shapes
     setting = Setting(graph, request.platform, workload, shapes, request.model)
@@ -79,25 +91,54 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
         raise UsageError(f"dataset {graph.name} has no training vertices to plan for.")
     dtype = torch.float32 if workload.dtype == "float32" else torch.float64
     row_bytes = bundle.communication.row_bytes(graph.num_features, dtype)
+    trainers = placement.trainers(request.platform)
+    host = request.platform.host
+    accelerators = tuple(device for device in trainers if device.name != host.name)
+    prefetch = bundle.prefetch_stages(request.platform)
+    sizes = sorted({max(1, len(rounds[0]) >> k) for k in range(HALVINGS)})
+    units = [Unit(0, sampler.sample(rounds[0][:size], 0, workload.threads)) for size in sizes]
+    whole = BatchProfile(sizes[-1], units[-1].vertices, units[-1].edges)
+    cached = choose_cached(setting, bundle, accelerators, whole, prefetch)
     profiles = []
-    for size in sorted({max(1, len(rounds[0]) >> k) for k in range(HALVINGS)}):
-        unit = Unit(0, sampler.sample(rounds[0][:size], 0, workload.threads))
-        count = len(unit.input_ids)
+    for size, unit in zip(sizes, units, strict=True):
+        count = int(np.count_nonzero(~np.isin(unit.input_ids, cached)))
         profiles.append(
             BatchProfile(
                 size, unit.vertices, unit.edges, fetched=count, fetched_bytes=count * row_bytes
             )
         )
-    trainers = placement.trainers(request.platform)
-    host = request.platform.host
-    accelerators = tuple(device for device in trainers if device.name != host.name)
-    prefetch = bundle.prefetch_stages(request.platform)
     split = plan_split(
         setting, profiles, accelerators, cpu_trainer=host in trainers, prefetch=prefetch
     )
     prediction = predict(setting, profiles, accelerators, split, prefetch)
     count = len(graph.train_ids) / len(rounds[0])
-    return Plan(setting, bundle, profiles, accelerators, split, prediction, count)
+    return Plan(setting, bundle, profiles, accelerators, split, prediction, count, len(cached))
+
+
+def choose_cached(
+    setting: Setting,
+    bundle: Bundle,
+    accelerators: Sequence[Device],
+    whole: BatchProfile,
+    prefetch: int,
+) -> IntArray:
+    """The vertices whose rows every accelerator would keep, beside the model and mini-batches."""
+    chosen = np.empty(0, dtype=np.int64)
+    reserved = reserved_bytes(setting.layers, whole, setting.workload.itemsize, prefetch)
+    for number, device in enumerate(accelerators):
+        free = bundle.memory.capacity_bytes(device) - held_all_along(setting, bundle, device)
+        kept = bundle.memory.cached_vertices(setting, free, reserved)
+        chosen = np.intersect1d(chosen, kept) if number else kept
+    return chosen
+
+
+def held_all_along(setting: Setting, bundle: Bundle, device: Device) -> int:
+    """Bytes of an accelerator that the model, its gradients and, where it draws its mini-batches,
+    the topology take."""
+    graph = setting.dataset.graph
+    draws = device in bundle.placement.samplers(setting.platform)
+    topology = graph.indptr.nbytes + graph.indices.nbytes if draws else 0
+    return 2 * setting.parameter_bytes + topology
 
 
 def tabulate_split(plan: Plan) -> Table:
@@ -157,22 +198,32 @@ def tabulate_stages(plan: Plan) -> Table:
 
 def tabulate_memory(plan: Plan) -> Table:
     """What an accelerator and the host would hold, and what they can."""
-    setting, prefetch = plan.setting, plan.prediction.prefetch
-    item, graph = setting.workload.itemsize, setting.dataset.graph
+    setting, graph = plan.setting, plan.setting.dataset.graph
     features = setting.dataset.features
-    stored = features.nbytes if hasattr(features, "nbytes") else features.data.nbytes
+    stored = (
+        features.nbytes
+        if isinstance(features, np.ndarray)
+        else features.data.nbytes + features.indices.nbytes + features.indptr.nbytes
+    )
     held = {
         "host: topology and features": float(graph.indptr.nbytes + graph.indices.nbytes + stored)
     }
     limits = {"host: topology and features": setting.platform.host.memory_bytes}
+    cached_bytes = plan.cached * setting.dataset.num_features * setting.workload.itemsize
     for device in plan.accelerators[:1]:
-        each = (plan.profiles[-1].seeds - plan.split.cpu_seeds) / len(plan.accelerators)
-        vertices, edges = sizes_of(plan.profiles, each)
         label = f"an accelerator, {device.model}"
-        held[label] = device_bytes(
-            setting, vertices, edges, buffers=2 if prefetch else 1, itemsize=item
+        held[label] = float(
+            held_all_along(setting, plan.bundle, device) + cached_bytes + device_bytes(plan)
         )
         limits[label] = plan.bundle.memory.capacity_bytes(device)
+    notes: tuple[str, ...] = ()
+    if plan.cached:
+        whole = plan.profiles[-1]
+        notes = (
+            f"an accelerator keeps {plan.cached:,} rows, {format_si(cached_bytes, 'B')}; of "
+            f"the {whole.vertices[0]:,} that a round of {whole.seeds:,} seeds reads, "
+            f"{whole.fetched:,} are not among them",
+        )
     return Table(
         name="memory",
         title="memory",
@@ -188,33 +239,24 @@ def tabulate_memory(plan: Plan) -> Table:
             )
             for label, size in held.items()
         ),
+        notes=notes,
     )
 
 
-def device_bytes(
-    setting: Setting,
-    vertices: Sequence[float],
-    edges: Sequence[float],
-    *,
-    buffers: int,
-    itemsize: int,
-) -> float:
-    """An accelerator's fullest moment: model and gradients, ``buffers`` of input rows and topology,
-    every layer's aggregate and output, and the largest gradient of a layer's input."""
-    layers = setting.layers
-    rows = vertices[0] * layers[0].in_features * itemsize
-    topology = 4.0 * sum(n + 1 + e for n, e in zip(vertices[1:], edges, strict=True))
-    outputs = sum(
-        n * (layer.aggregate_features + layer.out_features)
-        for n, layer in zip(vertices[1:], layers, strict=True)
+def device_bytes(plan: Plan) -> int:
+    """What an accelerator's mini-batches take: the one that is trained on, the next one's topology
+    and rows where it is prefetched, and, beside those that they become part of, rows that cross."""
+    each = (plan.profiles[-1].seeds - plan.split.cpu_seeds) / len(plan.accelerators)
+    vertices, edges = sizes_of(plan.profiles, each)
+    itemsize = plan.setting.workload.itemsize
+    size = mini_batch_bytes(
+        plan.setting.layers,
+        [math.ceil(count) for count in vertices],
+        [math.ceil(count) for count in edges],
+        itemsize,
+        prepared=DEVICE_BUFFERS[plan.prediction.prefetch],
     )
-    gradients = max(
-        vertices[number + 1] * layer.aggregate_features
-        + (vertices[number] * layer.in_features if number else 0.0)
-        for number, layer in enumerate(layers)
-    )
-    return (
-        2.0 * setting.parameter_bytes
-        + buffers * (rows + topology)
-        + itemsize * (outputs + gradients)
-    )
+    if plan.cached or plan.bundle.communication.rounds_features:
+        row_bytes = plan.setting.dataset.num_features * itemsize
+        size += math.ceil(fetched_of(plan.profiles, each, row_bytes)[1])
+    return size

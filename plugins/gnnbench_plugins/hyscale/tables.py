@@ -234,7 +234,7 @@ def note_sampling(graphs: Sequence[PaperGraph], fanouts: tuple[int, ...]) -> str
 STAND_IN_NOTE = (
     "stand-ins: |V| and |E| of Table III, neighbours independent; degrees of exponent 2.5 "
     "(ogbn-products, assumed), or 3 with 47 % of the papers cited by nobody (Redner 1998); of each "
-    " only the rows exist that the neighbour sampler reads, so nothing is scaled, but real "
+    "only the rows exist that the neighbour sampler reads, so nothing is scaled, but real "
     "graphs have clusters that share neighbours"
 )
 CITATIONS_NOTE = (
