@@ -20,6 +20,7 @@ from gnnbench.datasets import EDGE_CONVENTION
 from gnnbench.engine import Checkpoints, Clock, train
 from gnnbench.engine.collectives import PeerLost, Processes
 from gnnbench.engine.evaluate import Evaluator
+from gnnbench.engine.host_store import trim_heap
 from gnnbench.errors import (
     DeviceOutOfMemory,
     GnnbenchError,
@@ -28,6 +29,7 @@ from gnnbench.errors import (
     StageFailed,
     UsageError,
 )
+from gnnbench.kernels.pages import keep_pages
 from gnnbench.metrics import Digest, digest, summarise
 from gnnbench.models import GNN, build
 from gnnbench.parts import Bundle, LayerClass, MiniBatchSampler, Setting, option_fields
@@ -272,9 +274,13 @@ def compare(
     Where there are ``processes``, this one is rank 0, which trains rows that shard by features with
     the others (:func:`serve`), and all else alone.
 
+    Freed memory stays in the process from then on, for all rows alike (:func:`keep_pages`); none
+    begins with what another has left.
+
     Raises ``UsageError`` for a request that cannot mean anything, ``PluginError`` for a model that
     cannot be trained, and ``IncompatibleParts`` when no row's parts fit together.
     """
+    keep_pages()
     progress = progress or SilentProgress()
     rows = plan_rows(request, registry)
     check_options(rows, request.options, registry)
@@ -331,6 +337,7 @@ def serve(request: Request, registry: Registry, processes: Processes) -> None:
 
     Raises ``PeerLost`` when the others are gone.
     """
+    keep_pages()
     rows = plan_rows(request, registry)
     setting = make_setting(request, registry.model(request.workload.model))
     for row in rows:
@@ -377,6 +384,7 @@ def describe_machine() -> dict[str, str | int | float | None]:
         "python": host_os.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "freed_pages": "kept" if keep_pages() else "as the C library does",
     }
 
 
@@ -423,6 +431,7 @@ class _Comparer:
         checked = self._request.check and repeat == 0
         epochs = self._request.workload.epochs
         self._progress.begin(row.label, epochs * (2 if checked else 1))
+        trim_heap()
         status: Status
         try:
             result = self._train(row, repeat, checked)
@@ -488,24 +497,15 @@ class _Comparer:
         )
         equivalence = None
         if checkpoints is not None:
-            tolerance = TOLERANCE[setting.workload.dtype]
-            reference = self._reference(row, bundle, options)
-            error = loss_error(trace, final_loss, reference)
-            if error > tolerance:
-                followed = checkpoints.followed()
-                reference = self._reference(row, bundle, options, followed)
-                error = loss_error(trace, final_loss, reference)
-            equivalence = Equivalence(row.mode, error, tolerance)
+            equivalence = self._compare_losses(row, bundle, options, checkpoints, trace, final_loss)
         notes = trace.notes
         if other_maths:
-            notes = (
-                *notes,
+            notes += (
                 f"not held equal to the reference: the maths differ from {row.mode} training by "
                 f"design ({other_maths}); compare its losses and accuracy",
             )
         if request.target_accuracy is not None and not reached:
-            notes = (
-                *notes,
+            notes += (
                 f"validation accuracy {request.target_accuracy:g} was not reached in "
                 f"{len(trace.epochs)} epochs",
             )
@@ -525,6 +525,23 @@ class _Comparer:
             timeline=digests[-1].timeline,
             notes=notes,
         )
+
+    def _compare_losses(
+        self,
+        row: Row,
+        bundle: Bundle,
+        options: Mapping[PartKind, Mapping[str, str]],
+        checkpoints: Checkpoints,
+        trace: Trace,
+        final_loss: float,
+    ) -> Equivalence:
+        """Hold a run against the reference; where they part, once more beside the run's states."""
+        tolerance = TOLERANCE[self._setting.workload.dtype]
+        error = loss_error(trace, final_loss, self._reference(row, bundle, options))
+        if error > tolerance:
+            followed = self._reference(row, bundle, options, checkpoints.followed())
+            error = loss_error(trace, final_loss, followed)
+        return Equivalence(row.mode, error, tolerance)
 
     def _reference(
         self,

@@ -16,6 +16,7 @@ from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare, make_setting
 from gnnbench.engine import make_engine
 from gnnbench.engine.recorder import Recorder
+from gnnbench.kernels.pages import keep_pages
 from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
 from gnnbench.records import Dataset, Metric, Mode, Workload
 from suites.graphs import find_real
@@ -56,6 +57,7 @@ class _Epoch:
         return datasets.load(DATASET)
 
     def setup(self, dataset: Dataset, strategy: str, _: str) -> None:
+        keep_pages()
         registry = plugins.load()
         setting = make_setting(make_request(dataset, LOCAL, self.mode, strategy))
         parts = registry.strategy(strategy).bundles[self.mode]

@@ -1,9 +1,15 @@
 """HyScale-GNN's performance model against the wall clock of this machine, CPU only.
 
-``python -m suites.predict_local`` probes the machine, predicts an epoch of strategy hyscale on
-three graphs with GCN and GraphSAGE, trains, and prints both, the errors, and an iteration by stage.
-Section VI-C has errors of 5 to 14 % between the paper's model and its machine. The CPU is the only
-trainer: propagation is Equation 10, and Equations 8 and 13 have nothing to move.
+``python -m suites.predict_local`` predicts an epoch of strategy hyscale on three graphs with GCN
+and GraphSAGE, trains, and prints both, the errors, and an iteration by stage. Section VI-C has
+errors of 5 to 14 % between the paper's model and its machine. The CPU is the only trainer:
+propagation is Equation 10, and Equations 8 and 13 have nothing to move.
+
+The effective rates that Equations 7, 11 and 12 are priced with come from a design phase: a few
+rounds of the same training, one stage after the other, with every core and with one, before the run
+that is predicted. Section V takes T_samp from such runs, and the rest from "platform metadata"; the
+column *probed* is the same model with those, as ``gnnbench platforms probe`` measures them on made
+blocks. They say less: a cache holds more of a probe's arrays than of a run's.
 
 Beside the wall clock stands the processor time of the epoch over the threads used: what the wall
 clock would say if nothing else ran here and no thread waited. With ``--threads 1 --stages 0`` the
@@ -15,41 +21,56 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
+
+import numpy as np
 
 from gnnbench import datasets, plugins
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Options, make_setting
 from gnnbench.engine import train
+from gnnbench.kernels.pages import keep_pages
 from gnnbench.metrics import busy_by_stage
-from gnnbench.parts import MiniBatchSampler, Setting
+from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
+from gnnbench.platforms.machine import Device, Platform, RateCurve
 from gnnbench.platforms.probe import probe
-from gnnbench.records import BatchProfile, EpochTrace, Stage, Unit
+from gnnbench.records import BatchProfile, EpochTrace, Span, Stage
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from suites.epochs import make_request
 
 GRAPHS = ("ego_twitter", "coauthor_physics", "rmat")
 MODELS = ("gcn", "sage")
 EPOCHS = 2
+#: The design phase: passes over so many rounds, the first of which warms up.
+DESIGN_ROUNDS = 3
+DESIGN_EPOCHS = 3
 #: The paper's largest error (section VI-C).
 WITHIN = 0.14
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Predicted beside measured: an epoch, and an iteration's stages."""
+    """Predicted beside measured: an epoch, and an iteration's stages.
+
+    ``probed_s`` is what the model says with the platform's rates, ``predicted_s`` with those of the
+    design phase.
+    """
 
     label: str
     prediction: Prediction
+    probed_s: float
     predicted_s: float
     wall_s: float
     processor_s: float
     stages: dict[Stage, float]
+
+    @property
+    def probed_error(self) -> float:
+        return self.probed_s / self.wall_s - 1.0
 
     @property
     def wall_error(self) -> float:
@@ -60,70 +81,188 @@ class Compared:
         return self.predicted_s / self.processor_s - 1.0
 
 
-def profile_batches(setting: Setting, sampler: MiniBatchSampler) -> list[BatchProfile]:
-    """The design phase of section V: mini-batches of a sixteenth of a round up to a whole one, each
-    sampled with every number of threads, the median of five; of one thread on the processor. Each
-    time other vertices are drawn for, as in training."""
-    rounds = sampler.rounds(0)
-    seeds = rounds[0]
-    profiles = []
-    for size in sorted({max(1, len(seeds) // 2**k) for k in range(5)}):
-        timed = []
-        for threads in range(1, setting.platform.host.cores + 1):
-            now = time.process_time if threads == 1 else time.perf_counter
-            taken = []
-            for draw in range(5):
-                chosen = rounds[draw % len(rounds)][:size]
-                began_s = now()
-                sampler.sample(chosen, 0, threads)
-                taken.append(now() - began_s)
-            timed.append((threads, median(taken)))
-        unit = Unit(0, sampler.sample(seeds[:size], 0, 0))
-        profiles.append(BatchProfile(size, unit.vertices, unit.edges, tuple(timed)))
-    return profiles
+# --------------------------------------------------------------------------- the design phase
+
+
+@dataclass(slots=True)
+class _Rate:
+    """By the width of rows, how much was done and how long it took."""
+
+    done: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, width: int, amount: float, seconds: float) -> None:
+        before, taken_s = self.done.get(width, (0.0, 0.0))
+        self.done[width] = before + amount, taken_s + seconds
+
+    def at(self, width: int) -> float:
+        amount, seconds = self.done[width]
+        return amount / seconds
+
+
+@dataclass(slots=True)
+class DesignPhase:
+    """What a few rounds took with some number of threads.
+
+    Bytes/s of Equations 7 and 11, the latter forward and backward, and FLOP/s of Equation 12, each
+    by width. ``sample_s`` and ``fixed_s`` are seconds of one round, the latter of everything that
+    no equation has; ``vertices`` and ``edges`` are |V^l| and |E^l| of a round on average.
+    """
+
+    gather: _Rate
+    aggregate: _Rate
+    aggregate_backward: _Rate
+    update: _Rate
+    sample_s: float
+    fixed_s: float
+    vertices: tuple[int, ...]
+    edges: tuple[int, ...]
+
+
+Train = Callable[[Setting, int], list[EpochTrace]]
+
+
+def run_design_phase(setting: Setting, threads: int, train_epochs: Train) -> DesignPhase:
+    """Train ``DESIGN_ROUNDS`` rounds of vertices drawn from the training set, on the host with
+    ``threads`` threads and without prefetching. Seeds are not the run's: neither are its batches.
+    """
+    workload, data, host = setting.workload, setting.dataset, setting.platform.host
+    seed = workload.seed + 1
+    drawn = np.random.default_rng(seed).permutation(data.train_ids)
+    chosen = drawn[: DESIGN_ROUNDS * workload.batch_size]
+    mask = np.zeros_like(data.train_mask)
+    mask[chosen] = True
+    alone = replace(setting.platform, host=replace(host, cores=threads))
+    few = replace(
+        setting,
+        dataset=replace(data, train_mask=mask),
+        workload=replace(workload, seed=seed, epochs=DESIGN_EPOCHS, threads=threads),
+        platform=alone,
+    )
+    counted = train_epochs(few, 0)[1:]
+    rounds = len(counted) * len(chosen) / workload.batch_size
+    spans = [span for epoch in counted for span in epoch.spans]
+    wall_s = sum(epoch.wall_s for epoch in counted)
+    return summarise_rounds(few, spans, wall_s, rounds)
+
+
+def summarise_rounds(
+    setting: Setting, spans: Sequence[Span], wall_s: float, rounds: float
+) -> DesignPhase:
+    """The rates of what was recorded in ``rounds`` whole rounds, each as its equation counts."""
+    item, layers = setting.workload.itemsize, setting.layers
+    gather, aggregate, backward, update = (_Rate() for _ in range(4))
+    vertices, edges = [0.0] * (len(layers) + 1), [0.0] * len(layers)
+    sample_s = 0.0
+    modelled_s = 0.0
+    for span in spans:
+        work = span.work
+        if span.label == "sample":
+            sample_s += span.seconds
+        elif span.label == "load features":
+            gather.add(work.features, work.rows * work.features * item, span.seconds)
+            vertices[0] += work.rows
+        elif span.label in ("aggregate forward", "aggregate backward"):
+            width = layers[span.layer].in_features
+            rate = aggregate if span.label == "aggregate forward" else backward
+            rate.add(width, work.edges * width * item, span.seconds)
+            if rate is aggregate:
+                edges[span.layer] += work.edges
+                vertices[span.layer + 1] += work.rows
+        elif span.label in ("update forward", "update backward"):
+            layer = layers[span.layer]
+            narrow = min(layer.in_features, layer.out_features)
+            update.add(narrow, 2.0 * work.rows * layer.macs_per_row, span.seconds)
+        else:
+            continue
+        modelled_s += span.seconds
+    return DesignPhase(
+        gather,
+        aggregate,
+        backward,
+        update,
+        sample_s / rounds,
+        max(0.0, wall_s - modelled_s) / rounds,
+        tuple(round(count / rounds) for count in vertices),
+        tuple(round(count / rounds) for count in edges),
+    )
+
+
+def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Device:
+    """The host with the rates of the design phase, with every core and with one."""
+
+    def curve(all_cores: _Rate, one_core: _Rate) -> RateCurve | None:
+        widths = tuple(sorted(all_cores.done))
+        if not widths:
+            return None
+        return RateCurve(widths, tuple(map(all_cores.at, widths)), tuple(map(one_core.at, widths)))
+
+    return replace(
+        host,
+        gather=curve(together.gather, alone.gather),
+        aggregate=curve(together.aggregate, alone.aggregate),
+        aggregate_backward=curve(together.aggregate_backward, alone.aggregate_backward),
+        update=curve(together.update, alone.update),
+    )
+
+
+# --------------------------------------------------------------------------- a cell
 
 
 def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: int) -> Compared:
     """Predict and train one cell; ``stages`` is the prefetch depth."""
     registry = plugins.load()
     request = make_request(datasets.load(graph), platform.name, "mini-batch", "hyscale")
-    threads = platform.host.cores
-    workload = replace(request.workload, model=model, epochs=EPOCHS, threads=threads)
+    cores = platform.host.cores
+    workload = replace(request.workload, model=model, epochs=EPOCHS, threads=cores)
     setting = make_setting(replace(request, workload=workload, platform=platform))
-    options: Options = {"communication": {"stages": str(stages)}}
     parts = registry.strategy("hyscale").bundles["mini-batch"]
-    bundle = plugins.assemble(registry, parts, options)
-    bundle.begin(setting)
-    if not isinstance(bundle.sampler, MiniBatchSampler):
-        raise TypeError("strategy hyscale trains on mini-batches")
-    profiles = profile_batches(setting, bundle.sampler)
-    prefetch = bundle.prefetch_stages(platform)
-    placement = bundle.placement
-    placement.overlap(prefetch)
-    placement.prepare(setting, profiles)
-    split = Split(workload.batch_size, placement.host_threads())
-    prediction = predict(setting, profiles, (), split, prefetch)
-    rounds = len(setting.dataset.train_ids) / workload.batch_size
-
-    epochs: list[EpochTrace] = []
     ended_s: list[float] = []
 
-    def watch(epoch: EpochTrace, _: object) -> bool:
-        epochs.append(epoch)
-        ended_s.append(time.process_time())
-        return False
+    def make_bundle(depth: int) -> Bundle:
+        options: Options = {"communication": {"stages": str(depth)}}
+        return plugins.assemble(registry, parts, options)
 
-    train(plugins.assemble(registry, parts, options), setting, WallClock(), watch)
+    def train_epochs(which: Setting, depth: int) -> list[EpochTrace]:
+        epochs: list[EpochTrace] = []
+
+        def watch(epoch: EpochTrace, _: object) -> bool:
+            epochs.append(epoch)
+            ended_s.append(time.process_time())
+            return False
+
+        train(make_bundle(depth), which, WallClock(), watch)
+        return epochs
+
+    together = run_design_phase(setting, cores, train_epochs)
+    alone = run_design_phase(setting, 1, train_epochs) if cores > 1 else together
+    sampling = tuple(sorted({1: alone.sample_s, cores: together.sample_s}.items()))
+    profile = BatchProfile(workload.batch_size, together.vertices, together.edges, sampling)
+    designed = replace(
+        setting,
+        platform=replace(platform, host=with_rates(platform.host, together, alone)),
+    )
+    bundle = make_bundle(stages)
+    bundle.begin(designed)
+    prefetch = bundle.prefetch_stages(platform)
+    bundle.placement.overlap(prefetch)
+    bundle.placement.prepare(designed, [profile])
+    split = Split(workload.batch_size, bundle.placement.host_threads())
+    rounds = len(setting.dataset.train_ids) / workload.batch_size
+    probed = predict(setting, [profile], (), split, prefetch)
+    prediction = predict(designed, [profile], (), split, prefetch, together.fixed_s)
+
+    ended_s.clear()
     # The first epoch warms up.
-    counted = epochs[1:]
+    counted = train_epochs(setting, stages)[1:]
     busy = [busy_by_stage(epoch.spans) for epoch in counted]
     each = {stage: fmean(b[stage] for b in busy) / rounds for stage in busy[0]}
     return Compared(
         f"{model} {graph}",
         prediction,
+        probed.epoch_s(rounds, filling=True),
         prediction.epoch_s(rounds, filling=True),
         min(epoch.wall_s for epoch in counted),
-        min(after - before for before, after in pairwise(ended_s)) / threads,
+        min(after - before for before, after in pairwise(ended_s)) / cores,
         each,
     )
 
@@ -140,7 +279,8 @@ def describe(cell: Compared) -> str:
     )
     stages = "  ".join(f"{name} {a * 1e3:.3g}/{b * 1e3:.3g}" for name, a, b in pairs)
     return (
-        f"{cell.label:22}{cell.predicted_s:9.2f}{cell.wall_s:9.2f}{cell.wall_error:+7.0%}"
+        f"{cell.label:22}{cell.probed_s:9.2f}{cell.probed_error:+7.0%}"
+        f"{cell.predicted_s:10.2f}{cell.wall_s:9.2f}{cell.wall_error:+7.0%}"
         f"{cell.processor_s:10.2f}{cell.processor_error:+7.0%}   {stages}"
     )
 
@@ -160,6 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long to probe")
     parser.add_argument("--probed", action="store_true", help="use local as last probed")
     chosen = parser.parse_args(arguments)
+    keep_pages()
     platform = load_platform("local") if chosen.probed else probe(chosen.seconds)
     cores = chosen.threads or platform.host.cores
     platform = replace(platform, host=replace(platform.host, cores=cores))
@@ -168,7 +309,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{platform.host.model}, {cores_text}, load {os.getloadavg()[0]:.1f}; seconds of an epoch"
     )
     print(
-        f"{'':22}{'predicted':>9}{'wall':>9}{'error':>7}{'processor':>10}{'error':>7}   ms a round"
+        f"{'':22}{'probed':>9}{'error':>7}{'predicted':>10}{'wall':>9}{'error':>7}"
+        f"{'processor':>10}{'error':>7}   ms a round"
     )
     cells = []
     for graph in chosen.graphs:
@@ -177,6 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(describe(cells[-1]), flush=True)
     print(summarise("wall clock", [cell.wall_error for cell in cells]))
     print(summarise("processor time", [cell.processor_error for cell in cells]))
+    print(summarise("wall clock, probed rates alone", [cell.probed_error for cell in cells]))
     return 0
 
 

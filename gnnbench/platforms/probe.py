@@ -25,6 +25,7 @@ import torch
 from gnnbench.errors import PlatformError, UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
+from gnnbench.kernels.pages import keep_pages
 from gnnbench.platforms.describe import LOCAL, local_path, read_platform, to_toml
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.records import IndexArray, IntArray
@@ -87,10 +88,12 @@ def save_local(platform: Platform) -> Path:
 def probe(seconds: float = 2.0) -> Platform:
     """Measure this machine: its processor for about ``seconds``, then each CUDA device as long.
 
-    Arrays are set up and every kernel runs a few times besides, however short the budget.
+    Arrays are set up and every kernel runs a few times besides, however short the budget. Freed
+    memory stays in the process, as in a comparison (:func:`keep_pages`).
     """
     if seconds <= 0:
         raise UsageError(f"a probe of {seconds:g} s measures nothing; give it more than 0.")
+    keep_pages()
     today = datetime.date.today().isoformat()
     measured = f"measured here by gnnbench platforms probe on {today}"
     sources: dict[str, str] = {}
