@@ -29,7 +29,7 @@ from gnnbench.errors import (
     StageFailed,
     UsageError,
 )
-from gnnbench.kernels.pages import keep_pages
+from gnnbench.kernels.pages import are_kept, keep_pages
 from gnnbench.metrics import Digest, digest, summarise
 from gnnbench.models import GNN, build
 from gnnbench.parts import Bundle, LayerClass, MiniBatchSampler, Setting, option_fields
@@ -384,7 +384,7 @@ def describe_machine() -> dict[str, str | int | float | None]:
         "python": host_os.python_version(),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "freed_pages": "kept" if keep_pages() else "as the C library does",
+        "freed_pages": "kept" if are_kept() else "as the C library does",
     }
 
 

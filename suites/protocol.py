@@ -48,7 +48,7 @@ from gnnbench.engine.passes import (
     take_gradients,
 )
 from gnnbench.engine.recorder import Recorder
-from gnnbench.models import BoundBlock, build
+from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.describe import LOCAL
@@ -151,7 +151,7 @@ def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[fl
     sparse = keeps_sparse(bundle, setting, (host,), projected)
     replicas = Replicas(setting, (host,), projected)
     layers, labels = replicas.on(host).stack, torch.from_numpy(setting.dataset.labels)
-    degrees, dtype = setting.dataset.graph.degrees, torch_dtype(setting.workload)
+    degrees, dtype = Degrees(setting.dataset.graph.degrees), torch_dtype(setting.workload)
     threads = setting.workload.threads
 
     def train(seeds: IntArray, epoch: int) -> float:

@@ -20,6 +20,7 @@ from gnnbench.engine.machinery import (
 )
 from gnnbench.engine.movement import Exchange
 from gnnbench.engine.recorder import Opened, Recorder
+from gnnbench.models import Degrees
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import EpochTrace, Work
@@ -50,7 +51,7 @@ class Engine(ABC):
         self._trainers = bundle.placement.trainers(setting.platform)
         self._dtype = torch_dtype(setting.workload)
         self._itemsize = setting.workload.itemsize
-        self._degrees = setting.dataset.graph.degrees
+        self._degrees = Degrees(setting.dataset.graph.degrees)
         self._labels = torch.from_numpy(setting.dataset.labels)
         self.ledger = open_ledger(bundle, setting.platform, self._trainers)
         projected = projected_layers(bundle, setting)

@@ -27,7 +27,7 @@ from gnnbench.engine.recorder import Ledger
 from gnnbench.footprint import HostTensor, intermediate_bytes, layer_buffers, size_of
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.models import GNN, BoundBlock, Layer
+from gnnbench.models import GNN, BoundBlock, Degrees, Layer
 from gnnbench.parts import Kernel, Memory, Setting
 from gnnbench.records import Block, Dataset, Graph, IntArray
 
@@ -67,7 +67,7 @@ class Evaluator:
         self._memory = memory
         self._block_bytes = block_bytes
         self._dtype = torch_dtype(setting.workload)
-        self._degrees = setting.dataset.graph.degrees
+        self._degrees = Degrees(setting.dataset.graph.degrees)
         self._borrowed: IdleMemory | None = None
 
     def borrow(self, idle: IdleMemory) -> None:
@@ -193,7 +193,7 @@ class Evaluator:
     def _reads_in_place(self, h: Tensor | None, block: Block) -> bool:
         """Whether a block's sources are the rows of a tensor that is there already: those of the
         whole graph are. A part may read every vertex too, but its destinations come first."""
-        whole = block.num_dst == len(self._degrees)
+        whole = block.num_dst == len(self._degrees.counts)
         return whole and (h is not None or shares_features(self._setting))
 
     def _read(self, h: Tensor | None, block: Block) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.models import BoundBlock
+from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import Kernel, Placement
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Block, Graph, IntArray, Round, Shard
@@ -216,7 +216,7 @@ class FeatureShards:
         return sorted(crossings, key=lambda c: ((c.updater - c.aggregator) % count, c.aggregator))
 
     def bind(
-        self, kernel: Kernel, degrees: IntArray, dtype: torch.dtype, slot: int, device: torch.device
+        self, kernel: Kernel, degrees: Degrees, dtype: torch.dtype, slot: int, device: torch.device
     ) -> dict[int, BoundBlock]:
         """An aggregator's pieces, by round, bound to its device."""
         return {

@@ -699,7 +699,7 @@ class MixedEngine(Engine):
         for number in self._rounds:
             rows = int(shards.bounds[number + 1] - shards.bounds[number])
             begin, end = int(shards.bounds[number]), int(shards.bounds[number + 1])
-            edges = int(self._degrees[shards.order[begin:end]].sum())
+            edges = int(self._degrees.counts[shards.order[begin:end]].sum())
             self._recorder.count_traversed(edges, rows * (2 if layer == 0 else 1))
             for slot in shards.aggregators:
                 work = shards.pieces[number, slot].block.num_edges * self._width(layer, slot)

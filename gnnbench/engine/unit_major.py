@@ -116,7 +116,8 @@ class RoundUnderWay:
     """A round and what its stages have made of it so far; by slot where trainers have their own.
 
     ``sampled``, ``loaded`` and ``arrived`` are the spans after which the next stage may start.
-    ``loaded_rows`` are what crosses of the features, on the host; ``rows`` what has arrived.
+    ``loaded_rows`` are what crosses of the features, on the host, ``loaded_bytes`` their size;
+    ``rows`` what has arrived.
     """
 
     index: int
@@ -126,6 +127,7 @@ class RoundUnderWay:
     units: list[Unit] = field(default_factory=list)
     moves: Mapping[int, SlotMovement] = field(default_factory=dict)
     loaded_rows: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
+    loaded_bytes: dict[int, int] = field(default_factory=dict)
     rows: dict[int, Tensor] = field(default_factory=dict)
     sampled: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
@@ -177,6 +179,7 @@ class UnitMajorEngine(Engine):
             dtype=np.int64,
         )
         self._on_host = tuple(device.name == self._host.name for device in self._trainers)
+        self._torch_devices = tuple(torch.device(d.torch_device) for d in self._trainers)
         self._row_bytes = setting.dataset.num_features * self._itemsize
         self._aggregates, self._updates = (
             tuple(compute_resource(device, self._host, op) for device in self._trainers)
@@ -490,9 +493,13 @@ class UnitMajorEngine(Engine):
                         threads=self._kernel_threads(threads),
                         out=self._stage_rows(round_.index, unit.slot, len(ids)),
                     )
-                    count, size = count + len(ids), size + stored_bytes(rows)
-                    packs = move is not None and self._rounds
-                    round_.loaded_rows[unit.slot] = communication.pack(rows) if packs else (rows,)
+                    loaded = stored_bytes(rows)
+                    count, size = count + len(ids), size + loaded
+                    parts: tuple[Tensor, ...] = (rows,)
+                    if move is not None and self._rounds:
+                        parts = communication.pack(rows)
+                        loaded = sum(stored_bytes(part) for part in parts)
+                    round_.loaded_rows[unit.slot], round_.loaded_bytes[unit.slot] = parts, loaded
                 span.work = Work(
                     "copy",
                     rows=count,
@@ -501,9 +508,8 @@ class UnitMajorEngine(Engine):
                     threads=threads,
                 )
         round_.loaded, round_.load_s = (span.id,), span.seconds
-        for slot, parts in round_.loaded_rows.items():
-            size = sum(stored_bytes(part) for part in parts)
-            self.ledger.allocate(self._host.name, round_.loaded_features(slot), size)
+        for slot, loaded in round_.loaded_bytes.items():
+            self.ledger.allocate(self._host.name, round_.loaded_features(slot), loaded)
 
     def _plan_traffic(self, round_: RoundUnderWay) -> dict[int, SlotMovement]:
         """Where the accelerators' input rows come from; the CPU trainer reads host memory."""
@@ -553,7 +559,7 @@ class UnitMajorEngine(Engine):
         """Memory for a unit's blocks, unless they were drawn there, and for its input rows."""
         size = len(unit.input_ids) * self._row_bytes
         if self._sparse and not self._resident:
-            size = sum(stored_bytes(part) for part in round_.loaded_rows[unit.slot])
+            size = round_.loaded_bytes[unit.slot]
         held = [(round_.features, size)]
         if not round_.shares[unit.slot][0].samples:
             held.insert(0, (round_.topology, unit.topology_bytes))
@@ -596,7 +602,7 @@ class UnitMajorEngine(Engine):
         """What an accelerator needs of host memory, over its link."""
         recorder, move = self._recorder, round_.moves[unit.slot]
         loaded = round_.loaded_rows.pop(unit.slot)
-        crossing, topology = sum(stored_bytes(part) for part in loaded), 0
+        crossing, topology = round_.loaded_bytes[unit.slot], 0
         if not round_.shares[unit.slot][0].samples:
             topology = unit.topology_bytes
         torch_device = torch.device(device.torch_device)
@@ -804,7 +810,7 @@ class UnitMajorEngine(Engine):
 
     def _plan_passes(self, unit: Unit, share: Share, device: Device) -> list[LayerPass]:
         """The unit's layers, input to output."""
-        kernel, where = self._bundle.kernel, torch.device(device.torch_device)
+        kernel, where = self._bundle.kernel, self._torch_devices[share.slot]
         itemsize, threads = self._itemsize, share.threads
         passes: list[LayerPass] = []
         for layer, block in zip(self.replicas.on(device).stack, unit.blocks, strict=True):

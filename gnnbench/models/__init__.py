@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.models.bound import BoundBlock
+from gnnbench.models.bound import BoundBlock, Degrees
 from gnnbench.models.layers import (
     CommNetLayer,
     GATLayer,
@@ -31,7 +31,17 @@ from gnnbench.models.user import TorchLayer
 from gnnbench.parts import LayerClass, LayerShape
 from gnnbench.records import Workload
 
-__all__ = ["GNN", "MODELS", "PROJECTED", "BoundBlock", "Layer", "TorchLayer", "build", "glorot"]
+__all__ = [
+    "GNN",
+    "MODELS",
+    "PROJECTED",
+    "BoundBlock",
+    "Degrees",
+    "Layer",
+    "TorchLayer",
+    "build",
+    "glorot",
+]
 
 #: The bundled models by name.
 MODELS: Mapping[str, LayerClass] = {

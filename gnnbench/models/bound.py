@@ -28,10 +28,25 @@ def with_self_loops(block: Block) -> Block:
     return replace(block, indptr=indptr, indices=indices)
 
 
+class Degrees:
+    """D(v) of a graph's vertices, ``counts``, int64 ``(V,)``, and what GCN makes of it, once."""
+
+    def __init__(self, counts: IntArray) -> None:
+        self.counts = counts
+        self._norms: dict[torch.dtype, Tensor] = {}
+
+    def norms(self, dtype: torch.dtype) -> Tensor:
+        """1/sqrt(D(v)+1), ``(V,)``, rounded to ``dtype`` once."""
+        if dtype not in self._norms:
+            whole = torch.from_numpy(self.counts + 1).to(torch.float64)
+            self._norms[dtype] = whole.rsqrt_().to(dtype)
+        return self._norms[dtype]
+
+
 class BoundBlock:
     """What a layer aggregates over: the block's adjacency and full-graph degrees.
 
-    Made from the full graph's D(v), int64 ``(V,)``, also when the block is sampled; so a sampled
+    Degrees are the full graph's also when the block is sampled; so a sampled
     GCN layer with unlimited fan-out equals the full-graph layer. Coefficients and the adjacency
     with self loops are made when first asked for, and kept.
     """
@@ -40,7 +55,7 @@ class BoundBlock:
         self,
         block: Block,
         kernel: Kernel,
-        degrees: IntArray,
+        degrees: Degrees,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
@@ -70,14 +85,15 @@ class BoundBlock:
     @property
     def degrees(self) -> Tensor:
         """D(u) of each source in the full graph, ``(S,)``, in the dtype of the features."""
-        return torch.from_numpy(self._degrees[self.block.src_ids]).to(self.device, self.dtype)
+        counts = torch.from_numpy(self._degrees.counts[self.block.src_ids])
+        return counts.to(self.device, self.dtype)
 
     @property
     def gcn_scaling(self) -> Scaling:
         """1/sqrt((D(v)+1)(D(u)+1)) for each edge, and for a vertex's own row."""
         if self._gcn is None:
-            degrees = torch.from_numpy(self._degrees[self.block.src_ids])
-            norm = (degrees + 1).to(self.device, torch.float64).rsqrt().to(self.dtype)
+            ids = torch.from_numpy(self.block.src_ids)
+            norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
             own = self.adjacency.own_rows(norm)
             self._gcn = Scaling(src=norm, dst=own, own=own * own)
         return self._gcn

@@ -22,7 +22,7 @@ from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build as build_dataset
 from gnnbench.engine import train
 from gnnbench.engine.evaluate import whole_graph_block
-from gnnbench.models import MODELS, BoundBlock, build
+from gnnbench.models import MODELS, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.records import Dataset, Workload
 
@@ -108,7 +108,11 @@ def train_plainly(model: str, num_layers: int) -> tuple[list[float], dict[str, n
     gnn = build(workload)
     kernel = registry().part("kernel", "torch")()
     bound = BoundBlock(
-        whole_graph_block(data), kernel, data.graph.degrees, torch.float64, torch.device("cpu")
+        whole_graph_block(data),
+        kernel,
+        Degrees(data.graph.degrees),
+        torch.float64,
+        torch.device("cpu"),
     )
     features = torch.from_numpy(data.features).double()
     labels, train_ids = torch.from_numpy(data.labels), torch.from_numpy(data.train_ids)

@@ -19,7 +19,7 @@ from gnnbench import datasets
 from gnnbench.errors import UsageError
 from gnnbench.kernels.dispatch import fpga
 from gnnbench.kernels.reference.fpga import first_rows
-from gnnbench.models import BoundBlock, build
+from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Dataset, RunResult, Workload
@@ -250,7 +250,7 @@ def test_it_computes_the_reference(computed):
         cpu, kernel = torch.device("cpu"), TorchKernel()
         degrees = dataset().graph.degrees
         for number, (layer, block) in enumerate(zip(net.stack, sample(), strict=True)):
-            bound = BoundBlock(block, kernel, degrees, torch.float32, cpu)
+            bound = BoundBlock(block, kernel, Degrees(degrees), torch.float32, cpu)
             h = layer.update(bound, layer.aggregate(bound, h))
             there = torch.from_numpy(simulated.results[number][1])
             torch.testing.assert_close(there, h, rtol=1e-5, atol=1e-5)

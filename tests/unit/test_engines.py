@@ -19,7 +19,7 @@ from gnnbench.engine.evaluate import whole_graph_block
 from gnnbench.engine.machinery import feature_rows, stored_bytes
 from gnnbench.engine.recorder import Ledger
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
-from gnnbench.models import MODELS, BoundBlock
+from gnnbench.models import MODELS, BoundBlock, Degrees
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
 from gnnbench.records import Parts
@@ -93,7 +93,11 @@ def plain_torch(model, num_layers, data):
     gnn = build_model(workload)
     kernel = registry().part("kernel", "torch")()
     bound = BoundBlock(
-        whole_graph_block(data_), kernel, data_.graph.degrees, torch.float64, torch.device("cpu")
+        whole_graph_block(data_),
+        kernel,
+        Degrees(data_.graph.degrees),
+        torch.float64,
+        torch.device("cpu"),
     )
     features = feature_rows(setting, np.arange(data_.graph.num_vertices), sparse=False)
     labels, train_ids = torch.from_numpy(data_.labels), torch.from_numpy(data_.train_ids)

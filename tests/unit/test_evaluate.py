@@ -17,7 +17,7 @@ from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform,
 from gnnbench.engine import evaluate, host_resident, host_store, train
 from gnnbench.engine.evaluate import Evaluator, cut_rows, whole_graph_block
 from gnnbench.engine.machinery import feature_rows, host_graph_bytes
-from gnnbench.models import MODELS, PROJECTED, BoundBlock, build
+from gnnbench.models import MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.records import Graph, Parts
 
@@ -51,7 +51,7 @@ def undivided(setting, model, kernel="torch"):
     bound = BoundBlock(
         whole_graph_block(data),
         registry().part("kernel", kernel)(),
-        data.graph.degrees,
+        Degrees(data.graph.degrees),
         torch.float64,
         torch.device("cpu"),
     )

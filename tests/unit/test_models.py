@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.csr import csr_tensor
-from gnnbench.models import GNN, MODELS, PROJECTED, BoundBlock, build
+from gnnbench.models import GNN, MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.models.layers import (
     CommNetLayer,
     GATLayer,
@@ -71,7 +71,7 @@ def make_model(name: str, projected: tuple[int, ...] = ()) -> GNN:
 
 
 def bind(block: Block, kernel: Kernel | None = None) -> BoundBlock:
-    return BoundBlock(block, kernel or TorchKernel(), GRAPH.degrees, torch.float64, CPU)
+    return BoundBlock(block, kernel or TorchKernel(), Degrees(GRAPH.degrees), torch.float64, CPU)
 
 
 def whole() -> BoundBlock:

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from gnnbench import models
 from gnnbench.errors import MissingDependency
-from gnnbench.models import BoundBlock
+from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Block, BoolArray, Dataset, Graph, Workload
@@ -334,7 +334,7 @@ def test_models_equal_their_dense_formulas(
     workload = Workload(name, (6, 4, 3), 1, 5, (0, 0), seed=3, dtype=precision)
     model = models.build(workload, projected)
     degrees = np.arange(2, 16)
-    bounds = [BoundBlock(block_of(edges), kernel, degrees, dtype, CPU) for edges in chain]
+    bounds = [BoundBlock(block_of(edges), kernel, Degrees(degrees), dtype, CPU) for edges in chain]
     h = draw(14, 6, dtype=dtype)
     ours = model(bounds, h)
 
@@ -412,7 +412,7 @@ def test_w_comes_where_their_own_modules_have_it(
     edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
     edges[[1, -1], 0] = True  # DGL's GraphConv refuses destinations without edges
     block = block_of(edges)
-    bound = BoundBlock(block, kernel, np.arange(2, 16), torch.float64, CPU)
+    bound = BoundBlock(block, kernel, Degrees(np.arange(2, 16)), torch.float64, CPU)
     layer, first = own_layer(kernel, name, in_features, out_features)
     h = draw(14, in_features, dtype=torch.float64).detach()
     seen = RowsMultiplied(in_features, out_features)
@@ -501,7 +501,7 @@ def test_the_gated_layer_is_pygs_without_its_inner_biases() -> None:
     edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
     workload = Workload("ggcn", (5, 3), 1, 5, (0,), seed=3, dtype="float64")
     (layer,) = models.build(workload).stack
-    bound = BoundBlock(block_of(edges), PyGKernel(), np.arange(2, 16), torch.float64, CPU)
+    bound = BoundBlock(block_of(edges), PyGKernel(), Degrees(np.arange(2, 16)), torch.float64, CPU)
     module = ResGatedGraphConv(5, 3).double()
     state = {name: torch.zeros_like(value) for name, value in module.state_dict().items()}
     for theirs, ours in (("key", "gate_dst"), ("query", "gate_src"), ("value", "message")):

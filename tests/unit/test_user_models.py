@@ -19,7 +19,7 @@ from gnnbench.cli import main
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.models import MODELS, BoundBlock, TorchLayer, build, glorot
+from gnnbench.models import MODELS, BoundBlock, Degrees, TorchLayer, build, glorot
 from gnnbench.records import Block
 from gnnbench_plugins.reference.kernel import TorchKernel
 
@@ -328,7 +328,11 @@ def test_a_forward_of_the_wrong_kind_says_what_it_returned(spoil, says):
     (layer, _) = build(make_workload("mean"), model=Spoilt).stack
     block = Block(np.arange(9), 5, np.arange(6), np.array([5, 6, 7, 8, 1], dtype=np.int32))
     bound = BoundBlock(
-        block, TorchKernel(), np.ones(9, dtype=np.int64), torch.float64, torch.device("cpu")
+        block,
+        TorchKernel(),
+        Degrees(np.ones(9, dtype=np.int64)),
+        torch.float64,
+        torch.device("cpu"),
     )
     with pytest.raises(PluginError, match=says) as caught:
         layer.aggregate(bound, torch.ones(9, 7, dtype=torch.float64))
