@@ -20,7 +20,6 @@ from gnnbench.datasets import EDGE_CONVENTION
 from gnnbench.engine import Checkpoints, Clock, train
 from gnnbench.engine.collectives import PeerLost, Processes
 from gnnbench.engine.evaluate import Evaluator
-from gnnbench.engine.host_store import trim_heap
 from gnnbench.errors import (
     DeviceOutOfMemory,
     GnnbenchError,
@@ -29,7 +28,7 @@ from gnnbench.errors import (
     StageFailed,
     UsageError,
 )
-from gnnbench.kernels.pages import are_kept, keep_pages
+from gnnbench.kernels.pages import are_kept, keep_pages, trim_heap
 from gnnbench.metrics import Digest, digest, summarise
 from gnnbench.models import GNN, build
 from gnnbench.parts import Bundle, LayerClass, MiniBatchSampler, Setting, option_fields

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.host_store import HostStore, IdleMemory, trim_heap
+from gnnbench.engine.host_store import HostStore, IdleMemory
 from gnnbench.engine.machinery import (
     feature_rows,
     host_graph_bytes,
@@ -27,6 +27,7 @@ from gnnbench.engine.recorder import Ledger
 from gnnbench.footprint import HostTensor, intermediate_bytes, layer_buffers, size_of
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
+from gnnbench.kernels.pages import trim_heap
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
 from gnnbench.parts import Kernel, Memory, Setting
 from gnnbench.records import Block, Dataset, Graph, IntArray

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gnnbench.engine.host_store import HostStore, IdleMemory, page_bytes, trim_heap
+from gnnbench.engine.host_store import HostStore, IdleMemory, page_bytes
 from gnnbench.engine.layer_major import Ids, LayerMajorEngine
 from gnnbench.engine.machinery import fill_features, shares_features
 from gnnbench.engine.movement import (
@@ -35,6 +35,7 @@ from gnnbench.footprint import (
     working_bytes,
 )
 from gnnbench.kernels.buffers import pool
+from gnnbench.kernels.pages import trim_heap
 from gnnbench.models import Layer
 from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.records import IntArray, Round, RoundTraffic, Stage, Unit, Work

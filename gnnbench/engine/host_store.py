@@ -7,7 +7,6 @@ system's page cache and may be dropped at any time; ``drop_pages`` takes them ou
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import shutil
@@ -173,17 +172,6 @@ class _Segments:
         taken = self._segments[self._current][self._offset : self._offset + size_bytes]
         self._offset += -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return taken
-
-
-def trim_heap() -> None:
-    """Give what the C library holds free back to the system, where it is one that can.
-
-    Arrays of up to 32 MiB come from its heap, which shrinks from its end alone: what planning has
-    let go of would stay in this process beside what it has made.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def page_bytes(ids: Tensor, row_bytes: int) -> int:

@@ -103,12 +103,15 @@ class LayerPass:
     the second's backward pass, on the trainer's threads."""
 
     number: int
-    first: bool
     layer: Layer
     bound: BoundBlock
     aggregate: Work
     update: Work
     update_backward: Work
+
+    @property
+    def first(self) -> bool:
+        return self.number == 0
 
 
 @dataclass(slots=True)
@@ -815,16 +818,15 @@ class UnitMajorEngine(Engine):
         passes: list[LayerPass] = []
         for layer, block in zip(self.replicas.on(device).stack, unit.blocks, strict=True):
             number, rows = len(passes), block.num_dst
-            first = number == 0
             bound = BoundBlock(block, kernel, self._degrees, self._dtype, where)
             aggregate = layer.aggregate_work(block, itemsize)
             if aggregate.threads != threads:
                 aggregate = aggregate._replace(threads=threads)
             update = backward = layer.update_work(rows, itemsize, threads=threads)
-            gemms = update_gemms(layer, first=first)
+            gemms = update_gemms(layer, first=number == 0)
             if gemms > 1:
                 backward = layer.update_work(rows, itemsize, gemms, threads)
-            passes.append(LayerPass(number, first, layer, bound, aggregate, update, backward))
+            passes.append(LayerPass(number, layer, bound, aggregate, update, backward))
         return passes
 
     def _held_by(self, passes: Sequence[LayerPass]) -> list[tuple[str, int]]:

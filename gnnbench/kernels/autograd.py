@@ -337,11 +337,7 @@ class _Linear(Function):
             out += bias
         if relu:
             out.relu_()
-        ctx.save_for_backward(
-            a if ctx.needs_input_grad[1] else None,  # type: ignore[arg-type]
-            weight,  # type: ignore[arg-type]
-            out if relu and not masked else None,  # type: ignore[arg-type]
-        )
+        _save_linear(ctx, a, weight, out if relu and not masked else None)
         return out
 
     @staticmethod
@@ -381,11 +377,7 @@ class _FusedLinear(Function):
                 threads=torch.get_num_threads(),
             )
         )
-        ctx.save_for_backward(
-            a if ctx.needs_input_grad[1] else None,  # type: ignore[arg-type]
-            weight,
-            out if relu and not masked else None,  # type: ignore[arg-type]
-        )
+        _save_linear(ctx, a, weight, out if relu and not masked else None)
         return out
 
     @staticmethod
@@ -409,6 +401,13 @@ class _FusedLinear(Function):
             None,
             None,
         )
+
+
+def _save_linear(ctx: _Context, a: Tensor, weight: Tensor | None, masking: Tensor | None) -> None:
+    """What :class:`_Linear`'s gradients are made of; ``masking`` is ReLU's output, where its zeros
+    still have to be applied."""
+    needed = a if ctx.needs_input_grad[1] else None
+    ctx.save_for_backward(needed, weight, masking)  # type: ignore[arg-type]
 
 
 class _EdgeSoftmax(Function):

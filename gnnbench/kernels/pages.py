@@ -26,7 +26,6 @@ LARGEST_KEPT = 32 << 20
 MALLOC_VARIABLES = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_",
                     "MALLOC_TRIM_THRESHOLD_")  # fmt: skip
 
-
 #: Whether pages are kept; None before anybody has asked for it.
 _kept: bool | None = None
 
@@ -36,7 +35,7 @@ def keep_pages() -> bool:
 
     Only arrays beyond 32 MiB are mappings of their own, threads started from now on share one heap,
     and its end is given back only beyond an eighth of this machine's memory, or 2 GiB;
-    ``malloc_trim`` gives back all that is free. Returns whether it is so: not with another C
+    :func:`trim_heap` gives back all that is free. Returns whether it is so: not with another C
     library, and not where the environment has options of glibc's malloc, which are left as they
     are.
     """
@@ -49,6 +48,17 @@ def keep_pages() -> bool:
 def are_kept() -> bool:
     """Whether :func:`keep_pages` was called, and could do it."""
     return _kept is True
+
+
+def trim_heap() -> None:
+    """Give what the C library holds free back to the system, where it is one that can.
+
+    Arrays of up to 32 MiB come from its heap, which shrinks from its end alone: what planning has
+    let go of would stay in this process beside what it has made.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _set_options() -> bool:

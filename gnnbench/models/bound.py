@@ -46,9 +46,9 @@ class Degrees:
 class BoundBlock:
     """What a layer aggregates over: the block's adjacency and full-graph degrees.
 
-    Degrees are the full graph's also when the block is sampled; so a sampled
-    GCN layer with unlimited fan-out equals the full-graph layer. Coefficients and the adjacency
-    with self loops are made when first asked for, and kept.
+    Degrees are the full graph's also when the block is sampled; so a sampled GCN layer with
+    unlimited fan-out equals the full-graph layer. Coefficients and the adjacency with self loops
+    are made when first asked for, and kept.
     """
 
     def __init__(
