@@ -34,7 +34,7 @@
 
 /* out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h; rows are divided by their
  * number of edges where `mean`, and zero where the mask has no bit, which is so of whole rows where
- * `sparse`. Null pointers leave a factor out. `heavy` lists rows whose edges are taken a block
+ * `sparse`. With `add` all that is added to what stands in out. Null pointers leave a factor out. `heavy` lists rows whose edges are taken a block
  * of sources at a time, block b of the i-th being edges cuts[b * num_heavy + i] to
  * cuts[(b + 1) * num_heavy + i]. */
 #define PRODUCT_OF(T)                                                                              \
@@ -49,7 +49,7 @@
         const int32_t *heavy;                                                                      \
         const int64_t *cuts;                                                                       \
         int64_t num_heavy, num_blocks, heavy_edges;                                                \
-        int mean, sparse, stream, is_double;                                                       \
+        int mean, sparse, stream, add, is_double;                                                  \
     }
 
 /* Columns that are summed at a time, `lanes` of them in the last vector. After these, those at `next`

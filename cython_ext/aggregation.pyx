@@ -27,7 +27,7 @@ cdef extern from "aggregation.h" nogil:
         const int32_t* heavy
         const int64_t* cuts
         int64_t num_heavy, num_blocks, heavy_edges
-        int mean, sparse, stream, is_double
+        int mean, sparse, stream, add, is_double
 
     const int PACKED_BYTES
     int c_newest_level "newest_level"()
@@ -77,11 +77,12 @@ def multiply(
     const int64_t[::1] indptr, const int32_t[::1] indices, const floating[:, :] h,
     floating[:, :] out, const floating[::1] weight, const floating[::1] src_scale,
     const floating[::1] dst_scale, const floating[::1] own, const uint8_t[:, ::1] mask,
-    bint sparse, bint mean, bint stream, floating[::1] packed, const int32_t[::1] heavy,
+    bint sparse, bint mean, bint add, bint stream, floating[::1] packed, const int32_t[::1] heavy,
     const int64_t[:, ::1] cuts, int64_t heavy_edges, int threads, int level,
 ):
     """out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h, where the mask has bits.
 
+    ``add``: to what stands in ``out``; it is not streamed then.
     ``sparse``: the mask has none for many rows, which are then passed over.
     ``packed``, aligned to 64 bytes, has room for PACKED_BYTES for every source and heavy row.
     """
@@ -92,7 +93,7 @@ def multiply(
     p.dst_scale, p.own = start(dst_scale), start(own)
     p.h, p.h_stride = &h[0, 0], row_stride(h)
     p.out, p.out_stride = &out[0, 0], row_stride(out)
-    p.mean, p.stream = mean, stream
+    p.mean, p.add, p.stream = mean, add, stream
     if mask is not None:
         p.mask, p.mask_stride, p.sparse = &mask[0, 0], mask.shape[1], sparse
     if heavy is not None:

@@ -141,7 +141,8 @@ ALWAYS_INLINE void FN(store_tile)(const TILE *a, T *to, const V *sum, const int 
     STORE_TAIL(to + (nv - 1) * W, sum[nv - 1], tail);
 }
 
-/* Scales the sums of `count` edges, adds row v's own term, drops what is masked, and stores. */
+/* Scales the sums of `count` edges, adds row v's own term, drops what is masked, and stores, or adds to
+ * what is there. */
 ALWAYS_INLINE void FN(finish)(const PRODUCT *p, const TILE *a, int64_t v, int64_t count, V *sum,
                               T *to, const int nv, TAIL tail)
 {
@@ -166,6 +167,12 @@ ALWAYS_INLINE void FN(finish)(const PRODUCT *p, const TILE *a, int64_t v, int64_
         for (int k = 0; k < nv; k++)
             sum[k] = FN(keep_lanes)(
                 sum[k], FN(mask_bits)(row, a->column + k * W, k < nv - 1 ? W : a->lanes));
+    }
+    if (p->add) {
+        UNROLL
+        for (int k = 0; k < nv - 1; k++)
+            sum[k] += FN(load)(to + k * W);
+        sum[nv - 1] += LOAD_TAIL(to + (nv - 1) * W, tail);
     }
     FN(store_tile)(a, to, sum, nv, tail);
 }
@@ -301,7 +308,8 @@ ALWAYS_INLINE void FN(sum_wanted_tiles)(const PRODUCT *p, const TILE *a, int64_t
         for (int k = 0; k < nv; k++)
             sum[k] = (V){0};
         if (!FN(is_wanted)(p, v)) {
-            FN(store_tile)(a, to, sum, nv, tail);
+            if (!p->add)
+                FN(store_tile)(a, to, sum, nv, tail);
             continue;
         }
         for (int64_t e = first; e < stop;) {

@@ -1,4 +1,4 @@
-/* The inner loops of rows.pyx: rows copied, widened and added by id. See
+/* The inner loops of rows.pyx: rows copied, widened, moved and added by id. See
  * gnnbench/kernels/reference/rows.py for what they compute. */
 #ifndef GNNBENCH_ROWS_H
 #define GNNBENCH_ROWS_H
@@ -322,6 +322,11 @@ typedef struct {
     int wide; /* ids are 64 bits */
     int element;
     const uint8_t *values;
+    /* Where set, which of `value_rows` values each is; else they are taken in order. */
+    const void *from;
+    int64_t value_rows;
+    int from_wide;
+    int copy; /* in place of adding */
 } Scatter;
 
 #define DEFINE_ADD(name, attribute, T, SUM)                                                       \
@@ -358,31 +363,42 @@ FOR_AVX2 static void add_half_avx2(void *to, const void *from, int64_t n) {
 }
 #endif
 
-typedef void (*Add)(void *to, const void *from, int64_t n);
+/* Adds n elements, or copies them. */
+typedef void (*Put)(void *to, const void *from, int64_t n);
 
-static Add choose_add(int element, int level) {
+#define DEFINE_COPY(name, bytes)                                                                  \
+    static void name(void *to, const void *from, int64_t n) { memcpy(to, from, (size_t) (n * (bytes))); }
+DEFINE_COPY(copy_2, 2)
+DEFINE_COPY(copy_4, 4)
+DEFINE_COPY(copy_8, 8)
+
+static Put choose_copy(int element) {
+    return element == FLOAT64 ? copy_8 : element == FLOAT32 ? copy_4 : copy_2;
+}
+
+static Put choose_add(int element, int level) {
 #ifdef X86
-    static const Add wide[] = {add_float_avx2, add_double_avx2, add_half_avx2, add_bfloat_avx2};
+    static const Put wide[] = {add_float_avx2, add_double_avx2, add_half_avx2, add_bfloat_avx2};
     if (level >= AVX2) return wide[element];
 #endif
-    static const Add plain[] = {add_float, add_double, add_half, add_bfloat};
+    static const Put plain[] = {add_float, add_double, add_half, add_bfloat};
     (void) level;
     return plain[element];
 }
 
-/* Who adds to a target row: neighbours in blocks of 16, so that few lines have two writers, and the
+/* Who writes to a target row: neighbours in blocks of 16, so that few lines have two writers, and the
  * blocks scattered, so that a stretch of popular rows is shared out. */
 INLINE int64_t owner(int64_t id, int64_t owners) {
     return (int64_t) (((uint64_t) (uint32_t) ((uint64_t) (id >> 4) * 0x9E3779B97F4A7C15ULL >> 32)
                        * (uint64_t) owners) >> 32);
 }
 
-/* Adds what belongs to one owner, in the order of the values. Returns 0 where an id was outside. */
+/* Writes what belongs to one owner, in the order of the values. Returns 0 where an id was outside. */
 static int scatter_own(const Scatter *s, int64_t own, int64_t owners) {
     const int64_t element_bytes = s->element == FLOAT64 ? 8 : s->element == FLOAT32 ? 4 : 2;
     const int64_t bytes = s->width * element_bytes;
     const int64_t ahead = smaller(MOST_AHEAD, FETCHED / bytes + 1);
-    const Add add = choose_add(s->element, simd_level());
+    const Put put = s->copy ? choose_copy(s->element) : choose_add(s->element, simd_level());
     int64_t to[RUN], from[RUN];
     int sound = 1;
     for (int64_t begin = 0; begin < s->count; begin += RUN) {
@@ -390,10 +406,12 @@ static int scatter_own(const Scatter *s, int64_t own, int64_t owners) {
         int64_t n = 0;
         for (int64_t i = begin; i < end; i++) {
             const int64_t id = read_id(s->ids, s->wide, i);
-            const int inside = (uint64_t) id < (uint64_t) s->rows;
+            const int64_t value = s->from ? read_id(s->from, s->from_wide, i) : i;
+            const int inside = (uint64_t) id < (uint64_t) s->rows
+                               && (uint64_t) value < (uint64_t) s->value_rows;
             sound &= inside;
             to[n] = id;
-            from[n] = i;
+            from[n] = value;
             n += inside & (owner(id, owners) == own);
         }
         for (int64_t i = 0; i < n; i++) {
@@ -403,23 +421,23 @@ static int scatter_own(const Scatter *s, int64_t own, int64_t owners) {
                 PREFETCH_TO_WRITE(row + bytes - 1);
                 fetch_row(s->values + from[i + ahead] * bytes, bytes);
             }
-            add(s->target + to[i] * bytes, s->values + from[i] * bytes, s->width);
+            put(s->target + to[i] * bytes, s->values + from[i] * bytes, s->width);
         }
     }
     return sound;
 }
 
-/* Whether every id is inside the target: what is added in place is not undone. */
-static int sound_ids(const Scatter *s) {
+/* Whether every id is inside: what is written in place is not undone. */
+static int sound_ids(const void *ids, int wide, int64_t count, int64_t rows) {
     int sound = 1;
-    for (int64_t i = 0; i < s->count; i++)
-        sound &= (uint64_t) read_id(s->ids, s->wide, i) < (uint64_t) s->rows;
+    for (int64_t i = 0; i < count; i++) sound &= (uint64_t) read_id(ids, wide, i) < (uint64_t) rows;
     return sound;
 }
 
-/* Returns 0, having added nothing, where an id is outside the target. */
-static int scatter_add(const Scatter *s, int threads) {
-    int sound = sound_ids(s);
+/* Returns 0, having written nothing, where an id is outside the target or the values. */
+static int scatter(const Scatter *s, int threads) {
+    int sound = sound_ids(s->ids, s->wide, s->count, s->rows)
+                && (!s->from || sound_ids(s->from, s->from_wide, s->count, s->value_rows));
     if (!sound) return 0;
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) reduction(&& : sound)

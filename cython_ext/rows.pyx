@@ -32,11 +32,19 @@ cdef extern from "rows.h" nogil:
         bint wide
         int element
         const uint8_t* values
+        const void* from_ "from"
+        int64_t value_rows
+        bint from_wide
+        bint copy
 
     bint gather(Gather* g, int threads)
-    bint scatter_add(const Scatter* s, int threads)
+    bint scatter(const Scatter* s, int threads)
 
 ctypedef fused id_t:
+    int32_t
+    int64_t
+
+ctypedef fused from_t:
     int32_t
     int64_t
 
@@ -82,6 +90,26 @@ def scatter_add_rows(
     s.target, s.rows, s.width = &target[0], rows, width
     s.ids, s.count, s.wide = &ids[0], ids.shape[0], id_t is int64_t
     s.element, s.values = ELEMENTS[element], &values[0]
+    s.from_, s.value_rows, s.from_wide, s.copy = NULL, ids.shape[0], False, False
     with nogil:
-        sound = scatter_add(&s, workers)
+        sound = scatter(&s, workers)
+    return sound
+
+
+def move_rows(
+    const uint8_t[::1] source, int64_t source_rows, const from_t[::1] source_ids,
+    uint8_t[::1] target, int64_t rows, int64_t width, const id_t[::1] ids,
+    str element, bint add, int threads,
+):
+    """Whether all ids were inside, without which nothing is written; no array may be empty."""
+    cdef Scatter s
+    cdef bint sound
+    cdef int workers = crew(threads, ids.shape[0] * (target.shape[0] // rows))
+    s.target, s.rows, s.width = &target[0], rows, width
+    s.ids, s.count, s.wide = &ids[0], ids.shape[0], id_t is int64_t
+    s.element, s.values = ELEMENTS[element], &source[0]
+    s.from_, s.from_wide = &source_ids[0], from_t is int64_t
+    s.value_rows, s.copy = source_rows, not add
+    with nogil:
+        sound = scatter(&s, workers)
     return sound

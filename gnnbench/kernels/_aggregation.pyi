@@ -20,6 +20,7 @@ def multiply(
     mask: npt.NDArray[np.uint8] | None,
     sparse: bool,
     mean: bool,
+    add: bool,
     stream: bool,
     packed: Float | None,
     heavy: IndexArray | None,

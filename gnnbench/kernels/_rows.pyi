@@ -23,3 +23,15 @@ def scatter_add_rows(
     element: str,
     threads: int,
 ) -> bool: ...
+def move_rows(
+    source: ByteArray,
+    source_rows: int,
+    source_ids: IntArray | IndexArray,
+    target: ByteArray,
+    rows: int,
+    width: int,
+    ids: IntArray | IndexArray,
+    element: str,
+    add: bool,
+    threads: int,
+) -> bool: ...

@@ -50,8 +50,11 @@ class Case:
     def run(self, **options: Any) -> Float:
         return aggregation.aggregate(self.matrix, self.h, **self.factors, **options)
 
-    def expected(self) -> Float:
+    def expected(self, before: Float | None = None) -> Float:
+        """What the twin gives, or makes of what was there ``before``."""
         out = np.full((self.matrix.num_dst, self.h.shape[1]), np.nan, self.h.dtype)
+        if before is not None:
+            out[:] = before
         names = ("weight", "src_scale", "dst_scale", "own")
         reference.aggregate(
             self.matrix.indptr,
@@ -61,6 +64,7 @@ class Case:
             *(self.factors.get(name) for name in names),
             self.factors.get("mean", False),
             self.factors.get("mask"),
+            before is not None,
         )
         return out
 
@@ -203,18 +207,25 @@ def products(draw: st.DrawFn) -> Case:
 
 @pytest.mark.parametrize("level", LEVELS)
 @settings(max_examples=200, deadline=None)
-@given(products(), st.booleans(), st.sampled_from(WAYS), st.booleans())
-def test_equals_the_twin(level: str, case: Case, given_out: bool, way: Way, streamed: bool) -> None:
-    expected = case.expected()
+@given(
+    products(),
+    st.sampled_from(["new", "given", "added to"]),
+    st.sampled_from(WAYS),
+    st.booleans(),
+)
+def test_equals_the_twin(level: str, case: Case, target: str, way: Way, streamed: bool) -> None:
+    added = target == "added to"
+    before = make_exact((case.matrix.num_dst, case.h.shape[1]), case.h.dtype, 5)
+    expected = case.expected(before if added else None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNBENCH_SIMD", level)
         patch.setattr(aggregation, "BLOCK_SOURCES", 3)
         if streamed:
             patch.setattr(aggregation, "STREAMED_BYTES", 0)
         case.force(way, 1)
-        if given_out:
-            out = strided(np.full_like(expected, np.nan), 5, 2)
-            assert case.run(out=out, threads=1) is out
+        if target != "new":
+            out = strided(before if added else np.full_like(expected, np.nan), 5, 2)
+            assert case.run(out=out, add=added, threads=1) is out
             if out.base is not None and out.size:
                 assert np.isnan(out.base[:, :2]).all()
                 assert np.isnan(out.base[:, -3:]).all()
@@ -325,6 +336,10 @@ def test_masked_elements_are_zero_and_the_others_as_without(
             masked.force(way, 2)
             monkeypatch.setattr(aggregation, "STREAMED_BYTES", (number % 3) << 30)
             assert_same_bits(masked.run(threads=2), expected)
+            before = make_numbers(plain.shape, dtype, 4)
+            masked.force(way, 2)
+            sums = masked.run(out=before.copy(), add=True, threads=2)
+            assert_close(sums, before + expected, 30.0 if dtype == np.float32 else 1e-7)
 
 
 @needs_compiled

@@ -163,6 +163,11 @@ def test_no_array_is_read_outside(data: st.DataObject) -> None:
     inside = st.integers(0, max(shape[0] - 1, 0))
     some = data.draw(st.lists(st.one_of(inside, inside, inside, wild), max_size=9))
     ids: Array = np.array(some, dtype=id_type)
+    wild_places = st.sampled_from([-1, 5, limits.min, limits.max])
+    place = st.one_of(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4), wild_places)
+    places: Array = np.array(
+        data.draw(st.lists(place, min_size=len(ids), max_size=len(ids))), dtype=id_type
+    )
     table, values = make_rows(kind, shape), make_rows(kind, (len(ids), shape[1]), seed=1)
     bfloat16 = kind == "bfloat16"
     widen = kind in ("float16", "bfloat16") and data.draw(st.booleans())
@@ -181,6 +186,15 @@ def test_no_array_is_read_outside(data: st.DataObject) -> None:
         except ValueError as error:
             found.append(str(error))
         found.append(with_one_nan(target, bfloat16).tobytes())
+        if kind == "bfloat16":
+            return found
+        for add in (False, True):
+            target = make_rows(kind, (5, shape[1]), seed=2)
+            try:
+                rows.move_rows(table, ids, target, places, add=add, threads=2)
+            except ValueError as error:
+                found.append(str(error))
+            found.append(with_one_nan(target, bfloat16).tobytes())
         return found
 
     ours = outcomes()
@@ -238,6 +252,57 @@ def test_bad_additions_raise(change: dict[str, Any], message: str) -> None:
     arguments = {"target": TABLE, "ids": IDS, "values": TABLE[:2].copy(), **change}
     with pytest.raises(ValueError, match=message):
         rows.scatter_add_rows(**arguments)
+
+
+@pytest.mark.usefixtures("anywhere")
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("width", [1, 7, 33, 100])
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("id_types", [(np.int32, np.int32), (np.int64, np.int32)])
+def test_moves_rows_in_order(
+    kind: str, width: int, id_types: tuple[type[Any], type[Any]], add: bool
+) -> None:
+    """Places are written more than once, so that another order would show."""
+    source, target = make_rows(kind, (500, width)), make_rows(kind, (40, width), seed=1)
+    source.flags.writeable = False
+    generator = np.random.default_rng(2)
+    ids: Array = generator.integers(0, 500, 1200).astype(id_types[0])
+    places: Array = generator.integers(0, 40, 1200).astype(id_types[1])
+    expected = target.copy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        for u, v in zip(ids, places, strict=True):
+            expected[v] = expected[v] + source[u] if add else source[u]
+    for threads in (1, 2, 5):
+        ours = target.copy()
+        rows.move_rows(source, ids, ours, places, add=add, threads=threads)
+        np.testing.assert_array_equal(with_one_nan(ours, False), with_one_nan(expected, False))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": TABLE[:, :2]}, "source must be a contiguous two-dimensional"),
+        ({"target": TABLE[:, :2]}, "target must be a contiguous two-dimensional"),
+        ({"target": np.zeros((4, 2), dtype=np.float32)}, "target must be a contiguous writeable"),
+        ({"target": TABLE.astype(np.float64)}, "source is float32 and target float64"),
+        ({"source": TABLE.astype(np.uint16)}, "source is uint16 and target float32"),
+        ({"target": TABLE[2:]}, "target shares memory with source"),
+        ({"target": np.broadcast_to(TABLE[:1], (4, 3))}, "target must be a contiguous"),
+        ({"source_ids": IDS[:1]}, "there are 1 source_ids and 2 target_ids"),
+        ({"source_ids": [0, 1]}, "source_ids is a list"),
+        ({"target_ids": IDS.astype(np.int8)}, "target_ids is int8"),
+        ({"source_ids": np.array([0, 4])}, "source_ids hold 0 to 4; every one must be a row of so"),
+        ({"target_ids": np.array([-1, 0])}, "target_ids hold -1 to 0; every one must be a row of"),
+        ({"threads": -1}, "threads is -1"),
+    ],
+)
+@pytest.mark.usefixtures("anywhere")
+def test_bad_moves_raise_and_write_nothing(change: dict[str, Any], message: str) -> None:
+    target = np.full((4, 3), 7, dtype=np.float32)
+    arguments = {"source": TABLE, "source_ids": IDS, "target": target, "target_ids": IDS, **change}
+    with pytest.raises(ValueError, match=message):
+        rows.move_rows(**arguments)
+    assert (target == 7).all()
 
 
 def test_read_only_targets_raise() -> None:

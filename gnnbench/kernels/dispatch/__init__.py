@@ -29,7 +29,7 @@ from gnnbench.kernels.dispatch.layout import (
     transpose,
 )
 from gnnbench.kernels.dispatch.movement import open_rounds
-from gnnbench.kernels.dispatch.rows import gather_rows, scatter_add_rows
+from gnnbench.kernels.dispatch.rows import gather_rows, move_rows, scatter_add_rows
 from gnnbench.kernels.dispatch.sampling import (
     fastgcn_importance,
     induce_block,
@@ -121,6 +121,7 @@ __all__ = [
     "list_marks",
     "mark_neighbours",
     "mark_sets",
+    "move_rows",
     "multiply_masked",
     "open_rounds",
     "overlap_steps",

@@ -166,6 +166,7 @@ def aggregate(
     mean: bool = False,
     mask: MaskArray | None = None,
     out: Float | None = None,
+    add: bool = False,
     threads: int = 0,
 ) -> Float:
     """``out[v] = dst_scale[v] * sum of weight[e] * src_scale[u] * h[u] + own[v] * h[v]``.
@@ -175,14 +176,14 @@ def aggregate(
     ``(S,)``, ``dst_scale`` and ``own`` ``(D,)`` have its dtype, and are 1, and 0 for ``own``, when
     left out. ``mean`` divides the sum by the number of v's in-edges, where there are any. With
     ``own`` the destinations are the first D sources. ``out`` ``(D, f)`` is the caller's buffer, or
-    a new array.
+    a new array; with ``add`` the caller's, and everything is added to what it holds.
 
     ``mask``, uint8 ``(D, ceil(f / 8))`` as :func:`pack_mask` makes it, says which elements of the
     output are wanted; the others are zero. This is MixGCN's S-SpMM (its Equation 4): the mask
     costs no pass of its own, and the edges of rows of which nothing is wanted are passed over.
 
-    Raises ``ValueError`` for shapes or dtypes that do not fit, and an ``out`` that is read-only or
-    lies in one range of memory with what is read.
+    Raises ``ValueError`` for shapes or dtypes that do not fit, an ``out`` that is read-only or
+    lies in one range of memory with what is read, and ``add`` without one.
     """
     _check_rows("h", h, matrix.num_src)
     for name, scale, length in (
@@ -202,6 +203,8 @@ def aggregate(
     if mask is not None:
         check_mask(mask, shape)
     if out is None:
+        if add:
+            raise ValueError("add needs an out to add to; pass one, or leave add out.")
         out = pool.take(shape, h.dtype)
     else:
         _check_out(out, shape, h.dtype)
@@ -220,9 +223,8 @@ def aggregate(
     threads = resolve_threads(threads)
     compiled = load("aggregation")
     if compiled is None or out.size == 0 or h.size == 0:
-        reference.aggregate(
-            matrix.indptr, matrix.indices, h, out, weight, src_scale, dst_scale, own, mean, mask
-        )
+        factors = (weight, src_scale, dst_scale, own, mean, mask)
+        reference.aggregate(matrix.indptr, matrix.indices, h, out, *factors, add)
         return out
     weighted = weight is not None or src_scale is not None
     eighths = 8 if mask is None else count_eighths(mask)
@@ -247,7 +249,8 @@ def aggregate(
         mask,
         eighths < 8,
         mean,
-        out.nbytes >= STREAMED_BYTES,
+        add,
+        out.nbytes >= STREAMED_BYTES and not add,
         packed,
         heavy,
         cuts,

@@ -1,4 +1,4 @@
-"""Rows of features by id: gathered into a buffer, and added to a table."""
+"""Rows of features by id: gathered into a buffer, moved between two, and added to a table."""
 
 from __future__ import annotations
 
@@ -113,6 +113,69 @@ def scatter_add_rows(
         raise ValueError("ids changed during the call; pass an array that nobody writes to.")
 
 
+def move_rows(
+    source: Rows,
+    source_ids: IntArray | IndexArray,
+    target: Rows,
+    target_ids: IntArray | IndexArray,
+    *,
+    add: bool = False,
+    threads: int = 0,
+) -> None:
+    """``target[target_ids[i]] = source[source_ids[i]]``, or ``+=`` where ``add``, for every i in
+    order, without other rows between.
+
+    ``source`` ``(V, D)`` and ``target`` ``(W, D)`` are contiguous, both float32, float64 or
+    float16; ``source`` may be read-only or a memory map, of which only the rows named are read. Ids
+    are int64 or int32 ``(N,)``, in any order, repeats allowed. The result is that of one thread,
+    whatever ``threads`` (0 = every core).
+
+    Raises ``ValueError`` for arrays of other dtypes, shapes or layouts, a ``target`` that is
+    read-only or shares memory with the others, and ids outside either, all of which leave
+    ``target`` as it was.
+    """
+    for name, rows in (("source", source), ("target", target)):
+        _check_rows(name, rows, bfloat16=False)
+    _check_ids(source_ids, "source_ids")
+    _check_ids(target_ids, "target_ids")
+    workers = resolve_threads(threads)
+    if source.dtype == np.uint16 or target.dtype != source.dtype:
+        raise ValueError(
+            f"source is {source.dtype} and target {target.dtype}; pass two arrays of one dtype, "
+            f"float32, float64 or float16."
+        )
+    _check_target("target", target, (source.dtype,), (len(target), source.shape[1]))
+    if len(source_ids) != len(target_ids):
+        raise ValueError(
+            f"there are {len(source_ids)} source_ids and {len(target_ids)} target_ids; each row "
+            f"needs one of either."
+        )
+    _check_apart("target", target, source=source, source_ids=source_ids, target_ids=target_ids)
+    compiled = load("rows")
+    empty = not (len(source_ids) and source.size and target.size)
+    if (
+        compiled is not None
+        and not empty
+        and compiled.move_rows(
+            _bytes(source),
+            len(source),
+            source_ids,
+            _bytes(target),
+            *target.shape,
+            target_ids,
+            _element(target),
+            add,
+            workers,
+        )
+    ):
+        return
+    _check_inside(source_ids, "source", len(source), "source_ids")
+    _check_inside(target_ids, "target", len(target), "target_ids")
+    if compiled is not None and not empty:
+        raise ValueError("ids changed during the call; pass arrays that nobody writes to.")
+    reference.move_rows(source, source_ids, target, target_ids, add)
+
+
 def _bytes(rows: Rows) -> ByteArray:
     return rows.reshape(-1).view(np.uint8)
 
@@ -121,16 +184,16 @@ def _element(rows: Rows) -> str:
     return "bfloat16" if rows.dtype == np.uint16 else rows.dtype.name
 
 
-def _check_ids(ids: IntArray | IndexArray) -> None:
+def _check_ids(ids: IntArray | IndexArray, name: str = "ids") -> None:
     narrow = isinstance(ids, np.ndarray) and ids.dtype == np.int32
-    check_vector("ids", ids, np.dtype(np.int32 if narrow else np.int64))
+    check_vector(name, ids, np.dtype(np.int32 if narrow else np.int64))
 
 
-def _check_inside(ids: IntArray | IndexArray, name: str, rows: int) -> None:
+def _check_inside(ids: IntArray | IndexArray, name: str, rows: int, ids_name: str = "ids") -> None:
     if len(ids) and (ids.min() < 0 or ids.max() >= rows):
         raise ValueError(
-            f"ids hold {ids.min()} to {ids.max()}; every one must be a row of {name}, which has "
-            f"{rows}."
+            f"{ids_name} hold {ids.min()} to {ids.max()}; every one must be a row of {name}, which "
+            f"has {rows}."
         )
 
 

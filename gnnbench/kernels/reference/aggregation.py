@@ -36,8 +36,10 @@ def aggregate(
     own: Float | None,
     mean: bool,
     mask: npt.NDArray[np.uint8] | None,
+    add: bool,
 ) -> None:
     """See :func:`gnnbench.kernels.dispatch.aggregation.aggregate`."""
+    before = out.copy() if add else None
     messages = h[indices]
     if src_scale is not None:
         messages = messages * src_scale[indices, None]
@@ -54,6 +56,8 @@ def aggregate(
     if mask is not None:
         # Not a product, in which an infinity that is masked would become NaN.
         out[np.unpackbits(mask, axis=1, count=out.shape[1], bitorder="little") == 0] = 0
+    if before is not None:
+        out += before
 
 
 def aggregate_max(

@@ -1,4 +1,4 @@
-"""Gathering and adding rows, in NumPy.
+"""Gathering, moving and adding rows, in NumPy.
 
 bfloat16, which NumPy does not have, is the upper half of a float32's bits, carried as uint16.
 """
@@ -32,6 +32,20 @@ def gather_rows(source: Rows, ids: IntArray | IndexArray, out: Rows, bfloat16: b
     """See :func:`gnnbench.kernels.dispatch.rows.gather_rows`."""
     rows = source[ids]
     out[:] = widen_bfloat(rows) if bfloat16 and out.dtype == np.float32 else rows  # type: ignore[arg-type]
+
+
+def move_rows(
+    source: Rows,
+    source_ids: IntArray | IndexArray,
+    target: Rows,
+    target_ids: IntArray | IndexArray,
+    add: bool,
+) -> None:
+    """See :func:`gnnbench.kernels.dispatch.rows.move_rows`."""
+    if add:
+        scatter_add_rows(target, target_ids, source[source_ids], bfloat16=False)
+    else:
+        target[target_ids] = source[source_ids]
 
 
 def scatter_add_rows(
