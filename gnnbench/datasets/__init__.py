@@ -14,6 +14,7 @@ from gnnbench.datasets.catalogue import (
     find_shared_data,
     list_datasets,
     load,
+    load_available,
 )
 from gnnbench.datasets.construct import build
 from gnnbench.datasets.external import from_ogb, from_pyg
@@ -37,6 +38,7 @@ __all__ = [
     "import_file",
     "list_datasets",
     "load",
+    "load_available",
     "load_npz",
     "save_npz",
 ]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from gnnbench.records import Dataset
 EDGE_CONVENTION = "directed entries of the symmetric CSR, no self loops"
 
 EntryKind = Literal["file", "synthetic", "stand-in", "ogb", "pyg"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,27 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
             + (", or install the package ogb." if spec.startswith("ogbn-") else ".")
         )
     raise _unknown(spec)
+
+
+def load_available(
+    specs: Iterable[str], use: Callable[[Dataset], T]
+) -> tuple[dict[str, T], tuple[str, ...]]:
+    """What ``use`` makes of each dataset that is here, by its ``spec``, and a note on each that is
+    not: ``"cora is left out: ..."``. Datasets are loaded one after the other and not kept.
+
+    Only :class:`DatasetError` is noted; :class:`MissingDependency`, and whatever ``use`` raises,
+    goes on.
+    """
+    made: dict[str, T] = {}
+    absent = []
+    for spec in specs:
+        try:
+            dataset = load(spec)
+        except DatasetError as error:
+            absent.append(f"{spec} is left out: {error}")
+        else:
+            made[spec] = use(dataset)
+    return made, tuple(absent)
 
 
 def _unknown(spec: str) -> DatasetError:

@@ -8,6 +8,7 @@ import pytest
 
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset
+from gnnbench.datasets import catalogue
 from gnnbench.engine import train
 from gnnbench.errors import DatasetError
 from gnnbench.metrics import digest
@@ -33,7 +34,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, figures.Job]]:
         raise DatasetError(f"there is no {name}.")
 
     monkeypatch.setattr(figures, "DATASETS", ("small", "missing"))
-    monkeypatch.setattr(figures.datasets, "load", load_dataset)
+    monkeypatch.setattr(catalogue, "load", load_dataset)
     figures.load_jobs.cache_clear()
     figures.count_job.cache_clear()
     yield figures.load_jobs()[0]

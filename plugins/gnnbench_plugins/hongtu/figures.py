@@ -14,7 +14,6 @@ from functools import cache
 from typing import ClassVar
 
 from gnnbench import datasets
-from gnnbench.errors import DatasetError
 from gnnbench.models import build
 from gnnbench.models.layers import Layer
 from gnnbench.parts import Setting
@@ -73,21 +72,17 @@ class Job:
     workload: Workload
     layers: tuple[Layer, ...]
 
+    @classmethod
+    def of_dataset(cls, dataset: Dataset) -> Job:
+        dims = (dataset.num_features, HIDDEN, dataset.num_classes)
+        workload = Workload("gcn", dims, 1, 1, (0,) * (len(dims) - 1), SEED)
+        return cls(dataset, workload, tuple(build(workload).stack))
+
 
 @cache
 def load_jobs() -> tuple[dict[str, Job], tuple[str, ...]]:
     """The graphs that are here, and notes on those that are not."""
-    jobs, absent = {}, []
-    for name in DATASETS:
-        try:
-            data = datasets.load(name)
-        except DatasetError as error:
-            absent.append(f"{name} is left out: {error}")
-            continue
-        dims = (data.num_features, HIDDEN, data.num_classes)
-        workload = Workload("gcn", dims, 1, 1, (0,) * (len(dims) - 1), SEED)
-        jobs[name] = Job(data, workload, tuple(build(workload).stack))
-    return jobs, tuple(absent)
+    return datasets.load_available(DATASETS, Job.of_dataset)
 
 
 @cache

@@ -17,16 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench import datasets
-from gnnbench.errors import DatasetError
 from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes
-from gnnbench.models import GCNLayer, build
-from gnnbench.parts import LayerShape
-from gnnbench.records import Cell, Graph, IntArray, Table, TableRow, Workload
+from gnnbench.models import build
+from gnnbench.parts import LayerShape, divide_evenly
+from gnnbench.records import Cell, Dataset, Graph, IntArray, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
 from gnnbench_plugins.cagnet.sampler import deal_out
 from gnnbench_plugins.hongtu.partition import choose_partitioner, partition
-from gnnbench_plugins.mixgcn.placement import divide_evenly
 from gnnbench_plugins.mixgcn.volumes import count_all_to_all_bytes
 
 #: Real graphs, then stand-ins of two of the paper's (its Table 2) at a fraction of their size.
@@ -59,7 +57,7 @@ class Cut:
 
     @property
     def parts(self) -> int:
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     def chunk(self, part: int, hops: int) -> ChunkSize:
         """The block whose destinations are the vertices within ``hops`` of a part."""
@@ -126,6 +124,13 @@ class Job:
     layers: tuple[LayerShape, ...]
     itemsize: int = 4
     seed: int = SEED
+
+    @classmethod
+    def of_dataset(cls, dataset: Dataset) -> Job:
+        """With a GCN's layers, in float32, as the paper's."""
+        dims = (dataset.num_features, *HIDDEN, dataset.num_classes)
+        workload = Workload("gcn", dims, 1, 1, (0,) * (len(dims) - 1), SEED)
+        return cls(dataset.graph, build(workload).shapes)
 
     @property
     def widths(self) -> list[int]:
@@ -364,21 +369,8 @@ SYSTEMS: Mapping[str, Callable[[Job, int], Usage]] = {
 
 @cache
 def load_jobs() -> tuple[dict[str, Job], tuple[str, ...]]:
-    """The graphs that are here, with a GCN's layers, and notes on them and on those that are not.
-
-    All in float32, as the paper's.
-    """
-    jobs, notes = {}, []
-    for name in DATASETS:
-        try:
-            data = datasets.load(name)
-        except DatasetError as error:
-            notes.append(f"{name} is left out, and only stand-ins are shown beside: {error}")
-            continue
-        dims = (data.num_features, *HIDDEN, data.num_classes)
-        workload = Workload("gcn", dims, 1, 1, (0,) * (len(dims) - 1), SEED)
-        jobs[name] = Job(data.graph, build(workload, model=GCNLayer).shapes)
-    return jobs, tuple(notes)
+    """The graphs that are here, and notes on those that are not."""
+    return datasets.load_available(DATASETS, Job.of_dataset)
 
 
 @cache

@@ -7,7 +7,7 @@ Beside them stand real graphs, at their own size, whose orders are real ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,12 +17,11 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee as scipy_reverse_cuthill_
 
 from gnnbench import datasets
 from gnnbench.datasets import STAND_INS
-from gnnbench.errors import DatasetError
 from gnnbench.kernels.dispatch import reverse_cuthill_mckee
-from gnnbench.models import GCNLayer, build
+from gnnbench.models import build
 from gnnbench.parts import Kernel, LayerShape
 from gnnbench.platforms import load_platform
-from gnnbench.records import Cell, Graph, Table, TableRow, Workload
+from gnnbench.records import Cell, Dataset, Graph, Table, TableRow, Workload
 from gnnbench.studies import MeasuredReproduction, Reproduction
 from gnnbench_plugins.hongtu.partition import partition_metis
 from gnnbench_plugins.mixgcn.groups import (
@@ -48,6 +47,7 @@ from gnnbench_plugins.reference.kernel import TorchKernel
 PLATFORM = "xeon8462-8xh100-8xspu"
 #: Section 4.1: three layers with 128 hidden units.
 LAYERS, HIDDEN = 3, 128
+BETWEEN = (HIDDEN,) * (LAYERS - 1)
 #: Four nodes of eight workers.
 METIS_PARTS = 32
 #: Stages to choose from by price where Proposition 3.5 has none.
@@ -88,29 +88,33 @@ class Case:
     factor: float
     quoted: Quoted | None
 
+    @classmethod
+    def of_stand_in(cls, spec: str, quoted: Quoted) -> Case:
+        """A stand-in's graph, at the size of the real one."""
+        graph = datasets.load(spec).graph
+        name = spec.partition(":")[0]
+        vertices = next(each.vertices for each in STAND_INS if each.name == name)
+        dims = (quoted.features, *BETWEEN, quoted.classes)
+        return cls(spec, graph, dims, vertices / graph.num_vertices, quoted)
+
+    @classmethod
+    def of_dataset(cls, dataset: Dataset) -> Case:
+        """A real graph at its own size."""
+        dims = (dataset.num_features, *BETWEEN, dataset.num_classes)
+        return cls(dataset.name, dataset.graph, dims, 1.0, None)
+
     @property
     def layers(self) -> tuple[LayerShape, ...]:
         """A GCN's."""
         workload = Workload("gcn", self.dims, 1, 1, (0,) * LAYERS, 0)
-        return build(workload, model=GCNLayer).shapes
+        return build(workload).shapes
 
 
-def load_cases(absent: list[str]) -> Iterator[Case]:
-    """The stand-ins, then the real graphs; of those that are not here, why in ``absent``."""
-    between = (HIDDEN,) * (LAYERS - 1)
-    for spec, quoted in QUOTED.items():
-        graph = datasets.load(spec).graph
-        name = spec.partition(":")[0]
-        vertices = next(each.vertices for each in STAND_INS if each.name == name)
-        dims = (quoted.features, *between, quoted.classes)
-        yield Case(spec, graph, dims, vertices / graph.num_vertices, quoted)
-    for name in REAL:
-        try:
-            data = datasets.load(name)
-        except DatasetError as error:
-            absent.append(f"{name} is left out: {error}")
-            continue
-        yield Case(name, data.graph, (data.num_features, *between, data.num_classes), 1.0, None)
+def load_cases() -> tuple[list[Case], tuple[str, ...]]:
+    """The stand-ins, then the real graphs that are here, and notes on those that are not."""
+    stand_ins = [Case.of_stand_in(spec, quoted) for spec, quoted in QUOTED.items()]
+    real, absent = datasets.load_available(REAL, Case.of_dataset)
+    return [*stand_ins, *real.values()], absent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,13 +144,15 @@ class Ordered:
         )
 
 
-def order_cases(absent: list[str]) -> list[Ordered]:
-    cases = []
-    for case in load_cases(absent):
+def order_cases() -> tuple[list[Ordered], tuple[str, ...]]:
+    """The cases of ``load_cases`` with their orders, and its notes."""
+    cases, absent = load_cases()
+    ordered = []
+    for case in cases:
         reordered = reorder(case.graph)
         stages = count_stages(case.graph.num_vertices, reordered.bandwidth)
-        cases.append(Ordered(case, keep_order(case.graph), reordered, stages))
-    return cases
+        ordered.append(Ordered(case, keep_order(case.graph), reordered, stages))
+    return ordered, absent
 
 
 STAND_IN_NOTES = (
@@ -170,8 +176,7 @@ class Table4(Reproduction):
     summary: ClassVar[str] = "stages of Proposition 3.5, and the speed-up from reordering"
 
     def run(self) -> tuple[Table, ...]:
-        absent: list[str] = []
-        cases = order_cases(absent)
+        cases, absent = order_cases()
         platform = load_platform(PLATFORM)
         return (
             self._tabulate_orders(cases, absent),
@@ -290,12 +295,12 @@ class GroupSizes(Reproduction):
     )
 
     def run(self) -> tuple[Table, ...]:
-        absent: list[str] = []
+        cases, absent = order_cases()
         kernel = TorchKernel()
         equal = find_groups(load_platform(PLATFORM))
         total = equal.sparse_count + equal.dense_count
         rows = []
-        for each in order_cases(absent):
+        for each in cases:
             batches = each.batches(each.reordered, each.choose_stages(equal, kernel))
             layers = each.case.layers
             epoch_s = price_epoch(layers, batches, equal, kernel).epoch_s
@@ -333,9 +338,9 @@ class Table5(MeasuredReproduction):
     summary: ClassVar[str] = "seconds of METIS and of RCM on this machine, ours and SciPy's"
 
     def run(self) -> tuple[Table, ...]:
-        absent: list[str] = []
+        cases, absent = load_cases()
         rows = []
-        for case in load_cases(absent):
+        for case in cases:
             metis_s, ours_s, both_s, scipy_s = self._measure(case.graph)
             cells = (
                 *(Cell(taken_s, "s", "measured") for taken_s in (metis_s, scipy_s, ours_s, both_s)),
