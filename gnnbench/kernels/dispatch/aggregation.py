@@ -186,19 +186,8 @@ def aggregate(
     lies in one range of memory with what is read, and ``add`` without one.
     """
     _check_rows("h", h, matrix.num_src)
-    for name, scale, length in (
-        ("weight", weight, matrix.num_edges),
-        ("src_scale", src_scale, matrix.num_src),
-        ("dst_scale", dst_scale, matrix.num_dst),
-        ("own", own, matrix.num_dst),
-    ):
-        if scale is not None:
-            _check_scale(name, scale, length, h.dtype)
-    if own is not None and matrix.num_dst > matrix.num_src:
-        raise ValueError(
-            f"own needs the {matrix.num_dst} destinations to be among the {matrix.num_src} "
-            f"sources; leave it out for a matrix with more rows than columns."
-        )
+    factors = (weight, src_scale, dst_scale, own)
+    _check_factors(matrix, h.dtype, *factors)
     shape = (matrix.num_dst, h.shape[1])
     if mask is not None:
         check_mask(mask, shape)
@@ -208,23 +197,11 @@ def aggregate(
         out = pool.take(shape, h.dtype)
     else:
         _check_out(out, shape, h.dtype)
-        for name, read in (
-            ("h", h),
-            ("weight", weight),
-            ("src_scale", src_scale),
-            ("dst_scale", dst_scale),
-            ("own", own),
-            ("mask", mask),
-            ("indptr", matrix.indptr),
-            ("indices", matrix.indices),
-        ):
-            if read is not None and np.may_share_memory(out, read):
-                raise ValueError(f"out shares memory with {name}; pass a buffer of its own.")
+        _check_apart(out, matrix, h, *factors, mask)
     threads = resolve_threads(threads)
     compiled = load("aggregation")
     if compiled is None or out.size == 0 or h.size == 0:
-        factors = (weight, src_scale, dst_scale, own, mean, mask)
-        reference.aggregate(matrix.indptr, matrix.indices, h, out, *factors, add)
+        reference.aggregate(matrix.indptr, matrix.indices, h, out, *factors, mean, mask, add)
         return out
     weighted = weight is not None or src_scale is not None
     eighths = 8 if mask is None else count_eighths(mask)
@@ -242,10 +219,7 @@ def aggregate(
         matrix.indices,
         h,
         out,
-        weight,
-        src_scale,
-        dst_scale,
-        own,
+        *factors,
         mask,
         eighths < 8,
         mean,
@@ -443,6 +417,39 @@ def _check_scale(
             f"{name} is {values.dtype} with shape {values.shape} and strides {values.strides}; "
             f"pass a contiguous, aligned {wanted} array of {length} values."
         )
+
+
+def _check_factors(
+    matrix: SparseMatrix,
+    dtype: np.dtype[np.generic],
+    weight: Float | None,
+    src_scale: Float | None,
+    dst_scale: Float | None,
+    own: Float | None,
+) -> None:
+    for name, scale, length in (
+        ("weight", weight, matrix.num_edges),
+        ("src_scale", src_scale, matrix.num_src),
+        ("dst_scale", dst_scale, matrix.num_dst),
+        ("own", own, matrix.num_dst),
+    ):
+        if scale is not None:
+            _check_scale(name, scale, length, dtype)
+    if own is not None and matrix.num_dst > matrix.num_src:
+        raise ValueError(
+            f"own needs the {matrix.num_dst} destinations to be among the {matrix.num_src} "
+            f"sources; leave it out for a matrix with more rows than columns."
+        )
+
+
+#: What a product reads, in the order of :func:`_check_apart`.
+_READ = ("h", "weight", "src_scale", "dst_scale", "own", "mask", "indptr", "indices")
+
+
+def _check_apart(out: Float, matrix: SparseMatrix, *read: Float | MaskArray | None) -> None:
+    for name, array in zip(_READ, (*read, matrix.indptr, matrix.indices), strict=True):
+        if array is not None and np.may_share_memory(out, array):
+            raise ValueError(f"out shares memory with {name}; pass a buffer of its own.")
 
 
 def _check_out(out: Float, shape: tuple[int, int], dtype: np.dtype[np.generic]) -> None:

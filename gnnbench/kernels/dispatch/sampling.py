@@ -57,13 +57,7 @@ def sample_neighbours(
     check_graph(indptr, indices)
     check_vector("seeds", seeds, np.dtype(np.int64))
     widths = [int(fanout) for fanout in fanouts]
-    if any(width < int(replace) for width in widths):
-        raise ValueError(
-            f"fanouts are {widths}; each must be "
-            + ("at least 1 with replacement." if replace else "0 (every neighbour) or more.")
-        )
-    if any(width >= 2**31 for width in widths):
-        raise ValueError(f"fanouts are {widths}; each must be below 2^31, or 0 for all.")
+    _check_fanouts(widths, replace=replace)
     if weights is not None:
         _check_weights("weights", weights, len(indices))
     compiled = load("sampling")
@@ -292,6 +286,16 @@ def sample_saint_walks(
     return reference.sample_saint_walks(
         indptr, indices, roots, length, seed=seed, epoch=epoch, round=round
     )
+
+
+def _check_fanouts(fanouts: Sequence[int], *, replace: bool) -> None:
+    if any(fanout < int(replace) for fanout in fanouts):
+        raise ValueError(
+            f"fanouts are {fanouts}; each must be "
+            + ("at least 1 with replacement." if replace else "0 (every neighbour) or more.")
+        )
+    if any(fanout >= 2**31 for fanout in fanouts):
+        raise ValueError(f"fanouts are {fanouts}; each must be below 2^31, or 0 for all.")
 
 
 def _check_counts(**counts: int) -> None:

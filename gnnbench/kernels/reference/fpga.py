@@ -1,8 +1,8 @@
 """An FPGA's aggregate kernel, cycle by cycle: the machine that HP-GNN's templates describe.
 
 HP-GNN is Lin, Zhang and Prasanna, FPGA 2022; "the paper" below. What its text, figures 5 to 7 and
-Equations 6 to 9 leave open is decided here and marked *assumed*. A rule is one line of
-:func:`simulate_aggregation`, in the order of this list.
+Equations 6 to 9 leave open is decided here and marked *assumed*. The rules are applied to an edge
+by the methods of :class:`_Die`, in the order of this list.
 
 **Units.** The kernel counts cycles of its clock, memory counts ticks (picoseconds, unless a caller
 wants other ones); ``cycle_ticks`` relates the two. A *word* is 16 floats, a 512-bit lane of the
@@ -123,95 +123,141 @@ def simulate_aggregation(
     machine: Machine,
 ) -> Aggregation:
     """See :func:`gnnbench.kernels.dispatch.fpga.simulate_aggregation`."""
-    dies, n, width = machine.dies, machine.pes, row_words
-    stages = n.bit_length() - 1
-    first = first_rows(num_dst, dies)
-    rows_kept = machine.buffer_words // (n * width)
-
+    first = first_rows(num_dst, machine.dies)
+    dies = [_Die(machine, row_words, int(count)) for count in np.diff(first)]
     complete = np.zeros(num_dst, dtype=np.int64)
-    cycles, loads, channel_ticks, misses, spilled_rows, conflicts, hazards, starved = np.zeros(
-        (8, dies), dtype=np.int64
-    )
-    channel = [0] * dies
-    held = [-1] * dies
-    row_there = [-width] * dies
-    open_page = [[-1] * machine.banks for _ in range(dies)]
-    edges_seen = [0] * dies
-    scatter_free = np.zeros((dies, n), dtype=np.int64)
-    link_free = np.zeros((dies, stages, n), dtype=np.int64)
-    gather_free = np.zeros((dies, n), dtype=np.int64)
-    taken = np.zeros((dies, n, machine.fifo_updates), dtype=np.int64)
-    last = np.full(num_dst, -machine.adder_cycles, dtype=np.int64)
-    kept: dict[tuple[int, int, int], int] = {}
-    spilled: set[int] = set()
-
     for u, v in zip(src.tolist(), dst.tolist(), strict=True):
         die = int(np.searchsorted(first, v, side="right")) - 1
-        # Load, where the source is not the one that the PEs hold.
-        if held[die] != u:
-            held[die] = u
-            first_word = int(address[u]) * width
-            opened = 0
-            for page in range(
-                first_word // machine.page_words, (first_word + width - 1) // machine.page_words + 1
-            ):
-                opened += open_page[die][page % machine.banks] != page
-                open_page[die][page % machine.banks] = page
-            ticks = opened * machine.miss_ticks + width * machine.burst_ticks
-            channel[die] = max(channel[die], int(ready[u]) * machine.cycle_ticks) + ticks
-            # Feature duplicator.
-            arrival = -(-(channel[die] + machine.latency_ticks) // machine.cycle_ticks) + 1
-            row_there[die] = max(arrival, row_there[die] + width)
-            loads[die] += 1
-            misses[die] += opened
-            channel_ticks[die] += ticks
-        # Scatter.
-        turn, pe = divmod(edges_seen[die], n)
-        edges_seen[die] += 1
-        slot = turn % machine.fifo_updates
-        free = max(scatter_free[die, pe], taken[die, pe, slot])
-        t = max(free, row_there[die])
-        starved[die] += t - free
-        scatter_free[die, pe] = t + width
-        t += 1
-        # Butterfly network.
         local = v - int(first[die])
-        gather = place = local % n
-        unhindered = t + stages
+        complete[v] = dies[die].take_edge(u, int(address[u]), int(ready[u]), local)
+    return Aggregation(complete, *np.array([die.counted for die in dies], dtype=np.int64).T)
+
+
+class _Die:
+    """A die's kernel and its channel: until when each part is taken, and what was counted.
+
+    ``num_dst`` destinations, counted from the die's first. Times are cycles, the channel's ticks.
+    The methods are the rules, in the order of the list above.
+    """
+
+    def __init__(self, machine: Machine, row_words: int, num_dst: int) -> None:
+        n = machine.pes
+        self.machine, self.row_words = machine, row_words
+        self.stages = n.bit_length() - 1
+        self.rows_kept = machine.buffer_words // (n * row_words)
+        self.channel_free = 0
+        self.open_page = [-1] * machine.banks
+        self.held = -1
+        self.row_there = -row_words
+        self.edges_seen = 0
+        self.scatter_free = [0] * n
+        self.link_free = [[0] * n for _ in range(self.stages)]
+        self.gather_free = [0] * n
+        self.taken = [[0] * machine.fifo_updates for _ in range(n)]
+        self.kept: dict[tuple[int, int], int] = {}
+        self.spilled: set[int] = set()
+        self.last = [-machine.adder_cycles] * num_dst
+        self.cycles = self.loads = self.channel_ticks = self.misses = 0
+        self.spilled_rows = self.conflicts = self.hazards = self.starved = 0
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """The fields of :class:`Aggregation` that have a value a die."""
+        return (
+            self.cycles,
+            self.loads,
+            self.channel_ticks,
+            self.misses,
+            self.spilled_rows,
+            self.conflicts,
+            self.hazards,
+            self.starved,
+        )
+
+    def take_edge(self, source: int, address: int, ready: int, v: int) -> int:
+        """The next edge of the stream: the cycle at which the sum of ``v`` is there with it."""
+        if self.held != source:
+            self.held = source
+            self._duplicate(self._load(address, ready))
+        turn, pe = divmod(self.edges_seen, self.machine.pes)
+        self.edges_seen += 1
+        slot = turn % self.machine.fifo_updates
+        gather = v % self.machine.pes
+        t = self._scatter(pe, slot)
+        t = self._cross(pe, gather, t)
+        t = self._hold_result(v, gather, t)
+        t = self._resolve_hazard(v, t)
+        self.gather_free[gather] = self.taken[pe][slot] = t + self.row_words
+        complete = t + self.row_words - 1 + self.machine.adder_cycles
+        self.cycles = max(self.cycles, complete)
+        return complete
+
+    def _load(self, address: int, ready: int) -> int:
+        """The tick at which the row's last word has come."""
+        machine, width = self.machine, self.row_words
+        first_word = address * width
+        first_page = first_word // machine.page_words
+        last_page = (first_word + width - 1) // machine.page_words
+        opened = 0
+        for page in range(first_page, last_page + 1):
+            opened += self.open_page[page % machine.banks] != page
+            self.open_page[page % machine.banks] = page
+        ticks = opened * machine.miss_ticks + width * machine.burst_ticks
+        self.channel_free = max(self.channel_free, ready * machine.cycle_ticks) + ticks
+        self.loads += 1
+        self.misses += opened
+        self.channel_ticks += ticks
+        return self.channel_free + machine.latency_ticks
+
+    def _duplicate(self, loaded_ticks: int) -> None:
+        """Feature duplicator."""
+        arrival = -(-loaded_ticks // self.machine.cycle_ticks) + 1
+        self.row_there = max(arrival, self.row_there + self.row_words)
+
+    def _scatter(self, pe: int, slot: int) -> int:
+        """The cycle at which the update's first word is handed on."""
+        free = max(self.scatter_free[pe], self.taken[pe][slot])
+        t = max(free, self.row_there)
+        self.starved += t - free
+        self.scatter_free[pe] = t + self.row_words
+        return t + 1
+
+    def _cross(self, pe: int, gather: int, t: int) -> int:
+        """Butterfly network, to where the gather PE is free."""
+        unhindered = t + self.stages
         place = pe
-        for stage in range(stages):
-            bit = n >> (stage + 1)
+        for stage in range(self.stages):
+            bit = self.machine.pes >> (stage + 1)
             place = (place & ~bit) | (gather & bit)
-            if machine.contended:
-                t = max(t, link_free[die, stage, place])
-                link_free[die, stage, place] = t + width
+            if self.machine.contended:
+                t = max(t, self.link_free[stage][place])
+                self.link_free[stage][place] = t + self.row_words
             t += 1
-        # Gather.
-        if machine.contended:
-            t = max(t, gather_free[die, gather])
-        conflicts[die] += t - unhindered
-        # Result buffer.
-        place_kept = (die, gather, local // n % rows_kept)
-        other = kept.get(place_kept, v)
-        kept[place_kept] = v
-        if other != v:
-            moved = 1 + (v in spilled)
-            spilled.add(other)
-            spilled_rows[die] += moved
-            channel[die] += moved * (machine.miss_ticks + width * machine.burst_ticks)
-            t = max(t, -(-channel[die] // machine.cycle_ticks))
-        # RAW resolver.
-        safe = max(t, last[v] + machine.adder_cycles)
-        hazards[die] += safe - t
-        t = safe
-        last[v] = t
-        gather_free[die, gather] = t + width
-        taken[die, pe, slot] = t + width
-        complete[v] = t + width - 1 + machine.adder_cycles
-        cycles[die] = max(cycles[die], complete[v])
-    return Aggregation(
-        complete, cycles, loads, channel_ticks, misses, spilled_rows, conflicts, hazards, starved
-    )
+        if self.machine.contended:
+            t = max(t, self.gather_free[gather])
+        self.conflicts += t - unhindered
+        return t
+
+    def _hold_result(self, v: int, gather: int, t: int) -> int:
+        """Result buffer."""
+        place = (gather, v // self.machine.pes % self.rows_kept)
+        other = self.kept.get(place, v)
+        self.kept[place] = v
+        if other == v:
+            return t
+        moved = 1 + (v in self.spilled)
+        self.spilled.add(other)
+        self.spilled_rows += moved
+        row_ticks = self.machine.miss_ticks + self.row_words * self.machine.burst_ticks
+        self.channel_free += moved * row_ticks
+        return max(t, -(-self.channel_free // self.machine.cycle_ticks))
+
+    def _resolve_hazard(self, v: int, t: int) -> int:
+        """RAW resolver."""
+        safe = max(t, self.last[v] + self.machine.adder_cycles)
+        self.hazards += safe - t
+        self.last[v] = safe
+        return safe
 
 
 def scatter_gather(
