@@ -184,13 +184,15 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
 
 
 def run_notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """What the runs say about themselves, each sentence once."""
-    notes: dict[tuple[str, str], None] = {}
+    """What the runs say about themselves, each sentence once, after the labels of all rows that
+    say it: ``"vanilla, +P2P"``. Sentences are in the order in which they first occur."""
+    labels: dict[str, dict[str, None]] = {}
     for group in groups:
         for row in group.rows:
             for run in row.runs:
-                notes |= dict.fromkeys((_unique_label(row, groups), note) for note in run.notes)
-    return list(notes)
+                for note in run.notes:
+                    labels.setdefault(note, {})[_unique_label(row, groups)] = None
+    return [(", ".join(rows), note) for note, rows in labels.items()]
 
 
 def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
@@ -403,10 +405,11 @@ class Writer:
             self.line([(line, style)])
 
     def entry(self, title: str, text: str, style: str = "") -> None:
-        """A titled sentence, wrapped under itself."""
+        """A titled sentence, wrapped under itself; a title that is too long stands above it."""
         lines = _wrap(text, max(30, self.width - 18))
         if cell_len(title) > 16:
-            self.line([(f" {title}", "bold")])
+            for line in _wrap(title, self.width - 1):
+                self.line([(f" {line}", "bold")])
             title = ""
         for number, line in enumerate(lines):
             lead: Cell = (f" {pad(title, 17)}", "bold") if number == 0 else (" " * 18, "")

@@ -174,6 +174,33 @@ def test_same_label_in_both_groups_is_told_apart():
     assert "reference (full-graph) 2.31 s, reference (mini-batch) 2.31 s an epoch" in text
 
 
+def shared_notes():
+    """Rows that say the same, partly; ``a`` in both groups."""
+    said = {"a": ("cut in 4", "of a alone"), "b": ("cut in 4",), "c": ("of c alone", "cut in 4")}
+    runs = [replace(make_run(label), notes=notes) for label, notes in said.items()]
+    mini_batch = replace(make_run("a", "mini-batch"), notes=("of a alone",))
+    return make_comparison(*runs, replace(runs[0], repeat=1), mini_batch)
+
+
+def test_a_note_of_several_rows_is_said_once_and_names_them():
+    lines = show(shared_notes()).splitlines()
+    at = lines.index(" a (full-graph), b, c")
+    assert lines[at + 1].strip() == "cut in 4"
+    assert lines[at + 2 : at + 4] == [" a (full-graph), a (mini-batch)", f"{'':18}of a alone"]
+    assert lines[at + 4].split() == ["c", "of", "c", "alone"]
+    assert sum("cut in 4" in line for line in lines) == 1
+
+
+def test_the_names_of_many_rows_are_wrapped():
+    labels = [f"strategy-{number}" for number in range(20)]
+    runs = [replace(make_run(label), notes=("cut in 4",)) for label in labels]
+    lines = show(make_comparison(*runs), width=100).splitlines()
+    (said,) = (number for number, line in enumerate(lines) if line.strip() == "cut in 4")
+    blank = max(number for number in range(said) if not lines[number])
+    assert " ".join(lines[blank + 1 : said]).split() == ", ".join(labels).split()
+    assert max(map(len, lines)) <= 100
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [(3e-7, "yes (3e-7)"), (0.0, "yes (0)"), (1e-2, "NO (1e-2)"), (float("nan"), "NO (nan)")],
@@ -343,6 +370,12 @@ def test_the_page_says_what_the_table_says():
         "device-device", "peak device",
     ):  # fmt: skip
         assert words in text
+
+
+def test_the_page_names_all_rows_of_a_note():
+    page = make_page(shared_notes())
+    assert "<li>a (full-graph), b, c: cut in 4</li>" in page
+    assert page.count("cut in 4") == 1
 
 
 def test_every_chart_has_a_title_and_a_description():
