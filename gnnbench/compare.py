@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform as host_os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -17,6 +18,7 @@ import gnnbench
 from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
 from gnnbench.datasets import EDGE_CONVENTION
+from gnnbench.design_phase import with_design_phase
 from gnnbench.engine import Checkpoints, Clock, train
 from gnnbench.engine.collectives import PeerLost, Processes
 from gnnbench.engine.evaluate import Evaluator
@@ -31,6 +33,7 @@ from gnnbench.errors import (
 from gnnbench.kernels.pages import are_kept, keep_pages, trim_heap
 from gnnbench.metrics import Digest, digest, summarise
 from gnnbench.models import GNN, build
+from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, LayerClass, MiniBatchSampler, Setting, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble, parse_option, with_swap
@@ -49,6 +52,7 @@ from gnnbench.records import (
     Trace,
     Workload,
 )
+from gnnbench.units import format_si
 
 #: Largest relative difference of losses that counts as the same maths, by dtype.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
@@ -461,6 +465,11 @@ class _Comparer:
         options = options_for(row, request.options, self._registry)
         bundle = assemble(self._registry, row.parts, options)
         clock = clock_for(bundle, setting.platform)
+        design_s = 0.0
+        if bundle.wants_design_phase(setting.platform):
+            began_s = time.perf_counter()
+            setting = self._design(row, bundle, options)
+            design_s = time.perf_counter() - began_s
         evaluator = Evaluator(setting, bundle.kernel, bundle.memory)
         digests: list[Digest] = []
         reached: list[float] = []
@@ -484,6 +493,7 @@ class _Comparer:
         # Evaluation between the epochs takes no memory beside training's; alone it has its own.
         lend = None if request.target_accuracy is None else evaluator.borrow
         trace = train(bundle, setting, clock, watch, checkpoints, processes, lend)
+        trace = replace(trace, preprocessing_s=trace.preprocessing_s + design_s)
         final_loss, accuracy = evaluator.evaluate(last[0])
         evaluator.give_back()
         metrics, stages = summarise(
@@ -497,7 +507,10 @@ class _Comparer:
         equivalence = None
         if checkpoints is not None:
             equivalence = self._compare_losses(row, bundle, options, checkpoints, trace, final_loss)
-        notes = trace.notes
+        notes = trace.notes + tuple(
+            note_prediction(rests_on, predicted_s, metrics["epoch_time"].value)
+            for rests_on, predicted_s in bundle.placement.predicted_epochs().items()
+        )
         if other_maths:
             notes += (
                 f"not held equal to the reference: the maths differ from {row.mode} training by "
@@ -524,6 +537,35 @@ class _Comparer:
             timeline=digests[-1].timeline,
             notes=notes,
         )
+
+    def _design(
+        self, row: Row, bundle: Bundle, options: Mapping[PartKind, Mapping[str, str]]
+    ) -> Setting:
+        """The setting with what a design phase of the row's parts measures, without prefetching."""
+        setting, workload = self._setting, self._setting.workload
+        unlike: dict[PartKind, dict[str, str]] = {k: dict(v) for k, v in options.items()}
+        if "stages" in option_fields(type(bundle.communication)):
+            unlike["communication"]["stages"] = "0"
+        projected = projected_layers(bundle, setting)
+        layers = build(workload, projected, setting.model).shapes
+
+        def train_few(few: Setting) -> list[EpochTrace]:
+            fresh = assemble(self._registry, row.parts, unlike)
+            epochs: list[EpochTrace] = []
+
+            def keep(epoch: EpochTrace, _: GNN) -> bool:
+                epochs.append(epoch)
+                return False
+
+            train(fresh, few, WallClock(), keep)
+            return epochs
+
+        designed = with_design_phase(
+            replace(setting, layers=layers),
+            train_few,
+            alone=bundle.prefetch_stages(setting.platform) > 0,
+        )
+        return replace(setting, platform=designed.platform)
 
     def _compare_losses(
         self,
@@ -588,6 +630,14 @@ class _Comparer:
             for _ in range(self._request.workload.epochs):
                 self._progress.advance(row.label)
         return self._references[key]
+
+
+def note_prediction(rests_on: str, predicted_s: float, achieved_s: float) -> str:
+    """A sentence with a predicted epoch beside the achieved one, and what it rests on."""
+    return (
+        f"an epoch predicted/achieved: {format_si(predicted_s, 's')}/{format_si(achieved_s, 's')}, "
+        f"{predicted_s / achieved_s - 1.0:+.0%}, {rests_on}"
+    )
 
 
 def loss_error(trace: Trace, final_loss: float, reference: ReferenceLosses) -> float:

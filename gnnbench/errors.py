@@ -59,6 +59,21 @@ class StageFailed(GnnbenchError):
         super().__init__(f"stage {stage} of round {round} failed on {device}: {what}")
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in mini-batch training.
+
+    ``running`` has (stage, round, device) of every stage that was running, the earliest round
+    first.
+    """
+
+    def __init__(self, running: tuple[tuple[str, int, str], ...]) -> None:
+        self.running = running
+        places = [
+            f"stage {stage} of round {number} on {device}" for stage, number, device in running
+        ]
+        super().__init__(f"interrupted in {', '.join(places)}." if places else "interrupted.")
+
+
 class DeviceOutOfMemory(GnnbenchError):
     """An allocation that would exceed a device's capacity.
 

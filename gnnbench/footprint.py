@@ -45,6 +45,16 @@ class ChunkSize:
         return 4 * (self.num_dst + 1 + self.num_edges + positions)
 
 
+#: Rows that cross between memories do so at most this many bytes at a time, so that what has
+#: crossed and is not in its place yet is small; a copy of a mebibyte has a link's full bandwidth.
+STAGED_BYTES = 1 << 20
+
+
+def staged_rows(rows: int, row_bytes: int) -> int:
+    """How many of a buffer's ``rows`` cross at a time: ``STAGED_BYTES``, or an eighth of them."""
+    return max(1, min(-(-rows // 8), STAGED_BYTES // max(1, row_bytes)))
+
+
 def size_of(block: Block, rows: BufferRows | None = None) -> ChunkSize:
     """A chunk's size, from its block and its device's buffers, if it has any."""
     if rows is None:
@@ -79,6 +89,16 @@ def input_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
     return (chunk.rows + chunk.transition) * shape.in_features * itemsize
 
 
+def staging_bytes(
+    layers: Sequence[LayerShape], chunks: Collection[ChunkSize], itemsize: int
+) -> int:
+    """The rows of one device that have crossed, or are about to, outside its buffers."""
+    buffered = [chunk for chunk in chunks if chunk.buffered]
+    rows = max((max(chunk.rows, chunk.transition) for chunk in buffered), default=0)
+    row_bytes = max((shape.in_features * itemsize for shape in layers), default=0)
+    return min(rows, staged_rows(rows, row_bytes)) * row_bytes
+
+
 def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
     """What AGGREGATE and UPDATE make; their gradients take as much.
 
@@ -104,12 +124,24 @@ def forward_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
     return input_bytes(shape, chunk, itemsize) + intermediate_bytes(shape, chunk, itemsize)
 
 
+def adds_apart(shape: LayerShape, chunk: ChunkSize, *, in_place: bool) -> bool:
+    """Whether the gradients of a chunk's input rows are made beside the buffer that they are added
+    to: by autograd, and by kernels that do not add ``in_place`` (``Kernel.adds_in_place``)."""
+    return chunk.buffered and not (shape.cacheable and in_place)
+
+
 def backward_bytes(
-    shape: LayerShape, chunk: ChunkSize, itemsize: int, policy: Intermediates, *, first: bool
+    shape: LayerShape,
+    chunk: ChunkSize,
+    itemsize: int,
+    policy: Intermediates,
+    *,
+    first: bool,
+    in_place: bool = True,
 ) -> int:
     """The same, backward: intermediates and their gradients, and the input rows' gradients above
-    the ``first`` layer. What is recomputed needs the input rows once more, and what comes back
-    from the host brings those that were read along."""
+    the ``first`` layer, perhaps twice (:func:`adds_apart`). What is recomputed needs the input rows
+    once more, and what comes back from the host brings those that were read along."""
     held = 2 * intermediate_bytes(shape, chunk, itemsize)
     if policy == "recompute":
         held += input_bytes(shape, chunk, itemsize)
@@ -117,16 +149,24 @@ def backward_bytes(
         held += chunk.rows * shape.in_features * itemsize
     if not first:
         held += input_bytes(shape, chunk, itemsize)
+        if adds_apart(shape, chunk, in_place=in_place):
+            held += chunk.rows * shape.in_features * itemsize
     return held
 
 
 def chunk_bytes(
-    shape: LayerShape, chunk: ChunkSize, itemsize: int, policy: Intermediates, *, first: bool
+    shape: LayerShape,
+    chunk: ChunkSize,
+    itemsize: int,
+    policy: Intermediates,
+    *,
+    first: bool,
+    in_place: bool = True,
 ) -> int:
     """The most that a device holds while it works on one chunk of one layer."""
     return max(
         forward_bytes(shape, chunk, itemsize),
-        backward_bytes(shape, chunk, itemsize, policy, first=first),
+        backward_bytes(shape, chunk, itemsize, policy, first=first, in_place=in_place),
     )
 
 
@@ -135,12 +175,14 @@ def working_bytes(
     policies: Sequence[Intermediates],
     chunks: Collection[ChunkSize],
     itemsize: int,
+    *,
+    in_place: bool = True,
 ) -> int:
     """The largest working set of a device over all its chunks and layers."""
     sizes = share_buffers(chunks)
     return max(
         (
-            chunk_bytes(shape, chunk, itemsize, policy, first=number == 0)
+            chunk_bytes(shape, chunk, itemsize, policy, first=number == 0, in_place=in_place)
             for number, (shape, policy) in enumerate(zip(layers, policies, strict=True))
             for chunk in sizes
         ),
@@ -153,12 +195,16 @@ def device_bytes(
     policies: Sequence[Intermediates],
     chunks: Collection[ChunkSize],
     itemsize: int,
+    *,
+    in_place: bool = True,
 ) -> int:
     """The most that a device holds in a run whose vertex data lives on the host: the topologies
-    of all its chunks, parameters and their gradients, and the largest working set."""
+    of all its chunks, parameters and their gradients, rows that are crossing, and the largest
+    working set, of a kernel that adds gradients ``in_place`` or not."""
     parameters = sum(shape.parameters for shape in layers) * itemsize
     topologies = sum(chunk.topology_bytes for chunk in chunks)
-    return topologies + 2 * parameters + working_bytes(layers, policies, chunks, itemsize)
+    stays = topologies + 2 * parameters + staging_bytes(layers, chunks, itemsize)
+    return stays + working_bytes(layers, policies, chunks, itemsize, in_place=in_place)
 
 
 # --------------------------------------------------------------------------- shards on devices
@@ -351,6 +397,11 @@ def choose_spilled(tensors: Sequence[HostTensor], budget_bytes: int) -> tuple[Ho
 ROUNDS_UNDER_WAY: Mapping[int, int] = {0: 1, 1: 3, 2: 4}
 #: Buffers of input rows on a device: the one in use, and the one being filled.
 DEVICE_BUFFERS: Mapping[int, int] = {0: 1, 1: 2, 2: 2}
+
+
+def sparse_bytes(num_rows: float, num_values: float, itemsize: int) -> float:
+    """Feature rows as a sparse CSR tensor, with 32-bit positions."""
+    return num_values * (itemsize + 4) + 4 * (num_rows + 1)
 
 
 def reserved_bytes(

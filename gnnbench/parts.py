@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -82,6 +82,9 @@ class LayerShape:
     can be aggregated without the others; its output is then one or more matrices of the input's
     width, side by side. ``product_features`` is the width of the matrix product that UPDATE begins
     with, to which every column of the aggregate adds its part; 0 where it begins otherwise.
+
+    ``source_macs`` and ``destination_macs`` are the multiply-accumulates for each source and each
+    destination of a layer that multiplies by W before it aggregates; 0 in others.
     """
 
     in_features: int
@@ -94,6 +97,13 @@ class LayerShape:
     loop_features: int = 0
     featurewise: bool = False
     product_features: int = 0
+    source_macs: int = 0
+    destination_macs: int = 0
+
+    @property
+    def summed_features(self) -> int:
+        """Width of the rows that are summed over edges: of the products, where they come first."""
+        return self.out_features if self.source_macs else self.in_features
 
 
 class LayerClass(Protocol):
@@ -265,6 +275,17 @@ class Placement(Part):
                 )
         return None
 
+    @property
+    def wants_design_phase(self) -> bool:
+        """Mini-batch only: whether rates should be measured in a few rounds before a run whose
+        times are measured, see ``gnnbench.design_phase``."""
+        return False
+
+    def predicted_epochs(self) -> Mapping[str, float]:
+        """After a run, by what they rest on, the seconds of an epoch that were predicted before it;
+        the report has them beside the achieved ones."""
+        return {}
+
     def overlap(self, prefetch: Literal[0, 1, 2]) -> None:
         """Mini-batch only, before ``prepare``: in how many stages features are prefetched, see
         ``Bundle.prefetch_stages``."""
@@ -285,6 +306,8 @@ class Placement(Part):
         Runs of the seeds as they come, unless a placement has a reason to choose.
         """
         shares = self.split(len(seeds))
+        if len(shares) == 1:
+            return ((shares[0], seeds),)
         ends = accumulate(share.seeds for share in shares)
         return tuple(
             (share, seeds[end - share.seeds : end]) for share, end in zip(shares, ends, strict=True)
@@ -525,7 +548,8 @@ class Adjacency(ABC):
     """A block bound to one kernel, one dtype and one device: what a model may ask of a graph.
 
     Shapes: S = ``block.num_src``, D = ``block.num_dst``, E = ``block.num_edges``. All methods but
-    those called ``..._transposed`` are differentiable in their tensor arguments.
+    those called ``..._transposed`` are differentiable in their tensor arguments. Those add to
+    ``into``, a tensor of their result's shape, and return it, where it is given.
     """
 
     block: Block
@@ -551,10 +575,10 @@ class Adjacency(ABC):
         return torch.cat((self.own_rows(h), self.mean(h)), dim=1)
 
     @torch.no_grad()
-    def own_and_mean_transposed(self, g: Tensor) -> Tensor:
+    def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         """``(D, 2 f) -> (S, f)``: the backward pass of ``own_and_mean`` without its forward."""
         own, mean = g.chunk(2, dim=1)
-        out = self.sum_transposed(mean / self.in_degrees.clamp(min=1).unsqueeze(1))
+        out = self.sum_transposed(mean / self.in_degrees.clamp(min=1).unsqueeze(1), into=into)
         self.add_to_own_rows(out, own)
         return out
 
@@ -563,14 +587,16 @@ class Adjacency(ABC):
         return self.sum(h) + self.own_rows(h)
 
     @torch.no_grad()
-    def own_plus_sum_transposed(self, g: Tensor) -> Tensor:
+    def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         """``(D, f) -> (S, f)``: the backward pass of ``own_plus_sum`` without its forward."""
-        out = self.sum_transposed(g)
+        out = self.sum_transposed(g, into=into)
         self.add_to_own_rows(out, g)
         return out
 
     @abstractmethod
-    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+    def sum_transposed(
+        self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
+    ) -> Tensor:
         """``(D, f) -> (S, f)``: out[u] = sum over out-edges (u, v) of weight[e] * g[v].
 
         The backward pass of ``sum`` without its forward; not differentiable itself.
@@ -582,9 +608,11 @@ class Adjacency(ABC):
         return self.sum(h, scaling.of_edges(self)) + own
 
     @torch.no_grad()
-    def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
+    def sum_scaled_transposed(
+        self, g: Tensor, scaling: Scaling, into: Tensor | None = None
+    ) -> Tensor:
         """``(D, f) -> (S, f)``: the backward pass of ``sum_scaled`` without its forward."""
-        out = self.sum_transposed(g, scaling.of_edges(self))
+        out = self.sum_transposed(g, scaling.of_edges(self), into)
         self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
         return out
 
@@ -657,6 +685,8 @@ class Kernel(Part):
     kind: ClassVar[PartKind] = "kernel"
     #: Whether UPDATE of the first layer may be handed features as a sparse CSR tensor.
     takes_sparse_features: ClassVar[bool] = False
+    #: Whether transposed products add to rows that they are given without making rows to add.
+    adds_in_place: ClassVar[bool] = False
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """Whether layer ``layer`` (from 0) multiplies by W before it aggregates.
@@ -742,6 +772,12 @@ class Bundle:
         if alone and platform.host.cores < HOST_STAGES:
             return 0
         return self.communication.prefetch
+
+    def wants_design_phase(self, platform: Platform) -> bool:
+        """Whether a few rounds before the run are to measure rates: of a host that trains alone
+        and exists here, where the placement asks for it."""
+        alone = self.placement.trainers(platform) == (platform.host,)
+        return alone and not platform.virtual and self.placement.wants_design_phase
 
     def other_maths(self, platform: Platform) -> str:
         """By which design the maths differ from the reference's, in a word or two; empty where they

@@ -112,6 +112,13 @@ class Dataset:
             raise TypeError("these features are stored dense")
         return self.features[ids]
 
+    def count_stored(self, ids: IntArray, num_first: int) -> tuple[int, int]:
+        """How many values the sparse feature rows of ``ids`` have, and the first of these rows."""
+        if isinstance(self.features, np.ndarray):
+            raise TypeError("these features are stored dense")
+        counts = np.diff(self.features.indptr)[ids]
+        return int(counts.sum()), int(counts[:num_first].sum())
+
     def digest(self) -> str:
         """SHA-256 (first 16 hex digits) over topology, features, labels and split."""
         h = hashlib.sha256()
@@ -222,17 +229,17 @@ class Unit:
     @property
     def edges(self) -> tuple[int, ...]:
         """|E^l| for each block."""
-        return tuple(block.num_edges for block in self.blocks)
+        return tuple([len(block.indices) for block in self.blocks])
 
     @property
     def vertices(self) -> tuple[int, ...]:
         """|V^0| .. |V^L| (|B^l| in HP-GNN)."""
-        return (self.blocks[0].num_src, *(block.num_dst for block in self.blocks))
+        return (self.blocks[0].num_src, *[block.num_dst for block in self.blocks])
 
     @property
     def topology_bytes(self) -> int:
         """Bytes of all blocks as a device stores them."""
-        return sum(block.topology_bytes for block in self.blocks)
+        return sum([block.topology_bytes for block in self.blocks])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,8 +266,7 @@ class Shard:
     features: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """A trainer's part of a mini-batch round: ``seeds`` of them on the trainer ``slot``.
 
     ``threads`` is the number of host threads that compute it (0 for an accelerator). ``samples``
@@ -273,8 +279,7 @@ class Share:
     samples: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HostThreads:
+class HostThreads(NamedTuple):
     """How the host's threads are divided over its stages; 0 means all of them."""
 
     sample: int = 0
@@ -293,6 +298,9 @@ class BatchProfile:
     ``fetched`` is how many of the |V^0| rows an accelerator needs of the host's memory, where it
     has others itself, and ``fetched_bytes`` what they have when they cross, where they are rounded;
     None means all rows, as they are.
+
+    ``stored`` is how many values the rows of V^0, and those of V^1 among them, have where features
+    go to the first layer sparse, as they are stored; None where they are dense.
     """
 
     seeds: int
@@ -301,6 +309,7 @@ class BatchProfile:
     sampling_s: tuple[tuple[int, float], ...] = ()
     fetched: int | None = None
     fetched_bytes: int | None = None
+    stored: tuple[int, int] | None = None
 
 
 # --------------------------------------------------------------------------- traffic
@@ -397,8 +406,7 @@ class RoundTraffic:
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class StageTimes:
+class StageTimes(NamedTuple):
     """Seconds of each stage of one round: the input of HyScale-GNN's Algorithm 1.
 
     ``sample_accelerator`` is None where no accelerator can sample, ``train_cpu`` None where no CPU
@@ -435,6 +443,10 @@ class Work(NamedTuple):
     itemsize: int = 4
     threads: int = 0
     remote_bytes: int = 0
+
+    def on_threads(self, threads: int) -> Work:
+        """The same work, done by so many of the host's threads."""
+        return Work(*self[:-2], threads, self.remote_bytes)
 
 
 class Span(NamedTuple):

@@ -6,14 +6,14 @@ Both return :class:`~gnnbench.records.Table`, whose cells say where each number 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.parts import Bundle, LayerClass
+from gnnbench.parts import Bundle, LayerClass, Placement, Setting
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Dataset, Table, Workload
+from gnnbench.records import Dataset, PartKind, Table, Workload
 
 
 class Progress(Protocol):
@@ -76,6 +76,23 @@ class Timer(Protocol):
 
     def measure(self, work: Callable[[], object]) -> float:
         """How long this machine takes for ``work``, seconds; it may be called several times."""
+
+
+class Trainer(Protocol):
+    """Trains for a study; a study never drives a run."""
+
+    def train(
+        self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
+    ) -> Placement:
+        """The placement of ``strategy`` with the parts' ``options``, after it has trained by the
+        model clock of the setting's platform."""
+
+
+class TrainedReproduction(Reproduction):
+    """A reproduction whose numbers come from training: it says what to train."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
 
 
 class MeasuredReproduction(Reproduction):

@@ -57,7 +57,7 @@ HEADER = LINE.format(
 )
 
 
-class Names(click.ParamType):
+class Names(click.ParamType):  # type: ignore[type-arg]
     """Some of the names given, separated by commas."""
 
     name = "names"
@@ -73,7 +73,7 @@ class Names(click.ParamType):
         return chosen
 
 
-class Threads(click.ParamType):
+class Threads(click.ParamType):  # type: ignore[type-arg]
     """Whole numbers from 1, separated by commas."""
 
     name = "numbers"

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-import torch
-
 from gnnbench import datasets, plugins
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare, make_setting
-from gnnbench.engine import make_engine
+from gnnbench.engine import accelerators_here, make_engine
 from gnnbench.engine.recorder import Recorder
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
@@ -63,7 +61,7 @@ class _Epoch:
         parts = registry.strategy(strategy).bundles[self.mode]
         bundle = plugins.assemble(registry, parts, {})
         bundle.begin(setting)
-        recorder = Recorder(WallClock(), synchronise=torch.cuda.is_available())
+        recorder = Recorder(WallClock(), synchronise=accelerators_here(setting.platform))
         self.engine = make_engine(bundle, setting, recorder)
         self.engine.prepare()
         self.engine.run_epoch(0)

@@ -21,33 +21,29 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
-
-import numpy as np
 
 from gnnbench import datasets, plugins
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Options, make_setting
+from gnnbench.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
 from gnnbench.engine import train
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.metrics import busy_by_stage
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
-from gnnbench.records import BatchProfile, EpochTrace, Span, Stage
+from gnnbench.records import BatchProfile, EpochTrace, Stage
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from suites.epochs import make_request
 
 GRAPHS = ("ego_twitter", "coauthor_physics", "rmat")
 MODELS = ("gcn", "sage")
 EPOCHS = 2
-#: The design phase: passes over so many rounds, the first of which warms up.
-DESIGN_ROUNDS = 3
-DESIGN_EPOCHS = 3
 #: The paper's largest error (section VI-C).
 WITHIN = 0.14
 
@@ -81,130 +77,6 @@ class Compared:
         return self.predicted_s / self.processor_s - 1.0
 
 
-# --------------------------------------------------------------------------- the design phase
-
-
-@dataclass(slots=True)
-class _Rate:
-    """By the width of rows, how much was done and how long it took."""
-
-    done: dict[int, tuple[float, float]] = field(default_factory=dict)
-
-    def add(self, width: int, amount: float, seconds: float) -> None:
-        before, taken_s = self.done.get(width, (0.0, 0.0))
-        self.done[width] = before + amount, taken_s + seconds
-
-    def at(self, width: int) -> float:
-        amount, seconds = self.done[width]
-        return amount / seconds
-
-
-@dataclass(slots=True)
-class DesignPhase:
-    """What a few rounds took with some number of threads.
-
-    Bytes/s of Equations 7 and 11, the latter forward and backward, and FLOP/s of Equation 12, each
-    by width. ``sample_s`` and ``fixed_s`` are seconds of one round, the latter of everything that
-    no equation has; ``vertices`` and ``edges`` are |V^l| and |E^l| of a round on average.
-    """
-
-    gather: _Rate
-    aggregate: _Rate
-    aggregate_backward: _Rate
-    update: _Rate
-    sample_s: float
-    fixed_s: float
-    vertices: tuple[int, ...]
-    edges: tuple[int, ...]
-
-
-Train = Callable[[Setting, int], list[EpochTrace]]
-
-
-def run_design_phase(setting: Setting, threads: int, train_epochs: Train) -> DesignPhase:
-    """Train ``DESIGN_ROUNDS`` rounds of vertices drawn from the training set, on the host with
-    ``threads`` threads and without prefetching. Seeds are not the run's: neither are its batches.
-    """
-    workload, data, host = setting.workload, setting.dataset, setting.platform.host
-    seed = workload.seed + 1
-    drawn = np.random.default_rng(seed).permutation(data.train_ids)
-    chosen = drawn[: DESIGN_ROUNDS * workload.batch_size]
-    mask = np.zeros_like(data.train_mask)
-    mask[chosen] = True
-    alone = replace(setting.platform, host=replace(host, cores=threads))
-    few = replace(
-        setting,
-        dataset=replace(data, train_mask=mask),
-        workload=replace(workload, seed=seed, epochs=DESIGN_EPOCHS, threads=threads),
-        platform=alone,
-    )
-    counted = train_epochs(few, 0)[1:]
-    rounds = len(counted) * len(chosen) / workload.batch_size
-    spans = [span for epoch in counted for span in epoch.spans]
-    wall_s = sum(epoch.wall_s for epoch in counted)
-    return summarise_rounds(few, spans, wall_s, rounds)
-
-
-def summarise_rounds(
-    setting: Setting, spans: Sequence[Span], wall_s: float, rounds: float
-) -> DesignPhase:
-    """The rates of what was recorded in ``rounds`` whole rounds, each as its equation counts."""
-    item, layers = setting.workload.itemsize, setting.layers
-    gather, aggregate, backward, update = (_Rate() for _ in range(4))
-    vertices, edges = [0.0] * (len(layers) + 1), [0.0] * len(layers)
-    sample_s = 0.0
-    modelled_s = 0.0
-    for span in spans:
-        work = span.work
-        if span.label == "sample":
-            sample_s += span.seconds
-        elif span.label == "load features":
-            gather.add(work.features, work.rows * work.features * item, span.seconds)
-            vertices[0] += work.rows
-        elif span.label in ("aggregate forward", "aggregate backward"):
-            width = layers[span.layer].in_features
-            rate = aggregate if span.label == "aggregate forward" else backward
-            rate.add(width, work.edges * width * item, span.seconds)
-            if rate is aggregate:
-                edges[span.layer] += work.edges
-                vertices[span.layer + 1] += work.rows
-        elif span.label in ("update forward", "update backward"):
-            layer = layers[span.layer]
-            narrow = min(layer.in_features, layer.out_features)
-            update.add(narrow, 2.0 * work.rows * layer.macs_per_row, span.seconds)
-        else:
-            continue
-        modelled_s += span.seconds
-    return DesignPhase(
-        gather,
-        aggregate,
-        backward,
-        update,
-        sample_s / rounds,
-        max(0.0, wall_s - modelled_s) / rounds,
-        tuple(round(count / rounds) for count in vertices),
-        tuple(round(count / rounds) for count in edges),
-    )
-
-
-def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Device:
-    """The host with the rates of the design phase, with every core and with one."""
-
-    def curve(all_cores: _Rate, one_core: _Rate) -> RateCurve | None:
-        widths = tuple(sorted(all_cores.done))
-        if not widths:
-            return None
-        return RateCurve(widths, tuple(map(all_cores.at, widths)), tuple(map(one_core.at, widths)))
-
-    return replace(
-        host,
-        gather=curve(together.gather, alone.gather),
-        aggregate=curve(together.aggregate, alone.aggregate),
-        aggregate_backward=curve(together.aggregate_backward, alone.aggregate_backward),
-        update=curve(together.update, alone.update),
-    )
-
-
 # --------------------------------------------------------------------------- a cell
 
 
@@ -233,8 +105,11 @@ def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: 
         train(make_bundle(depth), which, WallClock(), watch)
         return epochs
 
-    together = run_design_phase(setting, cores, train_epochs)
-    alone = run_design_phase(setting, 1, train_epochs) if cores > 1 else together
+    def design(threads: int) -> DesignPhase:
+        return run_design_phase(setting, threads, lambda few: train_epochs(few, 0), DESIGN_EPOCHS)
+
+    together = design(cores)
+    alone = design(1) if cores > 1 else together
     sampling = tuple(sorted({1: alone.sample_s, cores: together.sample_s}.items()))
     profile = BatchProfile(workload.batch_size, together.vertices, together.edges, sampling)
     designed = replace(

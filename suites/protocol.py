@@ -26,7 +26,6 @@ from itertools import count
 
 import click
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from gnnbench import datasets, plugins
@@ -35,8 +34,6 @@ from gnnbench.engine import make_engine
 from gnnbench.engine.machinery import (
     Replicas,
     feature_rows,
-    keeps_sparse,
-    projected_layers,
     torch_dtype,
 )
 from gnnbench.engine.passes import (
@@ -49,11 +46,13 @@ from gnnbench.engine.passes import (
 )
 from gnnbench.engine.recorder import Recorder
 from gnnbench.models import BoundBlock, Degrees, build
+from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.describe import LOCAL
-from gnnbench.records import Block, Dataset, IntArray, Workload
+from gnnbench.records import Block, Dataset, IntArray, PartKind, Workload
 from gnnbench.units import format_si
+from suites.race import DoubleArray, resample
 
 #: The most that the harness may take, as a share of the bare loop.
 HARNESS = 0.02
@@ -64,12 +63,10 @@ DATASETS = ("coauthor_physics", "ego_twitter")
 OTHER_EPOCHS = 1 << 20
 #: Turns that a comparison has at least.
 FEWEST_TURNS = 5
-RESAMPLES = 2000
 
 #: Runs one epoch, whose number is the argument.
 Epoch = Callable[[int], object]
 Draw = Callable[..., tuple[Block, ...]]
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,10 @@ def make_bundle(setting: Setting, prefetch: int, kernel: str) -> Bundle:
     registry = plugins.load()
     parts = registry.strategy("hyscale").bundles["mini-batch"]
     parts = plugins.with_swap(registry, parts, [("kernel", kernel)])
-    options = {"communication": {"stages": str(prefetch)}, "placement": {"accelerators": "0"}}
+    options: dict[PartKind, dict[str, str]] = {
+        "communication": {"stages": str(prefetch)},
+        "placement": {"accelerators": "0"},
+    }
     bundle = plugins.assemble(registry, parts, options)
     bundle.begin(setting)
     return bundle
@@ -139,13 +139,17 @@ def start_engine(bundle: Bundle, setting: Setting) -> Epoch:
     return engine.run_epoch
 
 
+def take_sampler(bundle: Bundle) -> MiniBatchSampler:
+    if not isinstance(bundle.sampler, MiniBatchSampler):
+        raise TypeError("epochs are compared of mini-batches alone")
+    return bundle.sampler
+
+
 def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[float]]:
     """The same kernels on the same mini-batches, and nothing else: for an epoch, 0 once its rounds
     are drawn, then the loss of each, summed over its seeds."""
     bundle = make_bundle(setting, 0, kernel)
-    sampler = bundle.sampler
-    if not isinstance(sampler, MiniBatchSampler):
-        raise TypeError("the bare loop takes mini-batches")
+    sampler = take_sampler(bundle)
     host = setting.platform.host
     projected = projected_layers(bundle, setting)
     sparse = keeps_sparse(bundle, setting, (host,), projected)
@@ -196,12 +200,14 @@ def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[fl
 
 def take_rounds_in_turn(
     setting: Setting, kernel: str, seconds: float
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[DoubleArray, DoubleArray]:
     """Seconds of the bare loop and of the engine, each ``(epochs, rounds + 1)``: what comes before
     the first round, then each round. Before each of its own the engine stops for one of the bare
     loop's. A first epoch warms up; there are as many as fit into ``seconds``."""
     bare_epoch, bundle = make_bare_loop(setting, kernel), make_bundle(setting, 0, kernel)
-    engine = start_engine(bundle, setting)
+    engine, sampler = start_engine(bundle, setting), take_sampler(bundle)
+    pieces: Iterator[float] = iter(())
+    resumed_s = 0.0
     bare: list[list[float]] = []
     ours: list[list[float]] = []
 
@@ -221,7 +227,7 @@ def take_rounds_in_turn(
         bare[-1].append(time.perf_counter() - began_s)
         resumed_s = time.perf_counter()
 
-    bundle.sampler.sample = pause(bundle.sampler.sample)
+    sampler.sample = pause(sampler.sample)  # type: ignore[method-assign]
     ends_s = time.perf_counter() + seconds
     for epoch in count():
         if epoch > FEWEST_TURNS and time.perf_counter() > ends_s:
@@ -235,16 +241,17 @@ def take_rounds_in_turn(
     return np.array(bare[1:]), np.array(ours[1:])
 
 
-def find_epoch_ratio(bare: FloatArray, ours: FloatArray, *, seed: int = 0) -> Ratio:
+def find_epoch_ratio(bare: DoubleArray, ours: DoubleArray, *, seed: int = 0) -> Ratio:
     """``ours`` over ``bare``, both ``(epochs, pieces)``: of the sums over the pieces of their
     medians over the epochs. The interval is the bootstrap's, which resamples epochs."""
 
     def ratio(epochs: IntArray | slice) -> float:
         return float(np.median(ours[epochs], axis=0).sum() / np.median(bare[epochs], axis=0).sum())
 
-    picks = np.random.default_rng(seed).integers(len(bare), size=(RESAMPLES, len(bare)))
-    low, high = np.quantile([ratio(epochs) for epochs in picks], (0.025, 0.975))
-    return Ratio(ratio(slice(None)), float(low), float(high))
+    def find_ratios(picks: IntArray) -> DoubleArray:
+        return np.array([ratio(epochs) for epochs in picks])
+
+    return Ratio(ratio(slice(None)), *resample(len(bare), find_ratios, seed=seed))
 
 
 def take_turns(epochs: Mapping[str, Epoch], seconds: float) -> dict[str, list[float]]:
@@ -271,9 +278,12 @@ def take_turns(epochs: Mapping[str, Epoch], seconds: float) -> dict[str, list[fl
 def find_ratio(ours: Sequence[float], theirs: Sequence[float], *, seed: int = 0) -> Ratio:
     """The median of ``theirs`` over ``ours``, turn by turn; percentiles of the bootstrap."""
     ratios = np.array(theirs) / np.array(ours)
-    picks = np.random.default_rng(seed).integers(len(ratios), size=(RESAMPLES, len(ratios)))
-    low, high = np.quantile(np.median(ratios[picks], axis=1), (0.025, 0.975))
-    return Ratio(float(np.median(ratios)), float(low), float(high))
+
+    def find_medians(picks: IntArray) -> DoubleArray:
+        medians: DoubleArray = np.median(ratios[picks], axis=1)
+        return medians
+
+    return Ratio(float(np.median(ratios)), *resample(len(ratios), find_medians, seed=seed))
 
 
 def measure(

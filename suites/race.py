@@ -20,6 +20,7 @@ import torch
 from scipy.special import stdtrit
 
 from gnnbench.errors import MissingDependency
+from gnnbench.records import IntArray
 
 OURS = "gnnbench"
 #: A case stops early once its time is spent, but not with fewer samples of a contestant.
@@ -36,6 +37,7 @@ FEWEST_RESAMPLED = 6
 CHECKED_ELEMENTS = 1 << 18
 
 Check = Callable[[Any, Any], None]
+DoubleArray = npt.NDArray[np.float64]
 
 
 class WrongResult(Exception):
@@ -187,10 +189,31 @@ def find_speedup(
         margin = stdtrit(rounds - 1, 0.975) * logs.std(ddof=1) / np.sqrt(rounds)
         low, high = np.exp(logs.mean() + np.array((-margin, margin)))
     else:
-        picks = np.random.default_rng(seed).integers(rounds, size=(resamples, rounds))
-        medians = np.median(pairs[:, picks], axis=2)
-        low, high = np.quantile(medians[1] / medians[0], (0.025, 0.975))
+
+        def find_ratios(picks: IntArray) -> DoubleArray:
+            medians = np.median(pairs[:, picks], axis=2)
+            ratios: DoubleArray = medians[1] / medians[0]
+            return ratios
+
+        low, high = resample(rounds, find_ratios, resamples=resamples, seed=seed)
     return Speedup(ratio, (min(float(low), ratio), max(float(high), ratio)))
+
+
+def resample(
+    samples: int,
+    find: Callable[[IntArray], DoubleArray],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The bootstrap's 95 % confidence interval, between its percentiles 2.5 and 97.5.
+
+    ``find`` computes the estimate of each row of int64 ``(resamples, samples)``, which are numbers
+    of samples, drawn with replacement, and returns float64 ``(resamples,)``.
+    """
+    picks = np.random.default_rng(seed).integers(samples, size=(resamples, samples))
+    low, high = np.quantile(find(picks), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def race(case: Case, threads: int, limits: Limits) -> Outcome:

@@ -24,7 +24,7 @@ from gnnbench.cli.plan import plan
 from gnnbench.cli.platforms import platforms
 from gnnbench.cli.plugins import plugins
 from gnnbench.cli.reproduce import reproduce
-from gnnbench.errors import GnnbenchError
+from gnnbench.errors import GnnbenchError, Interrupted
 
 INTERRUPTED = 130
 
@@ -64,8 +64,10 @@ def exit_status_of(run: Callable[[], object], line: CommandLine) -> int:
     """What ``run`` returned, or the status of what it raised, said in one sentence."""
     try:
         status = run()
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted.")
+    except (click.Abort, KeyboardInterrupt) as error:
+        # click has made the one of the other.
+        cause = error.__cause__ if isinstance(error, click.Abort) else error
+        _complain(str(cause) if isinstance(cause, Interrupted) else "interrupted.")
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)

@@ -140,9 +140,7 @@ def plan(
     graph: Dataset | RmatStream
     if sizes is None:
         graph = load_dataset(dataset, seed)
-        between = [hidden or 256] * ((layers or 2) - 1)
-        dims = widths or (graph.num_features, *between, graph.num_classes)
-        name = graph.name
+        dims, name = widths or derive_widths(graph, layers, hidden), graph.name
     else:
         graph, dims = make_stream(*sizes, seed), widths
         name = f"R-MAT, {graph.vertices:,} vertices, {graph.edges:,} undirected edges"
@@ -199,6 +197,12 @@ def choose_widths(
     if layers is not None or hidden is not None:
         raise click.UsageError("give either --dims, or --layers and --hidden.")
     return parse_dims(dims_text)
+
+
+def derive_widths(dataset: Dataset, layers: int | None, hidden: int | None) -> tuple[int, ...]:
+    """The widths f^0 .. f^L from a dataset's features to its classes."""
+    between = [hidden or 256] * ((layers or 2) - 1)
+    return (dataset.num_features, *between, dataset.num_classes)
 
 
 def assemble_for(

@@ -19,7 +19,11 @@ from gnnbench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gnnbench.parts import Placement, Setting
     from gnnbench.plugins import Registry
+    from gnnbench.records import PartKind
     from gnnbench.studies import Reproduction
 
 
@@ -55,7 +59,7 @@ def reproduce(
     from gnnbench.report.tables import print_table
     from gnnbench.results.tables import make_document
 
-    tables = [table for offered in chosen for table in prepare(offered).run()]
+    tables = [table for offered in chosen for table in prepare(offered, registry).run()]
     if json_path is not None:
         write_document(make_document(tables), json_path)
     if html_path is not None:
@@ -70,11 +74,34 @@ def reproduce(
     return 0
 
 
-def prepare(offered: type[Reproduction]) -> Reproduction:
-    """A reproduction that is ready to run; one that measures is given a timer."""
-    from gnnbench.clock.wall import CallTimer
-    from gnnbench.studies import MeasuredReproduction
+class ModelTrainer:
+    """Trains strategies for a study (``gnnbench.studies.Trainer``)."""
 
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def train(
+        self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
+    ) -> Placement:
+        """Train in the strategy's usual mode, on the model clock."""
+        from gnnbench.clock.model import ModelClock
+        from gnnbench.engine import train
+        from gnnbench.plugins import assemble
+
+        chosen = self._registry.strategy(strategy)
+        bundle = assemble(self._registry, chosen.bundles[chosen.default_mode], options)
+        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        return bundle.placement
+
+
+def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:
+    """A reproduction that is ready to run; one that measures is given a timer, and one that trains
+    a trainer."""
+    from gnnbench.clock.wall import CallTimer
+    from gnnbench.studies import MeasuredReproduction, TrainedReproduction
+
+    if issubclass(offered, TrainedReproduction):
+        return offered(ModelTrainer(registry))
     if issubclass(offered, MeasuredReproduction):
         return offered(CallTimer())
     return offered()

@@ -20,9 +20,10 @@ from gnnbench.engine.unit_major import UnitMajorEngine
 from gnnbench.errors import IncompatibleParts
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Platform
 from gnnbench.records import EpochTrace, Trace
 
-__all__ = ["Checkpoints", "Clock", "Lend", "Watch", "make_engine", "train"]
+__all__ = ["Checkpoints", "Clock", "Lend", "Watch", "accelerators_here", "make_engine", "train"]
 
 #: Called after every epoch, outside everything timed; returning True ends the training.
 Watch = Callable[[EpochTrace, GNN], bool]
@@ -47,6 +48,12 @@ def make_engine(
     if bundle.memory.vertex_data == "host":
         return HostResidentEngine(bundle, setting, recorder, checkpoints)
     return DeviceResidentEngine(bundle, setting, recorder, checkpoints)
+
+
+def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
+    """The accelerators of this machine that a platform's devices compute on, each once."""
+    names = dict.fromkeys(device.torch_device for device in platform.accelerators)
+    return tuple(torch.device(name) for name in names if name != "cpu")
 
 
 def train(
@@ -88,8 +95,7 @@ def _train(
     collectives: Collectives | None,
     lend: Lend | None,
 ) -> Trace:
-    uses_cuda = any(device.torch_device != "cpu" for device in setting.platform.devices)
-    recorder = Recorder(clock, synchronise=uses_cuda)
+    recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
     # The first optimiser of a process imports for a second what no run should be charged with.
     torch.optim.Adam([torch.zeros(1)])
     started_s = time.perf_counter()

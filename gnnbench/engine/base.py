@@ -12,15 +12,14 @@ from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.machinery import (
     Replicas,
-    keeps_sparse,
     masks_gradients,
     open_ledger,
-    projected_layers,
     torch_dtype,
 )
 from gnnbench.engine.movement import Exchange
 from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.models import Degrees
+from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import EpochTrace, Work

@@ -47,7 +47,14 @@ class TrainerCapacity:
             for unit in round_.units:
                 chunks[unit.slot].append(size_of(unit.blocks[0], rows.get(unit.slot)))
         return all(
-            device_bytes(self._shapes, policies, sizes, self._itemsize) <= free_bytes
+            device_bytes(
+                self._shapes,
+                policies,
+                sizes,
+                self._itemsize,
+                in_place=self._bundle.kernel.adds_in_place,
+            )
+            <= free_bytes
             for sizes, free_bytes in zip(chunks, self._free_bytes, strict=True)
         )
 

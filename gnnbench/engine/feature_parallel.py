@@ -10,9 +10,8 @@ gradient of its rows of W from it: they are averaged nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +26,7 @@ from gnnbench.engine.unit_major import (
     PUSH_BACK,
     TRANSFER,
     LayerPass,
+    LayerPlan,
     RoundUnderWay,
     UnitMajorEngine,
 )
@@ -94,8 +94,8 @@ class FeatureParallelEngine(UnitMajorEngine):
             self.ledger.allocate(device.name, _first_blocks(round_), size)
             if unit is not None:
                 size += unit.topology_bytes
-                self.ledger.allocate(device.name, round_.topology, unit.topology_bytes)
-                self.ledger.allocate(device.name, round_.features, 0)
+                held = self.ledger.hold(device.name, {round_.topology: unit.topology_bytes})
+                round_.keep(slot, held)
                 round_.rows[slot] = torch.empty(0)
             round_.arrived[slot] = round_.sampled
             if device.name == self._host.name:
@@ -221,17 +221,19 @@ class FeatureParallelEngine(UnitMajorEngine):
 
     # ------------------------------------------------------------------ pull
 
-    def _activation_bytes(self, each: LayerPass) -> int:
-        if not each.first:
-            return super()._activation_bytes(each)
-        layer = each.layer
-        values = each.bound.block.num_dst * (layer.product_features + layer.out_features)
-        return values * self._itemsize
-
-    def _gradient_bytes(self, each: LayerPass) -> int:
-        if not each.first:
-            return super()._gradient_bytes(each)
-        return each.bound.block.num_dst * self._product_bytes
+    def _plan_layers(self, device: Device) -> tuple[LayerPlan, ...]:
+        """The first layer is the sum of the products and what follows; every device has a part of
+        its arithmetic, which is counted where it is done."""
+        first, *others = super()._plan_layers(device)
+        width = first.layer.product_features
+        first = replace(
+            first,
+            activation_bytes=(width + first.layer.out_features) * self._itemsize,
+            gradient_bytes=width * self._itemsize,
+            edge_work=0,
+            row_work=0,
+        )
+        return (first, *others)
 
     def _forward_layer(
         self,
@@ -243,13 +245,13 @@ class FeatureParallelEngine(UnitMajorEngine):
         tapes: list[tuple[AggregateTape, UpdateTape]],
     ) -> tuple[Tensor, tuple[int, ...], float]:
         """From the sum of the products on, in the first layer; the others are the unit's own."""
-        if not each.first:
+        if not each.plan.first:
             return super()._forward_layer(each, device, share, h, after, tapes)
         product, pushed = self._pushed.products.pop(share.slot)
         rows = each.bound.block.num_dst
         with self._rest_span("forward", rows, device, share, (*after, pushed)) as span:
             leaf = product.requires_grad_()
-            output = each.layer.update_product(each.bound, leaf)
+            output = each.plan.layer.update_product(each.bound, leaf)
         tapes.append((AggregateTape(None, product), UpdateTape(leaf, output)))
         return output.detach(), (span.id,), span.seconds
 
@@ -263,7 +265,7 @@ class FeatureParallelEngine(UnitMajorEngine):
         tape: tuple[AggregateTape, UpdateTape],
     ) -> tuple[Tensor | None, tuple[int, ...], float]:
         """Down to the sum of the products, whose gradient all devices need."""
-        if not each.first:
+        if not each.plan.first:
             return super()._backward_layer(each, device, share, gradient, after, tape)
         rows = each.bound.block.num_dst
         with self._rest_span("backward", rows, device, share, after, gemms=2) as span:
@@ -296,10 +298,6 @@ class FeatureParallelEngine(UnitMajorEngine):
             resources=compute_resource(device, self._host, "update"),
             layer=0,
         )
-
-    def _count_work(self, device: Device, passes: Sequence[LayerPass]) -> None:
-        """Without the first layer, of which every device has a part, counted where it is done."""
-        super()._count_work(device, passes[1:])
 
     # ------------------------------------------------------------------ push, backward
 

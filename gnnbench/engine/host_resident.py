@@ -8,8 +8,9 @@ of the input rows go back the same ways (Algorithm 3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Literal
 
 import torch
@@ -24,17 +25,21 @@ from gnnbench.engine.movement import (
     largest_buffers,
     plan_movement,
     read_rows,
+    to_host,
 )
 from gnnbench.engine.passes import AggregateTape, without_outputs
 from gnnbench.engine.saved import SavedTensors
 from gnnbench.footprint import (
     ChunkSize,
+    adds_apart,
     host_tensors,
     intermediate_bytes,
     size_of,
+    staging_bytes,
     working_bytes,
 )
 from gnnbench.kernels.buffers import pool
+from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
 from gnnbench.models import Layer
 from gnnbench.platforms.machine import DISK, Device, Route
@@ -78,10 +83,18 @@ class HostResidentEngine(LayerMajorEngine):
             itemsize=self._itemsize,
             own_features=not shared,
         )
+        for slot, device in enumerate(self._trainers):
+            chunks = [self._size_of(unit) for unit in units if unit.slot == slot]
+            size = staging_bytes(shapes, chunks, self._itemsize)
+            if size:
+                self.ledger.allocate(device.name, "crossing rows", size)
         budget_bytes = self.ledger.free_bytes(self._host.name)
         if self._host in self._trainers:
             chunks = [self._size_of(unit) for unit in units]
-            budget_bytes -= working_bytes(shapes, policies, chunks, self._itemsize)
+            in_place = self._bundle.kernel.adds_in_place
+            budget_bytes -= working_bytes(
+                shapes, policies, chunks, self._itemsize, in_place=in_place
+            )
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
         self._host_store = HostStore(
@@ -114,10 +127,12 @@ class HostResidentEngine(LayerMajorEngine):
                     self._gradients[number] = flat[: vertices * dims[number]].view(vertices, -1)
                 else:
                     self._representations[number] = flat.view(vertices, -1)
+        self._idle = tuple(idle[first] for first in sorted(idle))
+        if any(torch.device(device.torch_device).type == "cuda" for device in self._trainers):
+            self._host_store.pin([*self._representations, *self._idle])
         if not shared:
             fill_features(setting, self._representations[0])
             self._host_store.drop_pages()
-        self._idle = tuple(idle[first] for first in sorted(idle))
         if self._host_store.spilled:
             trim_heap()
 
@@ -264,11 +279,11 @@ class HostResidentEngine(LayerMajorEngine):
                 ),
                 layer=number,
             ) as span:
-                rows = read_rows(source, move.host_ids, torch.device(device.torch_device))
                 if move.direct:
-                    inputs[move.slot] = rows
+                    on = torch.device(device.torch_device)
+                    inputs[move.slot] = read_rows(source, move.host_ids, on)
                 else:
-                    buffers.load(move, rows)
+                    buffers.bring(move, source)
             self._recorder.count_bytes("host_to_device", size)
             self._recorder.count_bytes("reused", move.rows_reused * row_bytes)
             arrived.append(span.id)
@@ -303,8 +318,10 @@ class HostResidentEngine(LayerMajorEngine):
         self.ledger.allocate(name, "chunk intermediates", made)
         if backward:
             self.ledger.allocate(name, "chunk gradients", made)
-            if move.direct and layer is not self._layers[0]:
-                self.ledger.allocate(name, "neighbour gradients", rows_in)
+            apart = adds_apart(shape, chunk, in_place=self._bundle.kernel.adds_in_place)
+            if layer is not self._layers[0] and (move.direct or apart):
+                what = "neighbour gradients" if move.direct else "gradients to be added"
+                self.ledger.allocate(name, what, rows_in)
 
     def _store(
         self,
@@ -327,7 +344,7 @@ class HostResidentEngine(LayerMajorEngine):
             after=after,
             layer=number,
         ) as span:
-            into[ids] = rows.to(into.device)
+            into[ids] = to_host(rows)
         self._recorder.count_bytes("device_to_host", size)
         return self._cross_disk("offload", "write to disk", number, into, ids, (span.id,))
 
@@ -495,8 +512,9 @@ class HostResidentEngine(LayerMajorEngine):
                             stages=("recompute", "recompute"), keep_tape=True,
                         )  # fmt: skip
                     rows, last = self._backward_unit(
-                        number, round_.index, unit, device, upper, aggregate, updated, ready
-                    )
+                        number, round_.index, unit, device, upper, aggregate, updated, ready,
+                        into=None if first or move.direct else backward.rows(move),
+                    )  # fmt: skip
                     if not first:
                         if rows is None:
                             raise RuntimeError("a layer above the first returned no gradient")
@@ -568,21 +586,20 @@ class HostResidentEngine(LayerMajorEngine):
         buffers: Buffers,
         after: Ids,
     ) -> Ids:
-        """A unit's input gradients: into the buffers, or straight to where they live."""
+        """A unit's input gradients go on to its peers' buffers, or straight to where they live."""
         row_bytes = below.shape[1] * self._itemsize
         if move.direct:
-            return self._accumulate_on_host(number, below, move.input_ids, rows, device, after)
-        # The kernel writes to the buffer, so that adding to what is there is its own work.
-        with self._recorder.span(
-            "aggregate",
-            "accumulate in buffer",
-            device.name,
-            Work("copy"),
-            after=after,
-            layer=number,
-        ) as span:
-            buffers.add(move, rows)
-        ready: Ids = (span.id,)
+
+            def add() -> None:
+                scatter_add_rows(
+                    below.numpy(),
+                    move.input_ids.numpy(),
+                    to_host(rows).numpy(),
+                    threads=torch.get_num_threads(),
+                )
+
+            return self._accumulate_on_host(number, below, move.input_ids, device, after, add)
+        ready = after
         for push in move.pushes:
             with self._exchange_rows(move.slot, push, row_bytes, ready, number, push=True) as span:
                 buffers.push(move, push)
@@ -590,11 +607,23 @@ class HostResidentEngine(LayerMajorEngine):
         return ready
 
     def _accumulate_on_host(
-        self, number: int, below: Tensor, ids: Tensor, rows: Tensor, device: Device, after: Ids
+        self,
+        number: int,
+        below: Tensor,
+        ids: Tensor,
+        device: Device,
+        after: Ids,
+        add: Callable[[], None],
     ) -> Ids:
-        """Algorithm 3, lines 6 and 7: gradients cross the link and are added by the CPU."""
-        size = rows.numel() * self._itemsize
-        remote_bytes = self._remote_bytes(ids, device, rows.shape[1] * self._itemsize)
+        """Algorithm 3, lines 6 and 7: gradients of rows ``ids`` cross the link and are added by the
+        CPU.
+
+        ``add`` does both, some rows after the other, in the span of the addition; the crossing is
+        priced before it.
+        """
+        row_bytes = below.shape[1] * self._itemsize
+        size = len(ids) * row_bytes
+        remote_bytes = self._remote_bytes(ids, device, row_bytes)
         with self._recorder.transfer(
             "offload",
             "gradients to host",
@@ -603,7 +632,7 @@ class HostResidentEngine(LayerMajorEngine):
             after=after,
             layer=number,
         ) as crossed:
-            arrived = rows.to(below.device)
+            pass
         self._recorder.count_bytes("device_to_host", size)
         ready = self._cross_disk("load", "read from disk", number, below, ids, (crossed.id,))
         # Each element is read twice and written once by the addition.
@@ -615,7 +644,7 @@ class HostResidentEngine(LayerMajorEngine):
             after=ready,
             layer=number,
         ) as added:
-            below.index_add_(0, ids, arrived)
+            add()
         return self._cross_disk("offload", "write to disk", number, below, ids, (added.id,))
 
     def _leave_buffers(
@@ -631,7 +660,7 @@ class HostResidentEngine(LayerMajorEngine):
         for move in moves:
             device = self._trainers[move.slot]
             count = len(move.leaving_ids)
-            # HongTu Figure 7 (b): gathered in the device's memory, so that one copy crosses.
+            # HongTu Figure 7 (b): gathered in the device's memory, so that whole copies cross.
             with self._recorder.span(
                 "offload",
                 "compact gradients",
@@ -640,8 +669,9 @@ class HostResidentEngine(LayerMajorEngine):
                 after=after,
                 layer=number,
             ) as span:
-                rows = buffers.leave(move)
+                pass
+            add = partial(buffers.leave, move, below)
             ends.extend(
-                self._accumulate_on_host(number, below, move.leaving_ids, rows, device, (span.id,))
+                self._accumulate_on_host(number, below, move.leaving_ids, device, (span.id,), add)
             )
         return ends

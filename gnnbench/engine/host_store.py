@@ -11,9 +11,11 @@ import mmap
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +29,8 @@ from gnnbench.units import format_si
 PAGE_BYTES = mmap.PAGESIZE
 #: Saved intermediates are made one by one; on disk they share files of at least this size.
 SEGMENT_BYTES = 1 << 28
+#: cudaHostRegisterPortable: pinned memory is so for all devices.
+PORTABLE = 1
 #: Where tensors start in a segment: a cache line, and a multiple of every element's size.
 ALIGNMENT_BYTES = 64
 
@@ -70,6 +74,7 @@ class HostStore:
         self._files: list[mmap.mmap] = []
         self._mapped: set[int] = set()
         self._segments: dict[str, _Segments] = {}
+        self._not_pinned = ""
         self._named = {tensor.name: tensor for tensor in tensors}
         self._sizes_bytes = {tensor.name: tensor.size_bytes for tensor in tensors}
         self.spilled = () if directory is None else choose_spilled(tensors, budget_bytes)
@@ -103,6 +108,27 @@ class HostStore:
             segments.add(self._map(max(size_bytes, SEGMENT_BYTES)))
         return segments.take(size_bytes).view(tensor.dtype).view(tensor.shape)
 
+    def pin(self, tensors: Sequence[Tensor]) -> None:
+        """Lock tensors in memory as long as this store lives, so that CUDA copies from and to them
+        without the processor; those that are on disk stay as they are.
+
+        They are locked where they lie: torch's own pinned memory comes in powers of two.
+        """
+        pinned: list[Tensor] = []
+        weakref.finalize(self, _unpin, pinned).atexit = False
+        for tensor in tensors:
+            if not tensor.numel() or tensor.is_pinned() or self.is_on_disk(tensor):
+                continue
+            size_bytes = tensor.numel() * tensor.element_size()
+            error = _cudart().cudaHostRegister(tensor.data_ptr(), size_bytes, PORTABLE)
+            if int(error):
+                self._not_pinned = (
+                    f"vertex data on the host is not pinned: cudaHostRegister of "
+                    f"{format_si(size_bytes, 'B')} failed with error {int(error)}"
+                )
+                return
+            pinned.append(tensor)
+
     def clear(self, name: str) -> None:
         """Everything made ``like`` something under ``name`` is done with."""
         self._ledger.free(self.memory_of(name), name)
@@ -119,14 +145,15 @@ class HostStore:
             file.madvise(mmap.MADV_DONTNEED)
 
     def notes(self) -> tuple[str, ...]:
-        """``"spilled to disk: cached aggregates of layer 1 (2.05 GB)"``."""
+        """``"spilled to disk: cached aggregates of layer 1 (2.05 GB)"``; what was not pinned."""
+        unpinned = (self._not_pinned,) if self._not_pinned else ()
         if not self.spilled:
-            return ()
+            return unpinned
         listed = ", ".join(
             f"{tensor.name} ({format_si(self._sizes_bytes[tensor.name], 'B')})"
             for tensor in self.spilled
         )
-        return (f"spilled to disk: {listed}",)
+        return (f"spilled to disk: {listed}", *unpinned)
 
     def _map(self, size_bytes: int) -> mmap.mmap:
         """A new file of that size, open, mapped, and already deleted."""
@@ -142,6 +169,16 @@ class HostStore:
             ) from None
         self._files.append(mapped)
         return mapped
+
+
+def _cudart() -> Any:
+    """CUDA's runtime, of which torch says no types."""
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
+def _unpin(pinned: Sequence[Tensor]) -> None:
+    for tensor in pinned:
+        _cudart().cudaHostUnregister(tensor.data_ptr())
 
 
 class _Segments:

@@ -208,7 +208,10 @@ class LayerMajorEngine(Engine):
         aggregate: AggregateTape | None,
         updated: UpdateTape,
         after: Ids,
+        *,
+        into: Tensor | None = None,
     ) -> tuple[Tensor | None, Ids]:
+        """The gradients of a unit's input rows, None for features, added to ``into`` if given."""
         layer = self.replicas.on(device).stack[number]
         bound = self._bound(number, round_index, unit.slot)
         first = number == 0
@@ -234,7 +237,7 @@ class LayerMajorEngine(Engine):
             resources=compute_resource(device, self._host, "aggregate"),
             layer=number,
         ) as span:
-            rows = run_aggregate_backward(layer, bound, aggregate, below, first=first)
+            rows = run_aggregate_backward(layer, bound, aggregate, below, first=first, into=into)
         return rows, ((span.id, update.id) if device.pipelined else (span.id,))
 
     def _count_unit(self, number: int, round_index: int, slot: int, num_inputs: int) -> None:

@@ -13,7 +13,7 @@ from gnnbench.engine.passes import put_gradients
 from gnnbench.engine.recorder import Ledger
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows
-from gnnbench.models import GNN, PROJECTED, build
+from gnnbench.models import GNN, Layer, build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import IntArray, Workload
@@ -112,19 +112,6 @@ class Replicas:
                 model.load_state_dict(self.master.state_dict())
 
 
-def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
-    """The layers that the kernel multiplies by W before it aggregates: none where columns are
-    aggregated by themselves, for the product mixes them."""
-    by_features = bundle.placement.aggregates_by == "features"
-    if setting.workload.model not in PROJECTED or by_features:
-        return frozenset()
-    return frozenset(
-        number
-        for number in range(setting.workload.num_layers)
-        if bundle.kernel.projects_first(number, setting, bundle.sampler.mode)
-    )
-
-
 def masks_gradients(bundle: Bundle) -> bool:
     """Whether the backward pass of AGGREGATE applies the masks of the ReLUs before it.
 
@@ -136,24 +123,6 @@ def masks_gradients(bundle: Bundle) -> bool:
         and bundle.memory.vertex_data == "device"
         and not bundle.communication.stale
         and bundle.kernel.masks_gradients()
-    )
-
-
-def keeps_sparse(
-    bundle: Bundle, setting: Setting, trainers: tuple[Device, ...], projected: frozenset[int]
-) -> bool:
-    """Whether sparse features go to the first layer as they are stored.
-
-    They must be multiplied before anything else, by a kernel that can, and on the host: rows that
-    cross a link or wait in a buffer are dense, and positions in sparse ones are int32.
-    """
-    return (
-        bundle.kernel.takes_sparse_features
-        and 0 in projected
-        and not isinstance(setting.dataset.features, np.ndarray)
-        and setting.dataset.features.nnz < 2**31
-        and trainers == (setting.platform.host,)
-        and not bundle.communication.shares_rows
     )
 
 
@@ -214,6 +183,14 @@ def stored_bytes(rows: Tensor) -> int:
         return rows.numel() * rows.element_size()
     parts = (rows.crow_indices(), rows.col_indices(), rows.values())
     return sum(part.numel() * part.element_size() for part in parts)
+
+
+def count_stored_macs(layer: Layer, rows: Tensor, num_dst: int) -> int:
+    """Multiply-accumulates of AGGREGATE where its input is sparse CSR: of the stored values alone.
+    The destinations' own rows are the first ``num_dst``."""
+    ends = rows.crow_indices()
+    macs = int(ends[-1]) * layer.source_macs + int(ends[num_dst]) * layer.destination_macs
+    return macs // layer.in_features
 
 
 def allocate_model(ledger: Ledger, setting: Setting, device: Device) -> None:

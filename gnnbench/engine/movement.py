@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.footprint import staged_rows
 from gnnbench.kernels.buffers import pool
-from gnnbench.kernels.dispatch import gather_rows, open_rounds
+from gnnbench.kernels.dispatch import gather_rows, move_rows, open_rounds
 from gnnbench.kernels.reference.movement import SlotPositions
 from gnnbench.records import (
     Block,
@@ -238,6 +239,8 @@ class Buffers:
     def __init__(self) -> None:
         self._transition: dict[int, Tensor] = {}
         self._neighbour: dict[int, Tensor] = {}
+        #: By slot, how many rows cross at a time.
+        self._staged: dict[int, int] = {}
 
     def make_room(
         self, slot: int, rows: BufferRows, width: int, dtype: torch.dtype, device: torch.device
@@ -259,11 +262,18 @@ class Buffers:
             if rows.transition is None
             else grow(self._transition, rows.transition)
         )
+        largest = max(rows.neighbour, rows.transition or 0)
+        self._staged[slot] = staged_rows(largest, width * dtype.itemsize)
 
     def size_bytes(self, slot: int) -> int:
         """Bytes of the slot's buffers, one or two."""
         buffers = {id(b): b for b in (self._neighbour[slot], self._transition[slot])}
         return sum(buffer.numel() * buffer.element_size() for buffer in buffers.values())
+
+    def bring(self, move: SlotMovement, source: Tensor) -> None:
+        """Copy the rows ``host_ids`` of ``source``, on the host, to their places."""
+        buffer = self._transition[move.slot]
+        _move(source, move.host_ids, buffer, move.host_into, self._staged[move.slot])
 
     def load(self, move: SlotMovement, rows: Tensor) -> None:
         """Put the rows that crossed from the host, ``(rows_from_host, f)``, in their places."""
@@ -272,12 +282,13 @@ class Buffers:
 
     def pull(self, move: SlotMovement, exchange: Exchange) -> None:
         """Copy rows from the transition buffer that has them."""
-        buffer = self._neighbour[move.slot]
-        rows = read_rows(self._transition[exchange.slot], exchange.there, buffer.device)
-        buffer.index_copy_(0, _index(exchange.here, buffer), rows)
+        source, buffer = self._transition[exchange.slot], self._neighbour[move.slot]
+        staged = min(self._staged[exchange.slot], self._staged[move.slot])
+        _move(source, exchange.there, buffer, exchange.here, staged)
 
     def rows(self, move: SlotMovement) -> Tensor:
-        """The rows that ``move.block`` reads, ``(S, f)``: the buffer itself."""
+        """The rows that ``move.block`` reads, or their gradients, to be added to, ``(S, f)``: the
+        buffer itself."""
         return self._neighbour[move.slot][: move.block.num_src]
 
     def assemble(self, move: SlotMovement) -> Tensor:
@@ -293,20 +304,49 @@ class Buffers:
         ):
             buffer.index_fill_(0, _index(places, buffer), 0.0)
 
-    def add(self, move: SlotMovement, gradient: Tensor) -> None:
-        """Add the gradients of the rows that ``move.block`` reads, ``(S, f)``."""
-        self.rows(move).add_(gradient)
-
     def push(self, move: SlotMovement, exchange: Exchange) -> None:
         """Add gradients of rows that leave to those of the transition buffer they came from."""
-        target = self._transition[exchange.slot]
-        rows = read_rows(self._neighbour[move.slot], exchange.here, target.device)
-        target.index_add_(0, exchange.there.to(target.device), rows)
+        source, target = self._neighbour[move.slot], self._transition[exchange.slot]
+        staged = min(self._staged[exchange.slot], self._staged[move.slot])
+        _move(source, exchange.here, target, exchange.there, staged, add=True)
 
-    def leave(self, move: SlotMovement) -> Tensor:
-        """The gradients that go to the host now, in the order of ``leaving_ids``."""
-        buffer = self._transition[move.slot]
-        return read_rows(buffer, move.leaving, buffer.device)
+    def leave(self, move: SlotMovement, into: Tensor) -> None:
+        """Add the gradients of rows that leave to rows ``leaving_ids`` of ``into``, on the host."""
+        source = self._transition[move.slot]
+        _move(source, move.leaving, into, move.leaving_ids, self._staged[move.slot], add=True)
+
+
+def _move(
+    source: Tensor, ids: Tensor, target: Tensor, places: Tensor, staged: int, *, add: bool = False
+) -> None:
+    """Copy, or add, rows ``ids`` of ``source`` to rows ``places`` of ``target``, no place twice.
+
+    In the host's memory every row goes straight to its place.
+    """
+    if source.device.type == target.device.type == "cpu":
+        move_rows(
+            source.numpy(),
+            ids.numpy(),
+            target.numpy(),
+            places.numpy(),
+            add=add,
+            threads=torch.get_num_threads(),
+        )
+    else:
+        move_staged(source, ids, target, places, staged, add=add)
+
+
+def move_staged(
+    source: Tensor, ids: Tensor, target: Tensor, places: Tensor, staged: int, *, add: bool
+) -> None:
+    """The same between two devices: ``staged`` rows at most have left and not arrived."""
+    pieces = zip(torch.split(ids, staged), torch.split(places, staged), strict=True)
+    for some, into in pieces:
+        rows = read_rows(source, some, target.device)
+        if add:
+            target.index_add_(0, _index(into, target), rows)
+        else:
+            target.index_copy_(0, _index(into, target), rows)
 
 
 def _index(places: Tensor, buffer: Tensor) -> Tensor:
@@ -321,10 +361,20 @@ def read_rows(source: Tensor, ids: Tensor, device: torch.device) -> Tensor:
     torch leaves that memory alone until the copy is done.
     """
     if source.device.type != "cpu":
-        return source.index_select(0, ids.to(source.device)).to(device)
+        rows = source.index_select(0, ids.to(source.device))
+        return to_host(rows) if device.type == "cpu" else rows.to(device)
     rows = _empty((len(ids), source.shape[1]), source.dtype, torch.device("cpu"), device)
     gather_rows(source.numpy(), ids.numpy(), out=rows.numpy(), threads=torch.get_num_threads())
     return rows.to(device, non_blocking=True)
+
+
+def to_host(rows: Tensor) -> Tensor:
+    """The same rows in the host's memory, ``(n, f)``; pinned where they come from a CUDA device,
+    which crosses a link twice as fast."""
+    if rows.device.type == "cpu":
+        return rows
+    out = _empty((len(rows), rows.shape[1]), rows.dtype, torch.device("cpu"), rows.device)
+    return out.copy_(rows)
 
 
 def _empty(
@@ -333,7 +383,8 @@ def _empty(
     device: torch.device,
     target: torch.device | None = None,
 ) -> Tensor:
-    """Memory that holds anything, on ``device``; pinned if it is to be copied to a CUDA one."""
+    """Memory that holds anything, on ``device``; pinned if the ``target`` of copies, or where they
+    come from, is a CUDA one."""
     if target is not None and target.type == "cuda":
         return torch.empty(shape, dtype=dtype, pin_memory=True)
     if device.type != "cpu":

@@ -122,9 +122,16 @@ def run_update_backward(tape: UpdateTape, gradient: Tensor) -> Tensor | None:
 
 
 def run_aggregate_backward(
-    layer: Layer, bound: BoundBlock, tape: AggregateTape | None, gradient: Tensor, *, first: bool
+    layer: Layer,
+    bound: BoundBlock,
+    tape: AggregateTape | None,
+    gradient: Tensor,
+    *,
+    first: bool,
+    into: Tensor | None = None,
 ) -> Tensor | None:
-    """The gradient of the source rows ``(S, f_in)``; None for features.
+    """The gradient of the source rows ``(S, f_in)``; None for features. It is added to ``into``
+    where that is given.
 
     A cacheable layer needs no tape, but for the mask. Otherwise the tape's forward is
     differentiated, which also accumulates the gradients of the parameters inside AGGREGATE.
@@ -137,11 +144,13 @@ def run_aggregate_backward(
                 raise ValueError("a layer that masks its gradients needs the mask of its input")
             bound = bound.masked(tape.wanted)
         with torch.no_grad():
-            return layer.aggregate_backward(bound, gradient)
+            return layer.aggregate_backward(bound, gradient, into)
     if tape is None:
         raise ValueError("a layer that is not cacheable needs its forward pass for its backward")
     torch.autograd.backward(tape.output, gradient)
-    return None if tape.source is None else tape.source.grad
+    if tape.source is None or tape.source.grad is None:
+        return None
+    return tape.source.grad if into is None else into.add_(tape.source.grad)
 
 
 def take_gradients(layers: tuple[Layer, ...]) -> list[Tensor]:

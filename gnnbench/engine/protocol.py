@@ -26,7 +26,13 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Literal, TypeVar
 
-from gnnbench.errors import DeviceOutOfMemory, GnnbenchError, MissingDependency, StageFailed
+from gnnbench.errors import (
+    DeviceOutOfMemory,
+    GnnbenchError,
+    Interrupted,
+    MissingDependency,
+    StageFailed,
+)
 from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY
 
 R = TypeVar("R")
@@ -70,20 +76,18 @@ class Steps(Generic[R]):
 
 
 class _At:
-    """Errors of the body say in which ``stage`` of which round they happened; a body of several
-    says with :meth:`move` where it is."""
+    """Errors of the body say at which ``place`` they happened: in which stage of which round, on
+    which device. A body of several sets where it is. It is among those ``running`` until it ends,
+    and stays there when it is interrupted."""
 
-    __slots__ = ("_device", "_round", "_stage")
+    __slots__ = ("_running", "place")
 
-    def __init__(self, stage: str, round: int, device: str) -> None:
-        self.move(stage, round, device)
+    def __init__(self, stage: str, round: int, device: str, running: set[_At]) -> None:
+        self.place = (stage, round, device)
+        self._running = running
 
-    def move(self, stage: str, round: int, device: str) -> None:
-        self._stage = stage
-        self._round = round
-        self._device = device
-
-    def __enter__(self) -> None: ...
+    def __enter__(self) -> None:
+        self._running.add(self)
 
     def __exit__(
         self,
@@ -91,48 +95,62 @@ class _At:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if not isinstance(error, KeyboardInterrupt):
+            self._running.discard(self)
         if error is None or isinstance(error, MissingDependency | StageFailed):
             return
+        stage, round_, device = self.place
         if isinstance(error, DeviceOutOfMemory):
-            error.stage, error.round = self._stage, self._round
+            error.stage, error.round = stage, round_
         elif isinstance(error, Exception):
-            raise StageFailed(self._stage, self._round, self._device, error) from error
+            raise StageFailed(stage, round_, device, error) from error
+
+
+@contextmanager
+def _naming(running: set[_At]) -> Iterator[None]:
+    """An interrupt of the body says which stages were ``running``, on whatever thread."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        places = [at.place for at in tuple(running)]
+        raise Interrupted(tuple(sorted(places, key=lambda place: place[1:]))) from error
 
 
 def run_in_turn(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
     """Run all rounds on this thread; in every step each stage works on its own round.
 
-    Raises ``StageFailed``, or ``DeviceOutOfMemory`` with its stage.
+    Raises ``StageFailed``, ``DeviceOutOfMemory`` with its stage, or ``Interrupted``.
     """
     groups = PIPELINE[prefetch]
     behind = ROUNDS_UNDER_WAY[prefetch] - 1
     rounds: dict[int, R] = {}
-    at = _At("assign", 0, steps.host)
-    with at:
+    running: set[_At] = set()
+    at = _At("assign", 0, steps.host, running)
+    with _naming(running), at:
         for step in range(num_rounds + behind):
             for place, group in enumerate(groups):
                 index = step - place
                 if not 0 <= index < num_rounds:
                     continue
                 if place == 0:
-                    at.move("assign", index, steps.host)
+                    at.place = ("assign", index, steps.host)
                     rounds[index] = steps.assign(index)
                 for stage in group:
-                    at.move(stage, index, steps.host)
+                    at.place = (stage, index, steps.host)
                     steps.stages[stage](rounds[index])
             if step >= behind:
                 _train(steps, rounds.pop(step - behind), step - behind, at)
 
 
 def _train(steps: Steps[R], round_: R, index: int, at: _At) -> None:
-    at.move("begin", index, steps.host)
+    at.place = ("begin", index, steps.host)
     steps.begin(round_)
     for slot, trainer in enumerate(steps.trainers):
-        at.move("propagate", index, trainer.device)
+        at.place = ("propagate", index, trainer.device)
         steps.propagate(round_, slot)
-    at.move("synchronize", index, steps.host)
+    at.place = ("synchronize", index, steps.host)
     steps.synchronise(round_)
-    at.move("observe", index, steps.host)
+    at.place = ("observe", index, steps.host)
     steps.observe(round_)
 
 
@@ -140,12 +158,13 @@ def run_on_threads(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
     """Run all rounds: this thread is the runtime, and every other component gets its own.
 
     All threads have ended when this returns or raises: the first failure in the order of rounds and
-    stages, with the others in ``also``, or whatever this thread was interrupted by.
+    stages, with the others in ``also``, or ``Interrupted``.
     """
     crew = _Crew(steps, num_rounds, prefetch)
     try:
-        crew.start()
-        crew.lead()
+        with _naming(crew.running):
+            crew.start()
+            crew.lead()
     except _Ended:
         pass
     finally:
@@ -217,6 +236,7 @@ class _Crew(Generic[R]):
         self._device_buffers = DEVICE_BUFFERS[prefetch]
         self._signals = _Signals()
         self._failures: list[tuple[int, int, BaseException]] = []
+        self.running: set[_At] = set()
         groups = PIPELINE[prefetch]
         #: Before each group of stages, and before the synchroniser.
         self._prepared = [self._queue() for _ in range(len(groups) + 1)]
@@ -291,7 +311,7 @@ class _Crew(Generic[R]):
         for index in range(self._num_rounds):
             if index >= self._under_way:
                 self._acknowledge(index - self._under_way)
-            with _At("assign", index, self._steps.host):
+            with self._at("assign", index, self._steps.host):
                 round_ = self._steps.assign(index)
             self._prepared[0].put(round_)
         for index in range(max(0, self._num_rounds - self._under_way), self._num_rounds):
@@ -299,7 +319,7 @@ class _Crew(Generic[R]):
 
     def _acknowledge(self, index: int) -> None:
         round_ = self._acknowledged.get()
-        with _At("observe", index, self._steps.host):
+        with self._at("observe", index, self._steps.host):
             self._steps.observe(round_)
 
     def _prepare(self, place: int, group: tuple[StageName, ...]) -> None:
@@ -310,7 +330,7 @@ class _Crew(Generic[R]):
                 if stage == "transfer":
                     self._wait_for_buffer(index)
                 self._go_on()
-                with _At(stage, index, self._steps.host):
+                with self._at(stage, index, self._steps.host):
                     self._steps.stages[stage](round_)
             self._prepared[place + 1].put(round_)
 
@@ -326,7 +346,7 @@ class _Crew(Generic[R]):
             round_ = self._to_trainers[slot].get()
             with (
                 self._take_turn(trainer.processor),
-                _At("propagate", index, trainer.device),
+                self._at("propagate", index, trainer.device),
             ):
                 self._steps.propagate(round_, slot)
             with self._trained:
@@ -349,14 +369,14 @@ class _Crew(Generic[R]):
         """The synchroniser: waits until DONE is the number of trainers, averages, broadcasts."""
         for index in range(self._num_rounds):
             round_ = self._prepared[-1].get()
-            with _At("begin", index, self._steps.host):
+            with self._at("begin", index, self._steps.host):
                 self._steps.begin(round_)
             for queue in self._to_trainers:
                 queue.put(round_)
             with self._trained:
                 self._signals.wait(self._trained, lambda: self._done == len(self._to_trainers))
                 self._done = 0
-            with _At("synchronize", index, self._steps.host):
+            with self._at("synchronize", index, self._steps.host):
                 self._steps.synchronise(round_)
             with self._stepped:
                 self._num_synchronised += 1
@@ -366,3 +386,6 @@ class _Crew(Generic[R]):
     def _go_on(self) -> None:
         if self._signals.ended:
             raise _Ended
+
+    def _at(self, stage: str, index: int, device: str) -> _At:
+        return _At(stage, index, device, self.running)

@@ -8,14 +8,16 @@ after the other in the order of their keys. So it does not depend on how the thr
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import count, repeat, starmap
-from operator import attrgetter
+from functools import partial
+from itertools import count, repeat
+from operator import attrgetter, itemgetter
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 
 from gnnbench.engine.timers import HostTimer, Moment, SynchronisedTimer, Timer
 from gnnbench.errors import DeviceOutOfMemory
@@ -32,6 +34,17 @@ class Clock(Protocol):
         """Duration of ``work`` on the device or link ``place``; ``wall_s`` is what it took here."""
 
 
+class SpanKind(NamedTuple):
+    """What spans of one kind have in common; see ``Span``. An engine makes those of every round
+    once."""
+
+    stage: Stage
+    label: str
+    place: str
+    resources: tuple[str, ...]
+    layer: int = -1
+
+
 class Opened:
     """A span being recorded, for as long as the body of a ``with`` statement.
 
@@ -42,57 +55,37 @@ class Opened:
     """
 
     __slots__ = (
-        "_clock",
         "_first",
         "_track",
         "after",
-        "began_s",
         "id",
-        "label",
-        "layer",
-        "place",
-        "resources",
+        "interval",
+        "kind",
         "round",
         "seconds",
-        "stage",
-        "wall_s",
         "work",
     )
     _first: Moment
+    interval: tuple[float, float]
     seconds: float
-    began_s: float
-    wall_s: float
 
     def __init__(
-        self,
-        track: _Track,
-        clock: Clock,
-        id: int,
-        stage: Stage,
-        label: str,
-        place: str,
-        work: Work,
-        after: Sequence[int],
-        resources: tuple[str, ...],
-        layer: int,
+        self, track: _Track, id: int, kind: SpanKind, work: Work, after: Sequence[int]
     ) -> None:
         self._track = track
-        self._clock = clock
         self.id = id
-        self.stage: Stage = stage
-        self.label = label
-        self.place = place
+        self.kind = kind
         self.work = work
         self.after = after
-        self.resources = resources
         self.round = track.round
-        self.layer = layer
 
     def __enter__(self) -> Opened:
         track = self._track
         if track.open:
-            raise RuntimeError(f"span {self.label!r} opened inside another span, {track.open!r}")
-        track.open = self.label
+            raise RuntimeError(
+                f"span {self.kind.label!r} opened inside another span, {track.open.label!r}"
+            )
+        track.open = self.kind
         self._first = track.timer.read()
         return self
 
@@ -104,12 +97,10 @@ class Opened:
     ) -> None:
         track = self._track
         del self._track  # which has this span in its list
-        track.open = ""
+        track.open = None
         if kind is None:
-            timer = track.timer
-            self.began_s, wall_s = timer.between(self._first, timer.read())
-            self.wall_s = wall_s
-            self.seconds = self._clock.seconds(self.work, self.place, wall_s)
+            self.interval = interval = track.timer.since(self._first)
+            self.seconds = track.clock.seconds(self.work, self.kind.place, interval[1])
             track.spans.append(self)
 
 
@@ -125,6 +116,7 @@ class _Track:
     __slots__ = (
         "_here",
         "bytes",
+        "clock",
         "edges",
         "key",
         "open",
@@ -135,8 +127,11 @@ class _Track:
         "work",
     )
 
-    def __init__(self, here: _Here, round: int, rank: tuple[int, int], timer: Timer) -> None:
+    def __init__(
+        self, here: _Here, clock: Clock, round: int, rank: tuple[int, int], timer: Timer
+    ) -> None:
         self._here = here
+        self.clock = clock
         self.round = round
         self.key = (round, rank)
         self.timer = timer
@@ -145,7 +140,7 @@ class _Track:
         self.work: dict[str, float] = {}
         self.edges = 0
         self.vertices = 0
-        self.open = ""
+        self.open: SpanKind | None = None
 
     def __enter__(self) -> None:
         self._here.track = self
@@ -168,23 +163,23 @@ class _Interval:
         self._first = self._timer.read()
 
     def __exit__(self, *error: object) -> None:
-        self._intervals.append(self._timer.between(self._first, self._timer.read()))
+        self._intervals.append(self._timer.since(self._first))
 
 
 class Recorder:
-    """Collects one epoch at a time. ``synchronise`` waits for CUDA before each reading outside of
-    stages, which have their own timers."""
+    """Collects one epoch at a time. The devices ``synchronise`` are waited for before each reading
+    outside of stages, which have their own timers."""
 
-    def __init__(self, clock: Clock, *, synchronise: bool = False) -> None:
+    def __init__(self, clock: Clock, *, synchronise: Sequence[torch.device] = ()) -> None:
         self._clock = clock
         self._host_timer = HostTimer()
-        self._timer: Timer = SynchronisedTimer() if synchronise else self._host_timer
+        self._timer: Timer = SynchronisedTimer(synchronise) if synchronise else self._host_timer
         self._here = _Here()
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-        self._main = _Track(self._here, 0, (-1, 0), self._timer)
+        self._main = _Track(self._here, self._clock, 0, (-1, 0), self._timer)
         self._tracks = [self._main]
         self._ids = count()
         # Begin and duration of what parts decide, on all threads, and of what is no part of the
@@ -223,7 +218,7 @@ class Recorder:
         """What this thread records inside belongs to ``round``, timed by ``timer`` (the host's by
         default). ``rank`` is its place among the round's stages and parts of stages, of which each
         has its own."""
-        track = _Track(self._here, round, rank, timer or self._host_timer)
+        track = _Track(self._here, self._clock, round, rank, timer or self._host_timer)
         self._tracks.append(track)
         return track
 
@@ -240,10 +235,11 @@ class Recorder:
     ) -> Opened:
         """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
         held = (place,) if resources is None else resources
-        return Opened(
-            self._here.track or self._main, self._clock, next(self._ids),
-            stage, label, place, work, after, held, layer,
-        )  # fmt: skip
+        return self.open(SpanKind(stage, label, place, held, layer), work, after)
+
+    def open(self, kind: SpanKind, work: Work, after: Sequence[int] = ()) -> Opened:
+        """Time the body as one span of a kind."""
+        return Opened(self._here.track or self._main, next(self._ids), kind, work, after)
 
     def transfer(
         self,
@@ -262,9 +258,9 @@ class Recorder:
 
     def inside_part(self) -> AbstractContextManager[None]:
         """The body asks a part to decide something: its time, though no span, is not harness."""
-        track = self._track
+        track = self._here.track
         # What parts decide outside of stages, they decide on the host.
-        return _Interval(self._decided, self._host_timer if track is self._main else track.timer)
+        return _Interval(self._decided, self._host_timer if track is None else track.timer)
 
     def excluded(self) -> AbstractContextManager[None]:
         """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
@@ -276,13 +272,13 @@ class Recorder:
 
     def count_traversed(self, edges: int, vertices: int) -> None:
         """Add to the sums of |E^l| and |B^l| over units and layers."""
-        track = self._track
+        track = self._here.track or self._main
         track.edges += edges
         track.vertices += vertices
 
     def count_work(self, device: str, amount: float) -> None:
         """Arithmetic done by a device, for the imbalance."""
-        work = self._track.work
+        work = (self._here.track or self._main).work
         work[device] = work.get(device, 0.0) + amount
 
     def end_epoch(self, loss: float, round_losses: Sequence[float]) -> EpochTrace:
@@ -299,7 +295,7 @@ class Recorder:
                 counted[kind] += number
             for device, amount in track.work.items():
                 work[device] = work.get(device, 0.0) + amount
-        busy = map(attrgetter("began_s", "wall_s"), recorded)
+        busy = map(attrgetter("interval"), recorded)
         return EpochTrace(
             epoch=self.epoch,
             spans=self._number(recorded),
@@ -315,28 +311,32 @@ class Recorder:
 
     def _number(self, recorded: Sequence[Opened]) -> tuple[Span, ...]:
         """The spans with ids from 0 in their order; what they wait for follows, ascending."""
-        place = {span.id: position for position, span in enumerate(recorded)}
+        intervals = list(map(attrgetter("interval"), recorded))
+        place = dict(zip(map(attrgetter("id"), recorded), count(), strict=False))
 
         def column(name: str) -> Iterator[Any]:
             return map(attrgetter(name), recorded)
 
+        def in_order(after: Sequence[int]) -> tuple[int, ...]:
+            """Each once."""
+            return tuple(sorted({place[earlier] for earlier in after}))
+
         # In the order of the fields, column by column: an epoch has thousands of spans.
         fields = zip(
             range(len(recorded)),
-            *map(column, ("stage", "label", "place", "resources", "work")),
-            [_ascending([place[earlier] for earlier in span.after]) for span in recorded],
+            *map(column, ("kind.stage", "kind.label", "kind.place", "kind.resources", "work")),
+            [
+                (place[span.after[0]],) if len(span.after) == 1 else in_order(span.after)
+                for span in recorded
+            ],
             repeat(self.epoch),
-            *map(column, ("round", "layer", "seconds")),
-            [span.began_s - self._started_s for span in recorded],
-            column("wall_s"),
+            *map(column, ("round", "kind.layer", "seconds")),
+            [began_s - self._started_s for began_s, _ in intervals],
+            map(itemgetter(1), intervals),
             strict=False,
         )
-        return tuple(starmap(Span, fields))
-
-
-def _ascending(ids: list[int]) -> tuple[int, ...]:
-    """Each id once."""
-    return tuple(sorted(set(ids)) if len(ids) > 1 else ids)
+        # What Span._make does, without a frame for each.
+        return tuple(map(partial(tuple.__new__, Span), fields))
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:
@@ -377,6 +377,26 @@ class _Scope:
         self._ledger.free(self._memory, *self._new)
 
 
+class Held:
+    """Tensors in a memory until they are released, or to the end of a ``with`` statement."""
+
+    __slots__ = ("_ledger", "_memory", "_size_bytes")
+
+    def __init__(self, ledger: Ledger, memory: str, size_bytes: int) -> None:
+        self._ledger = ledger
+        self._memory = memory
+        self._size_bytes = size_bytes
+
+    def release(self) -> None:
+        with self._ledger.lock:
+            self._ledger.in_use_bytes[self._memory] -= self._size_bytes
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
 class Ledger:
     """What each memory holds, tensor by tensor, and never more than its capacity.
 
@@ -386,27 +406,27 @@ class Ledger:
     def __init__(self, capacity_bytes: dict[str, int]) -> None:
         self._capacity = capacity_bytes
         self._held: dict[str, dict[str, int]] = {name: {} for name in capacity_bytes}
-        self._in_use = dict.fromkeys(capacity_bytes, 0)
+        self.in_use_bytes = dict.fromkeys(capacity_bytes, 0)
         self.peak_bytes = dict.fromkeys(capacity_bytes, 0)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._scopes = _Scopes()
 
     def open(self, memory: str, capacity_bytes: int) -> None:
         """One more memory, empty."""
         self._capacity[memory] = capacity_bytes
         self._held[memory] = {}
-        self._in_use[memory] = self.peak_bytes[memory] = 0
+        self.in_use_bytes[memory] = self.peak_bytes[memory] = 0
 
     def free_bytes(self, memory: str) -> int:
         """How much more the memory can take."""
-        return self._capacity[memory] - self._in_use[memory]
+        return self._capacity[memory] - self.in_use_bytes[memory]
 
     def grow(self, memory: str, tensor: str, size_bytes: int) -> int:
         """Hold ``size_bytes`` more under the name ``tensor``, which need not be held yet.
 
         Returns what it holds then.
         """
-        with self._lock:
+        with self.lock:
             whole_bytes = self._held[memory].get(tensor, 0) + size_bytes
             self.allocate(memory, tensor, whole_bytes)
             return whole_bytes
@@ -420,9 +440,9 @@ class Ledger:
 
     def allocate_all(self, memory: str, sizes: Sequence[tuple[str, int]]) -> None:
         """``allocate`` each tensor with its size, in order."""
-        with self._lock:
+        with self.lock:
             held, capacity = self._held[memory], self._capacity[memory]
-            in_use, peak = self._in_use[memory], self.peak_bytes[memory]
+            in_use, peak = self.in_use_bytes[memory], self.peak_bytes[memory]
             inside: set[str] | None = None
             for name, new in self._scopes.open:
                 if name == memory:
@@ -441,13 +461,38 @@ class Ledger:
                     if in_use > peak:
                         peak = in_use
             finally:
-                self._in_use[memory], self.peak_bytes[memory] = in_use, peak
+                self.in_use_bytes[memory], self.peak_bytes[memory] = in_use, peak
+
+    def hold(self, memory: str, sizes_bytes: Mapping[str, int]) -> Held:
+        """Hold several tensors beside all others, until they are released together.
+
+        Raises ``DeviceOutOfMemory`` for the first of them that the memory cannot take, and holds
+        none then.
+        """
+        size_bytes = sum(sizes_bytes.values())
+        with self.lock:
+            in_use = self.in_use_bytes[memory] + size_bytes
+            if in_use > self._capacity[memory]:
+                self._refuse(memory, sizes_bytes)
+            self.in_use_bytes[memory] = in_use
+            if in_use > self.peak_bytes[memory]:
+                self.peak_bytes[memory] = in_use
+        return Held(self, memory, size_bytes)
+
+    def _refuse(self, memory: str, sizes_bytes: Mapping[str, int]) -> None:
+        """Raise for the first of tensors that do not fit together."""
+        in_use, capacity = self.in_use_bytes[memory], self._capacity[memory]
+        for tensor, size_bytes in sizes_bytes.items():
+            if in_use + size_bytes > capacity:
+                raise DeviceOutOfMemory(memory, tensor, size_bytes, in_use, capacity)
+            in_use += size_bytes
+            self.peak_bytes[memory] = max(self.peak_bytes[memory], in_use)
 
     def free(self, memory: str, *tensors: str) -> None:
         """Release tensors by name; one that is not held is an error of the caller."""
-        with self._lock:
+        with self.lock:
             for tensor in tensors:
-                self._in_use[memory] -= self._held[memory].pop(tensor)
+                self.in_use_bytes[memory] -= self._held[memory].pop(tensor)
             for name, new in self._scopes.open:
                 if name == memory:
                     new.difference_update(tensors)

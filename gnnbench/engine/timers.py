@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,36 +13,44 @@ Moment = Any
 
 
 class Timer(Protocol):
-    """Reads moments; two of them make an interval on the host's monotonic clock."""
+    """Reads moments, and measures from one of them to now on the host's monotonic clock."""
 
     def read(self) -> Moment: ...
 
-    def between(self, first: Moment, last: Moment) -> tuple[float, float]:
-        """When the interval began, in seconds of ``time.perf_counter``, and how long it was."""
+    def since(self, first: Moment) -> tuple[float, float]:
+        """When ``first`` was, in seconds of ``time.perf_counter``, and how long ago."""
 
 
 class HostTimer:
     """For work that is over when the call returns."""
 
-    #: Called for every span, twice: without a frame of its own.
+    #: Called for every span: without a frame of its own.
     read = staticmethod(time.perf_counter)
 
-    def between(self, first: Moment, last: Moment) -> tuple[float, float]:
-        return first, last - first
+    def since(self, first: Moment) -> tuple[float, float]:
+        return first, time.perf_counter() - first
 
 
 class SynchronisedTimer(HostTimer):
-    """Waits for everything on the current CUDA device before it reads the clock."""
+    """Waits for everything on some devices before it reads the clock: CUDA ones, or others that
+    torch has a module of."""
+
+    def __init__(self, devices: Sequence[torch.device]) -> None:
+        self._devices = devices
 
     def read(self) -> Moment:
-        torch.cuda.synchronize()
+        for device in self._devices:
+            getattr(torch, device.type).synchronize(device)
         return time.perf_counter()
+
+    def since(self, first: Moment) -> tuple[float, float]:
+        return first, self.read() - first
 
 
 class StreamTimer:
     """By events on one CUDA stream, so that other streams go on meanwhile.
 
-    ``between`` waits for the last event: the caller goes on when its own work is done.
+    ``since`` waits for its last event: the caller goes on when its own work is done.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
@@ -56,7 +65,8 @@ class StreamTimer:
         event.record(self._stream)
         return event
 
-    def between(self, first: Moment, last: Moment) -> tuple[float, float]:
+    def since(self, first: Moment) -> tuple[float, float]:
+        last = self.read()
         last.synchronize()
         began_s = self._origin_s + self._origin.elapsed_time(first) * 1e-3
         return began_s, first.elapsed_time(last) * 1e-3

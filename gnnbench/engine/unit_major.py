@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from gnnbench.engine.machinery import (
     allocate_host_graph,
     allocate_model,
     compute_resource,
+    count_stored_macs,
     feature_rows,
     stored_bytes,
 )
@@ -59,7 +60,7 @@ from gnnbench.engine.protocol import (
     run_in_turn,
     run_on_threads,
 )
-from gnnbench.engine.recorder import Opened, Recorder
+from gnnbench.engine.recorder import Held, Opened, Recorder, SpanKind
 from gnnbench.engine.timers import HostTimer
 from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY, reserved_bytes
 from gnnbench.models import BoundBlock, Layer
@@ -97,21 +98,53 @@ class _Propagation:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerPlan:
+    """What is the same in every round of one layer on one trainer.
+
+    ``differentiates`` says whether its aggregate needs a gradient, ``gemms`` how many products the
+    backward pass of UPDATE has, ``name`` what a memory calls its activations. A destination has
+    ``activation_bytes`` of them, its aggregate and output, and ``gradient_bytes`` in flight, to
+    which each source adds ``source_bytes`` above the first layer. ``edge_work`` and ``row_work``
+    are the arithmetic of an edge and of a destination, for the imbalance.
+    """
+
+    number: int
+    layer: Layer
+    first: bool
+    differentiates: bool
+    gemms: int
+    name: str
+    activation_bytes: int
+    gradient_bytes: int
+    source_bytes: int
+    edge_work: int
+    row_work: int
+    aggregate: SpanKind
+    update: SpanKind
+    update_backward: SpanKind
+    aggregate_backward: SpanKind
+
+
 @dataclass(slots=True, eq=False)
 class LayerPass:
     """One layer of a unit: ``aggregate`` and ``update`` size its two halves, ``update_backward``
     the second's backward pass, on the trainer's threads."""
 
-    number: int
-    layer: Layer
+    plan: LayerPlan
     bound: BoundBlock
     aggregate: Work
     update: Work
     update_backward: Work
 
-    @property
-    def first(self) -> bool:
-        return self.number == 0
+
+class Loaded(NamedTuple):
+    """Input rows of a unit on the host: their parts as they cross, the bytes of all, and the hold
+    on its memory."""
+
+    parts: tuple[Tensor, ...]
+    size_bytes: int
+    held: Held
 
 
 @dataclass(slots=True)
@@ -119,8 +152,8 @@ class RoundUnderWay:
     """A round and what its stages have made of it so far; by slot where trainers have their own.
 
     ``sampled``, ``loaded`` and ``arrived`` are the spans after which the next stage may start.
-    ``loaded_rows`` are what crosses of the features, on the host, ``loaded_bytes`` their size;
-    ``rows`` what has arrived.
+    ``loaded_rows`` are what has been loaded and not yet transferred, ``rows`` what has arrived.
+    ``held`` is what memories hold until a trainer is done.
     """
 
     index: int
@@ -129,9 +162,9 @@ class RoundUnderWay:
     threads: HostThreads
     units: list[Unit] = field(default_factory=list)
     moves: Mapping[int, SlotMovement] = field(default_factory=dict)
-    loaded_rows: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
-    loaded_bytes: dict[int, int] = field(default_factory=dict)
+    loaded_rows: dict[int, Loaded] = field(default_factory=dict)
     rows: dict[int, Tensor] = field(default_factory=dict)
+    held: dict[int, tuple[Held, ...]] = field(default_factory=dict)
     sampled: tuple[int, ...] = ()
     loaded: tuple[int, ...] = ()
     arrived: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -140,6 +173,10 @@ class RoundUnderWay:
     sample_accelerator_s: float = 0.0
     load_s: float = 0.0
     transfer_s: float = 0.0
+
+    def keep(self, slot: int, *held: Held) -> None:
+        """Hold something until this trainer is done."""
+        self.held[slot] = (*self.held.get(slot, ()), *held)
 
     def unit_of(self, slot: int) -> Unit | None:
         for unit in self.units:
@@ -151,15 +188,6 @@ class RoundUnderWay:
     def topology(self) -> str:
         """What a device's memory holds of this round's blocks."""
         return f"mini-batch topology of round {self.index}"
-
-    @property
-    def features(self) -> str:
-        """What it holds of their input rows."""
-        return f"mini-batch features of round {self.index}"
-
-    def loaded_features(self, slot: int) -> str:
-        """What the host's memory holds between loading and transfer, or for its own trainer."""
-        return f"loaded features of slot {slot}, round {self.index}"
 
 
 class UnitMajorEngine(Engine):
@@ -183,19 +211,70 @@ class UnitMajorEngine(Engine):
         )
         self._on_host = tuple(device.name == self._host.name for device in self._trainers)
         self._torch_devices = tuple(torch.device(d.torch_device) for d in self._trainers)
-        self._row_bytes = setting.dataset.num_features * self._itemsize
-        self._aggregates, self._updates = (
-            tuple(compute_resource(device, self._host, op) for device in self._trainers)
-            for op in ("aggregate", "update")
+        self._num_features = setting.dataset.num_features
+        self._row_bytes = self._num_features * self._itemsize
+        self._plans = tuple(self._plan_layers(device) for device in self._trainers)
+        self._stacks = tuple(self.replicas.on(device).stack for device in self._trainers)
+        host = self._host.name
+        self._losses = tuple(
+            SpanKind("update", "loss", device.name, plans[-1].update.resources, len(plans))
+            for device, plans in zip(self._trainers, self._plans, strict=True)
+        )
+        self._sampling = SpanKind("sample", "sample", host, ("host.sample",))
+        self._sampling_there = tuple(
+            SpanKind("sample", "sample", d.name, compute_resource(d, self._host, "sample"))
+            for d in self._trainers
+        )
+        self._loading = SpanKind("load", "load features", host, ("host.load",))
+        self._averaging = SpanKind(
+            "synchronize",
+            "average and step",
+            self._trainers[0].name if len(self._trainers) == 1 else host,
+            ("host.synchronise",),
         )
         self._prefetch = bundle.prefetch_stages(setting.platform)
         self._samplers = bundle.placement.samplers(setting.platform)
         self._streams = open_streams(self._trainers)
+        self._computing = tuple(
+            self._streams[d.name].compute if d.name in self._streams else None
+            for d in self._trainers
+        )
         self._staging = StagingBuffers(ROUNDS_UNDER_WAY[self._prefetch])
         overlaps = self._prefetch > 0 or len(self._trainers) > 1
         self._threads = setting.workload.threads
         self._rounds = bool(bundle.communication.rounds_features)
         self._run = run_in_turn if self._platform.virtual or not overlaps else run_on_threads
+
+    def _plan_layers(self, device: Device) -> tuple[LayerPlan, ...]:
+        """The model's layers on a trainer, input to output."""
+
+        def kind(number: int, op: Literal["aggregate", "update"], way: str) -> SpanKind:
+            held = compute_resource(device, self._host, op)
+            return SpanKind(op, f"{op} {way}", device.name, held, number)
+
+        def plan(number: int, layer: Layer) -> LayerPlan:
+            first, itemsize = number == 0, self._itemsize
+            return LayerPlan(
+                number,
+                layer,
+                first,
+                needs_aggregate_gradient(layer, first=first),
+                update_gemms(layer, first=first),
+                f"activations of layer {number + 1}",
+                activation_bytes=(layer.aggregate_features + layer.out_features) * itemsize,
+                gradient_bytes=layer.aggregate_features * itemsize,
+                source_bytes=0 if first else layer.in_features * itemsize,
+                edge_work=layer.in_features,
+                row_work=layer.macs_per_row,
+                aggregate=kind(number, "aggregate", "forward"),
+                update=kind(number, "update", "forward"),
+                update_backward=kind(number, "update", "backward"),
+                aggregate_backward=kind(number, "aggregate", "backward"),
+            )
+
+        return tuple(
+            plan(number, layer) for number, layer in enumerate(self.replicas.on(device).stack)
+        )
 
     def prepare(self) -> None:
         """Place what stays for the whole run, and let the placement plan its first split."""
@@ -213,7 +292,8 @@ class UnitMajorEngine(Engine):
         self._cache = self._fill_cache(sampled[-1][0])
         self._bundle.placement.overlap(self._prefetch)
         self._bundle.placement.prepare(
-            setting, [self._count_fetched(profile, ids) for profile, ids in sampled]
+            replace(setting, layers=self.replicas.master.shapes),
+            [self._count_fetched(profile, ids) for profile, ids in sampled],
         )
         # Owner of a vertex's transition row among the accelerators, where a communication shares.
         vertices = np.arange(graph.num_vertices, dtype=np.int64)
@@ -276,6 +356,9 @@ class UnitMajorEngine(Engine):
         misses, in the communication part's precision."""
         if self._resident:
             return replace(profile, fetched=0, fetched_bytes=0)
+        if self._sparse:
+            stored = self._setting.dataset.count_stored(ids, profile.vertices[1])
+            return replace(profile, stored=stored)
         slots = self._accelerator_slots.tolist()
         fetched = max((self._cache.count_missing(slot, ids) for slot in slots), default=len(ids))
         width = self._setting.dataset.num_features
@@ -296,7 +379,7 @@ class UnitMajorEngine(Engine):
                 seeds = rounds[draw % len(rounds)][:size]
                 began = timer.read()
                 self._sampler.sample(seeds, 0, threads)
-                seconds.append(timer.between(began, timer.read())[1])
+                seconds.append(timer.since(began)[1])
             timed.append((threads, median(seconds)))
         return tuple(timed)
 
@@ -309,6 +392,8 @@ class UnitMajorEngine(Engine):
         recorder.start_epoch(epoch)
         self._epoch = epoch
         self._torch_threads = torch.get_num_threads()
+        self._kernel_threads = cache(self._count_kernel_threads)
+        self._own_threads = cache(self._count_own_threads)
         self._loss_sums: list[float] = []
         #: By round, the spans after which all trainers have the new model.
         self._synchronised: list[tuple[int, ...]] = []
@@ -349,6 +434,8 @@ class UnitMajorEngine(Engine):
         return RoundUnderWay(index, len(seeds), shares, threads)
 
     def _check_shares(self, handed: Handed, seeds: IntArray) -> None:
+        if len(handed) == 1 and handed[0][1] is seeds and handed[0][0].seeds == len(seeds):
+            return
         fits = all(share.seeds == len(part) for share, part in handed)
         in_order = b"".join([part.tobytes() for _, part in handed]) == seeds.tobytes()
         if fits and in_order:
@@ -391,7 +478,7 @@ class UnitMajorEngine(Engine):
         with self._recorder.inside_part():
             self._bundle.placement.observe(times)
 
-    def _kernel_threads(self, planned: int) -> int:
+    def _count_kernel_threads(self, planned: int) -> int:
         """This machine's threads for a kernel, 0 meaning all: as many as are planned for the host,
         if that is this machine, but no more than the workload allows."""
         allowed = self._threads
@@ -399,9 +486,9 @@ class UnitMajorEngine(Engine):
             return allowed
         return min(planned, allowed) if allowed else planned
 
-    def _own_threads(self, planned: int) -> int:
+    def _count_own_threads(self, planned: int) -> int:
         """This machine's threads for what the calling thread computes with torch."""
-        return self._kernel_threads(planned) or self._torch_threads
+        return self._count_kernel_threads(planned) or self._torch_threads
 
     # ------------------------------------------------------------------ sampling
 
@@ -422,18 +509,8 @@ class UnitMajorEngine(Engine):
             for share, seeds in round_.shares.values():
                 device = self._trainers[share.slot] if share.samples else self._host
                 planned = 0 if share.samples else threads
-                with self._recorder.span(
-                    "sample",
-                    "sample",
-                    device.name,
-                    DRAWN,
-                    after=after,
-                    resources=(
-                        compute_resource(device, self._host, "sample")
-                        if share.samples
-                        else ("host.sample",)
-                    ),
-                ) as span:
+                kind = self._sampling_there[share.slot] if share.samples else self._sampling
+                with self._recorder.open(kind, DRAWN, after) as span:
                     blocks = self._sampler.sample(seeds, self._epoch, self._kernel_threads(threads))
                     unit = Unit(share.slot, blocks)
                     edges = sum(unit.edges)
@@ -451,7 +528,8 @@ class UnitMajorEngine(Engine):
 
     def _send_input_ids(self, round_: RoundUnderWay, unit: Unit, device: Device, drawn: int) -> int:
         """What an accelerator has drawn stays there; the feature loader needs V^0 on the host."""
-        self.ledger.allocate(device.name, round_.topology, unit.topology_bytes)
+        there = self.ledger.hold(device.name, {round_.topology: unit.topology_bytes})
+        round_.keep(unit.slot, there)
         with self._recorder.transfer(
             "sample",
             "input vertices to the host",
@@ -475,49 +553,45 @@ class UnitMajorEngine(Engine):
             self._recorder.stage(round_.index, (LOAD, 0)),
             host_threads(self._own_threads(threads)),
         ):
-            round_.moves = moves = self._plan_traffic(round_)
+            if len(self._accelerator_slots):
+                round_.moves = self._plan_traffic(round_)
             also_after = self._transferred if self._prefetch == 1 else ()
-            with self._recorder.span(
-                "load",
-                "load features",
-                self._host.name,
-                COPIED,
-                after=(*round_.sampled, *also_after),
-                resources=("host.load",),
-            ) as span:
+            after = (*round_.sampled, *also_after)
+            with self._recorder.open(self._loading, COPIED, after) as span:
                 count = size = 0
+                loaded: list[tuple[int, tuple[Tensor, ...], int]] = []
                 for unit in round_.units:
-                    move = moves.get(unit.slot)
+                    move = round_.moves.get(unit.slot)
                     ids = unit.input_ids if move is None else move.host_ids.numpy()
                     rows = feature_rows(
                         self._setting,
                         ids,
                         sparse=self._sparse,
                         threads=self._kernel_threads(threads),
-                        out=self._stage_rows(round_.index, unit.slot, len(ids)),
+                        out=self._stage_rows(round_, unit.slot, len(ids)),
                     )
-                    loaded = stored_bytes(rows)
-                    count, size = count + len(ids), size + loaded
+                    stored = stored_bytes(rows) if self._sparse else len(ids) * self._row_bytes
+                    count, size = count + len(ids), size + stored
                     parts: tuple[Tensor, ...] = (rows,)
                     if move is not None and self._rounds:
                         parts = communication.pack(rows)
-                        loaded = sum(stored_bytes(part) for part in parts)
-                    round_.loaded_rows[unit.slot], round_.loaded_bytes[unit.slot] = parts, loaded
+                        stored = sum(stored_bytes(part) for part in parts)
+                    loaded.append((unit.slot, parts, stored))
                 span.work = Work(
                     "copy",
                     rows=count,
-                    features=self._setting.dataset.num_features,
+                    features=self._num_features,
                     bytes=size,
                     threads=threads,
                 )
         round_.loaded, round_.load_s = (span.id,), span.seconds
-        for slot, loaded in round_.loaded_bytes.items():
-            self.ledger.allocate(self._host.name, round_.loaded_features(slot), loaded)
+        for slot, parts, stored in loaded:
+            name = f"loaded features of slot {slot}, round {round_.index}"
+            held = self.ledger.hold(self._host.name, {name: stored})
+            round_.loaded_rows[slot] = Loaded(parts, stored, held)
 
     def _plan_traffic(self, round_: RoundUnderWay) -> dict[int, SlotMovement]:
         """Where the accelerators' input rows come from; the CPU trainer reads host memory."""
-        if len(self._accelerator_slots) == 0:
-            return {}
         visiting = Round(
             round_.index, tuple(unit for unit in round_.units if not self._on_host[unit.slot])
         )
@@ -527,12 +601,12 @@ class UnitMajorEngine(Engine):
         self._previous = traffic
         return {move.slot: move for move in self._movements.plan(visiting, traffic)}
 
-    def _stage_rows(self, index: int, slot: int, count: int) -> Tensor | None:
+    def _stage_rows(self, round_: RoundUnderWay, slot: int, count: int) -> Tensor | None:
         """Page-locked memory for rows that a CUDA device will copy."""
         if self._trainers[slot].name not in self._streams:
             return None
         width = self._setting.dataset.num_features
-        return self._staging.take(slot, index, count, width, self._dtype)
+        return self._staging.take(slot, round_.index, count, width, self._dtype)
 
     # ------------------------------------------------------------------ data transfer
 
@@ -544,29 +618,34 @@ class UnitMajorEngine(Engine):
         after = (*round_.loaded, *free)
         for unit in round_.units:
             device = self._trainers[unit.slot]
-            self._hold_mini_batch(round_, unit, device)
+            held = self._hold_mini_batch(round_, unit, device)
             if self._resident:
+                round_.keep(unit.slot, held)
                 round_.rows[unit.slot] = self._read_resident(round_, unit, device)
                 round_.arrived[unit.slot] = self._send_topology(round_, unit, device, after)
             elif self._on_host[unit.slot]:
-                (round_.rows[unit.slot],) = round_.loaded_rows.pop(unit.slot)
+                loaded = round_.loaded_rows.pop(unit.slot)
+                (round_.rows[unit.slot],) = loaded.parts
+                round_.keep(unit.slot, held, loaded.held)
                 round_.arrived[unit.slot] = after
             else:
-                self._copy_rows(round_, unit, device, after)
-                self.ledger.free(self._host.name, round_.loaded_features(unit.slot))
+                round_.keep(unit.slot, held)
+                loaded = round_.loaded_rows.pop(unit.slot)
+                self._copy_rows(round_, unit, device, loaded, after)
+                loaded.held.release()
         if self._bundle.communication.shares_rows:
             self._exchange(round_)
-        self._transferred = tuple(span for spans in round_.arrived.values() for span in spans)
+        if self._prefetch == 1:
+            self._transferred = tuple(span for ids in round_.arrived.values() for span in ids)
 
-    def _hold_mini_batch(self, round_: RoundUnderWay, unit: Unit, device: Device) -> None:
+    def _hold_mini_batch(self, round_: RoundUnderWay, unit: Unit, device: Device) -> Held:
         """Memory for a unit's blocks, unless they were drawn there, and for its input rows."""
         size = len(unit.input_ids) * self._row_bytes
         if self._sparse and not self._resident:
-            size = round_.loaded_bytes[unit.slot]
-        held = [(round_.features, size)]
-        if not round_.shares[unit.slot][0].samples:
-            held.insert(0, (round_.topology, unit.topology_bytes))
-        self.ledger.allocate_all(device.name, held)
+            size = round_.loaded_rows[unit.slot].size_bytes
+        held = {} if round_.shares[unit.slot][0].samples else {round_.topology: unit.topology_bytes}
+        held[f"mini-batch features of round {round_.index}"] = size
+        return self.ledger.hold(device.name, held)
 
     def _read_resident(self, round_: RoundUnderWay, unit: Unit, device: Device) -> Tensor:
         """Input rows out of the features on the device, where kernels could read them in place."""
@@ -600,12 +679,16 @@ class UnitMajorEngine(Engine):
         return (span.id,)
 
     def _copy_rows(
-        self, round_: RoundUnderWay, unit: Unit, device: Device, after: tuple[int, ...]
+        self,
+        round_: RoundUnderWay,
+        unit: Unit,
+        device: Device,
+        loaded: Loaded,
+        after: tuple[int, ...],
     ) -> None:
         """What an accelerator needs of host memory, over its link."""
         recorder, move = self._recorder, round_.moves[unit.slot]
-        loaded = round_.loaded_rows.pop(unit.slot)
-        crossing, topology = round_.loaded_bytes[unit.slot], 0
+        crossing, topology = loaded.size_bytes, 0
         if not round_.shares[unit.slot][0].samples:
             topology = unit.topology_bytes
         torch_device = torch.device(device.torch_device)
@@ -623,7 +706,7 @@ class UnitMajorEngine(Engine):
                 ),
                 after=after,
             ) as span:
-                crossed = tuple(part.to(torch_device, non_blocking=True) for part in loaded)
+                crossed = tuple(part.to(torch_device, non_blocking=True) for part in loaded.parts)
                 if not put_together:
                     self._keep_rows(round_, move, device, crossed[0])
                 recorder.count_bytes("host_to_device", crossing + topology)
@@ -713,10 +796,6 @@ class UnitMajorEngine(Engine):
         streams = self._streams.get(self._trainers[slot].name)
         return self._on(index, (stage, slot), streams.copy if streams else None)
 
-    def _on_compute_stream(self, index: int, slot: int) -> AbstractContextManager[None]:
-        streams = self._streams.get(self._trainers[slot].name)
-        return self._on(index, (PROPAGATE, slot), streams.compute if streams else None)
-
     def _on(
         self, index: int, rank: tuple[int, int], stream: Stream | None
     ) -> AbstractContextManager[None]:
@@ -750,46 +829,36 @@ class UnitMajorEngine(Engine):
         share, device = round_.shares[slot][0], self._trainers[slot]
         before = self._synchronised[-1] if self._synchronised else ()
         with (
-            self._on_compute_stream(round_.index, slot),
+            self._on(round_.index, (PROPAGATE, slot), self._computing[slot]),
             host_threads(self._own_threads(share.threads)),
         ):
             round_.done[slot] = self._train(
                 unit, share, device, round_.rows.pop(slot), (*round_.arrived[slot], *before)
             )
-        self.ledger.free(device.name, round_.topology, round_.features)
-        if self._on_host[slot] and not self._resident:
-            self.ledger.free(device.name, round_.loaded_features(slot))
+        for held in round_.held.pop(slot):
+            held.release()
 
     def _train(
         self, unit: Unit, share: Share, device: Device, h: Tensor, after: tuple[int, ...]
     ) -> _Propagation:
         """Forward and backward of one trainer; the loss is a sum over its seeds."""
-        passes = self._plan_passes(unit, share, device)
+        passes = self._plan_passes(unit, share)
+        if self._sparse and not self._resident:
+            first = passes[0]
+            macs = count_stored_macs(first.plan.layer, h, first.bound.block.num_dst)
+            first.aggregate = first.aggregate._replace(macs=macs)
         seconds = 0.0
         tapes: list[tuple[AggregateTape, UpdateTape]] = []
-        with self.ledger.scope(device.name):
-            self.ledger.allocate_all(device.name, self._held_by(passes))
+        with self.ledger.hold(device.name, self._held_by(passes)):
             for each in passes:
                 h, after, layer_s = self._forward_layer(each, device, share, h, after, tapes)
                 seconds += layer_s
             gradient: Tensor | None
-            with self._recorder.span(
-                "update",
-                "loss",
-                device.name,
-                Work(
-                    "update",
-                    rows=len(h),
-                    features=h.shape[1],
-                    macs=h.numel(),
-                    threads=share.threads,
-                ),
-                after=after,
-                resources=self._updates[unit.slot],
-                layer=len(passes),
-            ) as span:
+            rows, classes = h.shape
+            work = Work("update", 0, rows, classes, macs=rows * classes, threads=share.threads)
+            with self._recorder.open(self._losses[unit.slot], work, after) as span:
                 labels = self._labels[torch.from_numpy(unit.output_ids)].to(h.device)
-                logits = h.detach().requires_grad_()
+                logits = h.requires_grad_()
                 loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
                 torch.autograd.backward(loss)
                 gradient = logits.grad
@@ -806,61 +875,49 @@ class UnitMajorEngine(Engine):
         return _Propagation(
             share.seeds,
             loss.item(),
-            take_gradients(self.replicas.on(device).stack),
+            take_gradients(self._stacks[share.slot]),
             after,
             seconds,
         )
 
-    def _plan_passes(self, unit: Unit, share: Share, device: Device) -> list[LayerPass]:
+    def _plan_passes(self, unit: Unit, share: Share) -> list[LayerPass]:
         """The unit's layers, input to output."""
         kernel, where = self._bundle.kernel, self._torch_devices[share.slot]
         itemsize, threads = self._itemsize, share.threads
         passes: list[LayerPass] = []
-        for layer, block in zip(self.replicas.on(device).stack, unit.blocks, strict=True):
-            number, rows = len(passes), block.num_dst
+        for plan, block in zip(self._plans[share.slot], unit.blocks, strict=True):
+            layer, rows = plan.layer, block.num_dst
             bound = BoundBlock(block, kernel, self._degrees, self._dtype, where)
             aggregate = layer.aggregate_work(block, itemsize)
             if aggregate.threads != threads:
-                aggregate = aggregate._replace(threads=threads)
+                aggregate = aggregate.on_threads(threads)
             update = backward = layer.update_work(rows, itemsize, threads=threads)
-            gemms = update_gemms(layer, first=number == 0)
-            if gemms > 1:
-                backward = layer.update_work(rows, itemsize, gemms, threads)
-            passes.append(LayerPass(number, layer, bound, aggregate, update, backward))
+            if plan.gemms > 1:
+                backward = layer.update_work(rows, itemsize, plan.gemms, threads)
+            passes.append(LayerPass(plan, bound, aggregate, update, backward))
         return passes
 
-    def _held_by(self, passes: Sequence[LayerPass]) -> list[tuple[str, int]]:
+    def _held_by(self, passes: Sequence[LayerPass]) -> dict[str, int]:
         """What a device's memory holds of a unit by the end of its backward pass, in the order in
         which it comes; gradients in flight take the place of those of the layer above."""
-        last = passes[-1]
-        of_logits = 2 * last.bound.block.num_dst * last.layer.out_features * self._itemsize
-        return [
-            *(
-                (f"activations of layer {each.number + 1}", self._activation_bytes(each))
-                for each in passes
-            ),
-            ("logits and their gradient", of_logits),
-            *(("gradients in flight", self._gradient_bytes(each)) for each in reversed(passes)),
-        ]
-
-    def _activation_bytes(self, each: LayerPass) -> int:
-        """Of a layer's aggregate and output."""
-        layer = each.layer
-        values = each.bound.block.num_dst * (layer.aggregate_features + layer.out_features)
-        return values * self._itemsize
-
-    def _gradient_bytes(self, each: LayerPass) -> int:
-        """Of the gradients of a layer's aggregate and, above the first, of its input."""
-        layer, block = each.layer, each.bound.block
-        below = 0 if each.first else block.num_src * layer.in_features
-        return (block.num_dst * layer.aggregate_features + below) * self._itemsize
+        held, in_flight = {}, 0
+        for each in passes:
+            plan, block = each.plan, each.bound.block
+            rows = block.num_dst
+            held[plan.name] = plan.activation_bytes * rows
+            in_flight = max(
+                in_flight, plan.gradient_bytes * rows + plan.source_bytes * len(block.src_ids)
+            )
+        held["logits and their gradient"] = 2 * plan.layer.out_features * self._itemsize * rows
+        held["gradients in flight"] = in_flight
+        return held
 
     def _count_work(self, device: Device, passes: Sequence[LayerPass]) -> None:
         """The arithmetic of a unit's layers, for the imbalance."""
         work = 0
         for each in passes:
-            layer, block = each.layer, each.bound.block
-            work += block.num_edges * layer.in_features + block.num_dst * layer.macs_per_row
+            plan, block = each.plan, each.bound.block
+            work += len(block.indices) * plan.edge_work + block.num_dst * plan.row_work
         self._recorder.count_work(device.name, float(work))
 
     def _forward_layer(
@@ -872,28 +929,15 @@ class UnitMajorEngine(Engine):
         after: tuple[int, ...],
         tapes: list[tuple[AggregateTape, UpdateTape]],
     ) -> tuple[Tensor, tuple[int, ...], float]:
-        layer, bound = each.layer, each.bound
-        with self._recorder.span(
-            "aggregate",
-            "aggregate forward",
-            device.name,
-            each.aggregate,
-            after=after,
-            resources=self._aggregates[share.slot],
-            layer=each.number,
-        ) as aggregate:
-            tape = run_aggregate(layer, bound, h, first=each.first)
-        with self._recorder.span(
-            "update",
-            "update forward",
-            device.name,
-            each.update,
-            after=after if device.pipelined else (aggregate.id,),
-            resources=self._updates[share.slot],
-            layer=each.number,
-        ) as update:
-            needs = needs_aggregate_gradient(layer, first=each.first)
-            updated = run_update(layer, bound, tape.output, needs_input_gradient=needs)
+        plan, bound, recorder = each.plan, each.bound, self._recorder
+        with recorder.open(plan.aggregate, each.aggregate, after) as aggregate:
+            tape = run_aggregate(plan.layer, bound, h, first=plan.first)
+        if not device.pipelined:
+            after = (aggregate.id,)
+        with recorder.open(plan.update, each.update, after) as update:
+            updated = run_update(
+                plan.layer, bound, tape.output, needs_input_gradient=plan.differentiates
+            )
         tapes.append((tape, updated))
         return (
             updated.output.detach(),
@@ -910,29 +954,16 @@ class UnitMajorEngine(Engine):
         after: tuple[int, ...],
         tape: tuple[AggregateTape, UpdateTape],
     ) -> tuple[Tensor | None, tuple[int, ...], float]:
-        with self._recorder.span(
-            "update",
-            "update backward",
-            device.name,
-            each.update_backward,
-            after=after,
-            resources=self._updates[share.slot],
-            layer=each.number,
-        ) as update:
+        plan, recorder = each.plan, self._recorder
+        with recorder.open(plan.update_backward, each.update_backward, after) as update:
             below = run_update_backward(tape[1], gradient)
         if below is None:
             return None, (update.id,), update.seconds
-        with self._recorder.span(
-            "aggregate",
-            "aggregate backward",
-            device.name,
-            each.aggregate,
-            after=after if device.pipelined else (update.id,),
-            resources=self._aggregates[share.slot],
-            layer=each.number,
-        ) as aggregate:
+        if not device.pipelined:
+            after = (update.id,)
+        with recorder.open(plan.aggregate_backward, each.aggregate, after) as aggregate:
             source = run_aggregate_backward(
-                each.layer, each.bound, tape[0], below, first=each.first
+                plan.layer, each.bound, tape[0], below, first=plan.first
             )
         return (
             source,
@@ -954,19 +985,13 @@ class UnitMajorEngine(Engine):
         and sends the average back (HyScale-GNN Equation 13); the round ends when all have it.
         """
         done = [round_.done[unit.slot] for unit in round_.units]
-        finished = tuple(span for result in done for span in result.last_spans)
+        finished = tuple([span for result in done for span in result.last_spans])
         size = self._averaged_bytes
         alone = len(self._trainers) == 1
         with self._recorder.stage(round_.index, (SYNCHRONISE, 0)):
             gathered = () if alone else self._gather_gradients(round_, finished)
-            with self._recorder.span(
-                "synchronize",
-                "average and step",
-                (self._trainers[0] if alone else self._host).name,
-                Work("copy", bytes=len(done) * size, rows=size // self._itemsize),
-                after=gathered or finished,
-                resources=("host.synchronise",),
-            ) as step:
+            work = Work("copy", bytes=len(done) * size, rows=size // self._itemsize)
+            with self._recorder.open(self._averaging, work, gathered or finished) as step:
                 self.replicas.step(_average(done, round_.num_seeds))
             scattered = () if alone else self._scatter_gradients((step.id,))
         self._synchronised.append(scattered or (step.id,))
@@ -1012,12 +1037,13 @@ class UnitMajorEngine(Engine):
 
 def _average(done: Sequence[_Propagation], num_seeds: int) -> list[Tensor]:
     """The gradients summed in the order of trainers, in the memory of the first's where that is the
-    host's, over all seeds: each trainer's loss was a sum, so its own seeds weight it."""
-    totals = [part if part.is_cpu else part.cpu() for part in done[0].gradients]
+    host's, over all seeds: each trainer's loss was a sum, so its own seeds weight it. Those of
+    several trainers have been gathered on the host."""
+    totals = done[0].gradients
     for other in done[1:]:
         for total, part in zip(totals, other.gradients, strict=True):
-            total += part.to("cpu")
-    return [total.div_(num_seeds) for total in totals]
+            total += part
+    return [total.cpu().div_(num_seeds) for total in totals]
 
 
 def _combine(device: Device, aggregate_s: float, update_s: float) -> float:

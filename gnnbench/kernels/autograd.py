@@ -87,19 +87,22 @@ def multiply_transposed(
     weight: Tensor | None = None,
     factors: Factors = PLAIN,
     wanted: MaskArray | None = None,
+    into: Tensor | None = None,
 ) -> Tensor:
     """``(D, f) -> (S, f)``: the gradient of :func:`aggregate` for its input; not differentiable.
 
-    With ``wanted``, a mask of ``(S, f)``, the other elements are zero: MixGCN's S-SpMM.
+    With ``wanted``, a mask of ``(S, f)``, the other elements are zero: MixGCN's S-SpMM. ``into`` is
+    a tensor of the result's shape to add to, and to return.
     """
     values = None if weight is None else read(weight)
-    return torch.from_numpy(_transposed(matrix, read(g), values, factors, wanted))
+    return torch.from_numpy(_transposed(matrix, read(g), values, factors, wanted, _target(into)))
 
 
 def own_and_mean_transposed(
-    matrix: SparseMatrix, g: Tensor, wanted: MaskArray | None = None
+    matrix: SparseMatrix, g: Tensor, wanted: MaskArray | None = None, into: Tensor | None = None
 ) -> Tensor:
-    """``(D, 2 f) -> (S, f)``: the gradient of :func:`own_and_mean` for its input, masked likewise.
+    """``(D, 2 f) -> (S, f)``: the gradient of :func:`own_and_mean` for its input, masked and added
+    likewise.
 
     One product: the gradients of a destination's own row and of its mean, side by side, are two
     rows of ``(2 D, f)``.
@@ -113,6 +116,8 @@ def own_and_mean_transposed(
         rows.reshape(2 * matrix.num_dst, rows.shape[1] // 2),
         src_scale=scale,
         mask=wanted,
+        out=_target(into),
+        add=into is not None,
         threads=torch.get_num_threads(),
     )
     return torch.from_numpy(out)
@@ -444,6 +449,14 @@ def read(tensor: Tensor) -> Float:
     return array
 
 
+def _target(into: Tensor | None) -> Float | None:
+    """The memory of a tensor that is added to: never a copy."""
+    if into is None:
+        return None
+    array: Float = into.detach().numpy()
+    return array
+
+
 def _outruns(a: Tensor) -> bool:
     """Whether our products take ``a``, and are faster than torch's."""
     return a.dtype == torch.float32 and a.device.type == "cpu" and products.outrun_torch()
@@ -480,6 +493,7 @@ def _transposed(
     weight: Float | None,
     factors: Factors,
     mask: MaskArray | None,
+    into: Float | None = None,
 ) -> Float:
     transposed, edge = matrix.transposed
     # Rows and columns change places; a row's own term fits only where each source is a destination.
@@ -492,6 +506,8 @@ def _transposed(
         dst_scale=factors.src,
         own=factors.own if square else None,
         mask=mask,
+        out=into,
+        add=into is not None,
         threads=torch.get_num_threads(),
     )
     if factors.own is not None and not square:

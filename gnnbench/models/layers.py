@@ -64,6 +64,16 @@ class Layer(nn.Module, ABC):
         return self.aggregate_features * self.out_features
 
     @property
+    def source_macs(self) -> int:
+        """Multiply-accumulates of ``aggregate`` for one source, before rows are summed."""
+        return 0
+
+    @property
+    def destination_macs(self) -> int:
+        """The same for one destination's own row."""
+        return 0
+
+    @property
     def product_features(self) -> int:
         """Width of the product that ``update`` begins with; see ``LayerShape``."""
         return 0
@@ -100,14 +110,19 @@ class Layer(nn.Module, ABC):
             loop_features=self.loop_features,
             featurewise=self.featurewise,
             product_features=self.product_features,
+            source_macs=self.source_macs,
+            destination_macs=self.destination_macs,
         )
 
     @abstractmethod
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         """AGGREGATE: ``(S, in_features) -> (D, aggregate_features)``, differentiable."""
 
-    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        """``(D, aggregate_features) -> (S, in_features)``; every ``cacheable`` layer has it."""
+    def aggregate_backward(
+        self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
+    ) -> Tensor:
+        """``(D, aggregate_features) -> (S, in_features)``, added to ``into`` where that is given;
+        every ``cacheable`` layer has it."""
         raise TypeError(f"AGGREGATE of {type(self).__name__} is recomputed, not cached")
 
     @abstractmethod
@@ -182,8 +197,10 @@ class GCNLayer(_LinearLayer):
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         return bound.adjacency.sum_scaled(h, bound.gcn_scaling)
 
-    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        return bound.adjacency.sum_scaled_transposed(gradient, bound.gcn_scaling)
+    def aggregate_backward(
+        self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
+    ) -> Tensor:
+        return bound.adjacency.sum_scaled_transposed(gradient, bound.gcn_scaling, into)
 
 
 class _MeanLayer(_LinearLayer):
@@ -198,8 +215,10 @@ class _MeanLayer(_LinearLayer):
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         return bound.adjacency.own_and_mean(h)
 
-    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        return bound.adjacency.own_and_mean_transposed(gradient)
+    def aggregate_backward(
+        self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
+    ) -> Tensor:
+        return bound.adjacency.own_and_mean_transposed(gradient, into)
 
 
 class SAGELayer(_MeanLayer):
@@ -270,8 +289,10 @@ class _ProjectedLayer(MultipliedLayer):
     def product_features(self) -> int:
         return 0
 
-    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        return Layer.aggregate_backward(self, bound, gradient)
+    def aggregate_backward(
+        self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
+    ) -> Tensor:
+        return Layer.aggregate_backward(self, bound, gradient, into)
 
     def aggregate_work(self, block: Block, itemsize: int) -> Work:
         return Work(
@@ -279,13 +300,13 @@ class _ProjectedLayer(MultipliedLayer):
             edges=block.num_edges,
             rows=block.num_dst,
             features=self.out_features,
-            macs=self.projected_rows(block) * self.in_features * self.out_features,
+            macs=block.num_src * self.source_macs + block.num_dst * self.destination_macs,
             itemsize=itemsize,
         )
 
-    def projected_rows(self, block: Block) -> int:
-        """How many rows are multiplied by an ``(in_features, out_features)`` matrix."""
-        return block.num_src
+    @property
+    def source_macs(self) -> int:
+        return self.in_features * self.out_features
 
 
 class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
@@ -303,8 +324,9 @@ class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
         mean = bound.adjacency.mean(bound.project(h, neighbours))
         return mean + bound.project(bound.own_rows(h), own)
 
-    def projected_rows(self, block: Block) -> int:
-        return block.num_src + block.num_dst
+    @property
+    def destination_macs(self) -> int:
+        return self.in_features * self.out_features
 
 
 class ProjectedSAGELayer(_ProjectedMeanLayer, SAGELayer):
@@ -338,8 +360,10 @@ class GINLayer(Layer):
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         return bound.adjacency.own_plus_sum(h)
 
-    def aggregate_backward(self, bound: BoundBlock, gradient: Tensor) -> Tensor:
-        return bound.adjacency.own_plus_sum_transposed(gradient)
+    def aggregate_backward(
+        self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
+    ) -> Tensor:
+        return bound.adjacency.own_plus_sum_transposed(gradient, into)
 
     @property
     def product_features(self) -> int:

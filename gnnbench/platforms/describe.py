@@ -34,6 +34,7 @@ from gnnbench.platforms.schema import (
     BASE_UNIT,
     AcceleratorTable,
     Count,
+    HostTable,
     LinkTable,
     PlatformTable,
     Quantity,
@@ -145,35 +146,7 @@ class _Contradiction(Exception):
 
 
 def _build(table: PlatformTable) -> Platform:
-    host = Device(
-        name="host",
-        kind="cpu",
-        model=table.host.model,
-        flops_per_s=table.host.flops.si,
-        memory_bandwidth_bytes_per_s=table.host.memory_bandwidth.si,
-        memory_bytes=round(table.host.memory.si),
-        launch_s=table.host.launch.si,
-        cores=table.host.cores.value,
-        core_bandwidth_bytes_per_s=table.host.core_bandwidth.si,
-        sampled_edges_per_s=table.host.sampling.si,
-        disk_bandwidth_bytes_per_s=(
-            table.host.disk_bandwidth.si if table.host.disk_bandwidth else 0.0
-        ),
-        sockets=table.host.sockets.value if table.host.sockets else 1,
-        socket_bandwidth_bytes_per_s=(
-            table.host.socket_bandwidth.si if table.host.socket_bandwidth else 0.0
-        ),
-        power_w=table.host.power.si if table.host.power else None,
-        gather=_read_rates(table.host.gather),
-        aggregate=_read_rates(table.host.aggregate),
-        aggregate_backward=_read_rates(table.host.aggregate_backward),
-        update=_read_rates(table.host.update),
-    )
-    if (table.host.sockets is None) != (table.host.socket_bandwidth is None):
-        lacking = "sockets" if table.host.sockets is None else "socket_bandwidth"
-        raise _Contradiction(f"[host] has no {lacking}; give both, or neither for a single socket")
-    if table.host.sockets is not None and host.sockets == 1:
-        raise _Contradiction("[host] has a single socket; take out sockets and socket_bandwidth")
+    host = _build_host(table.host)
     sources = dict(_sources_of("host", table.host))
     groups: dict[str, tuple[Device, ...]] = {"host": (host,)}
     for entry in table.accelerators:
@@ -193,26 +166,7 @@ def _build(table: PlatformTable) -> Platform:
         raise _Contradiction(
             f"two devices are called {twice!r}; give each [[accelerators]] its own name"
         )
-
-    # A link may name a group or one device of it.
-    named = {device.name: (device,) for device in devices} | groups
-    links: list[Link] = []
-    for link in table.links:
-        one, other = (link.to, link.from_) if link.to == "host" else (link.from_, link.to)
-        for end in (one, other):
-            if end not in named:
-                raise _Contradiction(
-                    f"[[links]] {link.from_} to {link.to}: there is no device {end!r}; "
-                    f"{suggest(end, groups)}"
-                )
-        expanded = _expand_link(link, one, other, named)
-        links += expanded
-        if expanded:
-            sources.update(_sources_of(f"{one}-{other}", link))
-    joined = _first_duplicate("-".join(sorted(link.ends)) for link in links)
-    if joined is not None:
-        one, other = joined.split("-")
-        raise _Contradiction(f"{one} and {other} are linked twice; keep one [[links]] entry")
+    links = _build_links(table.links, groups, sources)
     for device in devices[1:]:
         if not any(set(link.ends) == {"host", device.name} for link in links):
             raise _Contradiction(
@@ -220,6 +174,61 @@ def _build(table: PlatformTable) -> Platform:
                 f'add a [[links]] entry from = "host" to = "{device.name}"'
             )
     return Platform(table.name, table.description, host, devices[1:], tuple(links), sources)
+
+
+def _build_host(table: HostTable) -> Device:
+    host = Device(
+        name="host",
+        kind="cpu",
+        model=table.model,
+        flops_per_s=table.flops.si,
+        memory_bandwidth_bytes_per_s=table.memory_bandwidth.si,
+        memory_bytes=round(table.memory.si),
+        launch_s=table.launch.si,
+        cores=table.cores.value,
+        core_bandwidth_bytes_per_s=table.core_bandwidth.si,
+        sampled_edges_per_s=table.sampling.si,
+        disk_bandwidth_bytes_per_s=table.disk_bandwidth.si if table.disk_bandwidth else 0.0,
+        sockets=table.sockets.value if table.sockets else 1,
+        socket_bandwidth_bytes_per_s=table.socket_bandwidth.si if table.socket_bandwidth else 0.0,
+        power_w=table.power.si if table.power else None,
+        gather=_read_rates(table.gather),
+        aggregate=_read_rates(table.aggregate),
+        aggregate_backward=_read_rates(table.aggregate_backward),
+        update=_read_rates(table.update),
+    )
+    if (table.sockets is None) != (table.socket_bandwidth is None):
+        lacking = "sockets" if table.sockets is None else "socket_bandwidth"
+        raise _Contradiction(f"[host] has no {lacking}; give both, or neither for a single socket")
+    if table.sockets is not None and host.sockets == 1:
+        raise _Contradiction("[host] has a single socket; take out sockets and socket_bandwidth")
+    return host
+
+
+def _build_links(
+    entries: Iterable[LinkTable], groups: Mapping[str, tuple[Device, ...]], sources: dict[str, str]
+) -> list[Link]:
+    """The links between single devices, whose numbers' sources are added to ``sources``."""
+    # A link may name a group or one device of it.
+    named = {device.name: (device,) for group in groups.values() for device in group} | dict(groups)
+    links: list[Link] = []
+    for entry in entries:
+        one, other = (entry.to, entry.from_) if entry.to == "host" else (entry.from_, entry.to)
+        for end in (one, other):
+            if end not in named:
+                raise _Contradiction(
+                    f"[[links]] {entry.from_} to {entry.to}: there is no device {end!r}; "
+                    f"{suggest(end, groups)}"
+                )
+        expanded = _expand_link(entry, one, other, named)
+        links += expanded
+        if expanded:
+            sources.update(_sources_of(f"{one}-{other}", entry))
+    joined = _first_duplicate("-".join(sorted(link.ends)) for link in links)
+    if joined is not None:
+        one, other = joined.split("-")
+        raise _Contradiction(f"{one} and {other} are linked twice; keep one [[links]] entry")
+    return links
 
 
 def _read_rates(rates: Rates | None) -> RateCurve | None:

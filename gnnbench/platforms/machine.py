@@ -41,7 +41,9 @@ class RateCurve:
         if width <= self.widths[0]:
             return rates[0]
         for (near, slow), (far, fast) in pairwise(zip(self.widths, rates, strict=True)):
-            if width <= far:
+            if width == far:
+                return fast
+            if width < far:
                 share = (1.0 / near - 1.0 / width) / (1.0 / near - 1.0 / far)
                 return 1.0 / ((1.0 - share) / slow + share / fast)
         return rates[-1]
@@ -154,6 +156,8 @@ class Platform:
     """A machine: one host (all its sockets together), accelerators, and the links between them.
 
     ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from.
+    ``round_s`` is what a round of mini-batch training takes here besides its stages, where a design
+    phase has measured it.
     """
 
     name: str
@@ -162,6 +166,7 @@ class Platform:
     accelerators: tuple[Device, ...]
     links: tuple[Link, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
+    round_s: float = 0.0
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -110,7 +110,7 @@ def run_strategy(
         if hasattr(bundle.sampler, option):
             setattr(bundle.sampler, option, value)
     bundle.begin(setting)
-    engine = make_engine(bundle, setting, Recorder(WallClock(), synchronise=False))
+    engine = make_engine(bundle, setting, Recorder(WallClock()))
     engine.prepare()
     return Contestant(lambda turn: engine.run_epoch(turn).loss, warm_ups=warm_ups)
 
@@ -276,7 +276,7 @@ def run_pyg_sage(task: Task) -> Contestant:
     )
 
     def call(_: int) -> float:
-        losses = []
+        losses: list[float] = []
         for batch in loader:
             edges, seeds = batch.edge_index, batch.batch_size
             logits = loop.forward(lambda _, layer, h: layer(h, edges), batch.x)[:seeds]  # noqa: B023

@@ -19,7 +19,7 @@ def load_torch_sparse(*topics: str) -> Any:
     for topic in topics:
         found = sorted(folder.glob(f"_{topic}_cpu.*"))
         try:
-            torch.ops.load_library(str(found[0]))
+            torch.ops.load_library(str(found[0]))  # type: ignore[no-untyped-call]
         except (IndexError, OSError) as error:
             raise MissingDependency(
                 f"torch-sparse has no {topic} that loads with torch {torch.__version__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import gnnbench.compare
 import gnnbench.datasets
 import gnnbench.plugins
 from gnnbench.cli import options
-from gnnbench.errors import DatasetError, GnnbenchError
+from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
 
@@ -180,6 +181,58 @@ def test_an_interrupt_is_130_without_a_traceback(run, answer):
     result = run(*answer(KeyboardInterrupt()))
     assert result.exit_code == 130
     assert result.stderr.strip() == "gnnbench: error: interrupted."
+    where = (("load", 7, "host"), ("propagate", 5, "gpu1"))
+    result = run(*answer(Interrupted(where)))
+    assert result.exit_code == 130
+    assert result.stderr.strip() == (
+        "gnnbench: error: interrupted in stage load of round 7 on host, stage propagate of round 5 "
+        "on gpu1."
+    )
+
+
+#: A plugin that offers no strategy, and interrupts its process in the midst of a stage.
+INTERRUPTING = """
+import os
+import signal
+
+from gnnbench.engine.unit_major import UnitMajorEngine
+from gnnbench.hookspecs import hookimpl
+
+load = UnitMajorEngine._load
+
+
+def interrupted(engine, round_):
+    if round_.index == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+    load(engine, round_)
+
+
+UnitMajorEngine._load = interrupted
+
+
+@hookimpl
+def gnnbench_strategy():
+    return []
+"""
+
+
+def test_ctrl_c_in_a_run_of_one_thread_names_the_stage(tmp_path, small):
+    """In a process of its own, which heeds interrupts wherever the tests are run from."""
+    path = tmp_path / "interrupting.py"
+    path.write_text(INTERRUPTING)
+    words = ("compare", "--plugins", "hyscale", "--plugin", path, "--dataset", small)
+    options = ("--platform", "local", "--batch-size", "8", "--threads", "1", "--no-check")
+    unprefetched = ("--set", "communication.stages=0", "--set", "placement.design=false")
+    ended = subprocess.run(
+        [sys.executable, "-m", "gnnbench", *map(str, (*words, *options, *unprefetched))],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert ended.returncode == 130
+    said = "gnnbench: error: interrupted in stage load of round 1 on host."
+    assert ended.stderr.strip() == said
 
 
 # --------------------------------------------------------------------------- output

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets
+from gnnbench.cli.reproduce import ModelTrainer
 from gnnbench.clock.model import ModelClock
 from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
@@ -22,6 +23,15 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Workload
+from gnnbench_plugins.hyscale.convergence import (
+    Convergence,
+    Settled,
+    count_comparisons,
+    count_rounds_to_settle,
+    iteration_seconds,
+    settle,
+    slow_down,
+)
 from gnnbench_plugins.hyscale.drm import (
     Assignment,
     Balancer,
@@ -536,31 +546,6 @@ def test_options_that_mean_nothing_are_refused(small_graph, option, text, why):
 
 # --------------------------------------------------------------------------- DRM in real training
 
-
-def slow_down(platform, factor):
-    """Every rate divided: a small graph then weighs as much as a ``factor`` times larger one,
-    while launches and latencies, which the equations leave out, stay as they are."""
-
-    def slow(device):
-        return replace(
-            device,
-            flops_per_s=device.flops_per_s / factor,
-            memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s / factor,
-            core_bandwidth_bytes_per_s=device.core_bandwidth_bytes_per_s / factor,
-            sampled_edges_per_s=device.sampled_edges_per_s / factor,
-        )
-
-    return replace(
-        platform,
-        host=slow(platform.host),
-        accelerators=tuple(slow(device) for device in platform.accelerators),
-        links=tuple(
-            replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s / factor)
-            for link in platform.links
-        ),
-    )
-
-
 WIDE = Workload("gcn", (64, 128, 8), 4, 125, (10, 10), 0, threads=1)
 
 
@@ -648,6 +633,32 @@ def test_the_proportional_rule_settles_in_fewer_rounds_than_algorithm_1(graph, n
         )
     assert all(seconds[0] > 1.5 * level for seconds in took.values())
     assert rounds["proportional"] < rounds["algorithm1"] < 20
+
+
+def test_rounds_to_settle_are_counted_from_the_last_one_that_is_too_long():
+    assert count_rounds_to_settle([3.0, 2.0, 1.1, 1.2, 1.0, 1.0], 1.0) == 4
+    assert count_rounds_to_settle([1.1, 1.0], 1.0) == 0
+    assert count_rounds_to_settle([1.0, 2.0], 1.0) == 2
+    times = StageTimes(0.2, 0.3, 0.4, train_cpu=0.1, train_accelerator=0.25)
+    assert iteration_seconds(times, 0.1) == 0.4
+    assert iteration_seconds(times, 0.5) == 0.75
+    slower, faster = Settled(6, 3.0, 1.0), Settled(4, 3.0, 1.1)
+    text = count_comparisons([{"algorithm1": slower, "proportional": faster}] * 2)
+    assert "from 2, in as many from 0, in more from 0; " in text
+    assert "up to 1.10 times as long" in text
+
+
+def test_the_study_of_convergence_trains_both_rules_from_a_wrong_share():
+    """Both leave a start that is far too long; each run is the same when it is repeated."""
+    trainer = ModelTrainer(REGISTRY)
+    platform = slow_down(load_platform(GPUS), 100)
+    found = settle(trainer, platform, (64, 32, 8), 0.25)
+    assert set(found) == {"algorithm1", "proportional"}
+    for each in found.values():
+        assert 0 < each.rounds < 20
+        assert each.first_s > 1.5 * each.last_s
+    assert settle(trainer, platform, (64, 32, 8), 0.25) == found
+    assert Convergence in REGISTRY.reproductions.values()
 
 
 @pytest.mark.parametrize("stages", [0, 1, 2])

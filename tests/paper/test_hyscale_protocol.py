@@ -19,9 +19,15 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare
 from gnnbench.engine import train, unit_major
-from gnnbench.engine.protocol import Steps, Trainer, run_in_turn, run_on_threads
+from gnnbench.engine.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
 from gnnbench.engine.timers import StreamTimer
-from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, MissingDependency, StageFailed
+from gnnbench.errors import (
+    DeviceOutOfMemory,
+    IncompatibleParts,
+    Interrupted,
+    MissingDependency,
+    StageFailed,
+)
 from gnnbench.footprint import ROUNDS_UNDER_WAY
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
@@ -575,19 +581,48 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_an_interrupt_ends_every_thread(monkeypatch, small_graph, interruptible, stage):
-    """Ctrl-C while the runtime waits for the others, of which one is in the midst of a stage."""
+def test_an_interrupt_names_the_stage_and_ends_every_thread(
+    monkeypatch, small_graph, interruptible, stage, real
+):
+    """Ctrl-C in the midst of a stage; on threads, while the runtime waits for it."""
+    noticed, end = threading.Event(), _Crew.end
+
+    def note_and_end(crew):
+        noticed.set()
+        end(crew)
 
     def fate(at, index, slot):
         if at == stage and index == 2 and slot < 1:
             os.kill(os.getpid(), signal.SIGINT)
-            return 0.02
+            assert noticed.wait(30)
+        return 0.0
+
+    monkeypatch.setattr(_Crew, "end", note_and_end)
+    Faults(monkeypatch, fate)
+    with pytest.raises(Interrupted) as caught:
+        run(small_graph, make_machine(2, real=real))
+    running = caught.value.running
+    where = (stage, 2, "gpu0" if stage == "propagate" else "host")
+    assert where in running if real else running == (where,)
+    assert [index for _, index, _ in running] == sorted(index for _, index, _ in running)
+    assert f"stage {stage} of round 2 on {where[2]}" in str(caught.value)
+
+
+def test_an_interrupt_of_one_thread_names_the_stage_too(monkeypatch, small_graph, interruptible):
+    """This machine's processor alone, without prefetching: no other thread is there."""
+
+    def fate(at, index, slot):
+        if at == "load" and index == 1:
+            assert threading.current_thread() is threading.main_thread()
+            os.kill(os.getpid(), signal.SIGINT)
         return 0.0
 
     Faults(monkeypatch, fate)
-    with pytest.raises(KeyboardInterrupt):
-        run(small_graph, make_machine(2, real=True))
+    with pytest.raises(Interrupted) as caught:
+        run(small_graph, make_machine(0, real=True), communication_stages=0)
+    assert str(caught.value) == "interrupted in stage load of round 1 on host."
 
 
 def test_a_watch_that_has_seen_enough_ends_the_training(small_graph):
@@ -699,7 +734,7 @@ def test_a_sampler_that_would_not_pay_is_left_alone():
     assert balancer.sampling == 0
     assert balancer.threads.sample == 5
     # Now it would take longer than that.
-    wake = replace(wake, sample_cpu=8.0)
+    wake = wake._replace(sample_cpu=8.0)
     balancer.apply(decide(wake), wake)
     assert balancer.sampling == 2
 
@@ -728,6 +763,7 @@ class FakeEvent:
     def __init__(self, enable_timing):
         assert enable_timing
         self.waited = False
+        FakeEvent.newest = self
 
     def record(self, stream):
         assert stream == "a stream"
@@ -746,8 +782,7 @@ def test_a_stream_is_timed_by_its_events(monkeypatch):
     before_s = time.perf_counter()
     timer = StreamTimer("a stream")
     after_s = time.perf_counter()
-    first, last = timer.read(), timer.read()
-    began_s, lasted_s = timer.between(first, last)
-    assert last.waited
+    began_s, lasted_s = timer.since(timer.read())
+    assert FakeEvent.newest.waited
     assert lasted_s == pytest.approx(0.002)
     assert before_s + 0.002 <= began_s <= after_s + 0.002 + 1e-9

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
+from gnnbench.clock.model import ModelClock
+from gnnbench.compare import Request, compare
+from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.footprint import sparse_bytes
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.parts import LayerShape
+from gnnbench.models import build
+from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import RateCurve
+from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.plugins import assemble, load, with_swap
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
 from gnnbench.studies import PlanRequest
@@ -21,14 +28,16 @@ from gnnbench_plugins.hyscale.neighbourhoods import PowerLaw, cut_profiles, prof
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
+    add_described,
     note_round,
     plan_split,
     predict,
     refine_split,
     sampling_seconds,
+    sizes_of,
     trainer_seconds,
 )
-from gnnbench_plugins.hyscale.planner import HyScalePlanner
+from gnnbench_plugins.hyscale.planner import HyScalePlanner, make_plan
 from gnnbench_plugins.hyscale.tables import (
     BATCH,
     FPGAS,
@@ -307,6 +316,9 @@ class Silent:
     def end(self) -> None: ...
 
 
+NO_PREFETCH = {"communication": {"stages": "0"}}
+
+
 def plan_for(graph, swaps=(), **settings):
     registry = load()
     parts = with_swap(registry, registry.strategy("hyscale").bundles["mini-batch"], swaps)
@@ -380,3 +392,115 @@ def test_a_plan_says_what_it_does_not_count(swap):
 def test_a_stream_of_edges_cannot_be_sampled():
     with pytest.raises(UsageError, match="plan for a --dataset"):
         plan_for(RmatStream(1024, 4096, (0.57, 0.19, 0.19), 0))
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+def test_a_plan_counts_sparse_features_as_training_does(kernel, model):
+    """A host that trains alone: ``native`` gets rows as they are stored, ``torch`` dense ones.
+
+    One round of all training vertices, so that both draw the same. Bytes are equal; of seconds
+    all but launches, and Equation 12 counts one product a layer backward where the upper layer has
+    two.
+    """
+    from gnnbench import datasets
+
+    graph = datasets.load("sbm:vertices=300,edges=2400,features=40,classes=4")
+    values = graph.features * (np.random.default_rng(3).random(graph.features.shape) < 0.1)
+    graph = replace(graph, features=sp.csr_matrix(values.astype(np.float32)))
+    host = replace(load_platform(FPGAS).host, launch_s=0.0)
+    platform = Platform("alone", "a host", host, (), ())
+    count = len(graph.train_ids)
+    workload = Workload(model, (40, 32, 4), 1, count, (5, 3), 0, threads=1)
+    registry = load()
+    parts = replace(registry.strategy("hyscale").bundles["mini-batch"], kernel=kernel)
+    bundle, trained = (assemble(registry, parts, NO_PREFETCH) for _ in range(2))
+    request = PlanRequest(graph, workload, platform, registry.model(model), Silent())
+    plan = make_plan(bundle, request)
+    found = plan.prediction
+    setting = Setting(graph, platform, workload, build(workload).shapes)
+    (epoch,) = train(trained, setting, ModelClock(platform, trained.kernel)).epochs
+    (load_span,) = [span for span in epoch.spans if span.label == "load features"]
+    profile = plan.profiles[-1]
+    dense_bytes = profile.vertices[0] * 40 * 4
+    if kernel == "native":
+        assert load_span.work.bytes == sparse_bytes(profile.vertices[0], profile.stored[0], 4)
+        assert load_span.work.bytes < dense_bytes / 3
+    else:
+        assert profile.stored is None
+        assert load_span.work.bytes == dense_bytes
+    assert found.load_s == pytest.approx(load_span.seconds)
+    assert trained.placement._prediction.load_s == found.load_s
+    assert trained.placement._prediction.train_cpu_s == found.train_cpu_s
+    # The bytes and products of AGGREGATE, and UPDATE's products as Equation 12 counts them.
+    passes = [span for span in epoch.spans if span.label.startswith(("aggregate", "update"))]
+    seconds = sum(span.seconds for span in passes)
+    twice = [s for s in passes if s.label == "update backward" and s.layer == 1]
+    assert found.train_cpu_s == pytest.approx(seconds - sum(s.seconds for s in twice) / 2)
+
+
+# --------------------------------------------------------------------------- predicted epochs
+
+
+def train_small(platform, **placement):
+    from gnnbench import datasets
+
+    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
+    workload = Workload("gcn", (16, 32, 4), 1, 128, (5, 3), 0, threads=1)
+    options = {"placement": placement}
+    request = Request(("hyscale",), graph, workload, platform, options=options, check=False)
+    (result,) = compare(request, load()).runs
+    return result, [note for note in result.notes if note.startswith("an epoch predicted/achieved")]
+
+
+def predicted_and_achieved(note):
+    """Of a note's two times, in the unit that it prints, the first over the second."""
+    found = re.match(r"an epoch predicted/achieved: (\S+) (\S+)/(\S+) (\S+), ([+-]\d+)%, ", note)
+    assert found is not None, note
+    return found
+
+
+def test_a_described_platforms_epoch_is_predicted_without_and_with_its_fixed_costs():
+    _, (plain, described) = train_small(load_platform(GPUS))
+    assert plain.endswith("the platform's rates, and sampled |V^l| and |E^l|")
+    assert described.endswith("with kernel launches, link latencies and the topology that crosses")
+    errors = [abs(int(predicted_and_achieved(note)[5])) for note in (plain, described)]
+    assert errors[1] < errors[0]
+
+
+@pytest.mark.parametrize("name", [FPGAS, GPUS])
+def test_what_a_description_adds_is_what_training_records(sampled, name):
+    """Launches of a trainer, one latency each way, and 32-bit rows and edges of the blocks."""
+    platform = load_platform(name)
+    task, devices = make_task(platform, PRODUCTS, "gcn", FANOUTS, 256), platform.accelerators
+    profiles = cut_profiles(tables.sample_graph(PRODUCTS, FANOUTS), 4 * BATCH)
+    split = Split(0, HostThreads(64, 32, 32))
+    plain = predict(task, profiles, devices, split)
+    found = add_described(plain, task, profiles, devices, 0)
+    link, device = platform.link("host", devices[0].name), devices[0]
+    vertices, edges = sizes_of(profiles, BATCH)
+    topology = 4 * (vertices[1] + 1 + edges[0] + vertices[2] + 1 + edges[1])
+    assert found.transfer_s - plain.transfer_s == pytest.approx(
+        topology / link.bandwidth_bytes_per_s + link.latency_s
+    )
+    launches = 5 if device.pipelined else 8
+    assert found.train_accelerator_s == pytest.approx(
+        plain.train_accelerator_s + launches * device.launch_s
+    )
+    assert found.synchronise_s == pytest.approx(plain.synchronise_s + 2 * link.latency_s)
+    assert (found.train_cpu_s, found.load_s) == (plain.train_cpu_s, plain.load_s)
+    half = predict(task, profiles, devices, split, part=0.5)
+    assert 0.4 * plain.transfer_s < half.transfer_s < plain.transfer_s
+
+
+def test_a_machine_of_ones_own_is_predicted_from_a_design_phase():
+    """It trains a model of its own on other mini-batches, and the run is what it is without."""
+    rates = {"sampled_edges_per_s": 1e6, "virtual": False, "cores": 1}
+    host = replace(load_platform(GPUS).host, name="host", **rates)
+    platform = Platform("local", "a host", host, (), ())
+    plain, (probed,) = train_small(platform, design="false")
+    designed, (measured,) = train_small(platform)
+    assert designed.loss == plain.loss
+    assert probed.endswith("rates of platform local, nothing besides the stages")
+    assert measured.endswith("from a few rounds of other mini-batches before the run")
+    assert predicted_and_achieved(measured)

@@ -38,8 +38,8 @@ from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 class UnweightedAdjacency(TorchAdjacency):
     """As if every trainer's gradient counted the same, however few seeds it had."""
 
-    def sum_transposed(self, g, weight=None):
-        return super().sum_transposed(g, weight) * (5 / max(1, self.block.num_dst))
+    def sum_transposed(self, g, weight=None, into=None):
+        return super().sum_transposed(g * (5 / max(1, self.block.num_dst)), weight, into)
 
 
 class NoisyAdjacency(TorchAdjacency):
@@ -57,8 +57,8 @@ class FailingAdjacency(TorchAdjacency):
 
 
 class BrokenAdjacency(TorchAdjacency):
-    def sum_transposed(self, g, weight=None):
-        return super().sum_transposed(g, weight) * torch.nan
+    def sum_transposed(self, g, weight=None, into=None):
+        return super().sum_transposed(g * torch.nan, weight, into)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import subprocess
 import sys
@@ -136,6 +137,32 @@ def test_sum_transposed(kernel: Kernel, block: Block) -> None:
     out = adjacency.sum_transposed(g, weight)
     assert not out.requires_grad
     torch.testing.assert_close(out, make_dense(block, weight.detach()).t() @ g)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_transposed_products_add_to_what_is_there(
+    kernel: Kernel, block: Block, moved: bool
+) -> None:
+    """In place, also where destinations' own rows are not the first."""
+    if block.num_dst > block.num_src:
+        pytest.skip("destinations are among the sources")
+    if moved:
+        own = np.arange(block.num_src, dtype=np.int64)[::-1][: block.num_dst].copy()
+        block = dataclasses.replace(block, own=own)
+    adjacency, scaling = bind(kernel, block), draw_scaling(block)
+    g, wide = draw(block.num_dst, 3), draw(block.num_dst, 6)
+    products = (
+        lambda into: adjacency.sum_transposed(g, None, into),
+        lambda into: adjacency.sum_transposed(g, draw(block.num_edges, seed=1), into),
+        lambda into: adjacency.sum_scaled_transposed(g, scaling, into),
+        lambda into: adjacency.own_plus_sum_transposed(g, into),
+        lambda into: adjacency.own_and_mean_transposed(wide, into),
+    )
+    for product in products:
+        before = draw(block.num_src, 3, seed=7)
+        into = before.clone()
+        assert product(into).data_ptr() == into.data_ptr()
+        torch.testing.assert_close(into, before + product(None))
 
 
 def draw_scaling(block: Block) -> Scaling:

@@ -456,6 +456,22 @@ def test_a_ledger_replaces_frees_and_refuses():
         ledger.free("gpu", "b")
 
 
+def test_what_a_ledger_holds_together_it_releases_together():
+    ledger = Ledger({"gpu": 100})
+    ledger.allocate("gpu", "a", 40)
+    held = ledger.hold("gpu", {"b": 20, "c": 30})
+    assert ledger.free_bytes("gpu") == 10
+    with pytest.raises(DeviceOutOfMemory, match="gpu is out of memory: e needs 8 bytes"):
+        ledger.hold("gpu", {"d": 5, "e": 8})
+    assert ledger.free_bytes("gpu") == 10
+    assert ledger.peak_bytes == {"gpu": 95}
+    held.release()
+    with ledger.hold("gpu", {"b": 60}):
+        assert ledger.free_bytes("gpu") == 0
+    assert ledger.free_bytes("gpu") == 60
+    assert ledger.peak_bytes == {"gpu": 100}
+
+
 # --------------------------------------------------------------------------- refusals
 
 

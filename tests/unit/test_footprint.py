@@ -16,6 +16,7 @@ from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.models import MODELS, build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.records import Parts
+from gnnbench_plugins.reference.kernel import TorchKernel
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
 GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, edge_features=2, loop_features=2)
@@ -34,6 +35,20 @@ def test_a_gcn_chunk_by_hand():
     }
     for (policy, first), elements in backward.items():
         assert footprint.backward_bytes(GCN, CHUNK, 4, policy, first=first) == 4 * elements
+        apart = 0 if first else 55 * 100
+        size = footprint.backward_bytes(GCN, CHUNK, 4, policy, first=first, in_place=False)
+        assert size == 4 * (elements + apart)
+    alone = dataclasses.replace(CHUNK, buffered=False)
+    assert not footprint.adds_apart(GCN, alone, in_place=False)
+
+
+def test_rows_cross_a_mebibyte_or_an_eighth_of_a_buffer_at_a_time():
+    assert footprint.staged_rows(80, 400) == 10
+    assert footprint.staged_rows(10**6, 400) == 2**20 // 400
+    assert footprint.staged_rows(3, 2**21) == 1
+    assert footprint.staging_bytes([GCN, GAT], [CHUNK], 4) == 7 * 400  # of 55 rows
+    alone = dataclasses.replace(CHUNK, buffered=False)
+    assert footprint.staging_bytes([GCN], [alone], 4) == 0
 
 
 def test_an_attention_chunk_by_hand():
@@ -42,7 +57,7 @@ def test_an_attention_chunk_by_hand():
     assert footprint.intermediate_bytes(GAT, CHUNK, 8) == 8 * made
     assert footprint.saved_bytes(GAT, CHUNK, 8) == 8 * (made + (55 + 20) * 100)
     offloaded = footprint.backward_bytes(GAT, CHUNK, 8, "offload", first=False)
-    assert offloaded == 8 * (2 * made + 55 * 100 + rows)
+    assert offloaded == 8 * (2 * made + 2 * 55 * 100 + rows)  # autograd makes a gradient to add
 
 
 def test_values_on_edges_are_on_self_loops_where_a_layer_adds_them():
@@ -126,11 +141,13 @@ def test_names_of_host_tensors():
 # --------------------------------------------------------------------------- against a run
 
 
+@pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
 @pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "ggcn"])
-def test_a_run_holds_what_its_plan_says(model, memory, communication):
+def test_a_run_holds_what_its_plan_says(model, memory, communication, in_place, monkeypatch):
     """Peak bytes of every device, and of the host, from chunks and traffic alone."""
+    monkeypatch.setattr(TorchKernel, "adds_in_place", in_place)
     workload = make_workload(model, num_layers=3, epochs=1)
     layers = build(workload).shapes
     setting = Setting(make_dataset(), make_platform(3), workload, layers)
@@ -154,7 +171,9 @@ def test_a_run_holds_what_its_plan_says(model, memory, communication):
         chunks = [
             footprint.size_of(unit.blocks[0], rows.get(slot)) for unit in units if unit.slot == slot
         ]
-        size = footprint.device_bytes(layers, policies, chunks, workload.itemsize)
+        size = footprint.device_bytes(
+            layers, policies, chunks, workload.itemsize, in_place=in_place
+        )
         assert trace.peak_bytes[f"gpu{slot}"] == size
 
     sizes = [footprint.size_of(unit.blocks[0], rows.get(unit.slot)) for unit in units]

@@ -115,6 +115,51 @@ def test_rooms_under_one_name_are_apart_and_come_again(tmp_path, budget_bytes):
     assert ledger.free_bytes("host") == 10**9
 
 
+class Cudart:
+    """CUDA's runtime, which counts what is registered, and has room for some of it."""
+
+    def __init__(self, room_bytes):
+        self.room_bytes, self.registered = room_bytes, {}
+
+    def cudaHostRegister(self, pointer, size_bytes, flags):
+        assert flags == 1  # for every device
+        if size_bytes + sum(self.registered.values()) > self.room_bytes:
+            return 2
+        self.registered[pointer] = size_bytes
+        return 0
+
+    def cudaHostUnregister(self, pointer):
+        del self.registered[pointer]
+        return 0
+
+
+def test_tensors_in_memory_are_pinned_as_long_as_the_store_lives(tmp_path, monkeypatch):
+    cudart = Cudart(room_bytes=10**6)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
+    store, _ = make_store(tmp_path, budget_bytes=3 * 8 * ROWS)
+    made = [store.empty(each.name) for each in TENSORS]
+    store.pin([*made, torch.empty(0)])
+    on_disk = [one for one in made if store.is_on_disk(one)]
+    assert len(on_disk) == 1
+    wanted = {one.data_ptr(): 8 * ROWS for one in made if not store.is_on_disk(one)}
+    assert cudart.registered == wanted
+    assert store.notes()[1:] == ()
+    del store
+    assert cudart.registered == {}
+
+
+def test_what_cannot_be_pinned_is_said(tmp_path, monkeypatch):
+    cudart = Cudart(room_bytes=8 * ROWS)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
+    store, _ = make_store(tmp_path, budget_bytes=10**9)
+    store.pin([store.empty(each.name) for each in TENSORS])
+    assert len(cudart.registered) == 1
+    (note,) = store.notes()
+    assert note.endswith("not pinned: cudaHostRegister of 8.00 kB failed with error 2")
+    del store
+    assert cudart.registered == {}
+
+
 def test_a_full_disk_and_a_full_host_say_so(tmp_path):
     store, ledger = make_store(tmp_path, budget_bytes=0)
     ledger.open(DISK, 8 * ROWS - 1)

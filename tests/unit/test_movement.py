@@ -15,6 +15,7 @@ from gnnbench.engine.movement import (
     Buffers,
     MovementPlanner,
     largest_buffers,
+    move_staged,
     plan_movement,
 )
 from gnnbench.kernels.dispatch import open_rounds
@@ -76,11 +77,12 @@ def gather(rounds, traffic, source, *, shares_rows=True):
     moved = plan_movement(rounds, traffic, VERTICES, shares_rows=shares_rows)
     for round_, moves in zip(rounds, moved, strict=True):
         for move in moves:
-            rows = source[move.host_ids]
             if move.direct:
-                gathered[round_.index, move.slot] = rows
+                gathered[round_.index, move.slot] = source[move.host_ids]
+            elif move.slot % 2:
+                buffers.load(move, source[move.host_ids])
             else:
-                buffers.load(move, rows)
+                buffers.bring(move, source)
         if shares_rows:
             pull_all(buffers, moves)
             for move in moves:
@@ -94,13 +96,11 @@ def go_back(buffers, moves, gradients, total):
     for move in moves:
         buffers.clear(move)
     for move in moves:
-        rows = torch.zeros((move.block.num_src, WIDTH), dtype=torch.float64)
-        rows[move.input_places] = gradients[move.slot]
-        buffers.add(move, rows)
+        buffers.rows(move)[move.input_places] += gradients[move.slot]
         for push in move.pushes:
             buffers.push(move, push)
     for move in moves:
-        total.index_add_(0, move.leaving_ids, buffers.leave(move))
+        buffers.leave(move, total)
 
 
 def scatter(rounds, traffic, gradients, num_vertices, *, shares_rows=True):
@@ -318,6 +318,18 @@ def test_a_slot_that_pauses_starts_again():
     planner = MovementPlanner(VERTICES, shares_rows=True)
     *_, (last,) = (planner.plan(*each) for each in zip(rounds, traffic, strict=True))
     assert (last.rows_reused, last.rows_from_host) == (0, 2)
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("staged", [1, 3, 100])
+def test_rows_between_devices_cross_some_at_a_time(staged, add):
+    source, target = torch.rand(20, WIDTH), torch.rand(30, WIDTH)
+    ids = torch.randperm(20, dtype=torch.int32)[:10]
+    places = torch.randperm(30, dtype=torch.int32)[:10]
+    expected = target.clone()
+    expected[places] = source[ids] + (target[places] if add else 0)
+    move_staged(source, ids, target, places, staged, add=add)
+    assert torch.equal(target, expected)
 
 
 def test_buffers_grow_and_keep_what_they_hold():
@@ -541,7 +553,7 @@ def test_forward_follows_the_movement(tamper):
     tamper(moves[1])  # transition rows 2 and 3, and row 0 from device 0
     buffers = buffers_for(traffic)
     for move in moves:
-        buffers.load(move, source[move.host_ids])
+        buffers.bring(move, source)
     pull_all(buffers, moves)
     assert not torch.equal(buffers.assemble(moves[1]), source[moves[1].input_ids])
 

@@ -21,13 +21,14 @@ from torch import Tensor
 from gnnbench import plugins
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine.machinery import feature_rows, keeps_sparse, projected_layers, stored_bytes
+from gnnbench.engine.machinery import feature_rows, stored_bytes
 from gnnbench.errors import UsageError
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix, pack_mask
 from gnnbench.models import MODELS, build
+from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.plugins import Registry
 from gnnbench.records import Block, Dataset, Mode, Parts, Workload

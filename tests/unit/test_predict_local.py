@@ -10,9 +10,11 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.compare import make_setting
+from gnnbench.design_phase import summarise_rounds
+from gnnbench.models import build
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Span, Stage, Work
-from gnnbench_plugins.hyscale.performance import Split, predict
+from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,9 @@ def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, set
     """Every second of two rounds is found again: in a stage, or in what no equation has."""
     recorded = [
         span("sample", "sample", 0.5, Work("sample", edges=100)),
-        span("load", "load features", 1.0, Work("copy", rows=300, features=100)),
+        span(
+            "load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=300 * 100 * 4)
+        ),
         span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 100), 0),
         span("update", "update forward", 3.0, Work("update", rows=50), 0),
         span("aggregate", "aggregate forward", 0.25, Work("aggregate", 20, 10, 256), 1),
@@ -52,7 +56,7 @@ def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, set
         span("synchronize", "average and step", 9.0, Work("copy")),
     ]
     wall_s = 2 * (sum(each.seconds for each in recorded) + 5.0)
-    found = suite.summarise_rounds(setting, [*recorded, *recorded], wall_s, 2)
+    found = summarise_rounds(setting, [*recorded, *recorded], wall_s, 2)
     assert found.vertices == (300, 50, 10)
     assert found.edges == (80, 20)
     assert found.fixed_s == pytest.approx(7.0 + 9.0 + 5.0)
@@ -79,3 +83,24 @@ def test_a_cell_has_both_predictions_beside_the_clock(suite, monkeypatch, host):
     assert cell.probed_s > 0.0
     assert cell.wall_s > 0.0
     assert cell.label in suite.describe(cell)
+
+
+def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, setting, host):
+    """Its layer has no UPDATE to speak of, whose seconds are among those besides all stages."""
+    workload = replace(setting.workload, dims=(100, 256, 16))
+    layers = build(workload, {0}).shapes
+    recorded = [
+        span("load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=5_000)),
+        span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 256), 0),
+        span("update", "update forward", 0.5, Work("update", rows=50), 0),
+        span("aggregate", "aggregate backward", 3.0, Work("aggregate", 80, 50, 256), 0),
+        span("update", "update forward", 0.25, Work("update", rows=10), 1),
+    ]
+    few = replace(setting, workload=workload, layers=layers)
+    found = summarise_rounds(few, recorded, 7.25, 1)
+    assert found.fixed_s == pytest.approx(1.0)
+    assert found.gather.at(100) == 5_000
+    device = suite.with_rates(host, found, found)
+    sizes = ((300.0, 50.0), (80.0,), layers[:1])
+    assert trainer_seconds(device, 1, *sizes, 4) == pytest.approx(5.0)
+    assert trainer_seconds(device, 1, *sizes, 4, (120.0, 30.0)) == pytest.approx(5.0)

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from gnnbench.engine.recorder import Ledger, Recorder
+from gnnbench.engine.recorder import Ledger, Recorder, SpanKind
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.records import Work
+from gnnbench.records import Span, Work
 
 # --------------------------------------------------------------------------- recorder
 
@@ -29,6 +29,21 @@ def recorder():
     recorder = Recorder(CountingClock())
     recorder.start_epoch(3)
     return recorder
+
+
+def test_a_kind_of_spans_is_the_same_as_its_fields(recorder):
+    kind = SpanKind("update", "train", "gpu0", ("gpu0.update",), 1)
+    work = Work("update", edges=5).on_threads(3)
+    with recorder.open(kind, work) as first:
+        pass
+    with recorder.span(*kind[:3], work, after=(first.id,), resources=kind.resources, layer=1):
+        pass
+    one, two = recorder.end_epoch(0.5, [0.5]).spans
+    assert isinstance(one, Span)
+    assert one.work == Work("update", edges=5, threads=3)
+    different = {"id": 0, "after": (), "wall_s": 0.0, "wall_start_s": 0.0}
+    assert two._replace(**different) == one._replace(**different)
+    assert (one.id, two.id, one.after, two.after) == (0, 1, (), (0,))
 
 
 def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):

@@ -41,8 +41,11 @@ class DGLAdjacency(Adjacency):
         return out
 
     @torch.no_grad()
-    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
-        return self._sum(self._reversed, g, weight)
+    def sum_transposed(
+        self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
+    ) -> Tensor:
+        out = self._sum(self._reversed, g, weight)
+        return out if into is None else into.add_(out)
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         """Rows scaled before and after, as ``GraphConv`` does: an unweighted sum is fastest."""
@@ -51,11 +54,13 @@ class DGLAdjacency(Adjacency):
         return total * scaling.dst.unsqueeze(1) + own
 
     @torch.no_grad()
-    def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
+    def sum_scaled_transposed(
+        self, g: Tensor, scaling: Scaling, into: Tensor | None = None
+    ) -> Tensor:
         total = self._sum(self._reversed, g * scaling.dst.unsqueeze(1), None)
-        out = total * scaling.src.unsqueeze(1)
+        out = total.mul_(scaling.src.unsqueeze(1))
         self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
-        return out
+        return out if into is None else into.add_(out)
 
     def edge_softmax(self, scores: Tensor) -> Tensor:
         out: Tensor = self._dgl.ops.edge_softmax(self._graph, scores.unsqueeze(1))

@@ -103,8 +103,8 @@ class HongTuCommunication(Communication):
             members = [np.flatnonzero(owner == slot) for slot in slots]
             self._owned = mark_sets(members, len(owner))
             self._all_owned = sum(map(len, members)) == len(owner)
-        union = np.bitwise_or.reduce(needed, axis=0)
-        transition = union & self._owned
+        union: Bitmaps = np.bitwise_or.reduce(needed, axis=0)
+        transition: Bitmaps = union & self._owned
         if self._all_owned:
             return transition
         stray = union & ~np.bitwise_or.reduce(transition, axis=0)

@@ -179,6 +179,7 @@ class Prospect:
             self.bundle.memory,
             self.method,
             itemsize=self.request.workload.itemsize,
+            in_place=self.bundle.kernel.adds_in_place,
         )
 
     def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:

@@ -493,9 +493,11 @@ def predict_device_bytes(
     method: Method = DEDUPLICATED,
     *,
     itemsize: int = 4,
+    in_place: bool = True,
 ) -> int:
     """The most that the fullest device holds: chunks' topologies, the model, and one layer of one
-    chunk, (1 + alpha) |V| / (m n) rows on average (§4.3)."""
+    chunk, (1 + alpha) |V| / (m n) rows on average (§4.3), of a kernel that adds gradients
+    ``in_place`` or not."""
     shapes = [layer.shape for layer in layers]
     policies = [memory.intermediates(shape) for shape in shapes]
     read = counts.neighbours.sum(axis=2)
@@ -518,7 +520,10 @@ def predict_device_bytes(
         ]
         for i in range(partitions)
     ]
-    return max(footprint.device_bytes(shapes, policies, chunks, itemsize) for chunks in sizes)
+    return max(
+        footprint.device_bytes(shapes, policies, chunks, itemsize, in_place=in_place)
+        for chunks in sizes
+    )
 
 
 def predict_data_bytes(

@@ -426,22 +426,20 @@ class FurtherLayer:
 
 def compare_layers(server: Server) -> tuple[FurtherLayer, ...]:
     """Tables 5 and 6 of the small graphs, a layer."""
+    return tuple(_compare_layer(graph, column, server) for column, graph in enumerate(SMALL))
+
+
+def _compare_layer(graph: PaperGraph, column: int, server: Server) -> FurtherLayer:
+    """The graph stands in that column of the tables."""
     depths = {layers: depth for depth, (layers, _) in DEPTHS.items()}
-    return tuple(
-        FurtherLayer(
-            graph,
-            alone_s=seconds_per_layer(lambda layers, i=column: TABLE_5[layers][i]),
-            together_s=seconds_per_layer(
-                lambda layers, i=column: TABLE_6[depths[layers], "HongTu-IM"][i]
-            ),
-            predicted_alone_s=seconds_per_layer(
-                lambda layers, graph=graph: predict_alone_s(graph, layers, server)
-            ),
-            predicted_together_s=seconds_per_layer(
-                lambda layers, graph=graph: server.epoch_s(graph, "gcn", layers, memory=InMemory())
-            ),
-        )
-        for column, graph in enumerate(SMALL)
+    return FurtherLayer(
+        graph,
+        alone_s=seconds_per_layer(lambda layers: TABLE_5[layers][column]),
+        together_s=seconds_per_layer(lambda layers: TABLE_6[depths[layers], "HongTu-IM"][column]),
+        predicted_alone_s=seconds_per_layer(lambda layers: predict_alone_s(graph, layers, server)),
+        predicted_together_s=seconds_per_layer(
+            lambda layers: server.epoch_s(graph, "gcn", layers, memory=InMemory())
+        ),
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gnnbench.parts import Bundle, Setting, option
-from gnnbench.records import Block, IntArray
-from gnnbench_plugins.hpgnn.layout import lay_out
+from gnnbench.records import IntArray
+from gnnbench_plugins.hpgnn.layout import LaidOutBlock, lay_out
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 from gnnbench_plugins.reference.subgraph import LayerwiseSampler, SaintSampler
 
@@ -30,7 +30,7 @@ class HpgnnSampler(NeighbourSampler):
         self._resident = bundle.memory.vertex_data == "device"
         return super().refuses(bundle, setting)
 
-    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[LaidOutBlock, ...]:
         blocks = super().sample(seeds, epoch, threads)
         return tuple(
             lay_out(block, layer, rmt=self.rmt, rra=self.rra, resident=self._resident)

@@ -3,7 +3,8 @@
 ``placement`` holds the hybrid trainers, ``performance`` Equations 5 to 13, ``drm`` Algorithm 1,
 ``communication`` the two-stage feature prefetching, ``rounding`` features that cross as float16 or
 int8, ``neighbourhoods`` sampled sizes on graphs too large to store, ``tables`` the paper's tables
-and figures by the performance model, ``planner`` plans by it.
+and figures by the performance model, ``convergence`` the rounds that DRM takes to settle,
+``planner`` plans by it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from gnnbench_plugins.hyscale.communication import (
     HyScaleCommunication,
     IntegerCommunication,
 )
+from gnnbench_plugins.hyscale.convergence import Convergence
 from gnnbench_plugins.hyscale.placement import HyScalePlacement
 from gnnbench_plugins.hyscale.planner import HyScalePlanner
 from gnnbench_plugins.hyscale.tables import GAINS, TABLES
@@ -65,7 +67,7 @@ def gnnbench_strategy() -> list[Strategy]:
 
 @hookimpl
 def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return list(TABLES)
+    return [*TABLES, Convergence]
 
 
 @hookimpl

@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gnnbench.records import HostThreads, StageTimes
 
@@ -112,8 +112,7 @@ class _Trained:
         return self.cpu_s > self.accelerator_s
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """What DRM assigns: seeds on the CPU trainer, host threads, and on how many accelerators the
     mini-batch is drawn where it is trained on."""
 
@@ -268,10 +267,11 @@ class Balancer:
         if self._both_train and max(cpu_s, them_s) > 0:
             self._move_seeds(self._best_cpu_seeds(seconds))
             return
-        slow, fast = (
-            ("accelerator", "train_cpu") if them_s > cpu_s else ("train_cpu", "accelerator")
+        to_cpu, to_them = (
+            BalanceWork("accelerator", "train_cpu"),
+            BalanceWork("train_cpu", "accelerator"),
         )
-        self._move_work(BalanceWork(slow, fast), seconds)
+        self._move_work(to_cpu if them_s > cpu_s else to_them, seconds)
 
     def _best_cpu_seeds(self, seconds: dict[Task, float]) -> int:
         """The CPU trainer's seeds, near where both kinds would now take equally long, that would
@@ -297,7 +297,8 @@ class Balancer:
             )
 
         nearby = range(max(0, fair - count), min(total, fair + count) + 1)
-        return min((now, *nearby), key=lambda seeds: (longer_s(seeds), abs(seeds - now)))
+        candidates: tuple[int, ...] = (now, *nearby)
+        return min(candidates, key=lambda seeds: (longer_s(seeds), abs(seeds - now)))
 
     def _is_like_now(self, trained: _Trained) -> bool:
         """Whether its seconds a seed say something of the present split: shares within a factor of

@@ -56,7 +56,7 @@ class PowerLaw:
     def _scale(self) -> float:
         """The factor of the tail that gives the mean where nothing is cut."""
         mean = self.mean_degree * self.vertices / self._reached
-        return mean * (1.0 - self._slope) * self._reached**self._slope
+        return float(mean * (1.0 - self._slope) * self._reached**self._slope)
 
     @property
     def _cut_ranks(self) -> float:
@@ -79,7 +79,8 @@ class PowerLaw:
         place = random.random(count) * (head + tail)
         beyond = np.maximum(place - head, 0.0) * rest / self._scale + start
         ranks = np.where(place < head, place / self._cutoff, beyond ** (1.0 / rest))
-        return np.minimum(ranks.astype(np.int64), self._reached - 1)
+        drawn: IntArray = np.minimum(ranks.astype(np.int64), self._reached - 1)
+        return drawn
 
 
 class _Rows:

@@ -8,12 +8,13 @@ plain ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, Protocol
 
 import numpy as np
 
+from gnnbench.footprint import sparse_bytes
 from gnnbench.parts import LayerShape
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Stage, StageTimes, Workload
@@ -133,12 +134,17 @@ def trainer_seconds(
     edges: Sequence[float],
     layers: Sequence[LayerShape],
     itemsize: int,
+    stored: tuple[float, float] | None = None,
 ) -> float:
     """Equation 10: forward over all layers, backward over all but the first's aggregation.
 
     ``vertices`` are |V^0| .. |V^L|, ``edges`` |E^1| .. |E^L|. Aggregation by Equation 11, update by
     Equation 12; they overlap on a pipelined device (the operator is max) and add up elsewhere. The
     backward pass aggregates at a rate of its own where the device has one.
+
+    Layers that multiply by W before they aggregate do both in Equation 11's time, in the first
+    layer too, whose backward pass gives W's gradient. Of sparse features, of which V^0 and V^1 have
+    ``stored`` values, those alone are multiplied.
     """
 
     def combine(aggregate_s: float, update_s: float) -> float:
@@ -146,17 +152,21 @@ def trainer_seconds(
 
     total = 0.0
     for number, layer in enumerate(layers):
-        bandwidth = device.aggregate_bytes_per_s(layer.in_features, threads)
+        width = layer.summed_features
         narrow = min(layer.in_features, layer.out_features)
         macs_per_s = device.update_flop_per_s(narrow, threads) / 2.0
-        aggregate_s = edges[number] * layer.in_features * itemsize / bandwidth
+        sources, destinations = vertices[number], vertices[number + 1]
+        if number == 0 and stored is not None:
+            sources, destinations = (values / layer.in_features for values in stored)
+        macs = sources * layer.source_macs + destinations * layer.destination_macs
+        traffic, product_s = edges[number] * width * itemsize, macs / macs_per_s
+        aggregate_s = traffic / device.aggregate_bytes_per_s(width, threads) + product_s
         update_s = vertices[number + 1] * layer.macs_per_row / macs_per_s
         total += combine(aggregate_s, update_s)
-        if number == 0:
+        if number == 0 and not layer.source_macs:
             total += update_s
             continue
-        bandwidth = device.aggregate_backward_bytes_per_s(layer.in_features, threads)
-        back_s = edges[number] * layer.in_features * itemsize / bandwidth
+        back_s = traffic / device.aggregate_backward_bytes_per_s(width, threads) + product_s
         total += combine(back_s, update_s)
     return total
 
@@ -190,6 +200,22 @@ def fetched_of(
     return float(np.interp(seeds, known, rows)), float(np.interp(seeds, known, sizes))
 
 
+def stored_of(profiles: Sequence[BatchProfile], seeds: float) -> tuple[float, float] | None:
+    """Values of sparse features that a mini-batch of ``seeds`` seeds has in its rows of V^0, and of
+    V^1 among them; None where features are dense."""
+    known, sources, destinations = [0.0], [0.0], [0.0]
+    for profile in profiles:
+        if profile.stored is None:
+            return None
+        known.append(float(profile.seeds))
+        sources.append(float(profile.stored[0]))
+        destinations.append(float(profile.stored[1]))
+    return (
+        float(np.interp(seeds, known, sources)),
+        float(np.interp(seeds, known, destinations)),
+    )
+
+
 def sampling_seconds(
     host: Device, profiles: Sequence[BatchProfile], seeds: float, threads: int
 ) -> float:
@@ -219,11 +245,15 @@ def predict(
     split: Split,
     prefetch: Prefetch = 2,
     fixed_s: float = 0.0,
+    *,
+    part: float = 1.0,
 ) -> Prediction:
-    """Equations 6 to 13 for one iteration of as many seeds as the largest profile.
+    """Equations 6 to 13 for one iteration of as many seeds as the largest profile, or a ``part`` of
+    them, split in the same proportion.
 
     Equations 7 and 8 have |V^0| rows of S_feat a value: of these an accelerator's cache keeps some
-    from being loaded and crossing, and those that cross may be rounded (:func:`fetched_of`).
+    from being loaded and crossing, and those that cross may be rounded (:func:`fetched_of`). Sparse
+    features that stay so, which they do for a CPU trainer alone, have the bytes of their values.
     ``prefetch`` says how far the stages of iterations overlap.
 
     One term is ours: ``fixed_s`` is what an iteration takes besides what the paper's equations
@@ -233,15 +263,17 @@ def predict(
     platform, item = task.platform, task.workload.itemsize
     host, threads = platform.host, split.threads
     width = task.layers[0].in_features
-    total = profiles[-1].seeds
-    count = len(accelerators)
-    each = (total - split.cpu_seeds) / count if count else 0.0
-    cpu_vertices, cpu_edges = sizes_of(profiles, split.cpu_seeds)
+    count, cpu_seeds = len(accelerators), part * split.cpu_seeds
+    each = (part * profiles[-1].seeds - cpu_seeds) / count if count else 0.0
+    cpu_vertices, cpu_edges = sizes_of(profiles, cpu_seeds)
     vertices, edges = sizes_of(profiles, each)
-    sample_s = sampling_seconds(host, profiles, split.cpu_seeds, threads.sample)
+    sample_s = sampling_seconds(host, profiles, cpu_seeds, threads.sample)
     sample_s += count * sampling_seconds(host, profiles, each, threads.sample)
     fetched, fetched_bytes = fetched_of(profiles, each, width * item)
+    stored = stored_of(profiles, cpu_seeds)
     loaded = (cpu_vertices[0] + count * fetched) * width * item
+    if stored is not None:
+        loaded = sparse_bytes(cpu_vertices[0], stored[0], item)
     load_s = loaded / host.gather_bytes_per_s(width, threads.load)  # Equation 7
     transfer_s = train_accelerator_s = synchronise_s = 0.0
     for device in accelerators:
@@ -254,7 +286,9 @@ def predict(
             train_accelerator_s,
             trainer_seconds(device, 0, vertices, edges, task.layers, item),
         )
-    train_cpu_s = trainer_seconds(host, threads.train, cpu_vertices, cpu_edges, task.layers, item)
+    train_cpu_s = trainer_seconds(
+        host, threads.train, cpu_vertices, cpu_edges, task.layers, item, stored
+    )
     stages = ((sample_s, threads.sample), (load_s, threads.load), (train_cpu_s, threads.train))
     busy_s = sum(seconds * min(1.0, (used or host.cores) / host.cores) for seconds, used in stages)
     synchronise_s += fixed_s
@@ -269,6 +303,47 @@ def predict(
         busy_s,
         sum(cpu_edges) + count * sum(edges),
         prefetch,
+    )
+
+
+def add_described(
+    prediction: Prediction,
+    task: Task,
+    profiles: Sequence[BatchProfile],
+    accelerators: Sequence[Device],
+    cpu_seeds: float,
+    *,
+    part: float = 1.0,
+) -> Prediction:
+    """A prediction with what the paper's model leaves out (§VI-C) and a platform's description has:
+    the launches of kernels, the latencies of links, and the topology that crosses with features.
+
+    A trainer launches two kernels a layer forward, two backward, in the first layer one, and the
+    loss; with layers that multiply first one more. A pipelined device launches AGGREGATE and UPDATE
+    at the same time.
+    """
+    depth, host = len(task.layers), task.platform.host
+
+    def launches_s(device: Device) -> float:
+        if device.pipelined:
+            return (2 * depth + 1) * device.launch_s
+        return (4 * depth + bool(task.layers[0].source_macs)) * device.launch_s
+
+    if not accelerators:
+        return replace(prediction, train_cpu_s=prediction.train_cpu_s + launches_s(host))
+    each = part * (profiles[-1].seeds - cpu_seeds) / len(accelerators)
+    vertices, edges = sizes_of(profiles, each)
+    topology = sum(4 * (d + 1 + e) for d, e in zip(vertices[1:], edges, strict=True))
+    links = [task.platform.link(host.name, device.name) for device in accelerators]
+    latency_s = max(link.latency_s for link in links)
+    crossing_s = max(topology / link.bandwidth_bytes_per_s for link in links)
+    return replace(
+        prediction,
+        transfer_s=prediction.transfer_s + crossing_s + latency_s,
+        synchronise_s=prediction.synchronise_s + 2.0 * latency_s,
+        train_cpu_s=prediction.train_cpu_s + (launches_s(host) if cpu_seeds else 0.0),
+        train_accelerator_s=prediction.train_accelerator_s
+        + (max(map(launches_s, accelerators)) if each else 0.0),
     )
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
 from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, divide_evenly, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, Mode, Share, StageTimes
+from gnnbench.units import format_si
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
+    add_described,
     note_round,
     plan_split,
     predict,
@@ -49,6 +51,9 @@ class HyScalePlacement(Placement):
     accelerator_sampling: bool = option(
         False, "let accelerators draw their own mini-batches, as many as pays"
     )
+    design: bool = option(
+        True, "where times are measured, take rates from a few rounds before the run"
+    )
     skew: float = option(1.0, "multiply the planned CPU share, to study how DRM recovers")
 
     _trainers: tuple[Device, ...] = field(default=(), init=False, repr=False)
@@ -62,14 +67,22 @@ class HyScalePlacement(Placement):
     )
     #: The split of each round, as it was let in: what DRM did.
     history: list[Assignment] = field(default_factory=list, init=False, repr=False)
+    #: What the stages of each round took.
+    times: list[StageTimes] = field(default_factory=list, init=False, repr=False)
     _first: str = field(default="", init=False, repr=False)
     _prediction: Prediction | None = field(default=None, init=False, repr=False)
+    #: Seconds of an epoch, by what they rest on.
+    _epochs_s: dict[str, float] = field(default_factory=dict, init=False, repr=False)
     #: Whether there is nothing to move: one trainer, whose stages have all threads each.
     _fixed: bool = field(default=False, init=False, repr=False)
     #: What the last round under the split in force took, that split, and the model.
     _taken: StageTimes = field(init=False, repr=False, compare=False)
     _taken_under: Split = field(init=False, repr=False, compare=False)
     _predict: Callable[[Split], Prediction] = field(init=False, repr=False, compare=False)
+    #: The shares of a round, made once for each split and number of seeds: most are alike.
+    _share: Callable[[int, Assignment], tuple[Share, ...]] = field(
+        init=False, repr=False, compare=False
+    )
     #: Iterations of an epoch.
     _num_rounds: float = field(default=1.0, init=False, repr=False)
     #: What the full rounds under the first split took.
@@ -103,6 +116,14 @@ class HyScalePlacement(Placement):
                 )
         return None
 
+    @property
+    def wants_design_phase(self) -> bool:
+        return self.design
+
+    def predicted_epochs(self) -> Mapping[str, float]:
+        """Of the first split."""
+        return self._epochs_s
+
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         chosen = platform.accelerators[: self.accelerators or None]
         if not chosen:
@@ -135,8 +156,11 @@ class HyScalePlacement(Placement):
         shares_threads = threads.sample + threads.load + threads.train > cores
         split = Split(cpu_seeds, threads)
         self._predict = cache(
-            lambda split: predict(setting, profiles, accelerators, split, self._prefetch)
+            lambda split: predict(
+                setting, profiles, accelerators, split, self._prefetch, platform.round_s
+            )
         )
+        self._share = lru_cache(maxsize=8)(self._make_shares)
         self._num_rounds = max(1.0, len(setting.dataset.train_ids) / total)
         prediction = self._predict(split)
         self._fixed = self._trainers == (platform.host,) and shares_threads
@@ -155,7 +179,9 @@ class HyScalePlacement(Placement):
             expect=self._expect_epoch_s,
         )
         self._prediction = prediction
+        self._epochs_s = predict_epochs(setting, profiles, accelerators, split, self._prefetch)
         self.history.clear()
+        self.times.clear()
         self._observed.clear()
         self._under_way.clear()
         self._first = (
@@ -168,8 +194,13 @@ class HyScalePlacement(Placement):
         assigned = balancer.assignment
         self.history.append(assigned)
         self._under_way.append((assigned, num_seeds == balancer.total_seeds))
+        return self._share(num_seeds, assigned)
+
+    def _make_shares(self, num_seeds: int, assigned: Assignment) -> tuple[Share, ...]:
+        """The shares of so many seeds, by what is assigned of a full round."""
         on_host = self._trainers[-1].kind == "cpu"
-        cpu = round(num_seeds * assigned.cpu_seeds / balancer.total_seeds) if on_host else 0
+        total = self._balancer.total_seeds
+        cpu = round(num_seeds * assigned.cpu_seeds / total) if on_host else 0
         if len(self._trainers) == 1 and on_host:
             cpu = num_seeds
         count = len(self._trainers) - (1 if on_host else 0)
@@ -186,16 +217,17 @@ class HyScalePlacement(Placement):
 
     def observe(self, times: StageTimes) -> None:
         assigned, full = self._under_way.popleft()
+        self.times.append(times)
         if full and assigned == self.history[0]:
             self._observed.append(times)
         # A smaller round says little about a full one: fixed costs weigh more in it.
-        if not self.drm or not full or assigned != self._balancer.assignment or self._fixed:
+        if self._fixed or not self.drm or not full or assigned != self._balancer.assignment:
             return
         self._taken, self._taken_under = times, Split(assigned.cpu_seeds, assigned.threads)
         if self._prefetch == 0 and times.train_accelerator is not None:
             # Transfer and training, one task in line 1, do not overlap here: it is as long as both.
             both_s = times.transfer + times.train_accelerator
-            times = replace(times, transfer=0.0, train_accelerator=both_s)
+            times = times._replace(transfer=0.0, train_accelerator=both_s)
         if self.rule == "proportional":
             self._balancer.equalise(times)
         else:
@@ -213,7 +245,7 @@ class HyScalePlacement(Placement):
     def notes(self) -> tuple[str, ...]:
         if not self.history:
             return ()
-        first = (self._first,)
+        first: tuple[str, ...] = (self._first,)
         if self._prediction is not None and self._observed:
             first += (note_round(self._prediction, self._observed),)
         if not self.drm:
@@ -231,6 +263,49 @@ class HyScalePlacement(Placement):
             f"{self._balancer.total_seeds} seeds on the CPU; threads {threads.sample} sampling, "
             f"{threads.load} loading, {threads.train} training{drawn}",
         )
+
+
+def predict_epochs(
+    setting: Setting,
+    profiles: Sequence[BatchProfile],
+    accelerators: Sequence[Device],
+    split: Split,
+    prefetch: Literal[0, 1, 2],
+) -> dict[str, float]:
+    """Seconds of an epoch under a split, by what they rest on: full rounds, of which the first
+    fills the pipeline, and the smaller one that is left."""
+    platform, total = setting.platform, profiles[-1].seeds
+    rounds, left = divmod(len(setting.dataset.train_ids), total)
+    full, smaller = (
+        predict(setting, profiles, accelerators, split, prefetch, platform.round_s, part=part)
+        for part in (1.0, left / total)
+    )
+
+    def epoch_s(full: Prediction, smaller: Prediction) -> float:
+        return full.epoch_s(rounds, filling=True) + (smaller.execution_s if left else 0.0)
+
+    found = {note_inputs(platform): epoch_s(full, smaller)}
+    if platform.virtual:
+        described = (
+            add_described(each, setting, profiles, accelerators, split.cpu_seeds, part=part)
+            for each, part in ((full, 1.0), (smaller, left / total))
+        )
+        launched = "the same with kernel launches, link latencies and the topology that crosses"
+        found[launched] = epoch_s(*described)
+    return found
+
+
+def note_inputs(platform: Platform) -> str:
+    """What a prediction of this platform's epochs rests on: nothing that was measured in them."""
+    equations = "by Equations 6 to 13 for the first split, "
+    if platform.virtual:
+        return f"{equations}the platform's rates, and sampled |V^l| and |E^l|"
+    if platform.round_s:
+        return (
+            f"{equations}rates of the host and {format_si(platform.round_s, 's')} a round besides "
+            f"its stages from a few rounds of other mini-batches before the run"
+        )
+    return f"{equations}rates of platform {platform.name}, nothing besides the stages"
 
 
 def correct(expected: Prediction, predicted: Prediction, taken: StageTimes) -> Prediction:

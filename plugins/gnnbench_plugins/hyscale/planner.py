@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import torch
 
 from gnnbench.errors import IncompatibleParts, UsageError
-from gnnbench.footprint import DEVICE_BUFFERS, mini_batch_bytes, reserved_bytes
+from gnnbench.footprint import DEVICE_BUFFERS, mini_batch_bytes, reserved_bytes, sparse_bytes
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
+from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BatchProfile, Cell, IntArray, Table, TableRow, Unit
@@ -82,6 +83,9 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     workload = request.workload
     shapes = build(workload, model=request.model).shapes
     setting = Setting(graph, request.platform, workload, shapes, request.model)
+    projected = projected_layers(bundle, setting)
+    shapes = build(workload, projected, request.model).shapes
+    setting = replace(setting, layers=shapes)
     reason = bundle.refusal(setting)
     if reason is not None:
         raise IncompatibleParts(reason)
@@ -94,6 +98,7 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     trainers = placement.trainers(request.platform)
     host = request.platform.host
     accelerators = tuple(device for device in trainers if device.name != host.name)
+    sparse = keeps_sparse(bundle, setting, trainers, projected)
     prefetch = bundle.prefetch_stages(request.platform)
     sizes = sorted({max(1, len(rounds[0]) >> k) for k in range(HALVINGS)})
     units = [Unit(0, sampler.sample(rounds[0][:size], 0, workload.threads)) for size in sizes]
@@ -104,15 +109,20 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
         count = int(np.count_nonzero(~np.isin(unit.input_ids, cached)))
         profiles.append(
             BatchProfile(
-                size, unit.vertices, unit.edges, fetched=count, fetched_bytes=count * row_bytes
+                size,
+                unit.vertices,
+                unit.edges,
+                fetched=count,
+                fetched_bytes=count * row_bytes,
+                stored=graph.count_stored(unit.input_ids, unit.vertices[1]) if sparse else None,
             )
         )
     split = plan_split(
         setting, profiles, accelerators, cpu_trainer=host in trainers, prefetch=prefetch
     )
     prediction = predict(setting, profiles, accelerators, split, prefetch)
-    count = len(graph.train_ids) / len(rounds[0])
-    return Plan(setting, bundle, profiles, accelerators, split, prediction, count, len(cached))
+    iterations = len(graph.train_ids) / len(rounds[0])
+    return Plan(setting, bundle, profiles, accelerators, split, prediction, iterations, len(cached))
 
 
 def choose_cached(
@@ -192,7 +202,25 @@ def tabulate_stages(plan: Plan) -> Table:
             f"(Equation 5), {plan.rounds:.1f} iterations an epoch, which starts with an empty "
             f"pipeline",
             "launches and link latencies are not in it, as in the paper's model (section VI-C)",
+            *note_features(plan),
         ),
+    )
+
+
+def note_features(plan: Plan) -> tuple[str, ...]:
+    """How sparse features reach the first layer."""
+    if isinstance(plan.setting.dataset.features, np.ndarray):
+        return ()
+    whole, itemsize = plan.profiles[-1], plan.setting.workload.itemsize
+    rows = whole.vertices[0]
+    dense_bytes = rows * plan.setting.dataset.num_features * itemsize
+    if whole.stored is None:
+        size_text = format_si(dense_bytes, "B")
+        return (f"the {rows:,} rows of a round's sparse features are made dense, {size_text}",)
+    size = sparse_bytes(rows, whole.stored[0], itemsize)
+    return (
+        f"the {rows:,} rows of a round's features stay sparse, {whole.stored[0]:,} values and "
+        f"{format_si(size, 'B')} instead of {format_si(dense_bytes, 'B')}",
     )
 
 

@@ -65,7 +65,7 @@ def make_groups(platform: Platform, sparse: Sequence[Device], dense: Sequence[De
                 f"platform {platform.name} has no device left that {what}; choose another by "
                 f"--platform."
             )
-        if len({replace(device, name="") for device in group}) > 1:
+        if len({replace(device, name="", torch_device="") for device in group}) > 1:
             names = ", ".join(device.name for device in group)
             raise UsageError(
                 f"the devices of platform {platform.name} that would {what[:-1]} differ ({names}); "
@@ -126,7 +126,8 @@ def price_passes(
     last = len(layers) - 1
     passes = []
     for number, layer in enumerate(layers):
-        products, back = (1,), (layers[number + 1].in_features if number < last else 0)
+        products: tuple[int, ...] = (1,)
+        back = layers[number + 1].in_features if number < last else 0
         if number == last:
             products = (1, _backward_products(number))
             back = layer.aggregate_features if number else 0

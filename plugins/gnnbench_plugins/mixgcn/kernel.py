@@ -68,25 +68,29 @@ class SpuAdjacency(NativeAdjacency):
         self._note(backward=False)
         return super().own_plus_sum(h)
 
-    def own_and_mean_transposed(self, g: Tensor) -> Tensor:
+    def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         self._note(backward=True)
-        return super().own_and_mean_transposed(g)
+        return super().own_and_mean_transposed(g, into)
 
-    def own_plus_sum_transposed(self, g: Tensor) -> Tensor:
+    def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         self._note(backward=True)
-        return super().own_plus_sum_transposed(g)
+        return super().own_plus_sum_transposed(g, into)
 
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         self._note(backward=False)
         return super().sum_scaled(h, scaling)
 
-    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+    def sum_transposed(
+        self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
+    ) -> Tensor:
         self._note(backward=True)
-        return super().sum_transposed(g, weight)
+        return super().sum_transposed(g, weight, into)
 
-    def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
+    def sum_scaled_transposed(
+        self, g: Tensor, scaling: Scaling, into: Tensor | None = None
+    ) -> Tensor:
         self._note(backward=True)
-        return super().sum_scaled_transposed(g, scaling)
+        return super().sum_scaled_transposed(g, scaling, into)
 
 
 @dataclass

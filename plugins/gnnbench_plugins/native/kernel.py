@@ -53,10 +53,13 @@ class NativeAdjacency(Adjacency):
         return autograd.own_and_mean(self._matrix, h)
 
     @torch.no_grad()
-    def own_and_mean_transposed(self, g: Tensor) -> Tensor:
-        if self.block.own is not None:
-            return super().own_and_mean_transposed(g)
-        return autograd.own_and_mean_transposed(self._matrix, g, self._wanted)
+    def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
+        if self.block.own is None:
+            return autograd.own_and_mean_transposed(self._matrix, g, self._wanted, into)
+        own, mean = g.chunk(2, dim=1)
+        out = self._multiply_transposed(mean, autograd.MEAN, into)
+        self.add_to_own_rows(out, own)
+        return out
 
     def own_plus_sum(self, h: Tensor) -> Tensor:
         if self.block.own is not None:
@@ -64,19 +67,25 @@ class NativeAdjacency(Adjacency):
         return autograd.aggregate(self._matrix, h, None, self._plus_own(h))
 
     @torch.no_grad()
-    def own_plus_sum_transposed(self, g: Tensor) -> Tensor:
+    def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         if self.block.own is not None:
-            return super().own_plus_sum_transposed(g)
-        factors = self._plus_own(g)
-        return autograd.multiply_transposed(self._matrix, g, None, factors, self._wanted)
+            return super().own_plus_sum_transposed(g, into)
+        return self._multiply_transposed(g, self._plus_own(g), into)
 
     def _plus_own(self, rows: Tensor) -> Factors:
         """Own rows added as they are."""
         return Factors(own=np.ones(self.block.num_dst, dtype=autograd.read(rows).dtype))
 
-    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+    def sum_transposed(
+        self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
+    ) -> Tensor:
         with torch.no_grad():
-            return autograd.multiply_transposed(self._matrix, g, weight, wanted=self._wanted)
+            return autograd.multiply_transposed(
+                self._matrix, g, weight, wanted=self._wanted, into=into
+            )
+
+    def _multiply_transposed(self, g: Tensor, factors: Factors, into: Tensor | None) -> Tensor:
+        return autograd.multiply_transposed(self._matrix, g, None, factors, self._wanted, into)
 
     def add_to_own_rows(self, out: Tensor, rows: Tensor) -> None:
         if self._wanted is not None:
@@ -92,12 +101,12 @@ class NativeAdjacency(Adjacency):
         return total + scaling.own.unsqueeze(1) * self.own_rows(h)
 
     @torch.no_grad()
-    def sum_scaled_transposed(self, g: Tensor, scaling: Scaling) -> Tensor:
+    def sum_scaled_transposed(
+        self, g: Tensor, scaling: Scaling, into: Tensor | None = None
+    ) -> Tensor:
         if self.block.own is None:
-            factors = _factors(scaling, own=True)
-            return autograd.multiply_transposed(self._matrix, g, None, factors, self._wanted)
-        factors = _factors(scaling, own=False)
-        out = autograd.multiply_transposed(self._matrix, g, None, factors, self._wanted)
+            return self._multiply_transposed(g, _factors(scaling, own=True), into)
+        out = self._multiply_transposed(g, _factors(scaling, own=False), into)
         self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
         return out
 
@@ -144,6 +153,7 @@ class NativeKernel(Kernel):
     name: ClassVar[str] = "native"
     summary: ClassVar[str] = "gnnbench's own kernels, on the CPU"
     takes_sparse_features: ClassVar[bool] = True
+    adds_in_place: ClassVar[bool] = True
 
     #: Features that a full graph multiplies in every epoch, with their transpose.
     _features: WeakTensorKeyDictionary = field(

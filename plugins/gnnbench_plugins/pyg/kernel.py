@@ -60,14 +60,16 @@ class PyGAdjacency(Adjacency):
         return out
 
     @torch.no_grad()
-    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+    def sum_transposed(
+        self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
+    ) -> Tensor:
         from gnnbench_plugins.pyg.propagation import SUM
 
         indptr, indices, order = self._reversed
         values = self._ones if weight is None else weight[order]
         size = (self.block.num_src, self.block.num_dst)
         out: Tensor = SUM(torch.sparse_csr_tensor(indptr, indices, values, size), g)
-        return out
+        return out if into is None else into.add_(out)
 
     def edge_softmax(self, scores: Tensor) -> Tensor:
         from torch_geometric.utils import softmax

@@ -11,7 +11,7 @@ from torch_geometric.typing import Adj, OptPairTensor, OptTensor, Size
 from torch_geometric.utils import spmm
 
 
-class Propagation(MessagePassing):
+class Propagation(MessagePassing):  # type: ignore[misc]
     """Sums or averages source rows, each scaled by its edge's weight.
 
     Propagated over a sparse CSR tensor it is PyG's memory-efficient aggregation: no ``(E, f)``
@@ -31,14 +31,16 @@ class Propagation(MessagePassing):
         return weight.view(-1, 1) * x_j
 
     def message_and_aggregate(self, edge_index: Adj, x: OptPairTensor) -> Tensor:
-        return spmm(edge_index, x[0], reduce=self.aggr)
+        out: Tensor = spmm(edge_index, x[0], reduce=self.aggr)
+        return out
 
 
 def accept_sparse_warnings() -> None:
     """Have torch say now, unheard, what it says once a process about compressed sparse tensors."""
-    if not torch.sparse.check_sparse_tensor_invariants.is_enabled():
+    checks = torch.sparse.check_sparse_tensor_invariants
+    if not checks.is_enabled():  # type: ignore[no-untyped-call]
         # Already off; switching it off by name keeps torch from asking for a decision.
-        torch.sparse.check_sparse_tensor_invariants.disable()
+        checks.disable()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1))

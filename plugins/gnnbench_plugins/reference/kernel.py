@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +28,7 @@ class TorchKernel(Kernel):
 
     name: ClassVar[str] = "torch"
     summary: ClassVar[str] = "plain torch: CSR times dense, and its transpose backward"
+    adds_in_place: ClassVar[bool] = True
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> TorchAdjacency:
         if block.num_edges > MAX_EDGES:
@@ -51,18 +52,20 @@ class TorchAdjacency(Adjacency):
         self.device = device
 
     def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
-        out: Tensor = _WeightedSum.apply(self, h, weight)
+        out: Tensor = _WeightedSum.apply(self, h, weight)  # type: ignore[no-untyped-call]
         return out
 
     def mean(self, h: Tensor) -> Tensor:
         return self.sum(h) / self.in_degrees.clamp(min=1).unsqueeze(1)
 
-    def sum_transposed(self, g: Tensor, weight: Tensor | None = None) -> Tensor:
+    def sum_transposed(
+        self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
+    ) -> Tensor:
         with torch.no_grad():
-            return _multiply(self.transpose(weight), g)
+            return _multiply(self.transpose(weight), g, into)
 
     def edge_softmax(self, scores: Tensor) -> Tensor:
-        out: Tensor = _EdgeSoftmax.apply(self, scores)
+        out: Tensor = _EdgeSoftmax.apply(self, scores)  # type: ignore[no-untyped-call]
         return out
 
     @cached_property
@@ -91,7 +94,7 @@ class TorchAdjacency(Adjacency):
         return csr_tensor(row_ptr, columns, values, (self.block.num_src, self.block.num_dst))
 
     def sum_edges(self, messages: Tensor) -> Tensor:
-        out: Tensor = _EdgeSum.apply(self, messages)
+        out: Tensor = _EdgeSum.apply(self, messages)  # type: ignore[no-untyped-call]
         return out
 
     def sum_scores(self, values: Tensor) -> Tensor:
@@ -140,6 +143,14 @@ class TorchAdjacency(Adjacency):
         return row_ptr, columns, edge
 
 
+class _Context(FunctionCtx):
+    """What forward passes leave for their backward passes."""
+
+    adjacency: TorchAdjacency
+    needs_input_grad: tuple[bool, ...]
+    saved_tensors: tuple[Tensor | None, ...]
+
+
 class _WeightedSum(Function):
     """``A h`` with A's values as a second input.
 
@@ -149,23 +160,23 @@ class _WeightedSum(Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, adjacency: TorchAdjacency, h: Tensor, weight: Tensor | None
+        ctx: _Context, adjacency: TorchAdjacency, h: Tensor, weight: Tensor | None
     ) -> Tensor:
         ctx.adjacency = adjacency
         learned = weight is not None and weight.requires_grad
-        ctx.save_for_backward(weight, h if learned else None)
+        ctx.save_for_backward(weight, h if learned else None)  # type: ignore[arg-type]
         return _multiply(adjacency.matrix(weight), h)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
-        adjacency: TorchAdjacency = ctx.adjacency
+    def backward(ctx: _Context, g: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
+        adjacency = ctx.adjacency
         weight, h = ctx.saved_tensors
         _, wants_h, wants_weight = ctx.needs_input_grad
         g = g.contiguous()
         grad_h = _multiply(adjacency.transpose(weight), g) if wants_h else None
         grad_weight = None
-        if wants_weight:
+        if wants_weight and h is not None:
             products = torch.sparse.sampled_addmm(adjacency.matrix(), g, h.t(), beta=0.0)
             grad_weight = products.values()
         return None, grad_h, grad_weight
@@ -175,14 +186,14 @@ class _EdgeSum(Function):
     """The sum over each destination's in-edges. Backward: dm_e = g_v for each edge e = (u, v)."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, adjacency: TorchAdjacency, messages: Tensor) -> Tensor:
+    def forward(ctx: _Context, adjacency: TorchAdjacency, messages: Tensor) -> Tensor:
         ctx.adjacency = adjacency
         return _multiply(adjacency.edge_matrix, messages)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[None, Tensor]:
-        adjacency: TorchAdjacency = ctx.adjacency
+    def backward(ctx: _Context, g: Tensor) -> tuple[None, Tensor]:
+        adjacency = ctx.adjacency
         return None, g.index_select(0, adjacency.edge_dst)
 
 
@@ -193,7 +204,7 @@ class _EdgeSoftmax(Function):
     """
 
     @staticmethod
-    def forward(ctx: FunctionCtx, adjacency: TorchAdjacency, scores: Tensor) -> Tensor:
+    def forward(ctx: _Context, adjacency: TorchAdjacency, scores: Tensor) -> Tensor:
         dst = adjacency.edge_dst
         p = torch.exp(scores - adjacency.max_scores(scores).index_select(0, dst))
         p /= adjacency.sum_scores(p).index_select(0, dst)
@@ -203,9 +214,9 @@ class _EdgeSoftmax(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: FunctionCtx, g: Tensor) -> tuple[None, Tensor]:
-        adjacency: TorchAdjacency = ctx.adjacency
-        (p,) = ctx.saved_tensors
+    def backward(ctx: _Context, g: Tensor) -> tuple[None, Tensor]:
+        adjacency = ctx.adjacency
+        p = cast(Tensor, ctx.saved_tensors[0])
         weighted = p * g
         return None, weighted - p * adjacency.sum_scores(weighted).index_select(
             0, adjacency.edge_dst
@@ -217,6 +228,8 @@ def _share(array: IntArray | IndexArray) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-def _multiply(matrix: Tensor, dense: Tensor) -> Tensor:
-    """CSR times dense, summed into zeros in place: ``@`` would hold a second result meanwhile."""
-    return dense.new_zeros(matrix.shape[0], dense.shape[1]).addmm_(matrix, dense)
+def _multiply(matrix: Tensor, dense: Tensor, into: Tensor | None = None) -> Tensor:
+    """CSR times dense, added in place to ``into`` or to zeros: ``@`` would hold a second result."""
+    if into is None:
+        into = dense.new_zeros(matrix.shape[0], dense.shape[1])
+    return into.addmm_(matrix, dense)

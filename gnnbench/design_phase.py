@@ -1,0 +1,169 @@
+"""A design phase: a few rounds of mini-batch training before a run whose time is predicted.
+
+HyScale-GNN's section V takes T_samp from such rounds, and the rest from "platform metadata". What a
+probe finds on made blocks says less of a run than rounds of that run's kernels on its graph do:
+loading, aggregation and update at their widths, and what a round takes besides all stages. The
+rounds draw mini-batches of their own with another seed, train a model of their own, and are thrown
+away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.records import EpochTrace, Span
+
+#: Passes over so many rounds, of which the first warms up; of the others the median counts, since
+#: whatever else the machine does falls on one of them more than on the others.
+DESIGN_ROUNDS = 2
+DESIGN_EPOCHS = 4
+
+
+@dataclass(slots=True)
+class _Rate:
+    """By the width of rows, how much was done and how long it took."""
+
+    done: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, width: int, amount: float, seconds: float) -> None:
+        before, taken_s = self.done.get(width, (0.0, 0.0))
+        self.done[width] = before + amount, taken_s + seconds
+
+    def at(self, width: int) -> float:
+        amount, seconds = self.done[width]
+        return amount / seconds
+
+
+@dataclass(slots=True)
+class DesignPhase:
+    """What a few rounds took with some number of threads.
+
+    Bytes/s of Equations 7 and 11, the latter forward and backward, and FLOP/s of Equation 12, each
+    by width. ``sample_s`` and ``fixed_s`` are seconds of one round, the latter of everything that
+    no equation has; ``vertices`` and ``edges`` are |V^l| and |E^l| of a round on average.
+    """
+
+    gather: _Rate
+    aggregate: _Rate
+    aggregate_backward: _Rate
+    update: _Rate
+    sample_s: float
+    fixed_s: float
+    vertices: tuple[int, ...]
+    edges: tuple[int, ...]
+
+
+#: Trains a setting without prefetching, and returns its epochs.
+Train = Callable[[Setting], Sequence[EpochTrace]]
+
+
+def run_design_phase(
+    setting: Setting, threads: int, train_epochs: Train, epochs: int
+) -> DesignPhase:
+    """Train ``DESIGN_ROUNDS`` rounds of vertices drawn from the training set, on the host alone
+    with ``threads`` threads and without prefetching, ``epochs`` times, of which the first warms up
+    and the median of the others, by the wall clock, counts. Seeds are not the run's: neither are
+    its batches.
+    """
+    workload, data, host = setting.workload, setting.dataset, setting.platform.host
+    seed = workload.seed + 1
+    drawn = np.random.default_rng(seed).permutation(data.train_ids)
+    chosen = drawn[: DESIGN_ROUNDS * workload.batch_size]
+    mask = np.zeros_like(data.train_mask)
+    mask[chosen] = True
+    alone = Platform("design phase", "", replace(host, cores=threads), (), ())
+    few = replace(
+        setting,
+        dataset=replace(data, train_mask=mask),
+        workload=replace(workload, seed=seed, epochs=epochs, threads=threads),
+        platform=alone,
+    )
+    by_time = sorted(train_epochs(few)[1:], key=lambda epoch: epoch.wall_s)
+    counted = by_time[(len(by_time) - 1) // 2]
+    rounds = len(chosen) / workload.batch_size
+    return summarise_rounds(few, counted.spans, counted.wall_s, rounds)
+
+
+def summarise_rounds(
+    setting: Setting, spans: Sequence[Span], wall_s: float, rounds: float
+) -> DesignPhase:
+    """The rates of what was recorded in ``rounds`` whole rounds, each as its equation counts."""
+    item, layers = setting.workload.itemsize, setting.layers
+    gather, aggregate, backward, update = (_Rate() for _ in range(4))
+    vertices, edges = [0.0] * (len(layers) + 1), [0.0] * len(layers)
+    sample_s = 0.0
+    modelled_s = 0.0
+    for span in spans:
+        work = span.work
+        if span.label == "sample":
+            sample_s += span.seconds
+        elif span.label == "load features":
+            gather.add(work.features, work.bytes, span.seconds)
+            vertices[0] += work.rows
+        elif span.label in ("aggregate forward", "aggregate backward"):
+            layer = layers[span.layer]
+            width = layer.summed_features
+            if layer.source_macs:
+                # The product is in these seconds, and takes none besides.
+                update.add(min(layer.in_features, layer.out_features), math.inf, 1.0)
+            rate = aggregate if span.label == "aggregate forward" else backward
+            rate.add(width, work.edges * width * item, span.seconds)
+            if rate is aggregate:
+                edges[span.layer] += work.edges
+                vertices[span.layer + 1] += work.rows
+        elif span.label in ("update forward", "update backward"):
+            layer = layers[span.layer]
+            if not layer.macs_per_row:
+                continue
+            narrow = min(layer.in_features, layer.out_features)
+            update.add(narrow, 2.0 * work.rows * layer.macs_per_row, span.seconds)
+        else:
+            continue
+        modelled_s += span.seconds
+    return DesignPhase(
+        gather,
+        aggregate,
+        backward,
+        update,
+        sample_s / rounds,
+        max(0.0, wall_s - modelled_s) / rounds,
+        tuple(round(count / rounds) for count in vertices),
+        tuple(round(count / rounds) for count in edges),
+    )
+
+
+def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Device:
+    """The host with the rates of the design phase, with every core and with one."""
+
+    def curve(all_cores: _Rate, one_core: _Rate) -> RateCurve | None:
+        widths = tuple(sorted(all_cores.done))
+        if not widths:
+            return None
+        return RateCurve(widths, tuple(map(all_cores.at, widths)), tuple(map(one_core.at, widths)))
+
+    return replace(
+        host,
+        gather=curve(together.gather, alone.gather),
+        aggregate=curve(together.aggregate, alone.aggregate),
+        aggregate_backward=curve(together.aggregate_backward, alone.aggregate_backward),
+        update=curve(together.update, alone.update),
+    )
+
+
+def with_design_phase(setting: Setting, train_epochs: Train, *, alone: bool) -> Setting:
+    """The setting with the host's rates, and the fixed cost of a round, as a design phase finds
+    them; with ``alone`` also of one core, for stages that share the cores between them."""
+    platform, cores = setting.platform, setting.platform.host.cores
+    threads = min(cores, setting.workload.threads or cores)
+    together = run_design_phase(setting, threads, train_epochs, DESIGN_EPOCHS)
+    one = together
+    if alone and threads > 1:
+        one = run_design_phase(setting, 1, train_epochs, DESIGN_EPOCHS)
+    host = with_rates(platform.host, together, one)
+    return replace(setting, platform=replace(platform, host=host, round_s=together.fixed_s))
