@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gnnbench.parts import Intermediates, LayerShape
+from gnnbench.parts import Intermediates, Kernel, LayerShape, Memory
 from gnnbench.records import BatchProfile, Block, BufferRows
 
 # --------------------------------------------------------------------------- a device
@@ -89,14 +89,48 @@ def input_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
     return (chunk.rows + chunk.transition) * shape.in_features * itemsize
 
 
-def staging_bytes(
-    layers: Sequence[LayerShape], chunks: Collection[ChunkSize], itemsize: int
-) -> int:
-    """The rows of one device that have crossed, or are about to, outside its buffers."""
-    buffered = [chunk for chunk in chunks if chunk.buffered]
-    rows = max((max(chunk.rows, chunk.transition) for chunk in buffered), default=0)
-    row_bytes = max((shape.in_features * itemsize for shape in layers), default=0)
+def staging_bytes(rows: int, row_bytes: int) -> int:
+    """Of a buffer of so many rows, those that have crossed, or are about to, outside of it."""
     return min(rows, staged_rows(rows, row_bytes)) * row_bytes
+
+
+def adjacency_bytes(
+    layers: Sequence[LayerShape], chunk: ChunkSize, itemsize: int, kernel: Kernel
+) -> int:
+    """What a device keeps of a chunk's topology for the whole run: the kernel's adjacency, and the
+    constants of sources and destinations, which all layers of a model share."""
+    return max(
+        kernel.adjacency_bytes(
+            chunk.rows,
+            chunk.num_dst,
+            chunk.num_edges + (chunk.num_dst if shape.loop_features else 0),
+            shape,
+            itemsize,
+            own=chunk.buffered,
+        )
+        + shape.source_factors * chunk.rows * itemsize
+        + shape.destination_factors * chunk.num_dst * itemsize
+        for shape in layers
+    )
+
+
+def reads_topology(policy: Intermediates, *, first: bool) -> bool:
+    """Whether a layer's backward pass needs the topology: not where the aggregate was cached and
+    the features' gradient is nobody's need."""
+    return not (first and policy == "cache")
+
+
+def crossing_topology_bytes(
+    shape: LayerShape, chunk: ChunkSize, itemsize: int, *, backward: bool
+) -> int:
+    """What crosses of a chunk's topology that is not on its device: the CSR and the constants of
+    its vertices, and backward the transpose and which edge each of its edges is."""
+    loops = chunk.num_dst if shape.loop_features else 0
+    size = chunk.topology_bytes + 4 * loops
+    factors = shape.source_factors * chunk.num_src + shape.destination_factors * chunk.num_dst
+    if backward:
+        size += 4 * (chunk.num_src + 1) + 8 * (chunk.num_edges + loops)
+    return size + factors * itemsize
 
 
 def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
@@ -105,10 +139,30 @@ def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> in
     The aggregate and the output of every destination; where AGGREGATE has parameters, the
     projected row of every source besides, and the values on every edge and added self loop.
     """
-    elements = chunk.num_dst * (shape.aggregate_features + shape.out_features)
+    elements = chunk.num_dst * (
+        shape.aggregate_features + shape.out_features + shape.hidden_features
+    )
     if not shape.cacheable:
         elements += chunk.rows * shape.aggregate_features
         elements += chunk.num_edges * shape.edge_features + chunk.num_dst * shape.loop_features
+    return elements * itemsize
+
+
+def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first: bool) -> int:
+    """What the backward pass of a chunk makes, but for the gradients of its input rows.
+
+    The output's gradient, as it came and behind the activation, that of what is between UPDATE's
+    products, and the aggregate's, unless nobody needs it.
+    """
+    elements = chunk.num_dst * (2 * shape.out_features + shape.hidden_features)
+    if not (first and shape.cacheable):
+        elements += chunk.num_dst * shape.aggregate_features
+    if not shape.cacheable:
+        values = chunk.num_edges * shape.edge_features + chunk.num_dst * shape.loop_features
+        projected = (2 * chunk.rows - chunk.num_dst) * shape.aggregate_features
+        # Autograd adds up the gradients of a projected row's uses; before that, an edge's message
+        # has one beside those of its values.
+        elements += values + max(values // 2, projected)
     return elements * itemsize
 
 
@@ -119,15 +173,28 @@ def saved_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
     return rows + intermediate_bytes(shape, chunk, itemsize)
 
 
-def forward_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """A device's working set of one chunk in one layer, forward."""
-    return input_bytes(shape, chunk, itemsize) + intermediate_bytes(shape, chunk, itemsize)
+def forward_bytes(
+    shape: LayerShape, chunk: ChunkSize, itemsize: int, topology_bytes: int = 0
+) -> int:
+    """A device's working set of one chunk in one layer, forward: its input rows, and either those
+    that are still crossing, or what is made of them and the chunk's topology, where that has
+    crossed too."""
+    made = intermediate_bytes(shape, chunk, itemsize)
+    held = max(made + topology_bytes, _crossing_bytes(shape, chunk, itemsize))
+    return input_bytes(shape, chunk, itemsize) + held
 
 
-def adds_apart(shape: LayerShape, chunk: ChunkSize, *, in_place: bool) -> bool:
+def _crossing_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
+    """Input rows, or their gradients, outside of the chunk's buffers."""
+    if not chunk.buffered:
+        return 0
+    return staging_bytes(max(chunk.rows, chunk.transition), shape.in_features * itemsize)
+
+
+def adds_apart(shape: LayerShape, chunk: ChunkSize, kernel: Kernel) -> bool:
     """Whether the gradients of a chunk's input rows are made beside the buffer that they are added
-    to: by autograd, and by kernels that do not add ``in_place`` (``Kernel.adds_in_place``)."""
-    return chunk.buffered and not (shape.cacheable and in_place)
+    to: by autograd, and by kernels that do not add in place."""
+    return chunk.buffered and not (shape.cacheable and kernel.adds_in_place)
 
 
 def backward_bytes(
@@ -135,76 +202,68 @@ def backward_bytes(
     chunk: ChunkSize,
     itemsize: int,
     policy: Intermediates,
+    kernel: Kernel,
     *,
     first: bool,
-    in_place: bool = True,
+    topology_bytes: int = 0,
 ) -> int:
     """The same, backward: intermediates and their gradients, and the input rows' gradients above
     the ``first`` layer, perhaps twice (:func:`adds_apart`). What is recomputed needs the input rows
     once more, and what comes back from the host brings those that were read along."""
-    held = 2 * intermediate_bytes(shape, chunk, itemsize)
-    if policy == "recompute":
-        held += input_bytes(shape, chunk, itemsize)
-    elif policy == "offload":
-        held += chunk.rows * shape.in_features * itemsize
-    if not first:
-        held += input_bytes(shape, chunk, itemsize)
-        if adds_apart(shape, chunk, in_place=in_place):
-            held += chunk.rows * shape.in_features * itemsize
-    return held
-
-
-def chunk_bytes(
-    shape: LayerShape,
-    chunk: ChunkSize,
-    itemsize: int,
-    policy: Intermediates,
-    *,
-    first: bool,
-    in_place: bool = True,
-) -> int:
-    """The most that a device holds while it works on one chunk of one layer."""
-    return max(
-        forward_bytes(shape, chunk, itemsize),
-        backward_bytes(shape, chunk, itemsize, policy, first=first, in_place=in_place),
-    )
+    rows = chunk.rows * shape.in_features * itemsize
+    held = intermediate_bytes(shape, chunk, itemsize)
+    held += gradient_bytes(shape, chunk, itemsize, first=first)
+    if policy == "offload":
+        held += rows
+    if not first and adds_apart(shape, chunk, kernel):
+        held += rows
+    if reads_topology(policy, first=first):
+        held += topology_bytes
+    buffers = ((policy == "recompute") + (not first)) * input_bytes(shape, chunk, itemsize)
+    crossing = _crossing_bytes(shape, chunk, itemsize) if buffers else 0
+    return buffers + max(held, crossing)
 
 
 def working_bytes(
     layers: Sequence[LayerShape],
-    policies: Sequence[Intermediates],
+    memory: Memory,
     chunks: Collection[ChunkSize],
     itemsize: int,
-    *,
-    in_place: bool = True,
+    kernel: Kernel,
 ) -> int:
     """The largest working set of a device over all its chunks and layers."""
-    sizes = share_buffers(chunks)
-    return max(
-        (
-            chunk_bytes(shape, chunk, itemsize, policy, first=number == 0, in_place=in_place)
-            for number, (shape, policy) in enumerate(zip(layers, policies, strict=True))
-            for chunk in sizes
-        ),
-        default=0,
-    )
+    most = 0
+    for chunk in share_buffers(chunks):
+        topology = 0
+        if memory.streams_topology():
+            topology = adjacency_bytes(layers, chunk, itemsize, kernel)
+        for number, shape in enumerate(layers):
+            policy, first = memory.intermediates(shape), number == 0
+            backward = backward_bytes(
+                shape, chunk, itemsize, policy, kernel, first=first, topology_bytes=topology
+            )
+            most = max(most, forward_bytes(shape, chunk, itemsize, topology), backward)
+    return most
 
 
 def device_bytes(
     layers: Sequence[LayerShape],
-    policies: Sequence[Intermediates],
+    memory: Memory,
     chunks: Collection[ChunkSize],
     itemsize: int,
-    *,
-    in_place: bool = True,
+    kernel: Kernel,
 ) -> int:
-    """The most that a device holds in a run whose vertex data lives on the host: the topologies
-    of all its chunks, parameters and their gradients, rows that are crossing, and the largest
-    working set, of a kernel that adds gradients ``in_place`` or not."""
+    """The most that a device holds in a run whose vertex data lives on the host: the adjacencies
+    of all its chunks, unless they wait on the host, parameters and their gradients, and the largest
+    working set."""
     parameters = sum(shape.parameters for shape in layers) * itemsize
-    topologies = sum(chunk.topology_bytes for chunk in chunks)
-    stays = topologies + 2 * parameters + staging_bytes(layers, chunks, itemsize)
-    return stays + working_bytes(layers, policies, chunks, itemsize, in_place=in_place)
+    topologies = 0
+    if not memory.streams_topology():
+        topologies = sum(
+            adjacency_bytes(layers, chunk, itemsize, kernel) for chunk in share_buffers(chunks)
+        )
+    working = working_bytes(layers, memory, chunks, itemsize, kernel)
+    return topologies + 2 * parameters + working
 
 
 # --------------------------------------------------------------------------- shards on devices
@@ -261,6 +320,7 @@ def shard_bytes(
     chunks: Collection[ChunkSize],
     num_owned: int,
     itemsize: int,
+    kernel: Kernel,
     *,
     copied: bool = True,
 ) -> int:
@@ -271,7 +331,7 @@ def shard_bytes(
     """
     parameters = sum(shape.parameters for shape in layers) * itemsize
     stays = 2 * parameters + num_owned * layers[0].in_features * itemsize
-    stays += sum(chunk.topology_bytes for chunk in chunks)
+    stays += sum(adjacency_bytes(layers, chunk, itemsize, kernel) for chunk in chunks)
     stays += sum(kept_bytes(shape, chunks, itemsize, copied=copied) for shape in layers)
     in_flight = (
         in_flight_bytes(

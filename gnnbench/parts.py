@@ -46,6 +46,7 @@ from gnnbench.records import (
     Work,
     Workload,
 )
+from gnnbench.units import format_si
 
 T = TypeVar("T")
 
@@ -85,6 +86,10 @@ class LayerShape:
 
     ``source_macs`` and ``destination_macs`` are the multiply-accumulates for each source and each
     destination of a layer that multiplies by W before it aggregates; 0 in others.
+
+    ``hidden_features`` is the width of what is between two products of UPDATE; 0 where there is
+    one. ``source_factors`` and ``destination_factors`` are how many constants of a block's every
+    source and destination AGGREGATE has, as GCN has 1/sqrt(D(v)+1).
     """
 
     in_features: int
@@ -99,6 +104,9 @@ class LayerShape:
     product_features: int = 0
     source_macs: int = 0
     destination_macs: int = 0
+    hidden_features: int = 0
+    source_factors: int = 0
+    destination_factors: int = 0
 
     @property
     def summed_features(self) -> int:
@@ -506,6 +514,11 @@ class Memory(Part):
             return min(self.device_bytes, device.memory_bytes)
         return device.memory_bytes
 
+    def streams_topology(self) -> bool:
+        """Full graphs only: whether a chunk's topology waits on the host and crosses with its
+        vertex data, in place of staying on the device for the whole run."""
+        return False
+
     def host_capacity_bytes(self, host: Device) -> int:
         """How much of the host's memory a run may hold."""
         return host.memory_bytes
@@ -513,6 +526,10 @@ class Memory(Part):
     def spill_directory(self) -> Path | None:
         """Where vertex data goes that the host cannot hold; None where there is no such place."""
         return None
+
+
+#: One in so many of a device's bytes may go to topologies that wait there between their turns.
+TOPOLOGY_PART = 8
 
 
 @dataclass
@@ -526,8 +543,54 @@ class OffloadingMemory(Memory):
     vertex_data: ClassVar[Literal["host", "device"]] = "host"
     host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")
     spill_dir: str = option("", "directory for what outgrows the host; empty = the system's")
+    topology: str = option(
+        "auto", "where chunks' topologies wait: device, host, or auto: device if it has room enough"
+    )
+    _streams: bool = field(default=False, init=False, repr=False, compare=False)
+    _chosen: str = field(default="", init=False, repr=False, compare=False)
+
+    def streams_topology(self) -> bool:
+        return self._streams if self.topology == "auto" else self.topology == "host"
+
+    def settle(self, bundle: Bundle, setting: Setting) -> None:
+        graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
+        self.settle_topology(
+            bundle.kernel,
+            setting.layers,
+            graph.num_vertices,
+            graph.num_edges // len(trainers),
+            min(map(self.capacity_bytes, trainers)),
+            setting.workload.itemsize,
+        )
+
+    def settle_topology(
+        self,
+        kernel: Kernel,
+        layers: tuple[LayerShape, ...],
+        num_vertices: int,
+        num_edges: int,
+        capacity_bytes: int,
+        itemsize: int,
+    ) -> None:
+        """Choose where topologies wait, if that is left open: on a device that has room for those
+        of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the host."""
+        size = max(
+            kernel.adjacency_bytes(num_vertices, 0, num_edges, layer, itemsize, own=False)
+            for layer in layers
+        )
+        self._streams = size * TOPOLOGY_PART > capacity_bytes
+        if self._streams and self.topology == "auto":
+            self._chosen = (
+                f"chunks' topologies wait on the host and cross with their rows: on a device of "
+                f"{format_si(capacity_bytes, 'B')} all would take {format_si(size, 'B')} or more"
+            )
+
+    def notes(self) -> tuple[str, ...]:
+        return (self._chosen,) if self._chosen else ()
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if self.topology not in ("auto", "device", "host"):
+            return f"memory.topology is {self.topology!r}; it must be auto, device or host."
         if not self.spill_directory().is_dir():
             return f"memory.spill_dir {self.spill_dir!r} is not a directory; name one that exists."
         return None
@@ -553,6 +616,10 @@ class Adjacency(ABC):
     """
 
     block: Block
+
+    def offload(self) -> None:  # noqa: B027 - an optional hook
+        """Let go of what is on a device that is not the host's; it is made there again when it is
+        needed, of what stays on the host."""
 
     def masked(self, wanted: npt.NDArray[np.uint8]) -> Adjacency:
         """The same adjacency, whose transposed products are zero but where they are ``wanted``:
@@ -673,8 +740,12 @@ class Scaling:
     def of_edges(self, adjacency: Adjacency) -> Tensor:
         """``(E,)``: dst[v] * src[u] of each edge, for kernels that take one weight an edge."""
         if self._edges is None:
-            self._edges = self.src.index_select(0, adjacency.edge_src)
-            self._edges *= self.dst.index_select(0, adjacency.edge_dst)
+            # Not by the adjacency's own positions of edges, which it would keep, int64.
+            block, device = adjacency.block, self.src.device
+            sources = torch.from_numpy(np.require(block.indices, requirements="W"))
+            in_edges = torch.from_numpy(np.diff(block.indptr))
+            self._edges = self.src.index_select(0, sources.to(device))
+            self._edges *= self.dst.repeat_interleave(in_edges.to(device))
         return self._edges
 
 
@@ -713,7 +784,7 @@ class Kernel(Part):
         once more.
         """
         out = a + bias if weight is None else torch.addmm(bias, a, weight)
-        return torch.relu(out) if relu else out
+        return torch.relu_(out) if relu else out
 
     def multiply(self, rows: Tensor, weight: Tensor) -> Tensor:
         """``(n, f_in)`` times ``weight`` ``(f_in, f_out)``, differentiable."""
@@ -724,6 +795,25 @@ class Kernel(Part):
         only the latter counts."""
         product: Tensor = torch.sparse.mm(rows, weight)
         return product
+
+    def adjacency_bytes(
+        self,
+        num_src: int,
+        num_dst: int,
+        num_edges: int,
+        layer: LayerShape,
+        itemsize: int,
+        *,
+        own: bool,
+    ) -> int:
+        """What the adjacency of a block of this size keeps on its device once a layer has used it
+        forward and backward.
+
+        Where the layer adds an edge from every vertex to itself, these are among ``num_edges``;
+        ``own`` says that destinations' own rows are listed. By default the CSR and its transpose,
+        with 32-bit positions.
+        """
+        return 4 * (num_dst + 1 + num_src + 1 + 2 * num_edges + (num_dst if own else 0))
 
     @abstractmethod
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:

@@ -40,20 +40,13 @@ class TrainerCapacity:
         memory = self._bundle.memory
         if memory.vertex_data == "device":
             return True
-        policies = [memory.intermediates(shape) for shape in self._shapes]
         chunks: list[list[ChunkSize]] = [[] for _ in self._free_bytes]
         for round_, traffic in zip(rounds, self._plan(rounds, owner), strict=True):
             rows = traffic.buffer_rows() if self._bundle.communication.shares_rows else {}
             for unit in round_.units:
                 chunks[unit.slot].append(size_of(unit.blocks[0], rows.get(unit.slot)))
         return all(
-            device_bytes(
-                self._shapes,
-                policies,
-                sizes,
-                self._itemsize,
-                in_place=self._bundle.kernel.adds_in_place,
-            )
+            device_bytes(self._shapes, memory, sizes, self._itemsize, self._bundle.kernel)
             <= free_bytes
             for sizes, free_bytes in zip(chunks, self._free_bytes, strict=True)
         )

@@ -24,7 +24,13 @@ from gnnbench.engine.machinery import (
 )
 from gnnbench.engine.movement import read_rows
 from gnnbench.engine.recorder import Ledger
-from gnnbench.footprint import HostTensor, intermediate_bytes, layer_buffers, size_of
+from gnnbench.footprint import (
+    HostTensor,
+    adjacency_bytes,
+    intermediate_bytes,
+    layer_buffers,
+    size_of,
+)
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.kernels.pages import trim_heap
@@ -183,7 +189,8 @@ class Evaluator:
             yield
             return
         itemsize, size = self._setting.workload.itemsize, size_of(block)
-        held_bytes = size.topology_bytes + intermediate_bytes(layer.shape, size, itemsize)
+        held_bytes = adjacency_bytes([layer.shape], size, itemsize, self._kernel)
+        held_bytes += intermediate_bytes(layer.shape, size, itemsize)
         if not self._reads_in_place(h, block):
             held_bytes += size.rows * layer.in_features * itemsize
         ledger, host = self._borrowed.ledger, self._borrowed.host

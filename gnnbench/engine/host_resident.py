@@ -28,12 +28,17 @@ from gnnbench.engine.movement import (
     to_host,
 )
 from gnnbench.engine.passes import AggregateTape, without_outputs
+from gnnbench.engine.recorder import Held
 from gnnbench.engine.saved import SavedTensors
 from gnnbench.footprint import (
     ChunkSize,
     adds_apart,
+    adjacency_bytes,
+    crossing_topology_bytes,
+    gradient_bytes,
     host_tensors,
     intermediate_bytes,
+    reads_topology,
     size_of,
     staging_bytes,
     working_bytes,
@@ -43,7 +48,7 @@ from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
 from gnnbench.models import Layer
 from gnnbench.platforms.machine import DISK, Device, Route
-from gnnbench.records import IntArray, Round, RoundTraffic, Stage, Unit, Work
+from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic, Stage, Unit, Work
 
 #: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
 LENT_SHARE = 8
@@ -54,8 +59,14 @@ class HostResidentEngine(LayerMajorEngine):
 
     # ------------------------------------------------------------------ preparation
 
+    @property
+    def _topologies(self) -> str:
+        """Who has no room for them is told what else there is."""
+        return "chunk topologies, unless memory.topology=host,"
+
     def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
         self._remote = self._mark_remote(owner)
+        self._streams = self._bundle.memory.streams_topology()
         shares_rows = self._bundle.communication.shares_rows
         vertices = self._setting.dataset.graph.num_vertices
         self._moves = plan_movement(self._rounds, traffic, vertices, shares_rows=shares_rows)
@@ -83,17 +94,11 @@ class HostResidentEngine(LayerMajorEngine):
             itemsize=self._itemsize,
             own_features=not shared,
         )
-        for slot, device in enumerate(self._trainers):
-            chunks = [self._size_of(unit) for unit in units if unit.slot == slot]
-            size = staging_bytes(shapes, chunks, self._itemsize)
-            if size:
-                self.ledger.allocate(device.name, "crossing rows", size)
         budget_bytes = self.ledger.free_bytes(self._host.name)
         if self._host in self._trainers:
             chunks = [self._size_of(unit) for unit in units]
-            in_place = self._bundle.kernel.adds_in_place
             budget_bytes -= working_bytes(
-                shapes, policies, chunks, self._itemsize, in_place=in_place
+                shapes, memory, chunks, self._itemsize, self._bundle.kernel
             )
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
@@ -180,44 +185,53 @@ class HostResidentEngine(LayerMajorEngine):
         return loss
 
     def _forward_layer(self, number: int) -> None:
-        layer = self._layers[number]
         source = self._representations[number]
-        output = self._representations[number + 1]
-        policy = self._bundle.memory.intermediates(layer.shape)
         buffers = self._make_room(number, "rows")
         for round_, moves in zip(self._rounds, self._moves, strict=True):
             self._recorder.round = round_.index
             inputs, arrived = self._bring(number, source, moves, buffers)
             ends: list[int] = []
             for unit, move in zip(round_.units, moves, strict=True):
-                device = self._trainers[unit.slot]
-                saved = self._record_saved(number, device) if policy == "offload" else None
-                with self.ledger.scope(device.name):
-                    self._hold_unit(layer, unit, device, move, backward=False)
-                    with nullcontext() if saved is None else saved.recording():
-                        tape, last = self._forward_unit(
-                            number, round_.index, unit, device, inputs.pop(unit.slot), arrived,
-                            stages=("aggregate", "update"),
-                            keep_tape=policy == "offload",
-                        )  # fmt: skip
-                    ids = torch.from_numpy(unit.output_ids)
-                    last = self._store(
-                        number, output, ids, tape[1].output.detach(), device, last, "outputs"
+                ends.extend(
+                    self._run_forward(
+                        number, round_.index, unit, move, inputs.pop(unit.slot), arrived
                     )
-                    if policy == "cache":
-                        last = self._store(
-                            number, self._cached[number], ids, tape[0].output, device, last,
-                            "aggregates",
-                        )  # fmt: skip
-                    if saved is not None:
-                        tape = without_outputs(*tape)
-                        last = self._offload_saved(number, saved, device, last)
-                        self._saved[number, round_.index, unit.slot] = saved
-                        self._tapes[number, round_.index, unit.slot] = tape
+                )
                 self._count_unit(number, round_.index, unit.slot, len(move.input_ids))
-                ends.extend(last)
             self._end_round(round_, ends)
         self._free_room("rows")
+
+    def _run_forward(
+        self, number: int, round_index: int, unit: Unit, move: SlotMovement, h: Tensor, after: Ids
+    ) -> Ids:
+        """One unit of one layer; nothing that it made is on the device when this returns."""
+        layer, device = self._layers[number], self._trainers[unit.slot]
+        policy = self._bundle.memory.intermediates(layer.shape)
+        saved = self._record_saved(number, device) if policy == "offload" else None
+        with self.ledger.scope(device.name):
+            self._hold_unit(layer, unit, device, move, backward=False)
+            after = self._send_topology(number, unit, after, backward=False)
+            with nullcontext() if saved is None else saved.recording():
+                tape, last = self._forward_unit(
+                    number, round_index, unit, device, h, after,
+                    stages=("aggregate", "update"), keep_tape=policy == "offload",
+                )  # fmt: skip
+            ids = torch.from_numpy(unit.output_ids)
+            last = self._store(
+                number, self._representations[number + 1], ids, tape[1].output.detach(), device,
+                last, "outputs",
+            )  # fmt: skip
+            if policy == "cache":
+                last = self._store(
+                    number, self._cached[number], ids, tape[0].output, device, last, "aggregates"
+                )
+            if saved is not None:
+                tape = without_outputs(*tape)
+                last = self._offload_saved(number, saved, device, last)
+                self._saved[number, round_index, unit.slot] = saved
+                self._tapes[number, round_index, unit.slot] = tape
+            self._take_topology(number, round_index, unit)
+        return last
 
     def _end_round(self, round_: Round, ends: Sequence[int]) -> None:
         self._barrier = tuple(ends) or self._barrier
@@ -264,21 +278,24 @@ class HostResidentEngine(LayerMajorEngine):
         for move in moves:
             device = self._trainers[move.slot]
             size = move.rows_from_host * row_bytes
-            with self._recorder.transfer(
-                "transfer",
-                "host to device",
-                self._platform.route(self._host, device),
-                Work(
-                    "copy",
-                    rows=move.rows_from_host,
-                    bytes=size,
-                    remote_bytes=self._remote_bytes(move.host_ids, device, row_bytes),
-                ),
-                after=self._cross_disk(
-                    "load", "read from disk", number, source, move.host_ids, self._barrier
-                ),
-                layer=number,
-            ) as span:
+            with (
+                self._hold_crossing(move, row_bytes),
+                self._recorder.transfer(
+                    "transfer",
+                    "host to device",
+                    self._platform.route(self._host, device),
+                    Work(
+                        "copy",
+                        rows=move.rows_from_host,
+                        bytes=size,
+                        remote_bytes=self._remote_bytes(move.host_ids, device, row_bytes),
+                    ),
+                    after=self._cross_disk(
+                        "load", "read from disk", number, source, move.host_ids, self._barrier
+                    ),
+                    layer=number,
+                ) as span,
+            ):
                 if move.direct:
                     on = torch.device(device.torch_device)
                     inputs[move.slot] = read_rows(source, move.host_ids, on)
@@ -302,6 +319,13 @@ class HostResidentEngine(LayerMajorEngine):
             inputs[move.slot] = buffers.rows(move)
         return inputs, tuple(arrived)
 
+    def _hold_crossing(self, move: SlotMovement, row_bytes: int) -> Held:
+        """Room on a device for the rows between the host and its buffers."""
+        rows = self._buffer_rows.get(move.slot, BufferRows(0))
+        largest = max(rows.neighbour, rows.transition or 0)
+        device = self._trainers[move.slot].name
+        return self.ledger.hold(device, {"crossing rows": staging_bytes(largest, row_bytes)})
+
     def _hold_unit(
         self, layer: Layer, unit: Unit, device: Device, move: SlotMovement, *, backward: bool
     ) -> None:
@@ -315,13 +339,45 @@ class HostResidentEngine(LayerMajorEngine):
             self.ledger.allocate(name, "neighbour rows", rows_in)
         elif backward and policy == "offload":
             self.ledger.allocate(name, "restored rows", rows_in)
+        if self._streams and (
+            not backward or reads_topology(policy, first=layer is self._layers[0])
+        ):
+            shapes = self.replicas.master.shapes
+            size = adjacency_bytes(shapes, chunk, item, self._bundle.kernel)
+            self.ledger.allocate(name, "chunk topology", size)
         self.ledger.allocate(name, "chunk intermediates", made)
         if backward:
-            self.ledger.allocate(name, "chunk gradients", made)
-            apart = adds_apart(shape, chunk, in_place=self._bundle.kernel.adds_in_place)
+            first = layer is self._layers[0]
+            size = gradient_bytes(shape, chunk, item, first=first)
+            self.ledger.allocate(name, "chunk gradients", size)
+            apart = adds_apart(shape, chunk, self._bundle.kernel)
             if layer is not self._layers[0] and (move.direct or apart):
                 what = "neighbour gradients" if move.direct else "gradients to be added"
                 self.ledger.allocate(name, what, rows_in)
+
+    def _send_topology(self, number: int, unit: Unit, after: Ids, *, backward: bool) -> Ids:
+        """A chunk's topology to its device, where it does not stay there. It is copied when a
+        kernel first needs it, which is in that kernel's span; here it is priced."""
+        if not self._streams:
+            return after
+        shape, device = self._layers[number].shape, self._trainers[unit.slot]
+        chunk = self._size_of(unit)
+        size = crossing_topology_bytes(shape, chunk, self._itemsize, backward=backward)
+        with self._recorder.transfer(
+            "transfer",
+            "topology to device",
+            self._platform.route(self._host, device),
+            Work("copy", bytes=size),
+            after=after,
+            layer=number,
+        ) as span:
+            pass
+        self._recorder.count_bytes("host_to_device", size)
+        return (span.id,)
+
+    def _take_topology(self, number: int, round_index: int, unit: Unit) -> None:
+        if self._streams:
+            self._bound(number, round_index, unit.slot).offload()
 
     def _store(
         self,
@@ -485,43 +541,12 @@ class HostResidentEngine(LayerMajorEngine):
                 arrived = self._clear_buffers(number, below, moves, backward, arrived)
             ends: list[int] = []
             for unit, move in zip(round_.units, moves, strict=True):
-                device = self._trainers[unit.slot]
-                ids = torch.from_numpy(unit.output_ids)
-                with self.ledger.scope(device.name):
-                    self._hold_unit(layer, unit, device, move, backward=True)
-                    upper, ready = self._fetch(number, gradient, ids, device, arrived, "gradients")
-                    aggregate: AggregateTape | None
-                    key = (number, round_.index, unit.slot)
-                    if policy == "offload":
-                        aggregate, updated = self._tapes.pop(key)
-                        saved = self._saved.pop(key)
-                        ready = self._restore_saved(number, saved, device, ready)
-                    elif policy == "cache":
-                        cached, ready = self._fetch(
-                            number, self._cached[number], ids, device, ready, "aggregates"
-                        )
-                        aggregate = None
-                        bound = self._bound(number, round_.index, unit.slot)
-                        updated, span = self._update_unit(
-                            number, bound, device, cached, ready, "recompute", keep_tape=True
-                        )
-                        ready = (span,)
-                    else:
-                        (aggregate, updated), ready = self._forward_unit(
-                            number, round_.index, unit, device, inputs.pop(unit.slot), ready,
-                            stages=("recompute", "recompute"), keep_tape=True,
-                        )  # fmt: skip
-                    rows, last = self._backward_unit(
-                        number, round_.index, unit, device, upper, aggregate, updated, ready,
-                        into=None if first or move.direct else backward.rows(move),
-                    )  # fmt: skip
-                    if not first:
-                        if rows is None:
-                            raise RuntimeError("a layer above the first returned no gradient")
-                        last = self._return_gradient(
-                            number, below, move, rows, device, backward, last
-                        )
-                ends.extend(last)
+                h = inputs.pop(unit.slot, None)
+                ends.extend(
+                    self._run_backward(
+                        number, round_.index, unit, move, h, gradient, below, backward, arrived
+                    )
+                )
             if not first and not moves[0].direct:
                 ends = self._leave_buffers(number, below, moves, backward, ends)
             self._end_round(round_, ends)
@@ -532,6 +557,57 @@ class HostResidentEngine(LayerMajorEngine):
         if policy == "offload":
             self._host_store.clear(f"saved intermediates of layer {number + 1}")
         return below
+
+    def _run_backward(
+        self,
+        number: int,
+        round_index: int,
+        unit: Unit,
+        move: SlotMovement,
+        h: Tensor | None,
+        gradient: Tensor,
+        below: Tensor,
+        buffers: Buffers,
+        after: Ids,
+    ) -> Ids:
+        """One unit of one layer, from the rows ``h`` where it is recomputed; as forward, nothing
+        that it made is on the device when this returns."""
+        layer, device, first = self._layers[number], self._trainers[unit.slot], number == 0
+        policy = self._bundle.memory.intermediates(layer.shape)
+        ids, key = torch.from_numpy(unit.output_ids), (number, round_index, unit.slot)
+        aggregate: AggregateTape | None = None
+        with self.ledger.scope(device.name):
+            self._hold_unit(layer, unit, device, move, backward=True)
+            if reads_topology(policy, first=first):
+                after = self._send_topology(number, unit, after, backward=True)
+            upper, ready = self._fetch(number, gradient, ids, device, after, "gradients")
+            if h is not None:
+                (aggregate, updated), ready = self._forward_unit(
+                    number, round_index, unit, device, h, ready,
+                    stages=("recompute", "recompute"), keep_tape=True,
+                )  # fmt: skip
+            elif policy == "offload":
+                aggregate, updated = self._tapes.pop(key)
+                saved = self._saved.pop(key)
+                ready = self._restore_saved(number, saved, device, ready)
+            else:
+                cached, ready = self._fetch(
+                    number, self._cached[number], ids, device, ready, "aggregates"
+                )
+                updated, span = self._update_unit(
+                    number, self._bound(*key), device, cached, ready, "recompute", keep_tape=True
+                )
+                ready = (span,)
+            rows, last = self._backward_unit(
+                number, round_index, unit, device, upper, aggregate, updated, ready,
+                into=None if first or move.direct else buffers.rows(move),
+            )  # fmt: skip
+            self._take_topology(number, round_index, unit)
+            if first:
+                return last
+            if rows is None:
+                raise RuntimeError("a layer above the first returned no gradient")
+            return self._return_gradient(number, below, move, rows, device, buffers, last)
 
     def _clear_gradients(self, number: int) -> Tensor:
         """The layer's input gradients, zero."""
@@ -671,7 +747,7 @@ class HostResidentEngine(LayerMajorEngine):
             ) as span:
                 pass
             add = partial(buffers.leave, move, below)
-            ends.extend(
-                self._accumulate_on_host(number, below, move.leaving_ids, device, (span.id,), add)
-            )
+            with self._hold_crossing(move, below.shape[1] * self._itemsize):
+                ids = move.leaving_ids
+                ends.extend(self._accumulate_on_host(number, below, ids, device, (span.id,), add))
         return ends

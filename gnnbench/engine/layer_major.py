@@ -33,7 +33,7 @@ from gnnbench.engine.passes import (
     update_gemms,
 )
 from gnnbench.engine.recorder import Recorder
-from gnnbench.footprint import ChunkSize, size_of
+from gnnbench.footprint import ChunkSize, adjacency_bytes, size_of
 from gnnbench.models import BoundBlock
 from gnnbench.parts import Bundle, FullGraphSampler, Setting
 from gnnbench.platforms.machine import Device
@@ -62,6 +62,11 @@ class LayerMajorEngine(Engine):
 
     # ------------------------------------------------------------------ preparation
 
+    @property
+    def _topologies(self) -> str:
+        """What the ledger calls those that stay on a device."""
+        return "chunk topologies"
+
     def prepare(self) -> None:
         """Partition, plan the traffic, bind the blocks, and place what stays for the whole run."""
         setting, bundle, ledger = self._setting, self._bundle, self.ledger
@@ -81,7 +86,11 @@ class LayerMajorEngine(Engine):
         for round_ in self._rounds:
             for unit in round_.units:
                 device = self._trainers[unit.slot]
-                topology[device.name] += sum(size.topology_bytes for size in self._sizes_of(unit))
+                if not bundle.memory.streams_topology():
+                    topology[device.name] += sum(
+                        adjacency_bytes(shapes, size, self._itemsize, bundle.kernel)
+                        for size in self._sizes_of(unit)
+                    )
                 self._bounds[round_.index, unit.slot] = tuple(
                     BoundBlock(
                         block,
@@ -93,7 +102,7 @@ class LayerMajorEngine(Engine):
                     for block in unit.blocks
                 )
         for device in self._trainers:
-            ledger.allocate(device.name, "chunk topologies", topology[device.name])
+            ledger.allocate(device.name, self._topologies, topology[device.name])
             allocate_model(ledger, setting, device)
         self._place()
 

@@ -109,6 +109,13 @@ class BoundBlock:
         """Let go of what was made; it is made again when asked for."""
         self._plain = self._looped = self._gcn = None
 
+    def offload(self) -> None:
+        """Let go of what is on a device, but not of what it was made from on the host."""
+        for adjacency in (self._plain, self._looped):
+            if adjacency is not None:
+                adjacency.offload()
+        self._gcn = None
+
     def project(self, h: Tensor, weight: Tensor) -> Tensor:
         """``h W``, of dense rows or of features as a sparse CSR tensor."""
         if h.layout == torch.sparse_csr:

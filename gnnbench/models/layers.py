@@ -93,9 +93,18 @@ class Layer(nn.Module, ABC):
         return 0
 
     @property
+    def hidden_features(self) -> int:
+        """Values per destination between the products of UPDATE."""
+        return 0
+
+    @property
     def loop_features(self) -> int:
         """As many for each destination's edge to itself, where ``aggregate`` adds one."""
         return 0
+
+    #: How many constants of each source and of each destination ``aggregate`` has.
+    source_factors = 0
+    destination_factors = 0
 
     @property
     def shape(self) -> LayerShape:
@@ -112,6 +121,9 @@ class Layer(nn.Module, ABC):
             product_features=self.product_features,
             source_macs=self.source_macs,
             destination_macs=self.destination_macs,
+            hidden_features=self.hidden_features,
+            source_factors=self.source_factors,
+            destination_factors=self.destination_factors,
         )
 
     @abstractmethod
@@ -186,6 +198,9 @@ class GCNLayer(_LinearLayer):
     name = "gcn"
     title = "GCN"
     featurewise = True
+    #: Those of ``BoundBlock.gcn_scaling``.
+    source_factors = 1
+    destination_factors = 2
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
@@ -356,6 +371,10 @@ class GINLayer(Layer):
     @property
     def macs_per_row(self) -> int:
         return (self.in_features + self.out_features) * self.out_features
+
+    @property
+    def hidden_features(self) -> int:
+        return self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         return bound.adjacency.own_plus_sum(h)

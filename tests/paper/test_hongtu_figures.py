@@ -19,6 +19,7 @@ from gnnbench.records import Table
 from gnnbench_plugins.hongtu import figures
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.figures import Duplication, Figure10, Table8, explain_outside
+from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.tables import LARGE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -80,7 +81,7 @@ def test_counts_are_those_of_training(jobs: dict[str, figures.Job], chunks: int)
         ("V_+ru", found.with_reuse),
     ):
         assert f"{name} {value * setting.dataset.graph.num_vertices:,.0f} " in volumes
-    strain = figures.Strain.of_counts(counts, jobs["small"].layers)
+    strain = figures.Strain.of_counts(counts, jobs["small"].layers, HongTuMemory(topology="device"))
     devices = [device.name for device in setting.platform.accelerators]
     assert strain.device_bytes == max(trace.peak_bytes[name] for name in devices)
     assert strain.epoch_s == pytest.approx(digest(trace.epochs[0], "modelled").epoch_s, rel=0.1)
@@ -104,13 +105,15 @@ def test_graphs_outside_the_range_are_named_with_what_sets_them_apart() -> None:
 
 
 def test_four_times_the_chunks_take_less_memory_and_longer(jobs: dict[str, figures.Job]) -> None:
-    """Section 7.5: 51 to 65 % less memory, 1.5 to 2.2 times as long; two of three graphs' memory
-    is inside without anything fitted to it."""
-    memory, time = (rows_of(table) for table in Figure10().run())
-    assert len(memory) == len(time) == len(LARGE) + 1
-    for row in list(memory.values())[: len(LARGE)]:
-        assert row[0] > row[1] > row[2]
+    """Section 7.5: 51 to 65 % less memory, 1.5 to 2.2 times as long. With nothing fitted to it the
+    paper's range lies between topologies that wait on the host and such as stay on the devices."""
+    waiting, staying, time = (rows_of(table) for table in Figure10().run())
+    assert len(waiting) == len(staying) == len(time) == len(LARGE) + 1
+    for memory in (waiting, staying):
+        for row in list(memory.values())[: len(LARGE)]:
+            assert row[0] > row[1] > row[2]
     for row in time.values():
         assert row[0] < row[1] < row[2]
-    less = [memory[label][-1] for label in list(memory)[: len(LARGE)]]
-    assert less == pytest.approx([57, 52, 42], abs=1)
+    labels = list(waiting)[: len(LARGE)]
+    assert [waiting[label][-1] for label in labels] == pytest.approx([74, 66, 61], abs=1)
+    assert [staying[label][-1] for label in labels] == pytest.approx([33, 24, 16], abs=1)

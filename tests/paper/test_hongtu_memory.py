@@ -18,6 +18,7 @@ from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Workload
+from gnnbench_plugins.reference.kernel import TorchKernel
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 OFFLOADING = ("hongtu", "hongtu-recompute", "hongtu-cache")
@@ -148,7 +149,7 @@ def test_devices_hold_what_the_footprint_of_their_shards_says(model):
             if unit.slot == slot
         ]
         owned = int((sampler.owner() == slot).sum())
-        size = footprint.shard_bytes(setting.layers, chunks, owned, 8)
+        size = footprint.shard_bytes(setting.layers, chunks, owned, 8, TorchKernel())
         assert trace.peak_bytes[f"gpu{slot}"] == size
 
 
@@ -169,7 +170,6 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
     shapes = build(workload).shapes
     setting = Setting(dataset, load_platform("epyc7543x4-4xa100"), workload, shapes)
     memory = registry().part("memory", "hongtu")()
-    policies = [memory.intermediates(shape) for shape in shapes]
     held = []
     for chunks in (2, 4, 8):
         sampler = registry().part("sampler", "hongtu")(chunks_per_partition=chunks, search="none")
@@ -183,7 +183,7 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
             max(
                 footprint.working_bytes(
                     shapes,
-                    policies,
+                    memory,
                     [
                         footprint.size_of(unit.blocks[0], plan.buffer_rows()[slot])
                         for round_, plan in zip(rounds, traffic, strict=True)
@@ -191,6 +191,7 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
                         if unit.slot == slot
                     ],
                     workload.itemsize,
+                    TorchKernel(),
                 )
                 for slot in range(4)
             )

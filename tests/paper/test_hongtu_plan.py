@@ -159,7 +159,13 @@ def test_more_chunks_take_less_memory_and_more_rows(registry: Registry) -> None:
     stream = RmatStream(1 << 14, 100_000, (0.57, 0.19, 0.19))
     needed, rows = [], []
     for chunks in (1, 2, 8, 32):
-        tables = plan(registry, stream, (64, 32, 8), sampler__chunks_per_partition=chunks)
+        tables = plan(
+            registry,
+            stream,
+            (64, 32, 8),
+            sampler__chunks_per_partition=chunks,
+            memory__topology="host",
+        )
         needed.append(values(tables["memory"])["fullest device"][0])
         rows.append(values(tables["volumes"])["V_ori"][0])
         alpha = values(tables["replication"])["and own vertices"]

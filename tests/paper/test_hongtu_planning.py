@@ -288,7 +288,8 @@ def test_graphs_without_edges_and_with_fewer_vertices_than_chunks_are_planned():
 
 
 def fitting_run(setting, size, **sampler):
-    return run(setting, sampler=sampler, memory={"device_bytes": str(size)})
+    memory = {"device_bytes": str(size), "topology": "host"}
+    return run(setting, sampler=sampler, memory=memory)
 
 
 @pytest.mark.parametrize("accelerators", [1, 3])
@@ -300,7 +301,11 @@ def test_the_least_number_of_chunks_that_fits_is_found(accelerators):
 
     @cache
     def peak(n):
-        trace = run(setting, sampler={"chunks_per_partition": str(n), "search": "none"})
+        trace = run(
+            setting,
+            sampler={"chunks_per_partition": str(n), "search": "none"},
+            memory={"topology": "host"},
+        )
         return max(trace.peak_bytes[name] for name in devices)
 
     found = []
@@ -323,8 +328,10 @@ def test_where_a_single_vertex_does_not_fit_the_ledger_says_which_tensor():
     setting = small_setting()
     with pytest.raises(DeviceOutOfMemory) as caught:
         fitting_run(setting, 3000, chunks_per_partition="0")
-    assert "neighbour rows" in str(caught.value)
+    assert "chunk intermediates needs" in str(caught.value)
     assert "of 3,000 are in use" in str(caught.value)
+    with pytest.raises(DeviceOutOfMemory, match="topologies, unless memory"):
+        run(setting, memory={"device_bytes": "3000", "topology": "device"})
     sampler = HongTuSampler(chunks_per_partition=0)
 
     class Nothing:

@@ -92,7 +92,7 @@ class Run:
 
 
 @cache
-def run_epoch(model, layers, label):
+def run_epoch(model, layers, label, topology):
     """m = 4, n = 8 on ego_twitter."""
     communication, options, method = METHODS[label]
     data, platform = ego_twitter(), load_platform(PLATFORM)
@@ -109,7 +109,11 @@ def run_epoch(model, layers, label):
     bundle = plugins.assemble(
         registry(),
         Parts("hongtu", "hongtu", communication, "hongtu", "torch"),
-        {"sampler": {"chunks_per_partition": "8"}, "communication": options},
+        {
+            "sampler": {"chunks_per_partition": "8"},
+            "communication": options,
+            "memory": {"topology": topology},
+        },
     )
     epochs = []
     clock = ModelClock(platform, bundle.kernel)
@@ -121,26 +125,28 @@ def run_epoch(model, layers, label):
         modelled=digest(epochs[0], "modelled"),
         peak_bytes=trace.peak_bytes,
         predicted=predict_epoch(counts, stack, platform, bundle.kernel, memory, method),
-        device_bytes=predict_device_bytes(counts, stack, memory, method),
+        device_bytes=predict_device_bytes(counts, stack, memory, bundle.kernel, method),
         host_bytes=sum(predict_host_bytes(counts, stack, memory).values()),
     )
 
 
 SETTINGS = [
-    (model, layers, label)
+    (model, layers, label, "device")
     for model, layers in (("gcn", 2), ("gcn", 3), ("gat", 2))
     for label in METHODS
 ]
+SETTINGS += [("gcn", 3, "vanilla", "host"), ("gcn", 2, "+RU", "host"), ("gat", 2, "+RU", "host")]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("model", "layers", "label"), SETTINGS)
-def test_prediction_is_the_engines_modelled_epoch(model, layers, label):
+@pytest.mark.parametrize(("model", "layers", "label", "topology"), SETTINGS)
+def test_prediction_is_the_engines_modelled_epoch(model, layers, label, topology):
     """Within 5 %; run with -s to see it by stage."""
-    run = run_epoch(model, layers, label)
+    run = run_epoch(model, layers, label, topology)
     error = run.predicted.epoch_s / run.modelled.epoch_s - 1
     print(
-        f"\n{model} {layers} layers, {label}: engine {run.modelled.epoch_s * 1e3:.3f} ms, "
+        f"\n{model} {layers} layers, {label}, topology {topology}: "
+        f"engine {run.modelled.epoch_s * 1e3:.3f} ms, "
         f"predicted {run.predicted.epoch_s * 1e3:.3f} ms ({100 * error:+.2f} %)"
     )
     for name, seconds in zip(EpochTimes.__slots__, astuple(run.predicted), strict=True):
@@ -151,9 +157,9 @@ def test_prediction_is_the_engines_modelled_epoch(model, layers, label):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("model", "layers", "label"), SETTINGS)
-def test_predicted_memory_is_the_engines_peak(model, layers, label):
-    run = run_epoch(model, layers, label)
+@pytest.mark.parametrize(("model", "layers", "label", "topology"), SETTINGS)
+def test_predicted_memory_is_the_engines_peak(model, layers, label, topology):
+    run = run_epoch(model, layers, label, topology)
     host = load_platform(PLATFORM).host.name
     devices = [size for name, size in run.peak_bytes.items() if name.startswith("gpu")]
     assert run.device_bytes == pytest.approx(max(devices), rel=0.01)

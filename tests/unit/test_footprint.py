@@ -14,7 +14,7 @@ from gnnbench.engine import train
 from gnnbench.engine.movement import largest_buffers
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.models import MODELS, build
-from gnnbench.parts import LayerShape, Setting
+from gnnbench.parts import Kernel, LayerShape, Setting
 from gnnbench.records import Parts
 from gnnbench_plugins.reference.kernel import TorchKernel
 
@@ -23,41 +23,80 @@ GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, edge_features=2, loop_fe
 CHUNK = ChunkSize(num_src=50, num_dst=20, num_edges=200, relayed=5, transition=3)
 
 
+class ApartKernel(TorchKernel):
+    """As a library's that makes every product anew."""
+
+    adds_in_place = False
+
+
 def test_a_gcn_chunk_by_hand():
-    """Rows of the buffer, then a^l and h^{l+1} of the destinations, and as much in gradients."""
+    """Rows of the buffer, then a^l and h^{l+1} of the destinations; backward their gradients, that
+    of h^{l+1} before ReLU and behind it, and nobody's of a^1."""
     rows, made = (50 + 5 + 3) * 100, 20 * (100 + 16)
     assert footprint.forward_bytes(GCN, CHUNK, 4) == 4 * (rows + made)
+    gradients = {True: 20 * 2 * 16, False: 20 * (2 * 16 + 100)}
     backward = {
-        ("cache", True): 2 * made,
-        ("cache", False): 2 * made + rows,
-        ("recompute", True): 2 * made + rows,
-        ("recompute", False): 2 * made + 2 * rows,
+        ("cache", True): 0,
+        ("cache", False): rows,
+        ("recompute", True): rows,
+        ("recompute", False): 2 * rows,
     }
     for (policy, first), elements in backward.items():
-        assert footprint.backward_bytes(GCN, CHUNK, 4, policy, first=first) == 4 * elements
-        apart = 0 if first else 55 * 100
-        size = footprint.backward_bytes(GCN, CHUNK, 4, policy, first=first, in_place=False)
-        assert size == 4 * (elements + apart)
+        size = footprint.backward_bytes(GCN, CHUNK, 4, policy, TorchKernel(), first=first)
+        assert size == 4 * (made + gradients[first] + elements)
+        apart = footprint.backward_bytes(GCN, CHUNK, 4, policy, ApartKernel(), first=first)
+        assert apart == size + (0 if first else 4 * 55 * 100)
     alone = dataclasses.replace(CHUNK, buffered=False)
-    assert not footprint.adds_apart(GCN, alone, in_place=False)
+    assert not footprint.adds_apart(GCN, alone, ApartKernel())
+
+
+def test_what_is_between_the_products_of_update_counts_too():
+    gin = dataclasses.replace(GCN, hidden_features=16)
+    for measure in (
+        lambda shape: footprint.intermediate_bytes(shape, CHUNK, 4),
+        lambda shape: footprint.gradient_bytes(shape, CHUNK, 4, first=True),
+    ):
+        assert measure(gin) == measure(GCN) + 4 * 20 * 16
 
 
 def test_rows_cross_a_mebibyte_or_an_eighth_of_a_buffer_at_a_time():
     assert footprint.staged_rows(80, 400) == 10
     assert footprint.staged_rows(10**6, 400) == 2**20 // 400
     assert footprint.staged_rows(3, 2**21) == 1
-    assert footprint.staging_bytes([GCN, GAT], [CHUNK], 4) == 7 * 400  # of 55 rows
-    alone = dataclasses.replace(CHUNK, buffered=False)
-    assert footprint.staging_bytes([GCN], [alone], 4) == 0
+    assert footprint.staging_bytes(55, 400) == 7 * 400
+    assert footprint.staging_bytes(0, 400) == 0
+    # Where next to nothing is made of many rows, those that cross are the most beside a buffer.
+    wide = dataclasses.replace(CHUNK, num_dst=0, num_edges=0)
+    assert footprint.forward_bytes(GCN, wide, 4) == 400 * (50 + 5 + 3 + 7)
 
 
 def test_an_attention_chunk_by_hand():
-    """W h of every row besides, and two values an edge, self loops included."""
-    rows, made = 58 * 100, 20 * (16 + 16) + 55 * 16 + 2 * 220
+    """W h of every row besides, and two values an edge, self loops included; backward the gradients
+    of a projected row's uses are added up."""
+    rows, values, made = 58 * 100, 2 * 220, 20 * (16 + 16) + 55 * 16 + 2 * 220
     assert footprint.intermediate_bytes(GAT, CHUNK, 8) == 8 * made
     assert footprint.saved_bytes(GAT, CHUNK, 8) == 8 * (made + (55 + 20) * 100)
-    offloaded = footprint.backward_bytes(GAT, CHUNK, 8, "offload", first=False)
-    assert offloaded == 8 * (2 * made + 2 * 55 * 100 + rows)  # autograd makes a gradient to add
+    gradients = 20 * 3 * 16 + values + (2 * 55 - 20) * 16
+    assert footprint.gradient_bytes(GAT, CHUNK, 8, first=False) == 8 * gradients
+    offloaded = footprint.backward_bytes(GAT, CHUNK, 8, "offload", TorchKernel(), first=False)
+    # The restored rows, the gradients' buffers, and one of autograd's to be added to them.
+    assert offloaded == 8 * (made + gradients + 2 * 55 * 100 + rows)
+
+
+def test_adjacencies_are_the_kernels_and_shared_by_layers():
+    """GCN's values are its coefficients; attention has an edge more for every destination, and the
+    ends of each edge in 64 bits."""
+    chunk = dataclasses.replace(CHUNK, buffered=False)
+    base = 4 * (21 + 56 + 2 * 200)
+    assert Kernel.adjacency_bytes(TorchKernel(), 55, 20, 200, GCN, 4, own=False) == base
+    gcn = dataclasses.replace(GCN, source_factors=1, destination_factors=2)
+    torch_bytes = base + 8 * 200 + 4 * 20
+    assert footprint.adjacency_bytes([GCN], chunk, 4, TorchKernel()) == torch_bytes
+    factors = 4 * (55 + 2 * 20)
+    assert footprint.adjacency_bytes([GCN, gcn], chunk, 4, TorchKernel()) == torch_bytes + factors
+    assert footprint.adjacency_bytes([GCN], CHUNK, 4, TorchKernel()) == torch_bytes + 4 * 20
+    attention = base + 8 * 20 + 8 * 220 + 4 * 20 + 16 * 220 + 8 * 21
+    assert footprint.adjacency_bytes([GAT], chunk, 4, TorchKernel()) == attention
 
 
 def test_values_on_edges_are_on_self_loops_where_a_layer_adds_them():
@@ -141,11 +180,15 @@ def test_names_of_host_tensors():
 # --------------------------------------------------------------------------- against a run
 
 
-@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(
+    ("in_place", "topology"), [(True, "device"), (True, "host"), (False, "host")]
+)
 @pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
 @pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
 @pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "ggcn"])
-def test_a_run_holds_what_its_plan_says(model, memory, communication, in_place, monkeypatch):
+def test_a_run_holds_what_its_plan_says(
+    model, memory, communication, in_place, topology, monkeypatch
+):
     """Peak bytes of every device, and of the host, from chunks and traffic alone."""
     monkeypatch.setattr(TorchKernel, "adds_in_place", in_place)
     workload = make_workload(model, num_layers=3, epochs=1)
@@ -155,7 +198,7 @@ def test_a_run_holds_what_its_plan_says(model, memory, communication, in_place, 
     bundle = plugins.assemble(
         registry,
         Parts("hongtu", "hongtu", communication, memory, "torch"),
-        {"sampler": {"chunks_per_partition": "4"}},
+        {"sampler": {"chunks_per_partition": "4"}, "memory": {"topology": topology}},
     )
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
@@ -172,7 +215,7 @@ def test_a_run_holds_what_its_plan_says(model, memory, communication, in_place, 
             footprint.size_of(unit.blocks[0], rows.get(slot)) for unit in units if unit.slot == slot
         ]
         size = footprint.device_bytes(
-            layers, policies, chunks, workload.itemsize, in_place=in_place
+            layers, bundle.memory, chunks, workload.itemsize, bundle.kernel
         )
         assert trace.peak_bytes[f"gpu{slot}"] == size
 

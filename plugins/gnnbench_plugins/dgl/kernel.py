@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import MissingDependency
-from gnnbench.parts import Adjacency, Kernel, Scaling, Setting
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
 from gnnbench.records import Block, Mode
 from gnnbench_plugins.dgl.importing import load_dgl
 
@@ -132,6 +132,23 @@ class DGLKernel(Kernel):
         """As ``GraphConv`` and ``SAGEConv`` do where rows become narrower."""
         shape = setting.layers[layer]
         return shape.in_features > shape.out_features
+
+    def adjacency_bytes(
+        self,
+        num_src: int,
+        num_dst: int,
+        num_edges: int,
+        layer: LayerShape,
+        itemsize: int,
+        *,
+        own: bool,
+    ) -> int:
+        """The CSC, and the same arrays once more as the reversed block's CSR, both with the edges'
+        ids; where a layer has values on edges, their ends in 64 bits."""
+        size = 2 * 4 * (num_dst + 1 + 2 * num_edges) + itemsize * num_dst
+        if layer.edge_features:
+            size += 16 * num_edges
+        return size + (4 * num_dst if own else 0)
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         return DGLAdjacency(block, dtype, device)

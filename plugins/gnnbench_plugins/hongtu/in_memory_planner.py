@@ -89,6 +89,7 @@ class InMemoryProspect(Prospect):
                 ],
                 round(float(chunks.vertices[:, i].sum())),
                 self.request.workload.itemsize,
+                self.bundle.kernel,
                 copied=not alone,
             )
             for i in range(self.partitions)

@@ -27,7 +27,7 @@ from gnnbench.kernels.dispatch import (
 from gnnbench.kernels.dispatch.streams import MOST_COUNTS, MOST_PIECES
 from gnnbench.kernels.reference.streams import LabelArray
 from gnnbench.models import Layer, build
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, OffloadingMemory, Setting
 from gnnbench.records import (
     Cell,
     Dataset,
@@ -171,15 +171,28 @@ class Prospect:
                 f"plan for fewer vertices or chunks."
             )
 
+    def settle_topology(self, vertices: int, edges: int) -> None:
+        """Have the memory choose where topologies wait, for a graph of this size."""
+        memory, request = self.bundle.memory, self.request
+        if isinstance(memory, OffloadingMemory):
+            memory.settle_topology(
+                self.bundle.kernel,
+                tuple(layer.shape for layer in self.layers),
+                vertices,
+                edges // self.partitions,
+                self.capacity_bytes,
+                request.workload.itemsize,
+            )
+
     def device_bytes(self, chunks: ChunkCounts) -> int:
         """What the fullest device would hold."""
         return predict_device_bytes(
             chunks,
             self.layers,
             self.bundle.memory,
+            self.bundle.kernel,
             self.method,
             itemsize=self.request.workload.itemsize,
-            in_place=self.bundle.kernel.adds_in_place,
         )
 
     def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:
@@ -296,6 +309,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         finest=finest,
         notes=(
             *sampler.notes(),
+            *prospect.bundle.memory.notes(),
             f"partitions of alpha: the {m} of training, each cut into ranges of balanced edges, "
             f"or neighbouring ones joined",
         ),
@@ -401,6 +415,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
         "edges are drawn independently: one that comes twice counts twice in |E|, once in "
         "neighbour sets",
     ]
+    prospect.settle_topology(stream.vertices, int(in_edges.sum()))
     if n:
         chunks = count(n)
     else:
@@ -414,7 +429,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
             count_replicas(lines, labels, pieces, threads=threads) if pieces == finest else None
         ),
         finest=finest,
-        notes=tuple(notes),
+        notes=(*notes, *prospect.bundle.memory.notes()),
     )
 
 

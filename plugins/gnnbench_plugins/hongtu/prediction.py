@@ -279,7 +279,10 @@ class _Epoch:
                     self._aggregate_s(layer, block, device),
                     self._update_s(layer, block, device),
                 )
-                chains.append(EpochTimes(compute_s=compute, device_to_host_s=stored))
+                sent = self._topology_s(i, layer, block, backward=False)
+                chains.append(
+                    EpochTimes(host_to_device_s=sent, compute_s=compute, device_to_host_s=stored)
+                )
             total += _slowest(chains)
         return total
 
@@ -301,6 +304,8 @@ class _Epoch:
             for i, device in enumerate(self._devices):
                 block = self._blocks[j][i]
                 arrived = self._copy_s(i, block.num_dst * layer.out_features)
+                if footprint.reads_topology(policy, first=first):
+                    arrived += self._topology_s(i, layer, block, backward=True)
                 if policy == "cache":
                     arrived += self._copy_s(i, block.num_dst * layer.aggregate_features)
                 elif policy == "offload":
@@ -365,6 +370,18 @@ class _Epoch:
             return 0.0
         link = self._host_link(i)
         return link.latency_s + elements * self._itemsize / link.bandwidth_bytes_per_s
+
+    def _topology_s(self, i: int, layer: Layer, block: Block, *, backward: bool) -> float:
+        """A chunk's topology over device i's link, where it waits on the host."""
+        if not self._memory.streams_topology():
+            return 0.0
+        chunk = footprint.ChunkSize(
+            len(block.src_ids), block.num_dst, block.num_edges, buffered=not self._method.direct
+        )
+        size = footprint.crossing_topology_bytes(
+            layer.shape, chunk, self._itemsize, backward=backward
+        )
+        return self._copy_s(i, size / self._itemsize)
 
     def _copy_rows_s(self, i: int, rows: Counts, width: int) -> float:
         """Rows by partition over the same link, picked one by one; those of partitions whose
@@ -490,16 +507,14 @@ def predict_device_bytes(
     counts: ChunkCounts,
     layers: Sequence[Layer],
     memory: Memory,
+    kernel: Kernel,
     method: Method = DEDUPLICATED,
     *,
     itemsize: int = 4,
-    in_place: bool = True,
 ) -> int:
     """The most that the fullest device holds: chunks' topologies, the model, and one layer of one
-    chunk, (1 + alpha) |V| / (m n) rows on average (§4.3), of a kernel that adds gradients
-    ``in_place`` or not."""
+    chunk, (1 + alpha) |V| / (m n) rows on average (§4.3)."""
     shapes = [layer.shape for layer in layers]
-    policies = [memory.intermediates(shape) for shape in shapes]
     read = counts.neighbours.sum(axis=2)
     rows = read
     if method.p2p:
@@ -520,10 +535,7 @@ def predict_device_bytes(
         ]
         for i in range(partitions)
     ]
-    return max(
-        footprint.device_bytes(shapes, policies, chunks, itemsize, in_place=in_place)
-        for chunks in sizes
-    )
+    return max(footprint.device_bytes(shapes, memory, chunks, itemsize, kernel) for chunks in sizes)
 
 
 def predict_data_bytes(

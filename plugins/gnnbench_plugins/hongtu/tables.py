@@ -611,7 +611,10 @@ def hongtu_cell(
 ) -> Cell:
     """HongTu's predicted epoch beside the paper's."""
     needed = predict_device_bytes(
-        count_chunks(graph, model), make_layers(graph, model, layers), HongTuMemory()
+        count_chunks(graph, model),
+        make_layers(graph, model, layers),
+        HongTuMemory(),
+        TorchKernel(),
     )
     return seconds_or_overflow(
         lambda: server.epoch_s(graph, model, layers), needed, server.platform, quoted

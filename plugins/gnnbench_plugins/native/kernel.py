@@ -17,7 +17,7 @@ from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.parts import Adjacency, Bundle, Kernel, Scaling, Setting
+from gnnbench.parts import Adjacency, Bundle, Kernel, LayerShape, Scaling, Setting
 from gnnbench.records import Block, Mode
 
 
@@ -168,6 +168,24 @@ class NativeKernel(Kernel):
                     f"{device.torch_device}; choose a kernel that runs there, as 'torch' does."
                 )
         return None
+
+    def adjacency_bytes(
+        self,
+        num_src: int,
+        num_dst: int,
+        num_edges: int,
+        layer: LayerShape,
+        itemsize: int,
+        *,
+        own: bool,
+    ) -> int:
+        """Both CSRs, whose rows begin at 64-bit positions, and which edge each of the transpose's
+        is; where a layer has values on edges, their ends in 64 bits, and a number for each."""
+        size = super().adjacency_bytes(num_src, num_dst, num_edges, layer, itemsize, own=own)
+        size += 4 * (num_dst + 1 + num_src + 1 + num_edges)
+        if layer.edge_features:
+            size += 20 * num_edges
+        return size
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         return NativeAdjacency(block, dtype, device)

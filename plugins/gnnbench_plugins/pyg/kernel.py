@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.errors import MissingDependency
-from gnnbench.parts import Adjacency, Kernel, Setting
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
 from gnnbench.records import Block, Mode
 
 
@@ -138,6 +138,21 @@ class PyGKernel(Kernel):
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """As ``GCNConv`` does always, and ``SAGEConv`` never."""
         return setting.workload.model == "gcn"
+
+    def adjacency_bytes(
+        self,
+        num_src: int,
+        num_dst: int,
+        num_edges: int,
+        layer: LayerShape,
+        itemsize: int,
+        *,
+        own: bool,
+    ) -> int:
+        """Both CSRs, a value an edge, which edge each of the transpose's is in 64 bits, and PyG's
+        ``edge_index``."""
+        size = super().adjacency_bytes(num_src, num_dst, num_edges, layer, itemsize, own=own)
+        return size + (8 + 16 + itemsize) * num_edges + itemsize * num_dst
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         require_pyg()

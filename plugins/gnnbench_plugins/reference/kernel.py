@@ -15,7 +15,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
-from gnnbench.parts import Adjacency, Kernel
+from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling
 from gnnbench.records import Block, IndexArray, IntArray
 
 #: CSR indices are 32 bits wide, the only width that every build of MKL takes.
@@ -30,6 +30,24 @@ class TorchKernel(Kernel):
     summary: ClassVar[str] = "plain torch: CSR times dense, and its transpose backward"
     adds_in_place: ClassVar[bool] = True
 
+    def adjacency_bytes(
+        self,
+        num_src: int,
+        num_dst: int,
+        num_edges: int,
+        layer: LayerShape,
+        itemsize: int,
+        *,
+        own: bool,
+    ) -> int:
+        """Both CSRs, which edge each of the transpose's is, a value an edge, and in-degrees; where
+        a layer has values on edges, their ends and rows in 64 bits besides."""
+        size = super().adjacency_bytes(num_src, num_dst, num_edges, layer, itemsize, own=own)
+        size += (4 + itemsize) * num_edges + itemsize * num_dst
+        if layer.edge_features:
+            size += 16 * num_edges + 8 * (num_dst + 1)
+        return size
+
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> TorchAdjacency:
         if block.num_edges > MAX_EDGES:
             raise UsageError(
@@ -37,6 +55,13 @@ class TorchKernel(Kernel):
                 f"'torch' can index; cut the graph into more chunks."
             )
         return TorchAdjacency(block, dtype, device)
+
+
+#: What a :class:`TorchAdjacency` keeps on its device.
+_ON_DEVICE = (
+    *("edge_src", "edge_dst", "in_degrees", "row_ptr", "edge_matrix"),
+    *("_own", "_ones", "_rows", "_columns"),
+)
 
 
 class TorchAdjacency(Adjacency):
@@ -57,6 +82,44 @@ class TorchAdjacency(Adjacency):
 
     def mean(self, h: Tensor) -> Tensor:
         return self.sum(h) / self.in_degrees.clamp(min=1).unsqueeze(1)
+
+    # Outside of autograd what is summed goes straight to where it stays.
+
+    def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
+        if torch.is_grad_enabled() and h.requires_grad:
+            return super().sum_scaled(h, scaling)
+        out = h.new_empty(self.block.num_dst, h.shape[1])
+        self._copy_own(h, out).mul_(scaling.own.unsqueeze(1))
+        return _multiply(self.matrix(scaling.of_edges(self)), h, out)
+
+    def own_plus_sum(self, h: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and h.requires_grad:
+            return super().own_plus_sum(h)
+        out = h.new_empty(self.block.num_dst, h.shape[1])
+        return _multiply(self.matrix(), h, self._copy_own(h, out))
+
+    def own_and_mean(self, h: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and h.requires_grad:
+            return super().own_and_mean(h)
+        out = h.new_zeros(self.block.num_dst, 2 * h.shape[1])
+        own, mean = out.chunk(2, dim=1)
+        self._copy_own(h, own)
+        _multiply(self.matrix(), h, mean).div_(self.in_degrees.clamp(min=1).unsqueeze(1))
+        return out
+
+    @torch.no_grad()
+    def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
+        own, mean = g.chunk(2, dim=1)
+        shares = self.in_degrees.reciprocal().repeat_interleave(self.row_ptr.diff())
+        out = self.sum_transposed(mean, shares, into)
+        self.add_to_own_rows(out, own)
+        return out
+
+    def _copy_own(self, h: Tensor, out: Tensor) -> Tensor:
+        """The destinations' own rows, into ``out`` ``(D, f)``, which is returned."""
+        if self._own is None:
+            return out.copy_(h[: self.block.num_dst])
+        return torch.index_select(h, 0, self._own, out=out)
 
     def sum_transposed(
         self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
@@ -130,6 +193,11 @@ class TorchAdjacency(Adjacency):
     @cached_property
     def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
         """Row pointers and columns of the transpose, and which edge each of its entries is."""
+        row_ptr, columns, edge = (part.to(self.device) for part in self._columns_on_host)
+        return row_ptr, columns, edge
+
+    @cached_property
+    def _columns_on_host(self) -> tuple[Tensor, Tensor, Tensor]:
         edges = np.arange(self.block.num_edges, dtype=np.int32)
         # A counting sort by source: edges of a source stay in CSR order, so sums are repeatable.
         by_source = sp.csr_matrix(
@@ -138,9 +206,14 @@ class TorchAdjacency(Adjacency):
         ).tocsc()
         arrays = (by_source.indptr, by_source.indices, by_source.data)
         row_ptr, columns, edge = (
-            torch.from_numpy(array.astype(np.int32, copy=False)).to(self.device) for array in arrays
+            torch.from_numpy(array.astype(np.int32, copy=False)) for array in arrays
         )
         return row_ptr, columns, edge
+
+    def offload(self) -> None:
+        if self.device.type != "cpu":
+            for name in _ON_DEVICE:
+                self.__dict__.pop(name, None)
 
 
 class _Context(FunctionCtx):
