@@ -175,7 +175,7 @@ def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[fl
             h = updated.output.detach()
         logits = h.requires_grad_()
         loss = torch.nn.functional.cross_entropy(logits, labels[seeds], reduction="sum")
-        torch.autograd.backward(loss)
+        torch.autograd.backward(loss, torch.full_like(loss, 1.0 / len(seeds)))
         gradient = logits.grad
         for number in reversed(range(len(layers))):
             aggregated, updated = tapes.pop()
@@ -186,7 +186,7 @@ def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[fl
                 gradient = run_aggregate_backward(
                     layers[number], bounds[number], aggregated, below, first=number == 0
                 )
-        replicas.step([part.div_(len(seeds)) for part in take_gradients(layers)])
+        replicas.step(take_gradients(layers))
         return loss.item()
 
     def run_epoch(epoch: int) -> Iterator[float]:

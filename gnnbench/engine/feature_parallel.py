@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gnnbench.engine.machinery import compute_resource, feature_rows
 from gnnbench.engine.passes import AggregateTape, UpdateTape, run_update_backward
-from gnnbench.engine.recorder import Opened
+from gnnbench.engine.recorder import Opened, Track
 from gnnbench.engine.unit_major import (
     PUSH,
     PUSH_BACK,
@@ -237,8 +237,8 @@ class FeatureParallelEngine(UnitMajorEngine):
 
     def _forward_layer(
         self,
+        track: Track,
         each: LayerPass,
-        device: Device,
         share: Share,
         h: Tensor,
         after: tuple[int, ...],
@@ -246,10 +246,10 @@ class FeatureParallelEngine(UnitMajorEngine):
     ) -> tuple[Tensor, tuple[int, ...], float]:
         """From the sum of the products on, in the first layer; the others are the unit's own."""
         if not each.plan.first:
-            return super()._forward_layer(each, device, share, h, after, tapes)
+            return super()._forward_layer(track, each, share, h, after, tapes)
         product, pushed = self._pushed.products.pop(share.slot)
         rows = each.bound.block.num_dst
-        with self._rest_span("forward", rows, device, share, (*after, pushed)) as span:
+        with self._rest_span("forward", rows, share, (*after, pushed)) as span:
             leaf = product.requires_grad_()
             output = each.plan.layer.update_product(each.bound, leaf)
         tapes.append((AggregateTape(None, product), UpdateTape(leaf, output)))
@@ -257,8 +257,8 @@ class FeatureParallelEngine(UnitMajorEngine):
 
     def _backward_layer(
         self,
+        track: Track,
         each: LayerPass,
-        device: Device,
         share: Share,
         gradient: Tensor,
         after: tuple[int, ...],
@@ -266,9 +266,9 @@ class FeatureParallelEngine(UnitMajorEngine):
     ) -> tuple[Tensor | None, tuple[int, ...], float]:
         """Down to the sum of the products, whose gradient all devices need."""
         if not each.plan.first:
-            return super()._backward_layer(each, device, share, gradient, after, tape)
+            return super()._backward_layer(track, each, share, gradient, after, tape)
         rows = each.bound.block.num_dst
-        with self._rest_span("backward", rows, device, share, after, gemms=2) as span:
+        with self._rest_span("backward", rows, share, after, gemms=2) as span:
             of_product = run_update_backward(tape[1], gradient)
         if of_product is None:
             raise RuntimeError("the first layer's product got no gradient")
@@ -279,13 +279,12 @@ class FeatureParallelEngine(UnitMajorEngine):
         self,
         way: str,
         rows: int,
-        device: Device,
         share: Share,
         after: tuple[int, ...],
         gemms: int = 1,
     ) -> AbstractContextManager[Opened]:
         """A span for what UPDATE of the first layer has besides the product."""
-        layer = self._first
+        layer, device = self._first, self._trainers[share.slot]
         macs = layer.macs_per_row - layer.product_weight.numel()
         return self._recorder.span(
             "update",

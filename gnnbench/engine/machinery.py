@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.passes import put_gradients
 from gnnbench.engine.recorder import Ledger
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows
@@ -76,6 +75,10 @@ class Replicas:
                 self._copies[device.torch_device] = copy.deepcopy(self.master).to(
                     device.torch_device
                 )
+        #: The master's, in the order of ``take_gradients``.
+        self._parameters = [
+            parameter for layer in self.master.stack for parameter in layer.parameters()
+        ]
         self._optimiser = torch.optim.Adam(
             self.master.parameters(),
             lr=workload.learning_rate,
@@ -88,9 +91,11 @@ class Replicas:
 
     def step(self, gradients: list[Tensor]) -> None:
         """One optimiser step on the master with averaged gradients, then broadcast."""
-        put_gradients(self.master.stack, gradients)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
         self._optimiser.step()
-        self._optimiser.zero_grad(set_to_none=True)
+        for parameter in self._parameters:
+            parameter.grad = None
         self._broadcast()
 
     def save(self) -> State:

@@ -162,10 +162,3 @@ def take_gradients(layers: tuple[Layer, ...]) -> list[Tensor]:
             taken.append(torch.zeros_like(parameter) if gradient is None else gradient)
             parameter.grad = None
     return taken
-
-
-def put_gradients(layers: tuple[Layer, ...], gradients: list[Tensor]) -> None:
-    """Set the parameters' gradients, in the order of ``take_gradients``."""
-    parameters = [parameter for layer in layers for parameter in layer.parameters()]
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient

@@ -8,13 +8,14 @@ after the other in the order of their keys. So it does not depend on how the thr
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import count, repeat
-from operator import attrgetter, itemgetter
+from itertools import count
+from operator import attrgetter, eq
+from time import perf_counter
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +35,12 @@ class Clock(Protocol):
         """Duration of ``work`` on the device or link ``place``; ``wall_s`` is what it took here."""
 
 
+#: Of stages that have no timer of their own.
+HOST = HostTimer()
+#: What Span._make does, without a frame for each.
+_new_span = partial(tuple.__new__, Span)
+
+
 class SpanKind(NamedTuple):
     """What spans of one kind have in common; see ``Span``. An engine makes those of every round
     once."""
@@ -49,44 +56,27 @@ class Opened:
     """A span being recorded, for as long as the body of a ``with`` statement.
 
     ``id`` is known at once, so that later work can wait for it. Work that only its own execution
-    can size (edges drawn by a sampler) is set on ``work``; ``seconds`` is there after the body. A
-    body that raises leaves no span. In the epoch's trace spans are numbered from 0 in their order
-    there.
+    can size is set on ``work``; ``seconds`` is there after the body. A body that raises leaves no
+    span. In the epoch's trace spans are numbered from 0 in their order there.
     """
 
-    __slots__ = (
-        "_first",
-        "_track",
-        "after",
-        "id",
-        "interval",
-        "kind",
-        "round",
-        "seconds",
-        "work",
-    )
+    __slots__ = ("_after", "_first", "_kind", "_track", "id", "seconds", "work")
     _first: Moment
-    interval: tuple[float, float]
     seconds: float
 
     def __init__(
-        self, track: _Track, id: int, kind: SpanKind, work: Work, after: Sequence[int]
+        self, track: Track, id: int, kind: SpanKind, work: Work, after: Sequence[int]
     ) -> None:
         self._track = track
         self.id = id
-        self.kind = kind
+        self._kind = kind
         self.work = work
-        self.after = after
-        self.round = track.round
+        self._after = after
 
     def __enter__(self) -> Opened:
-        track = self._track
-        if track.open:
-            raise RuntimeError(
-                f"span {self.kind.label!r} opened inside another span, {track.open.label!r}"
-            )
-        track.open = self.kind
-        self._first = track.timer.read()
+        self._track.refuse_inside(self._kind)
+        self._track.open = self._kind
+        self._first = self._track.read()
         return self
 
     def __exit__(
@@ -95,31 +85,35 @@ class Opened:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        track = self._track
-        del self._track  # which has this span in its list
-        track.open = None
+        self._track.open = None
         if kind is None:
-            self.interval = interval = track.timer.since(self._first)
-            self.seconds = track.clock.seconds(self.work, self.kind.place, interval[1])
-            track.spans.append(self)
+            span = self._track.add(self._kind, self.work, self._after, self._first, self.id)
+            self.seconds = span.seconds
 
 
 class _Here(threading.local):
     """The track of the stage that this thread is in, if it is in one."""
 
-    track: _Track | None = None
+    track: Track | None = None
 
 
-class _Track:
-    """What one thread records of one stage of a round; entered, it is that thread's."""
+class Track:
+    """What one thread records of one stage of a round; entered, it is that thread's.
+
+    Its spans are added when they are over. ``read`` says when they began.
+    """
 
     __slots__ = (
+        "_clock",
+        "_epoch",
         "_here",
+        "_ids",
+        "_started_s",
         "bytes",
-        "clock",
         "edges",
         "key",
         "open",
+        "read",
         "round",
         "spans",
         "timer",
@@ -128,25 +122,78 @@ class _Track:
     )
 
     def __init__(
-        self, here: _Here, clock: Clock, round: int, rank: tuple[int, int], timer: Timer
+        self, recorder: Recorder, round: int, rank: tuple[int, int], timer: Timer | None
     ) -> None:
-        self._here = here
-        self.clock = clock
+        """``timer`` is None where it is the host's."""
+        self._here = recorder.here
+        self._clock = recorder.pricing
+        self._epoch = recorder.epoch
+        self._ids = recorder.ids
+        self._started_s = recorder.started_s
         self.round = round
         self.key = (round, rank)
         self.timer = timer
-        self.spans: list[Opened] = []
+        self.read: Callable[[], Moment] = HOST.read if timer is None else timer.read
+        self.spans: list[Span] = []
         self.bytes: dict[ByteKind, int] = {}
         self.work: dict[str, float] = {}
         self.edges = 0
         self.vertices = 0
         self.open: SpanKind | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Track:
         self._here.track = self
+        return self
 
     def __exit__(self, *error: object) -> None:
         self._here.track = None
+
+    def add(
+        self,
+        kind: SpanKind,
+        work: Work,
+        after: Sequence[int],
+        began: Moment,
+        id: int | None = None,
+    ) -> Span:
+        """A span of a kind that ``began`` at a moment and is over now, after others by their ids.
+
+        Its own id is the next one, unless it was given one when it began.
+        """
+        # This is called between kernels, when nothing of it is in a cache: all in one frame.
+        if self.timer is None:
+            wall_s = perf_counter() - began
+        else:
+            began, wall_s = self.timer.since(began)
+        if self.open is not None:
+            self.refuse_inside(kind)
+        stage, label, place, resources, layer = kind
+        span = _new_span(
+            (
+                next(self._ids) if id is None else id,
+                stage,
+                label,
+                place,
+                resources,
+                work,
+                tuple(after if len(after) < 2 else sorted(set(after))),
+                self._epoch,
+                self.round,
+                layer,
+                wall_s if self._clock is None else self._clock.seconds(work, place, wall_s),
+                began - self._started_s,
+                wall_s,
+            )
+        )
+        self.spans.append(span)
+        return span
+
+    def refuse_inside(self, kind: SpanKind) -> None:
+        """Raise where a span is open: spans are side by side."""
+        if self.open is not None:
+            raise RuntimeError(
+                f"span {kind.label!r} opened inside another span, {self.open.label!r}"
+            )
 
 
 class _Interval:
@@ -172,21 +219,23 @@ class Recorder:
 
     def __init__(self, clock: Clock, *, synchronise: Sequence[torch.device] = ()) -> None:
         self._clock = clock
-        self._host_timer = HostTimer()
-        self._timer: Timer = SynchronisedTimer(synchronise) if synchronise else self._host_timer
-        self._here = _Here()
+        #: The clock, unless spans last as long as they took here.
+        self.pricing = None if clock.provenance == "measured" else clock
+        self._timer = SynchronisedTimer(synchronise) if synchronise else None
+        #: Each thread's track.
+        self.here = _Here()
         self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
         self.epoch = epoch
-        self._main = _Track(self._here, self._clock, 0, (-1, 0), self._timer)
-        self._tracks = [self._main]
-        self._ids = count()
+        self.ids = count()
         # Begin and duration of what parts decide, on all threads, and of what is no part of the
         # epoch.
         self._decided: list[tuple[float, float]] = []
         self._excluded: list[tuple[float, float]] = []
-        self._started_s: float = self._timer.read()
+        self.started_s: float = (self._timer or HOST).read()
+        self._main = Track(self, 0, (-1, 0), self._timer)
+        self._tracks = [self._main]
 
     @property
     def provenance(self) -> Provenance:
@@ -199,9 +248,9 @@ class Recorder:
         return self._clock.provenance == "measured"
 
     @property
-    def _track(self) -> _Track:
+    def _track(self) -> Track:
         """This thread's: of the stage it is in, else the epoch's own."""
-        return self._here.track or self._main
+        return self.here.track or self._main
 
     @property
     def round(self) -> int:
@@ -212,13 +261,11 @@ class Recorder:
     def round(self, number: int) -> None:
         self._track.round = number
 
-    def stage(
-        self, round: int, rank: tuple[int, int], timer: Timer | None = None
-    ) -> AbstractContextManager[None]:
+    def stage(self, round: int, rank: tuple[int, int], timer: Timer | None = None) -> Track:
         """What this thread records inside belongs to ``round``, timed by ``timer`` (the host's by
         default). ``rank`` is its place among the round's stages and parts of stages, of which each
         has its own."""
-        track = _Track(self._here, self._clock, round, rank, timer or self._host_timer)
+        track = Track(self, round, rank, timer)
         self._tracks.append(track)
         return track
 
@@ -235,11 +282,8 @@ class Recorder:
     ) -> Opened:
         """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
         held = (place,) if resources is None else resources
-        return self.open(SpanKind(stage, label, place, held, layer), work, after)
-
-    def open(self, kind: SpanKind, work: Work, after: Sequence[int] = ()) -> Opened:
-        """Time the body as one span of a kind."""
-        return Opened(self._here.track or self._main, next(self._ids), kind, work, after)
+        kind = SpanKind(stage, label, place, held, layer)
+        return Opened(self._track, next(self.ids), kind, work, after)
 
     def transfer(
         self,
@@ -258,13 +302,17 @@ class Recorder:
 
     def inside_part(self) -> AbstractContextManager[None]:
         """The body asks a part to decide something: its time, though no span, is not harness."""
-        track = self._here.track
+        track = self.here.track
         # What parts decide outside of stages, they decide on the host.
-        return _Interval(self._decided, self._host_timer if track is None else track.timer)
+        return _Interval(self._decided, HOST if track is None else track.timer or HOST)
+
+    def decided_since(self, began_s: float) -> None:
+        """The same of what a part decided on the host, outside of stages, until now."""
+        self._decided.append((began_s, perf_counter() - began_s))
 
     def excluded(self) -> AbstractContextManager[None]:
         """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
-        return _Interval(self._excluded, self._track.timer)
+        return _Interval(self._excluded, self._track.timer or HOST)
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
         counted = self._track.bytes
@@ -272,71 +320,63 @@ class Recorder:
 
     def count_traversed(self, edges: int, vertices: int) -> None:
         """Add to the sums of |E^l| and |B^l| over units and layers."""
-        track = self._here.track or self._main
+        track = self.here.track or self._main
         track.edges += edges
         track.vertices += vertices
 
     def count_work(self, device: str, amount: float) -> None:
         """Arithmetic done by a device, for the imbalance."""
-        work = (self._here.track or self._main).work
+        work = (self.here.track or self._main).work
         work[device] = work.get(device, 0.0) + amount
 
     def end_epoch(self, loss: float, round_losses: Sequence[float]) -> EpochTrace:
         """The epoch's trace. Harness is what is left of its wall time when nothing else went on:
         neither a span nor a part, on any thread."""
-        whole_s = self._timer.read() - self._started_s
-        tracks = sorted(self._tracks, key=lambda track: track.key)
+        whole_s = (self._timer or HOST).read() - self.started_s
         counted: dict[ByteKind, int] = dict.fromkeys(BYTE_KINDS, 0)
         work: dict[str, float] = {}
-        recorded: list[Opened] = []
-        for track in tracks:
-            recorded += track.spans
+        spans: list[Span] = []
+        edges = vertices = 0
+        for track in sorted(self._tracks, key=attrgetter("key")):
+            spans += track.spans
+            edges += track.edges
+            vertices += track.vertices
             for kind, number in track.bytes.items():
                 counted[kind] += number
             for device, amount in track.work.items():
                 work[device] = work.get(device, 0.0) + amount
-        busy = map(attrgetter("interval"), recorded)
+        excluded, decided = (
+            [(began_s - self.started_s, lasted_s) for began_s, lasted_s in intervals]
+            for intervals in (self._excluded, self._decided)
+        )
+        busy = map(attrgetter("wall_start_s", "wall_s"), spans)
         return EpochTrace(
             epoch=self.epoch,
-            spans=self._number(recorded),
+            spans=_number(spans),
             bytes=counted,
-            edges=sum([track.edges for track in tracks]),
-            vertices=sum([track.vertices for track in tracks]),
+            edges=edges,
+            vertices=vertices,
             loss=loss,
             round_losses=tuple(round_losses),
             work_by_device=work,
-            wall_s=whole_s - _covered_s(self._excluded),
-            harness_s=max(0.0, whole_s - _covered_s([*busy, *self._decided, *self._excluded])),
+            wall_s=whole_s - _covered_s(excluded),
+            harness_s=max(0.0, whole_s - _covered_s([*busy, *decided, *excluded])),
         )
 
-    def _number(self, recorded: Sequence[Opened]) -> tuple[Span, ...]:
-        """The spans with ids from 0 in their order; what they wait for follows, ascending."""
-        intervals = list(map(attrgetter("interval"), recorded))
-        place = dict(zip(map(attrgetter("id"), recorded), count(), strict=False))
 
-        def column(name: str) -> Iterator[Any]:
-            return map(attrgetter(name), recorded)
-
-        def in_order(after: Sequence[int]) -> tuple[int, ...]:
-            """Each once."""
-            return tuple(sorted({place[earlier] for earlier in after}))
-
-        # In the order of the fields, column by column: an epoch has thousands of spans.
-        fields = zip(
-            range(len(recorded)),
-            *map(column, ("kind.stage", "kind.label", "kind.place", "kind.resources", "work")),
-            [
-                (place[span.after[0]],) if len(span.after) == 1 else in_order(span.after)
-                for span in recorded
-            ],
-            repeat(self.epoch),
-            *map(column, ("round", "kind.layer", "seconds")),
-            [began_s - self._started_s for began_s, _ in intervals],
-            map(itemgetter(1), intervals),
-            strict=False,
-        )
-        # What Span._make does, without a frame for each.
-        return tuple(map(partial(tuple.__new__, Span), fields))
+def _number(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The spans with ids from 0 in their order; what they wait for follows, ascending."""
+    if all(map(eq, map(attrgetter("id"), spans), count())):
+        return tuple(spans)
+    place = {span.id: number for number, span in enumerate(spans)}
+    return tuple(
+        [
+            span._replace(
+                id=number, after=tuple(sorted([place[earlier] for earlier in span.after]))
+            )
+            for number, span in enumerate(spans)
+        ]
+    )
 
 
 def _covered_s(intervals: Sequence[tuple[float, float]]) -> float:

@@ -48,6 +48,7 @@ from gnnbench.engine.passes import (
     update_gemms,
 )
 from gnnbench.engine.processors import (
+    AS_IT_IS,
     StagingBuffers,
     Stream,
     host_threads,
@@ -60,7 +61,7 @@ from gnnbench.engine.protocol import (
     run_in_turn,
     run_on_threads,
 )
-from gnnbench.engine.recorder import Held, Opened, Recorder, SpanKind
+from gnnbench.engine.recorder import HOST, Held, Opened, Recorder, SpanKind, Track
 from gnnbench.engine.timers import HostTimer
 from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY, reserved_bytes
 from gnnbench.models import BoundBlock, Layer
@@ -74,6 +75,7 @@ from gnnbench.records import (
     Round,
     RoundTraffic,
     Share,
+    Span,
     StageTimes,
     Unit,
     Work,
@@ -81,17 +83,15 @@ from gnnbench.records import (
 
 #: The shares of a round and the seeds of each.
 Handed = Sequence[tuple[Share, IntArray]]
-#: Of a span whose body sizes its work.
-DRAWN, COPIED = Work("sample"), Work("copy")
 #: The order of a round's stages in the trace, each with the slot it is for, or 0.
 SAMPLE, LOAD, TRANSFER, EXCHANGE, PUSH, PROPAGATE, PUSH_BACK, SYNCHRONISE = range(8)
 
 
 @dataclass(slots=True)
 class _Propagation:
-    """What a trainer hands to the synchroniser when it is DONE; gradients are on its device."""
+    """What a trainer hands to the synchroniser when it is DONE: the sum of its seeds' losses, and,
+    on its device, its part of the gradients of the round's mean loss."""
 
-    seeds: int
     loss_sum: float
     gradients: list[Tensor]
     last_spans: tuple[int, ...]
@@ -102,16 +102,17 @@ class _Propagation:
 class LayerPlan:
     """What is the same in every round of one layer on one trainer.
 
-    ``differentiates`` says whether its aggregate needs a gradient, ``gemms`` how many products the
-    backward pass of UPDATE has, ``name`` what a memory calls its activations. A destination has
-    ``activation_bytes`` of them, its aggregate and output, and ``gradient_bytes`` in flight, to
-    which each source adds ``source_bytes`` above the first layer. ``edge_work`` and ``row_work``
-    are the arithmetic of an edge and of a destination, for the imbalance.
+    ``pipelined`` says whether its two halves run at once, ``differentiates`` whether its aggregate
+    needs a gradient, ``gemms`` how many products the backward pass of UPDATE has, ``name`` what a
+    memory calls its activations. A destination has ``activation_bytes`` of them, its aggregate and
+    output, and ``gradient_bytes`` in flight, to which each source adds ``source_bytes`` above the
+    first layer. ``edge_work`` and ``row_work`` are the arithmetic of an edge and of a destination,
+    for the imbalance.
     """
 
-    number: int
     layer: Layer
     first: bool
+    pipelined: bool
     differentiates: bool
     gemms: int
     name: str
@@ -255,9 +256,9 @@ class UnitMajorEngine(Engine):
         def plan(number: int, layer: Layer) -> LayerPlan:
             first, itemsize = number == 0, self._itemsize
             return LayerPlan(
-                number,
                 layer,
                 first,
+                device.pipelined,
                 needs_aggregate_gradient(layer, first=first),
                 update_gemms(layer, first=first),
                 f"activations of layer {number + 1}",
@@ -426,9 +427,10 @@ class UnitMajorEngine(Engine):
     def _assign(self, index: int) -> RoundUnderWay:
         """A round and its split, from what the placement has observed so far."""
         placement, seeds = self._bundle.placement, self._seeds[index]
-        with self._recorder.inside_part():
-            handed = placement.share_out(seeds)
-            threads = placement.host_threads()
+        began_s = HOST.read()
+        handed = placement.share_out(seeds)
+        threads = placement.host_threads()
+        self._recorder.decided_since(began_s)
         self._check_shares(handed, seeds)
         shares = {share.slot: (share, part) for share, part in handed if share.seeds}
         return RoundUnderWay(index, len(seeds), shares, threads)
@@ -475,8 +477,9 @@ class UnitMajorEngine(Engine):
             train_cpu=train_cpu,
             train_accelerator=train_accelerator,
         )
-        with self._recorder.inside_part():
-            self._bundle.placement.observe(times)
+        began_s = HOST.read()
+        self._bundle.placement.observe(times)
+        self._recorder.decided_since(began_s)
 
     def _count_kernel_threads(self, planned: int) -> int:
         """This machine's threads for a kernel, 0 meaning all: as many as are planned for the host,
@@ -502,21 +505,20 @@ class UnitMajorEngine(Engine):
         after = self._synchronised[before] if before >= 0 else ()
         threads = round_.threads.sample
         sampled = []
-        with (
-            self._recorder.stage(round_.index, (SAMPLE, 0)),
-            host_threads(self._own_threads(threads)),
-        ):
+        with self._on(round_.index, (SAMPLE, 0), None, self._own_threads(threads)) as track:
             for share, seeds in round_.shares.values():
                 device = self._trainers[share.slot] if share.samples else self._host
                 planned = 0 if share.samples else threads
                 kind = self._sampling_there[share.slot] if share.samples else self._sampling
-                with self._recorder.open(kind, DRAWN, after) as span:
-                    blocks = self._sampler.sample(seeds, self._epoch, self._kernel_threads(threads))
-                    unit = Unit(share.slot, blocks)
-                    edges = sum(unit.edges)
-                    span.work = Work("sample", edges, rows=len(seeds), threads=planned)
+                began = track.read()
+                blocks = self._sampler.sample(seeds, self._epoch, self._kernel_threads(threads))
+                unit = Unit(share.slot, blocks)
+                edges = sum(unit.edges)
+                work = Work("sample", edges, rows=len(seeds), threads=planned)
+                span = track.add(kind, work, after, began)
                 round_.units.append(unit)
-                self._recorder.count_traversed(edges, sum(unit.vertices))
+                track.edges += edges
+                track.vertices += sum(unit.vertices)
                 if share.samples:
                     sampled.append(self._send_input_ids(round_, unit, device, span.id))
                     seconds = max(round_.sample_accelerator_s, span.seconds)
@@ -549,41 +551,33 @@ class UnitMajorEngine(Engine):
             round_.loaded = round_.sampled
             return
         threads, communication = round_.threads.load, self._bundle.communication
-        with (
-            self._recorder.stage(round_.index, (LOAD, 0)),
-            host_threads(self._own_threads(threads)),
-        ):
+        with self._on(round_.index, (LOAD, 0), None, self._own_threads(threads)) as track:
             if len(self._accelerator_slots):
                 round_.moves = self._plan_traffic(round_)
             also_after = self._transferred if self._prefetch == 1 else ()
             after = (*round_.sampled, *also_after)
-            with self._recorder.open(self._loading, COPIED, after) as span:
-                count = size = 0
-                loaded: list[tuple[int, tuple[Tensor, ...], int]] = []
-                for unit in round_.units:
-                    move = round_.moves.get(unit.slot)
-                    ids = unit.input_ids if move is None else move.host_ids.numpy()
-                    rows = feature_rows(
-                        self._setting,
-                        ids,
-                        sparse=self._sparse,
-                        threads=self._kernel_threads(threads),
-                        out=self._stage_rows(round_, unit.slot, len(ids)),
-                    )
-                    stored = stored_bytes(rows) if self._sparse else len(ids) * self._row_bytes
-                    count, size = count + len(ids), size + stored
-                    parts: tuple[Tensor, ...] = (rows,)
-                    if move is not None and self._rounds:
-                        parts = communication.pack(rows)
-                        stored = sum(stored_bytes(part) for part in parts)
-                    loaded.append((unit.slot, parts, stored))
-                span.work = Work(
-                    "copy",
-                    rows=count,
-                    features=self._num_features,
-                    bytes=size,
-                    threads=threads,
+            began = track.read()
+            count = size = 0
+            loaded: list[tuple[int, tuple[Tensor, ...], int]] = []
+            for unit in round_.units:
+                move = round_.moves.get(unit.slot)
+                ids = unit.input_ids if move is None else move.host_ids.numpy()
+                rows = feature_rows(
+                    self._setting,
+                    ids,
+                    sparse=self._sparse,
+                    threads=self._kernel_threads(threads),
+                    out=self._stage_rows(round_, unit.slot, len(ids)) if self._streams else None,
                 )
+                stored = stored_bytes(rows) if self._sparse else len(ids) * self._row_bytes
+                count, size = count + len(ids), size + stored
+                parts: tuple[Tensor, ...] = (rows,)
+                if move is not None and self._rounds:
+                    parts = communication.pack(rows)
+                    stored = sum(stored_bytes(part) for part in parts)
+                loaded.append((unit.slot, parts, stored))
+            work = Work("copy", 0, count, self._num_features, size, threads=threads)
+            span = track.add(self._loading, work, after, began)
         round_.loaded, round_.load_s = (span.id,), span.seconds
         for slot, parts, stored in loaded:
             name = f"loaded features of slot {slot}, round {round_.index}"
@@ -792,23 +786,31 @@ class UnitMajorEngine(Engine):
 
     # ------------------------------------------------------------------ CUDA devices
 
-    def _on_copy_stream(self, index: int, stage: int, slot: int) -> AbstractContextManager[None]:
+    def _on_copy_stream(self, index: int, stage: int, slot: int) -> AbstractContextManager[Track]:
         streams = self._streams.get(self._trainers[slot].name)
         return self._on(index, (stage, slot), streams.copy if streams else None)
 
     def _on(
-        self, index: int, rank: tuple[int, int], stream: Stream | None
-    ) -> AbstractContextManager[None]:
-        """A device's part of a stage, on a stream of its own if it is a CUDA device."""
-        if stream is None:
+        self, index: int, rank: tuple[int, int], stream: Stream | None, threads: int = 0
+    ) -> AbstractContextManager[Track]:
+        """A stage or a device's part of it: on a stream of its own if it is a CUDA device, and with
+        so many of the host's threads for torch (0: as many as it has)."""
+        if stream is None and threads in (0, torch.get_num_threads()):
             return self._recorder.stage(index, rank)
-        return self._on_stream(index, rank, stream)
+        return self._on_other(index, rank, stream, threads)
 
     @contextmanager
-    def _on_stream(self, index: int, rank: tuple[int, int], stream: Stream) -> Iterator[None]:
+    def _on_other(
+        self, index: int, rank: tuple[int, int], stream: Stream | None, threads: int
+    ) -> Iterator[Track]:
+        timer = None if stream is None else stream.timer
         device = self._trainers[rank[1]].name
-        with self._recorder.stage(index, rank, stream.timer), on_stream(stream, device):
-            yield
+        with (
+            self._recorder.stage(index, rank, timer) as track,
+            AS_IT_IS if stream is None else on_stream(stream, device),
+            host_threads(threads),
+        ):
+            yield track
 
     def _hand_over(self, rows: Tensor, device: Device) -> None:
         """Rows made on the copy stream are used on the other, and not to be freed before."""
@@ -826,65 +828,74 @@ class UnitMajorEngine(Engine):
         unit = round_.unit_of(slot)
         if unit is None:
             return
-        share, device = round_.shares[slot][0], self._trainers[slot]
+        share = round_.shares[slot][0]
         before = self._synchronised[-1] if self._synchronised else ()
-        with (
-            self._on(round_.index, (PROPAGATE, slot), self._computing[slot]),
-            host_threads(self._own_threads(share.threads)),
-        ):
+        threads = self._own_threads(share.threads)
+        with self._on(round_.index, (PROPAGATE, slot), self._computing[slot], threads) as track:
+            after = (*round_.arrived[slot], *before)
             round_.done[slot] = self._train(
-                unit, share, device, round_.rows.pop(slot), (*round_.arrived[slot], *before)
+                track, unit, share, 1.0 / round_.num_seeds, round_.rows.pop(slot), after
             )
         for held in round_.held.pop(slot):
             held.release()
 
     def _train(
-        self, unit: Unit, share: Share, device: Device, h: Tensor, after: tuple[int, ...]
+        self,
+        track: Track,
+        unit: Unit,
+        share: Share,
+        weight: float,
+        h: Tensor,
+        after: tuple[int, ...],
     ) -> _Propagation:
-        """Forward and backward of one trainer; the loss is a sum over its seeds."""
-        passes = self._plan_passes(unit, share)
+        """Forward and backward of one trainer; the loss is a sum over its seeds, and what its
+        gradients are of is ``weight`` times that."""
+        device = self._trainers[share.slot]
+        passes, held, arithmetic = self._plan_passes(unit, share)
         if self._sparse and not self._resident:
             first = passes[0]
             macs = count_stored_macs(first.plan.layer, h, first.bound.block.num_dst)
             first.aggregate = first.aggregate._replace(macs=macs)
         seconds = 0.0
         tapes: list[tuple[AggregateTape, UpdateTape]] = []
-        with self.ledger.hold(device.name, self._held_by(passes)):
+        with self.ledger.hold(device.name, held):
             for each in passes:
-                h, after, layer_s = self._forward_layer(each, device, share, h, after, tapes)
+                h, after, layer_s = self._forward_layer(track, each, share, h, after, tapes)
                 seconds += layer_s
             gradient: Tensor | None
             rows, classes = h.shape
+            began = track.read()
+            labels = self._labels[torch.from_numpy(unit.output_ids)].to(h.device)
+            logits = h.requires_grad_()
+            loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+            torch.autograd.backward(loss, torch.full_like(loss, weight))
+            gradient = logits.grad
             work = Work("update", 0, rows, classes, macs=rows * classes, threads=share.threads)
-            with self._recorder.open(self._losses[unit.slot], work, after) as span:
-                labels = self._labels[torch.from_numpy(unit.output_ids)].to(h.device)
-                logits = h.requires_grad_()
-                loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-                torch.autograd.backward(loss)
-                gradient = logits.grad
+            span = track.add(self._losses[share.slot], work, after, began)
             after = (span.id,)
             seconds += span.seconds
             for each in reversed(passes):
                 if gradient is None:
                     raise RuntimeError("a layer above the first returned no gradient")
                 gradient, after, layer_s = self._backward_layer(
-                    each, device, share, gradient, after, tapes.pop()
+                    track, each, share, gradient, after, tapes.pop()
                 )
                 seconds += layer_s
-        self._count_work(device, passes)
-        return _Propagation(
-            share.seeds,
-            loss.item(),
-            take_gradients(self._stacks[share.slot]),
-            after,
-            seconds,
-        )
+        track.work[device.name] = float(arithmetic)
+        return _Propagation(loss.item(), take_gradients(self._stacks[share.slot]), after, seconds)
 
-    def _plan_passes(self, unit: Unit, share: Share) -> list[LayerPass]:
-        """The unit's layers, input to output."""
+    def _plan_passes(self, unit: Unit, share: Share) -> tuple[list[LayerPass], dict[str, int], int]:
+        """The unit's layers, input to output; what a device's memory holds of them; and their
+        arithmetic, for the imbalance.
+
+        What is held is named in the order in which it comes, until the end of the backward pass;
+        gradients in flight take the place of those of the layer above.
+        """
         kernel, where = self._bundle.kernel, self._torch_devices[share.slot]
         itemsize, threads = self._itemsize, share.threads
         passes: list[LayerPass] = []
+        held: dict[str, int] = {}
+        in_flight = arithmetic = 0
         for plan, block in zip(self._plans[share.slot], unit.blocks, strict=True):
             layer, rows = plan.layer, block.num_dst
             bound = BoundBlock(block, kernel, self._degrees, self._dtype, where)
@@ -895,81 +906,58 @@ class UnitMajorEngine(Engine):
             if plan.gemms > 1:
                 backward = layer.update_work(rows, itemsize, plan.gemms, threads)
             passes.append(LayerPass(plan, bound, aggregate, update, backward))
-        return passes
-
-    def _held_by(self, passes: Sequence[LayerPass]) -> dict[str, int]:
-        """What a device's memory holds of a unit by the end of its backward pass, in the order in
-        which it comes; gradients in flight take the place of those of the layer above."""
-        held, in_flight = {}, 0
-        for each in passes:
-            plan, block = each.plan, each.bound.block
-            rows = block.num_dst
             held[plan.name] = plan.activation_bytes * rows
-            in_flight = max(
-                in_flight, plan.gradient_bytes * rows + plan.source_bytes * len(block.src_ids)
-            )
-        held["logits and their gradient"] = 2 * plan.layer.out_features * self._itemsize * rows
+            gradients = plan.gradient_bytes * rows + plan.source_bytes * len(block.src_ids)
+            in_flight = max(in_flight, gradients)
+            arithmetic += len(block.indices) * plan.edge_work + rows * plan.row_work
+        held["logits and their gradient"] = 2 * layer.out_features * itemsize * rows
         held["gradients in flight"] = in_flight
-        return held
-
-    def _count_work(self, device: Device, passes: Sequence[LayerPass]) -> None:
-        """The arithmetic of a unit's layers, for the imbalance."""
-        work = 0
-        for each in passes:
-            plan, block = each.plan, each.bound.block
-            work += len(block.indices) * plan.edge_work + block.num_dst * plan.row_work
-        self._recorder.count_work(device.name, float(work))
+        return passes, held, arithmetic
 
     def _forward_layer(
         self,
+        track: Track,
         each: LayerPass,
-        device: Device,
         share: Share,
         h: Tensor,
         after: tuple[int, ...],
         tapes: list[tuple[AggregateTape, UpdateTape]],
     ) -> tuple[Tensor, tuple[int, ...], float]:
-        plan, bound, recorder = each.plan, each.bound, self._recorder
-        with recorder.open(plan.aggregate, each.aggregate, after) as aggregate:
-            tape = run_aggregate(plan.layer, bound, h, first=plan.first)
-        if not device.pipelined:
+        plan, bound = each.plan, each.bound
+        began = track.read()
+        tape = run_aggregate(plan.layer, bound, h, first=plan.first)
+        aggregate = track.add(plan.aggregate, each.aggregate, after, began)
+        if not plan.pipelined:
             after = (aggregate.id,)
-        with recorder.open(plan.update, each.update, after) as update:
-            updated = run_update(
-                plan.layer, bound, tape.output, needs_input_gradient=plan.differentiates
-            )
-        tapes.append((tape, updated))
-        return (
-            updated.output.detach(),
-            (aggregate.id, update.id) if device.pipelined else (update.id,),
-            _combine(device, aggregate.seconds, update.seconds),
+        began = track.read()
+        updated = run_update(
+            plan.layer, bound, tape.output, needs_input_gradient=plan.differentiates
         )
+        update = track.add(plan.update, each.update, after, began)
+        tapes.append((tape, updated))
+        return updated.output.detach(), *_combine(plan, aggregate, update)
 
     def _backward_layer(
         self,
+        track: Track,
         each: LayerPass,
-        device: Device,
         share: Share,
         gradient: Tensor,
         after: tuple[int, ...],
         tape: tuple[AggregateTape, UpdateTape],
     ) -> tuple[Tensor | None, tuple[int, ...], float]:
-        plan, recorder = each.plan, self._recorder
-        with recorder.open(plan.update_backward, each.update_backward, after) as update:
-            below = run_update_backward(tape[1], gradient)
+        plan = each.plan
+        began = track.read()
+        below = run_update_backward(tape[1], gradient)
+        update = track.add(plan.update_backward, each.update_backward, after, began)
         if below is None:
             return None, (update.id,), update.seconds
-        if not device.pipelined:
+        if not plan.pipelined:
             after = (update.id,)
-        with recorder.open(plan.aggregate_backward, each.aggregate, after) as aggregate:
-            source = run_aggregate_backward(
-                plan.layer, each.bound, tape[0], below, first=plan.first
-            )
-        return (
-            source,
-            (aggregate.id, update.id) if device.pipelined else (aggregate.id,),
-            _combine(device, aggregate.seconds, update.seconds),
-        )
+        began = track.read()
+        source = run_aggregate_backward(plan.layer, each.bound, tape[0], below, first=plan.first)
+        aggregate = track.add(plan.aggregate_backward, each.aggregate, after, began)
+        return source, *_combine(plan, update, aggregate)
 
     # ------------------------------------------------------------------ synchronisation
 
@@ -979,7 +967,8 @@ class UnitMajorEngine(Engine):
         return self._setting.parameter_bytes
 
     def _synchronise(self, round_: RoundUnderWay) -> None:
-        """Average the gradients weighted by seeds and update every trainer's model.
+        """Average the gradients weighted by seeds and update every trainer's model: each trainer's
+        are of its seeds' share of the round's mean loss, so their sum is the average.
 
         The synchroniser on the host gathers every accelerator's gradients over its link, averages,
         and sends the average back (HyScale-GNN Equation 13); the round ends when all have it.
@@ -988,11 +977,12 @@ class UnitMajorEngine(Engine):
         finished = tuple([span for result in done for span in result.last_spans])
         size = self._averaged_bytes
         alone = len(self._trainers) == 1
-        with self._recorder.stage(round_.index, (SYNCHRONISE, 0)):
+        with self._recorder.stage(round_.index, (SYNCHRONISE, 0)) as track:
             gathered = () if alone else self._gather_gradients(round_, finished)
+            began = track.read()
+            self.replicas.step(_total(done))
             work = Work("copy", bytes=len(done) * size, rows=size // self._itemsize)
-            with self._recorder.open(self._averaging, work, gathered or finished) as step:
-                self.replicas.step(_average(done, round_.num_seeds))
+            step = track.add(self._averaging, work, gathered or finished, began)
             scattered = () if alone else self._scatter_gradients((step.id,))
         self._synchronised.append(scattered or (step.id,))
 
@@ -1035,17 +1025,19 @@ class UnitMajorEngine(Engine):
         )
 
 
-def _average(done: Sequence[_Propagation], num_seeds: int) -> list[Tensor]:
+def _total(done: Sequence[_Propagation]) -> list[Tensor]:
     """The gradients summed in the order of trainers, in the memory of the first's where that is the
-    host's, over all seeds: each trainer's loss was a sum, so its own seeds weight it. Those of
-    several trainers have been gathered on the host."""
+    host's. Those of several trainers have been gathered on the host."""
     totals = done[0].gradients
     for other in done[1:]:
         for total, part in zip(totals, other.gradients, strict=True):
             total += part
-    return [total.cpu().div_(num_seeds) for total in totals]
+    return [total.cpu() for total in totals]
 
 
-def _combine(device: Device, aggregate_s: float, update_s: float) -> float:
-    """HyScale-GNN Equation 10's operator: max where the two are pipelined, else their sum."""
-    return max(aggregate_s, update_s) if device.pipelined else aggregate_s + update_s
+def _combine(plan: LayerPlan, first: Span, second: Span) -> tuple[tuple[int, ...], float]:
+    """After which spans a layer is over, and its seconds by HyScale-GNN Equation 10's operator: max
+    where AGGREGATE and UPDATE are pipelined, else their sum."""
+    if plan.pipelined:
+        return (first.id, second.id), max(first.seconds, second.seconds)
+    return (second.id,), first.seconds + second.seconds

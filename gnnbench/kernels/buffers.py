@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -29,14 +30,15 @@ class BufferPool:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        # By address, the oldest first. Memory comes back whenever an array dies, on any thread and
-        # in the midst of the methods below: each step on this is a single, atomic one.
-        self._idle: dict[int, Tensor] = {}
+        # By address, the oldest first, each with its bytes. Memory comes back whenever an array
+        # dies, on any thread and in the midst of the methods below: each step on this is a single,
+        # atomic one, and there is no total that could be off after an interrupt.
+        self._idle: dict[int, tuple[int, Tensor]] = {}
 
     @property
     def idle_bytes(self) -> int:
         """Bytes that are kept and not in use."""
-        return sum(memory.numel() for memory in list(self._idle.values()))
+        return sum(map(itemgetter(0), list(self._idle.values())))
 
     def take(
         self, shape: Sequence[int], dtype: type[Element] | np.dtype[Element]
@@ -63,18 +65,19 @@ class BufferPool:
 
     def _find(self, size: int) -> Tensor | None:
         """Idle memory of at least ``size`` bytes and at most an eighth more."""
+        largest = size + size // 8
         for address in reversed(list(self._idle)):
-            memory = self._idle.get(address)
+            kept = self._idle.get(address)
             if (
-                memory is not None
-                and size <= memory.numel() <= size + size // 8
+                kept is not None
+                and size <= kept[0] <= largest
                 and self._idle.pop(address, None) is not None
             ):
-                return memory
+                return kept[1]
         return None
 
     def _give_back(self, memory: Tensor) -> None:
-        self._idle[memory.data_ptr()] = memory
+        self._idle[memory.data_ptr()] = (memory.numel(), memory)
         for address in list(self._idle):
             if self.idle_bytes <= self.limit_bytes:
                 break

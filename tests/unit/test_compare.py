@@ -31,32 +31,42 @@ from typing import ClassVar
 import torch
 
 from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Adjacency
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 
 
-class UnweightedAdjacency(TorchAdjacency):
+class PlainAdjacency(TorchAdjacency):
+    """All of whose products are ``sum`` and ``sum_transposed``."""
+
+    sum_scaled = Adjacency.sum_scaled
+    own_plus_sum = Adjacency.own_plus_sum
+    own_and_mean = Adjacency.own_and_mean
+    own_and_mean_transposed = Adjacency.own_and_mean_transposed
+
+
+class UnweightedAdjacency(PlainAdjacency):
     """As if every trainer's gradient counted the same, however few seeds it had."""
 
     def sum_transposed(self, g, weight=None, into=None):
         return super().sum_transposed(g * (5 / max(1, self.block.num_dst)), weight, into)
 
 
-class NoisyAdjacency(TorchAdjacency):
-    """Rounding of another order: a few units in the last place of float32, up and down."""
+class NoisyAdjacency(PlainAdjacency):
+    """Rounding of another order: some units in the last place of float32, up and down."""
 
     def sum(self, h, weight=None):
         out = super().sum(h, weight)
         sign = torch.arange(out.numel()).reshape(out.shape) % 3 - 1
-        return out * (1 + 2e-7 * sign.to(out.dtype))
+        return out * (1 + 1e-6 * sign.to(out.dtype))
 
 
-class FailingAdjacency(TorchAdjacency):
+class FailingAdjacency(PlainAdjacency):
     def sum(self, h, weight=None):
         raise RuntimeError("the kernel fell over")
 
 
-class BrokenAdjacency(TorchAdjacency):
+class BrokenAdjacency(PlainAdjacency):
     def sum_transposed(self, g, weight=None, into=None):
         return super().sum_transposed(g * torch.nan, weight, into)
 
@@ -422,7 +432,7 @@ def test_a_row_out_of_memory_leaves_the_others(registry):
     assert "gpu0 is out of memory: " in reference.reason
     assert f"of {need['hongtu']:,} are in use" in reference.reason
     assert hongtu.status == "done"
-    assert hongtu.metrics["peak_device_bytes"].value == need["hongtu"]
+    assert hongtu.metrics["peak_device_bytes"].value <= need["hongtu"]
     # The check is no part of the run: the reference has the memory that it needs.
     assert hongtu.equivalence.holds
 

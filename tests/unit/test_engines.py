@@ -396,16 +396,19 @@ def test_a_capacity_between_the_two_tells_them_apart():
     setting = dataclasses.replace(
         setting, workload=dataclasses.replace(setting.workload, batch_size=150, fanouts=(0, 0))
     )
-    peak = largest_device(run(HONGTU, with_chunks(16), setting))
+    peak = largest_device(run(HONGTU, with_chunks(16, topology="host"), setting))
     # Exactly what it needs is enough, and one byte less is not.
     cap = str(peak)
-    assert largest_device(run(HONGTU, with_chunks(16, device_bytes=cap), setting)) == peak
+    assert (
+        largest_device(run(HONGTU, with_chunks(16, topology="host", device_bytes=cap), setting))
+        == peak
+    )
     with pytest.raises(DeviceOutOfMemory):
-        run(HONGTU, with_chunks(16, device_bytes=str(peak - 1)), setting)
+        run(HONGTU, with_chunks(16, topology="host", device_bytes=str(peak - 1)), setting)
     # In memory, one chunk a device, or in mini-batches, it does not fit.
     for parts, options in (
         (PLAIN, {"memory": {"device_bytes": cap}}),
-        (HONGTU, with_chunks(1, device_bytes=cap)),
+        (HONGTU, with_chunks(1, topology="host", device_bytes=cap)),
         (
             HYSCALE,
             {"memory": {"device_bytes": cap}, "placement": {"cpu_trainer": "false"}},

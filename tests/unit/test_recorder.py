@@ -34,10 +34,10 @@ def recorder():
 def test_a_kind_of_spans_is_the_same_as_its_fields(recorder):
     kind = SpanKind("update", "train", "gpu0", ("gpu0.update",), 1)
     work = Work("update", edges=5).on_threads(3)
-    with recorder.open(kind, work) as first:
-        pass
-    with recorder.span(*kind[:3], work, after=(first.id,), resources=kind.resources, layer=1):
-        pass
+    with recorder.stage(0, (0, 0)) as track:
+        first = track.add(kind, work, (), track.read())
+        with recorder.span(*kind[:3], work, after=(first.id,), resources=kind.resources, layer=1):
+            pass
     one, two = recorder.end_epoch(0.5, [0.5]).spans
     assert isinstance(one, Span)
     assert one.work == Work("update", edges=5, threads=3)
@@ -83,6 +83,35 @@ def test_a_span_inside_a_span_is_an_error(recorder):
     ):
         pass
     assert [span.label for span in recorder.end_epoch(0.0, []).spans] == ["outer"]
+
+
+def test_a_span_that_is_over_is_added_to_its_track_with_what_it_waits_for_once(recorder):
+    kind = SpanKind("load", "load", "host", ("host.load",))
+    with recorder.stage(2, (0, 0)) as track:
+        first = track.add(kind, Work("copy", edges=2), (), track.read())
+        began = track.read()
+        time.sleep(0.01)
+        second = track.add(kind, Work("copy", edges=3), [first.id, first.id], began)
+        with (
+            recorder.span("load", "outer", "host", Work("copy")),
+            pytest.raises(RuntimeError, match="span 'load' opened inside another span, 'outer'"),
+        ):
+            track.add(kind, Work("copy"), (), track.read())
+    assert (first.seconds, second.seconds) == (2.0, 3.0)
+    one, two, _ = recorder.end_epoch(0.0, []).spans
+    assert (one, two) == (first, second)
+    assert (two.after, two.round, two.epoch, two.resources) == ((one.id,), 2, 3, ("host.load",))
+    assert two.wall_s >= 0.01
+    assert two.wall_start_s >= one.wall_start_s + one.wall_s
+
+
+def test_what_a_part_decides_outside_of_stages_is_no_harness(recorder):
+    began_s = time.perf_counter()
+    time.sleep(0.02)
+    recorder.decided_since(began_s)
+    trace = recorder.end_epoch(0.0, [])
+    assert trace.wall_s >= 0.02
+    assert trace.harness_s <= trace.wall_s - 0.02
 
 
 def test_a_failed_span_leaves_no_trace_and_the_next_may_open(recorder):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench import datasets
-from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes
+from gnnbench.footprint import ChunkSize, adjacency_bytes, in_flight_bytes, kept_bytes
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, divide_evenly
 from gnnbench.records import Cell, Dataset, Graph, IntArray, Table, TableRow, Workload
@@ -26,6 +26,7 @@ from gnnbench.units import format_si
 from gnnbench_plugins.cagnet.sampler import deal_out
 from gnnbench_plugins.hongtu.partition import choose_partitioner, partition
 from gnnbench_plugins.mixgcn.volumes import count_all_to_all_bytes
+from gnnbench_plugins.reference.kernel import TorchKernel
 
 #: Real graphs, then stand-ins of two of the paper's (its Table 2) at a fraction of their size.
 DATASETS = ("facebook_top8", "ego_twitter", "reddit:0.02", "orkut:0.01")
@@ -206,7 +207,8 @@ def use_partitions(
                 job, cut, part, broadcasts, stale_rows, stale_gradients, under_way
             )
         held += in_flight
-        found.append((held + chunk.topology_bytes + job.model_bytes, held))
+        topology = adjacency_bytes(job.layers, chunk, item, TorchKernel())
+        found.append((held + topology + job.model_bytes, held))
     return max(found)
 
 
@@ -298,7 +300,7 @@ def use_distdgl(job: Job, workers: int) -> Usage:
                     size += (chunk.num_src - chunk.num_dst) * shape.in_features * item
                 in_flight = max(in_flight, size)
         held += in_flight
-        topology = sum(chunk.topology_bytes for chunk in chunks)
+        topology = sum(adjacency_bytes(job.layers, chunk, item, TorchKernel()) for chunk in chunks)
         found.append((held + topology + job.model_bytes, held))
         work.append(sum(map(_layer_work, job.layers, chunks)))
     remote = int((cut.rows[depth] - cut.rows[0]).sum())
