@@ -326,8 +326,8 @@ static int rename_edges(const int32_t *labels, int64_t n, const int32_t *names, 
     return 1;
 }
 
-/* The slot's positions, one after the other: rows from the host and their places, the places of the
- * unit's inputs, rows that leave for the host behind their places, then of every source what is
+/* The slot's positions, one after the other: rows from the host and their places, the unit's inputs
+ * and theirs, rows that leave for the host behind their places, then of every source what is
  * copied, here and there, and of every source what is pushed, here and there. And the block's edges,
  * renamed, and who stands in the buffer. */
 static void write_slot(Slot *s, int64_t universe, int level) {
@@ -336,6 +336,7 @@ static void write_slot(Slot *s, int64_t universe, int level) {
     int32_t *out = s->positions;
     out = narrow(&f->from_host, out);
     out = find_rows(&f->from_host, s->transition, universe, out, &s->verdict);
+    out = narrow(&s->inputs, out);
     const int32_t *const places = out;
     out = find_rows(&s->inputs, s->neighbour, universe, out, &s->verdict);
     list_bits(marks_of(f, LEAVING), f->words, out + s->leaving, level);

@@ -342,7 +342,8 @@ cdef class RoundPositions:
         cdef int32_t[::1] positions, indices
         cdef int64_t[::1] vertices
         cdef list lengths = [
-            sets.c.from_host.n, sets.c.from_host.n, slot.inputs.n, slot.leaving, slot.leaving,
+            sets.c.from_host.n, sets.c.from_host.n, slot.inputs.n, slot.inputs.n, slot.leaving,
+            slot.leaving,
         ]
         cdef list copied = [], pushed = []
         peers = sets.fetch.from_peers

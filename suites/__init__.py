@@ -1,6 +1,5 @@
 """Benchmarks that asv runs: how long an epoch takes, what it moves, and how fast samplers are."""
 
-import os
+from gnnbench.waiting import wait_briefly
 
-# As on the command line, before anything imports torch: threads that spin disturb each other.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+wait_briefly()  # as on the command line, before anything imports torch

@@ -11,10 +11,12 @@ from types import ModuleType
 
 import pytest
 
+from gnnbench.waiting import wait_briefly
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # As on the command line, before anything imports torch.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+wait_briefly()
 # Tables are as wide as in a file, whatever terminal the tests are run from.
 os.environ.pop("COLUMNS", None)
 

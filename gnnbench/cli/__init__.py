@@ -6,7 +6,6 @@ interrupted. An error is one sentence on standard error; ``--debug`` shows its t
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from gnnbench.cli.platforms import platforms
 from gnnbench.cli.plugins import plugins
 from gnnbench.cli.reproduce import reproduce
 from gnnbench.errors import GnnbenchError, Interrupted
+from gnnbench.waiting import wait_briefly
 
 INTERRUPTED = 130
 
@@ -42,9 +42,7 @@ class Program(click.Group):
         **extra: object,
     ) -> NoReturn:
         """Run the command line and exit; inside, click's ``standalone_mode`` is always off."""
-        # Threads that spin for work make small kernels tens of times slower on a machine that runs
-        # anything else; read when torch is first imported, and alike for every strategy.
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        wait_briefly()  # before anything imports torch
         arguments = list(sys.argv[1:] if args is None else args)
         line = CommandLine(("gnnbench", *arguments))
         run = partial(

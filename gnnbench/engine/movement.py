@@ -158,7 +158,7 @@ def _buffered_movement(
     unit: Unit, fetch: Fetch, rows: BufferRows, found: SlotPositions
 ) -> SlotMovement:
     pieces = torch.from_numpy(found.positions).split_with_sizes(found.lengths)
-    host_ids, host_into, input_places, leaving, leaving_ids, *pairs = pieces
+    host_ids, host_into, input_ids, input_places, leaving, leaving_ids, *pairs = pieces
     copied = 2 * len(found.copied_from)
     pulls = tuple(map(Exchange, found.copied_from, pairs[:copied:2], pairs[1:copied:2]))
     pushes = tuple(map(Exchange, found.pushed_to, pairs[copied::2], pairs[copied + 1 :: 2]))
@@ -166,7 +166,7 @@ def _buffered_movement(
         slot=unit.slot,
         direct=False,
         block=_place_block(unit.blocks[0], input_places.numpy(), found),
-        input_ids=_tensor(unit.input_ids),
+        input_ids=input_ids,
         input_places=input_places,
         buffer_rows=rows,
         rows_from_host=len(fetch.from_host),

@@ -17,7 +17,7 @@ class SlotPositions:
     """What a slot moves in a round, int32, and the block that reads its buffer.
 
     ``positions`` are several lists one after the other, cut by ``lengths``: rows that cross from
-    the host and their places; the places of the unit's input rows; those of rows that leave for
+    the host and their places; the unit's input rows and theirs; the places of rows that leave for
     the host, and these rows; then two lists for each slot of ``copied_from``, places here and in
     that slot's transition buffer, and two for each of ``pushed_to``. ``vertices`` int64 are those
     that stand at each place of the buffer that is read, vertex 0 at a free one; ``indices`` int32
@@ -229,6 +229,7 @@ class RoundPositions:
         lists: list[IntArray | IndexArray] = [
             mine.fetch.from_host,
             transition.find(mine.fetch.from_host),
+            block.src_ids,
             inputs,
             transition.find(leaving),
             leaving,

@@ -1,0 +1,49 @@
+"""Threads of OpenMP wait awake for a moment, unless the user has said how they shall."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gnnbench.waiting import SPINS, VARIABLES, wait_briefly
+
+#: The command line, with a command that loads torch's OpenMP.
+COMMAND = [sys.executable, "-m", "gnnbench", "plugins", "list"]
+
+
+def displayed(**variables: str) -> str:
+    """What OpenMP says of itself when the command line first loads it."""
+    chosen = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    done = subprocess.run(
+        COMMAND,
+        env={**chosen, "OMP_DISPLAY_ENV": "verbose", **variables},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenMP is not GCC's here")
+def test_the_command_line_has_threads_spin_for_a_moment():
+    said = displayed()
+    assert f"GOMP_SPINCOUNT = '{SPINS}'" in said
+    assert "OMP_WAIT_POLICY = 'PASSIVE'" in said
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenMP is not GCC's here")
+def test_what_a_user_has_said_is_left_as_it_is():
+    assert "GOMP_SPINCOUNT = '77'" in displayed(GOMP_SPINCOUNT="77")
+    assert "OMP_WAIT_POLICY = 'ACTIVE'" in displayed(OMP_WAIT_POLICY="active")
+
+
+def test_one_variable_is_enough_to_have_decided(monkeypatch):
+    for decided in VARIABLES:
+        for variable in VARIABLES:
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setenv(decided, "1")
+        wait_briefly()
+        assert [v for v in VARIABLES if v in os.environ] == [decided]
