@@ -34,9 +34,9 @@
 
 /* out = diag(dst_scale) (A o weight) diag(src_scale) h + diag(own) h; rows are divided by their
  * number of edges where `mean`, and zero where the mask has no bit, which is so of whole rows where
- * `sparse`. With `add` all that is added to what stands in out. Null pointers leave a factor out. `heavy` lists rows whose edges are taken a block
- * of sources at a time, block b of the i-th being edges cuts[b * num_heavy + i] to
- * cuts[(b + 1) * num_heavy + i]. */
+ * `sparse`. With `add` all that is added to what stands in out. Null pointers leave a factor out.
+ * `heavy` lists rows whose edges are taken a block of sources at a time, block b of the i-th being
+ * edges cuts[b * num_heavy + i] to cuts[(b + 1) * num_heavy + i]. */
 #define PRODUCT_OF(T)                                                                              \
     {                                                                                              \
         const int64_t *indptr;                                                                     \

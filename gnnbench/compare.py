@@ -507,19 +507,16 @@ class _Comparer:
         equivalence = None
         if checkpoints is not None:
             equivalence = self._compare_losses(row, bundle, options, checkpoints, trace, final_loss)
-        notes = trace.notes + tuple(
-            note_prediction(rests_on, predicted_s, metrics["epoch_time"].value)
-            for rests_on, predicted_s in bundle.placement.predicted_epochs().items()
-        )
+        notes = [*trace.notes, *note_predictions(bundle, metrics["epoch_time"].value)]
         if other_maths:
-            notes += (
+            notes.append(
                 f"not held equal to the reference: the maths differ from {row.mode} training by "
-                f"design ({other_maths}); compare its losses and accuracy",
+                f"design ({other_maths}); compare its losses and accuracy"
             )
         if request.target_accuracy is not None and not reached:
-            notes += (
+            notes.append(
                 f"validation accuracy {request.target_accuracy:g} was not reached in "
-                f"{len(trace.epochs)} epochs",
+                f"{len(trace.epochs)} epochs"
             )
         return RunResult(
             strategy=row.strategy,
@@ -535,7 +532,7 @@ class _Comparer:
             metrics=metrics,
             stages=stages,
             timeline=digests[-1].timeline,
-            notes=notes,
+            notes=tuple(notes),
         )
 
     def _design(
@@ -632,11 +629,13 @@ class _Comparer:
         return self._references[key]
 
 
-def note_prediction(rests_on: str, predicted_s: float, achieved_s: float) -> str:
-    """A sentence with a predicted epoch beside the achieved one, and what it rests on."""
-    return (
+def note_predictions(bundle: Bundle, achieved_s: float) -> tuple[str, ...]:
+    """A sentence for each epoch that the placement predicts, beside the achieved one, and on what
+    it rests."""
+    return tuple(
         f"an epoch predicted/achieved: {format_si(predicted_s, 's')}/{format_si(achieved_s, 's')}, "
         f"{predicted_s / achieved_s - 1.0:+.0%}, {rests_on}"
+        for rests_on, predicted_s in bundle.placement.predicted_epochs().items()
     )
 
 

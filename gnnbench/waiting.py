@@ -1,9 +1,9 @@
 """How the threads of OpenMP wait for the next loop: awake for a moment, then asleep.
 
 To wake a thread takes longer than many loops of a mini-batch or a plan last. A thread that stays
-awake without end, on the other hand, makes small kernels tens of times slower on a machine that
-runs anything else; and as GCC's OpenMP comes, it does so for some milliseconds. It asks the
-environment when it is first loaded, which torch does. Every strategy's threads wait alike.
+awake, on the other hand, takes its core from whatever else the machine runs, another strategy's
+threads among them; as GCC's OpenMP comes, it does so for milliseconds. OpenMP asks the environment
+when it is first loaded, which torch does. Every strategy's threads wait alike.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from gnnbench.engine.feature_parallel import FeatureParallelEngine
 from gnnbench.engine.host_resident import HostResidentEngine
 from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.mixed import MixedEngine
+from gnnbench.engine.processors import on_devices
 from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.engine.unit_major import UnitMajorEngine
 from gnnbench.errors import IncompatibleParts
@@ -71,7 +72,7 @@ def train(
     ``collectives`` say where the workers of a placement by features are; by default all are here.
 
     Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
-    ``DeviceOutOfMemory`` at the allocation that would exceed a capacity.
+    ``DeviceOutOfMemory`` at the allocation that would exceed a capacity, or that torch refuses.
     """
     reason = bundle.refusal(setting)
     if reason is None and collectives is not None:
@@ -81,7 +82,8 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(setting.workload.threads or threads)
     try:
-        return _train(bundle, setting, clock, watch, checkpoints, collectives, lend)
+        with on_devices(bundle.placement.trainers(setting.platform)):
+            return _train(bundle, setting, clock, watch, checkpoints, collectives, lend)
     finally:
         torch.set_num_threads(threads)
 

@@ -7,7 +7,7 @@ there is nothing to choose, and a stage runs as it is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -76,15 +76,42 @@ def on_stream(stream: Stream, device: str) -> Iterator[None]:
     try:
         with torch.cuda.stream(stream.stream):
             yield
-    except torch.cuda.OutOfMemoryError as error:
-        free, total = torch.cuda.mem_get_info(stream.stream.device)
-        reserved = torch.cuda.memory_reserved(stream.stream.device)
-        allocated = torch.cuda.memory_allocated(stream.stream.device)
-        # What torch could not find in one piece is more than its free blocks and the device's.
-        wanted = free + reserved - allocated + 1
-        raise DeviceOutOfMemory(
-            device, "a torch tensor", wanted, total - wanted + 1, total
-        ) from error
+    except torch.OutOfMemoryError as error:
+        raise _out_of_memory(device, stream.stream.device) from error
+
+
+@contextmanager
+def on_devices(devices: Sequence[Device]) -> Iterator[None]:
+    """Run the body, which computes on ``devices``.
+
+    torch's own error for a full one becomes ``DeviceOutOfMemory`` of it: of the fullest, for torch
+    does not say which it was. Where several of a platform's are one CUDA device, that is named.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        names: dict[torch.device, list[str]] = {}
+        for device in devices:
+            where = torch.device(device.torch_device)
+            if where.type == "cuda":
+                names.setdefault(where, []).append(device.name)
+        if not names:
+            raise
+        fullest = min(names, key=_free_bytes)
+        name = names[fullest][0] if len(names[fullest]) == 1 else str(fullest)
+        raise _out_of_memory(name, fullest) from error
+
+
+def _out_of_memory(device: str, where: torch.device) -> DeviceOutOfMemory:
+    # What torch could not find in one piece is more than its free blocks and the device's.
+    wanted, total = _free_bytes(where) + 1, torch.cuda.mem_get_info(where)[1]
+    return DeviceOutOfMemory(device, "a torch tensor", wanted, total - wanted + 1, total)
+
+
+def _free_bytes(where: torch.device) -> int:
+    """What a CUDA device has left, and what torch has taken of it and does not use."""
+    unused = torch.cuda.memory_reserved(where) - torch.cuda.memory_allocated(where)
+    return torch.cuda.mem_get_info(where)[0] + unused
 
 
 class StagingBuffers:
