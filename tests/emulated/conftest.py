@@ -23,15 +23,15 @@ Found = dict[str, Any]
 
 def compile_library(compiler: str, library: Path) -> None:
     """A shared object of torch operators; it needs torch's headers and nothing of Python's."""
-    from torch.utils import cpp_extension
+    from torch.utils.cpp_extension import include_paths, library_paths
 
     scratch = library.with_suffix(f".{os.getpid()}.so")
     subprocess.run(
         [
             compiler,
             *("-std=c++20", "-O1", "-w", "-shared", "-fPIC", str(SOURCE), "-o", str(scratch)),
-            *(f"-I{path}" for path in cpp_extension.include_paths()),
-            *(f"-L{path}" for path in cpp_extension.library_paths()),
+            *(f"-I{path}" for path in include_paths()),
+            *(f"-L{path}" for path in library_paths()),
             *("-lc10", "-ltorch_cpu"),
         ],
         check=True,
