@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gnnbench.parts import Intermediates, Kernel, LayerShape, Memory
-from gnnbench.records import BatchProfile, Block, BufferRows
+from gnnbench.records import BatchProfile, Block, BlockSize, BufferRows
 
 # --------------------------------------------------------------------------- a device
 
@@ -99,15 +99,13 @@ def adjacency_bytes(
 ) -> int:
     """What a device keeps of a chunk's topology for the whole run: the kernel's adjacency, and the
     constants of sources and destinations, which all layers of a model share."""
+
+    def size_of(shape: LayerShape) -> BlockSize:
+        loops = chunk.num_dst if shape.loop_features else 0
+        return BlockSize(chunk.rows, chunk.num_dst, chunk.num_edges + loops, chunk.buffered)
+
     return max(
-        kernel.adjacency_bytes(
-            chunk.rows,
-            chunk.num_dst,
-            chunk.num_edges + (chunk.num_dst if shape.loop_features else 0),
-            shape,
-            itemsize,
-            own=chunk.buffered,
-        )
+        kernel.adjacency_bytes(size_of(shape), shape, itemsize)
         + shape.source_factors * chunk.rows * itemsize
         + shape.destination_factors * chunk.num_dst * itemsize
         for shape in layers

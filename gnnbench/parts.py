@@ -30,6 +30,7 @@ from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import (
     BatchProfile,
     Block,
+    BlockSize,
     BoolArray,
     Dataset,
     Fetch,
@@ -575,7 +576,7 @@ class OffloadingMemory(Memory):
         """Choose where topologies wait, if that is left open: on a device that has room for those
         of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the host."""
         size = max(
-            kernel.adjacency_bytes(num_vertices, 0, num_edges, layer, itemsize, own=False)
+            kernel.adjacency_bytes(BlockSize(num_vertices, 0, num_edges), layer, itemsize)
             for layer in layers
         )
         self._streams = size * TOPOLOGY_PART > capacity_bytes
@@ -796,24 +797,11 @@ class Kernel(Part):
         product: Tensor = torch.sparse.mm(rows, weight)
         return product
 
-    def adjacency_bytes(
-        self,
-        num_src: int,
-        num_dst: int,
-        num_edges: int,
-        layer: LayerShape,
-        itemsize: int,
-        *,
-        own: bool,
-    ) -> int:
+    def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """What the adjacency of a block of this size keeps on its device once a layer has used it
-        forward and backward.
-
-        Where the layer adds an edge from every vertex to itself, these are among ``num_edges``;
-        ``own`` says that destinations' own rows are listed. By default the CSR and its transpose,
-        with 32-bit positions.
-        """
-        return 4 * (num_dst + 1 + num_src + 1 + 2 * num_edges + (num_dst if own else 0))
+        forward and backward. By default the CSR and its transpose, with 32-bit positions."""
+        rows = block.num_dst + 1 + block.num_src + 1
+        return 4 * (rows + 2 * block.num_edges + (block.num_dst if block.own else 0))
 
     @abstractmethod
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:

@@ -168,6 +168,16 @@ class Workload:
 # --------------------------------------------------------------------------- units of work
 
 
+class BlockSize(NamedTuple):
+    """How many sources, destinations and edges a block has; an edge that a layer adds from every
+    vertex to itself is among them. ``own`` says that it lists its destinations' own rows."""
+
+    num_src: int
+    num_dst: int
+    num_edges: int
+    own: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """One layer's bipartite graph: the in-edges of some destination vertices.

@@ -15,7 +15,7 @@ from gnnbench.engine.movement import largest_buffers
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Kernel, LayerShape, Setting
-from gnnbench.records import Parts
+from gnnbench.records import BlockSize, Parts
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
@@ -88,7 +88,7 @@ def test_adjacencies_are_the_kernels_and_shared_by_layers():
     ends of each edge in 64 bits."""
     chunk = dataclasses.replace(CHUNK, buffered=False)
     base = 4 * (21 + 56 + 2 * 200)
-    assert Kernel.adjacency_bytes(TorchKernel(), 55, 20, 200, GCN, 4, own=False) == base
+    assert Kernel.adjacency_bytes(TorchKernel(), BlockSize(55, 20, 200), GCN, 4) == base
     gcn = dataclasses.replace(GCN, source_factors=1, destination_factors=2)
     torch_bytes = base + 8 * 200 + 4 * 20
     assert footprint.adjacency_bytes([GCN], chunk, 4, TorchKernel()) == torch_bytes

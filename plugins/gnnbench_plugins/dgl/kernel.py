@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.records import Block, Mode
+from gnnbench.records import Block, BlockSize, Mode
 from gnnbench_plugins.dgl.importing import load_dgl
 
 if TYPE_CHECKING:
@@ -133,22 +133,13 @@ class DGLKernel(Kernel):
         shape = setting.layers[layer]
         return shape.in_features > shape.out_features
 
-    def adjacency_bytes(
-        self,
-        num_src: int,
-        num_dst: int,
-        num_edges: int,
-        layer: LayerShape,
-        itemsize: int,
-        *,
-        own: bool,
-    ) -> int:
+    def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """The CSC, and the same arrays once more as the reversed block's CSR, both with the edges'
         ids; where a layer has values on edges, their ends in 64 bits."""
-        size = 2 * 4 * (num_dst + 1 + 2 * num_edges) + itemsize * num_dst
+        size = 2 * 4 * (block.num_dst + 1 + 2 * block.num_edges) + itemsize * block.num_dst
         if layer.edge_features:
-            size += 16 * num_edges
-        return size + (4 * num_dst if own else 0)
+            size += 16 * block.num_edges
+        return size + (4 * block.num_dst if block.own else 0)
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         return DGLAdjacency(block, dtype, device)

@@ -18,7 +18,7 @@ from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.parts import Adjacency, Bundle, Kernel, LayerShape, Scaling, Setting
-from gnnbench.records import Block, Mode
+from gnnbench.records import Block, BlockSize, Mode
 
 
 class NativeAdjacency(Adjacency):
@@ -169,22 +169,13 @@ class NativeKernel(Kernel):
                 )
         return None
 
-    def adjacency_bytes(
-        self,
-        num_src: int,
-        num_dst: int,
-        num_edges: int,
-        layer: LayerShape,
-        itemsize: int,
-        *,
-        own: bool,
-    ) -> int:
+    def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """Both CSRs, whose rows begin at 64-bit positions, and which edge each of the transpose's
         is; where a layer has values on edges, their ends in 64 bits, and a number for each."""
-        size = super().adjacency_bytes(num_src, num_dst, num_edges, layer, itemsize, own=own)
-        size += 4 * (num_dst + 1 + num_src + 1 + num_edges)
+        size = super().adjacency_bytes(block, layer, itemsize)
+        size += 4 * (block.num_dst + 1 + block.num_src + 1 + block.num_edges)
         if layer.edge_features:
-            size += 20 * num_edges
+            size += 20 * block.num_edges
         return size
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:

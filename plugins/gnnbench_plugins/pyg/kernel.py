@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
-from gnnbench.records import Block, Mode
+from gnnbench.records import Block, BlockSize, Mode
 
 
 def require_pyg() -> None:
@@ -139,20 +139,11 @@ class PyGKernel(Kernel):
         """As ``GCNConv`` does always, and ``SAGEConv`` never."""
         return setting.workload.model == "gcn"
 
-    def adjacency_bytes(
-        self,
-        num_src: int,
-        num_dst: int,
-        num_edges: int,
-        layer: LayerShape,
-        itemsize: int,
-        *,
-        own: bool,
-    ) -> int:
+    def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """Both CSRs, a value an edge, which edge each of the transpose's is in 64 bits, and PyG's
         ``edge_index``."""
-        size = super().adjacency_bytes(num_src, num_dst, num_edges, layer, itemsize, own=own)
-        return size + (8 + 16 + itemsize) * num_edges + itemsize * num_dst
+        size = super().adjacency_bytes(block, layer, itemsize)
+        return size + (8 + 16 + itemsize) * block.num_edges + itemsize * block.num_dst
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         require_pyg()

@@ -16,7 +16,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling
-from gnnbench.records import Block, IndexArray, IntArray
+from gnnbench.records import Block, BlockSize, IndexArray, IntArray
 
 #: CSR indices are 32 bits wide, the only width that every build of MKL takes.
 MAX_EDGES = 2**31 - 1
@@ -30,22 +30,13 @@ class TorchKernel(Kernel):
     summary: ClassVar[str] = "plain torch: CSR times dense, and its transpose backward"
     adds_in_place: ClassVar[bool] = True
 
-    def adjacency_bytes(
-        self,
-        num_src: int,
-        num_dst: int,
-        num_edges: int,
-        layer: LayerShape,
-        itemsize: int,
-        *,
-        own: bool,
-    ) -> int:
+    def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """Both CSRs, which edge each of the transpose's is, a value an edge, and in-degrees; where
         a layer has values on edges, their ends and rows in 64 bits besides."""
-        size = super().adjacency_bytes(num_src, num_dst, num_edges, layer, itemsize, own=own)
-        size += (4 + itemsize) * num_edges + itemsize * num_dst
+        size = super().adjacency_bytes(block, layer, itemsize)
+        size += (4 + itemsize) * block.num_edges + itemsize * block.num_dst
         if layer.edge_features:
-            size += 16 * num_edges + 8 * (num_dst + 1)
+            size += 16 * block.num_edges + 8 * (block.num_dst + 1)
         return size
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> TorchAdjacency:
