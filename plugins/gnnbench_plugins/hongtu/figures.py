@@ -273,6 +273,15 @@ def strain_job(name: str, memory: Memory) -> list[Strain]:
     return [Strain.of_counts(count_job(name, times * CHUNKS[0]), layers, memory) for times in TIMES]
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A graph at ``TIMES`` its first chunks, and whether section 7.5 has ranges for it."""
+
+    label: str
+    strains: Sequence[Strain]
+    quoted: bool
+
+
 class Figure10(Reproduction):
     """Memory and time with more chunks."""
 
@@ -285,9 +294,9 @@ class Figure10(Reproduction):
             strain_all(HongTuMemory(topology=where)) for where in ("host", "device")
         )
         longer = [
-            waiting[label][k].epoch_s / staying[label][k].epoch_s - 1
-            for label in waiting
-            for k in range(len(TIMES))
+            there.epoch_s / here.epoch_s - 1
+            for one, other in zip(waiting, staying, strict=True)
+            for there, here in zip(one.strains, other.strains, strict=True)
         ]
         columns = tuple(f"{times}x chunks" for times in TIMES)
         title = "HongTu Figure 10: memory of the fullest device, by chunks of a partition"
@@ -296,7 +305,7 @@ class Figure10(Reproduction):
                 name=self.name,
                 title=title,
                 columns=(*columns, "less"),
-                rows=tuple(tabulate_memory(label, found) for label, found in waiting.items()),
+                rows=tuple(map(tabulate_memory, waiting)),
                 notes=(
                     f"2-layer GCN, {HIDDEN} hidden; as the ledger of a run with "
                     f"memory.topology=host has it: the model, and one layer of one chunk with its "
@@ -312,7 +321,7 @@ class Figure10(Reproduction):
                 name=self.name,
                 title=f"{title}, with all topologies on the devices",
                 columns=(*columns, "less"),
-                rows=tuple(tabulate_memory(label, found) for label, found in staying.items()),
+                rows=tuple(map(tabulate_memory, staying)),
                 notes=(
                     "with memory.topology=device: the adjacencies of all chunks, as kernel 'torch' "
                     "keeps them for both directions, stay there and do not shrink",
@@ -322,7 +331,7 @@ class Figure10(Reproduction):
                 name=self.name,
                 title="HongTu Figure 10: seconds of an epoch, by chunks of a partition",
                 columns=(*columns, "longer"),
-                rows=tuple(tabulate_time(label, found) for label, found in waiting.items()),
+                rows=tuple(map(tabulate_time, waiting)),
                 notes=(
                     f"topologies cross with their chunks, which makes these epochs "
                     f"{min(longer):.1%} to {max(longer):.0%} longer than they are with all on the "
@@ -336,33 +345,33 @@ class Figure10(Reproduction):
         )
 
 
-def strain_all(memory: Memory) -> dict[str, list[Strain]]:
-    """The paper's graphs, and those at hand, by a label that says from how many chunks on."""
-    found = {f"{graph.name}, from {graph.chunks}": strain_paper(graph, memory) for graph in LARGE}
-    for name in load_jobs()[0]:
-        found[f"{name}, from {CHUNKS[0]}"] = strain_job(name, memory)
-    return found
+def strain_all(memory: Memory) -> list[Growth]:
+    """The paper's graphs, and those at hand; labels say from how many chunks on."""
+    return [
+        *(
+            Growth(f"{graph.name}, from {graph.chunks}", strain_paper(graph, memory), quoted=True)
+            for graph in LARGE
+        ),
+        *(
+            Growth(f"{name}, from {CHUNKS[0]}", strain_job(name, memory), quoted=False)
+            for name in load_jobs()[0]
+        ),
+    ]
 
 
-def quoted_for(label: str, range_: str) -> str:
-    """The paper's range, for its own graphs."""
-    return range_ if label.split(",")[0] in {graph.name for graph in LARGE} else ""
-
-
-def tabulate_memory(label: str, strains: Sequence[Strain]) -> TableRow:
+def tabulate_memory(growth: Growth) -> TableRow:
     """Bytes, and how many percent less they become."""
-    quoted = quoted_for(label, LESS_MEMORY)
-    sizes = [strain.device_bytes for strain in strains]
+    sizes = [strain.device_bytes for strain in growth.strains]
+    quoted = LESS_MEMORY if growth.quoted else ""
     less = Cell(100 * (1 - sizes[-1] / sizes[0]), "%", quoted_text=quoted)
-    return TableRow(label, (*(Cell(size, "B") for size in sizes), less))
+    return TableRow(growth.label, (*(Cell(size, "B") for size in sizes), less))
 
 
-def tabulate_time(label: str, strains: Sequence[Strain]) -> TableRow:
+def tabulate_time(growth: Growth) -> TableRow:
     """Seconds, and how many times as long they become."""
-    quoted = quoted_for(label, LONGER)
-    seconds = [strain.epoch_s for strain in strains]
-    longer = Cell(seconds[-1] / seconds[0], "x", quoted_text=quoted)
-    return TableRow(label, (*(Cell(each, "s") for each in seconds), longer))
+    seconds = [strain.epoch_s for strain in growth.strains]
+    longer = Cell(seconds[-1] / seconds[0], "x", quoted_text=LONGER if growth.quoted else "")
+    return TableRow(growth.label, (*(Cell(each, "s") for each in seconds), longer))
 
 
 FIGURES: tuple[type[Reproduction], ...] = (Table8, Figure10)
