@@ -19,6 +19,7 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, PartKind, StageTimes, Table, TableRow, Workload
 from gnnbench.studies import TrainedReproduction, Trainer
+from gnnbench_plugins.hyscale.performance import Prediction, synchronise_seconds
 from gnnbench_plugins.hyscale.placement import HyScalePlacement
 from gnnbench_plugins.hyscale.tables import FPGAS, GPUS
 
@@ -63,16 +64,15 @@ def slow_down(platform: Platform, factor: float) -> Platform:
 
 def iteration_seconds(times: StageTimes, synchronise_s: float) -> float:
     """Equation 6 of what a round's stages took: what one more round costs a full pipeline.
-    Propagation ends with the synchroniser (Equation 9), whose time no split changes."""
-    trained_s = max(times.train_cpu or 0.0, times.train_accelerator or 0.0)
-    return max(times.sample_cpu, times.load, times.transfer, trained_s + synchronise_s)
-
-
-def synchronise_seconds(setting: Setting) -> float:
-    """Equation 13: gradients to the host and back, over the slowest link."""
-    platform = setting.platform
-    links = [platform.link(platform.host.name, device.name) for device in platform.accelerators]
-    return max(2.0 * setting.parameter_bytes / link.bandwidth_bytes_per_s for link in links)
+    Propagation ends with the synchroniser, whose time no split changes."""
+    return Prediction(
+        times.sample_cpu,
+        times.load,
+        times.transfer,
+        times.train_cpu or 0.0,
+        times.train_accelerator or 0.0,
+        synchronise_s,
+    ).execution_s
 
 
 def count_rounds_to_settle(seconds: Sequence[float], level_s: float) -> int:
@@ -97,7 +97,7 @@ def settle(
     dataset = datasets.load(f"{GRAPH},features={dims[0]}")
     workload = Workload("gcn", dims, EPOCHS, 125, (10, 10), 0, threads=1)
     setting = Setting(dataset, platform, workload, build(workload).shapes)
-    synchronise_s = synchronise_seconds(setting)
+    synchronise_s = synchronise_seconds(setting, platform.accelerators)
     seconds: dict[str, list[float]] = {}
     for rule in RULES:
         options: dict[PartKind, dict[str, str]] = {"placement": {"rule": rule, "skew": str(skew)}}

@@ -238,6 +238,14 @@ def sampling_seconds(
     return float(np.interp(seeds, known, [0.0, *taken]))
 
 
+def synchronise_seconds(task: Task, accelerators: Sequence[Device]) -> float:
+    """Equation 13: gradients to the host and back, over the slowest link."""
+    platform = task.platform
+    links = [platform.link(platform.host.name, device.name) for device in accelerators]
+    crossings = (2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s for link in links)
+    return max(crossings, default=0.0)
+
+
 def predict(
     task: Task,
     profiles: Sequence[BatchProfile],
@@ -275,13 +283,10 @@ def predict(
     if stored is not None:
         loaded = sparse_bytes(cpu_vertices[0], stored[0], item)
     load_s = loaded / host.gather_bytes_per_s(width, threads.load)  # Equation 7
-    transfer_s = train_accelerator_s = synchronise_s = 0.0
+    transfer_s = train_accelerator_s = 0.0
     for device in accelerators:
         link = platform.link(host.name, device.name)
         transfer_s = max(transfer_s, fetched_bytes / link.bandwidth_bytes_per_s)  # Equation 8
-        synchronise_s = max(
-            synchronise_s, 2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s
-        )  # Equation 13
         train_accelerator_s = max(
             train_accelerator_s,
             trainer_seconds(device, 0, vertices, edges, task.layers, item),
@@ -291,7 +296,7 @@ def predict(
     )
     stages = ((sample_s, threads.sample), (load_s, threads.load), (train_cpu_s, threads.train))
     busy_s = sum(seconds * min(1.0, (used or host.cores) / host.cores) for seconds, used in stages)
-    synchronise_s += fixed_s
+    synchronise_s = synchronise_seconds(task, accelerators) + fixed_s
     busy_s += fixed_s
     return Prediction(
         sample_s,
