@@ -39,6 +39,16 @@ class MissingDependency(GnnbenchError):
     """A strategy needs a library that is not installed here; its run is skipped."""
 
 
+def words_of(error: BaseException) -> str:
+    """An exception's own words; what a plugin raises may not even have those."""
+    try:
+        return str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return "it cannot say why"
+
+
 class StageFailed(GnnbenchError):
     """A stage of mini-batch training ended with an error, which is the ``__cause__``.
 
@@ -55,7 +65,7 @@ class StageFailed(GnnbenchError):
             self.exit_status = cause.exit_status
             what = str(cause)
         else:
-            what = f"{type(cause).__name__}: {cause}; run with --debug for the traceback."
+            what = f"{type(cause).__name__}: {words_of(cause)}; run with --debug for the traceback."
         super().__init__(f"stage {stage} of round {round} failed on {device}: {what}")
 
 

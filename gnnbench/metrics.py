@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 from gnnbench.clock.schedule import Task, schedule
 from gnnbench.platforms.machine import DISK, Device
 from gnnbench.records import (
+    BYTE_KINDS,
     STAGES,
     EpochTrace,
     Metric,
@@ -33,6 +34,7 @@ class Digest:
     epoch_s: float
     stages: Mapping[Stage, float]
     timeline: tuple[Scheduled, ...]
+    energy_j: float | None = None
 
 
 def lay_out(epoch: EpochTrace, provenance: Provenance) -> tuple[Scheduled, ...]:
@@ -59,15 +61,17 @@ def busy_by_stage(spans: Sequence[Span]) -> dict[Stage, float]:
     return {stage: max(busy[stage].values()) for stage in STAGES if stage in busy}
 
 
-def digest(epoch: EpochTrace, provenance: Provenance) -> Digest:
-    """Epoch time by the platform's clock, busy seconds by stage, and the timeline."""
+def digest(epoch: EpochTrace, provenance: Provenance, devices: Sequence[Device] = ()) -> Digest:
+    """Epoch time by the platform's clock, busy seconds by stage, the timeline, and the energy of
+    ``devices``."""
     timeline = lay_out(epoch, provenance)
     epoch_s = (
         epoch.wall_s
         if provenance == "measured"
         else max((item.end_s for item in timeline), default=0.0)
     )
-    return Digest(epoch_s, busy_by_stage(epoch.spans), timeline)
+    used = energy(timeline, devices) if devices else None
+    return Digest(epoch_s, busy_by_stage(epoch.spans), timeline, used)
 
 
 def busy_seconds(timeline: Sequence[Scheduled], place: str) -> float:
@@ -108,67 +112,64 @@ def summarise(
     provenance: Provenance,
     host: str,
     time_to_accuracy_s: float | None,
-    devices: Sequence[Device] = (),
+    warmup: int = 0,
 ) -> tuple[dict[str, Metric], dict[Stage, Metric]]:
-    """All metrics of a run, means over its epochs, and the stages. ``host`` names the host.
+    """All metrics of a run, and the stages. ``host`` names the host.
 
-    ``energy`` is there where all of ``devices`` that were busy have a stated power.
+    Counts are means over all epochs. Times that were measured are medians over those after the
+    first ``warmup``, since what disturbs a machine only ever adds; modelled ones are means, since
+    an epoch in which a strategy does more is no noise. A rate is the work of an epoch over the time
+    of one, so that two columns never contradict each other.
+    ``energy`` is there where every device that was busy has a stated power.
     """
     epochs = trace.epochs
-
-    def mean_of(values: Sequence[float], unit: str, origin: Provenance) -> Metric:
-        return Metric(fmean(values), unit, origin, tuple(values))
-
     epoch_s = [item.epoch_s for item in digests]
+
+    def time_of(values: Sequence[float], unit: str, origin: Provenance) -> Metric:
+        return Metric(_centre(values[warmup:], origin), unit, origin, tuple(values), warmup)
+
+    def mean_of(values: Sequence[float], unit: str) -> Metric:
+        return Metric(fmean(values), unit, provenance, tuple(values))
+
+    def rate_of(counts: Sequence[int], unit: str) -> Metric:
+        steady_s = _centre(epoch_s[warmup:], provenance)
+        return Metric(fmean(counts) / steady_s if steady_s else 0.0, unit, provenance)
+
     peaks = {n: size for n, size in trace.peak_bytes.items() if n not in (host, DISK)}
     metrics = {
-        "epoch_time": mean_of(epoch_s, "s", provenance),
-        "wall_time": mean_of([epoch.wall_s for epoch in epochs], "s", "measured"),
+        "epoch_time": time_of(epoch_s, "s", provenance),
+        "wall_time": time_of([epoch.wall_s for epoch in epochs], "s", "measured"),
         # Equation 5 of HyScale-GNN, and NVTPS of HP-GNN.
-        "throughput_edges": mean_of(
-            [e.edges / s if s else 0.0 for e, s in zip(epochs, epoch_s, strict=True)],
-            "edges/s",
-            provenance,
-        ),
-        "throughput_vertices": mean_of(
-            [e.vertices / s if s else 0.0 for e, s in zip(epochs, epoch_s, strict=True)],
-            "vertices/s",
-            provenance,
-        ),
-        "host_to_device_bytes": mean_of(
-            [float(e.bytes["host_to_device"]) for e in epochs], "B", provenance
-        ),
-        "device_to_host_bytes": mean_of(
-            [float(e.bytes["device_to_host"]) for e in epochs], "B", provenance
-        ),
-        "device_to_device_bytes": mean_of(
-            [float(e.bytes["device_to_device"]) for e in epochs], "B", provenance
-        ),
-        "reused_bytes": mean_of([float(e.bytes["reused"]) for e in epochs], "B", provenance),
-        "all_to_all_bytes": mean_of(
-            [float(e.bytes["all_to_all"]) for e in epochs], "B", provenance
-        ),
-        "all_reduce_bytes": mean_of(
-            [float(e.bytes["all_reduce"]) for e in epochs], "B", provenance
-        ),
+        "throughput_edges": rate_of([epoch.edges for epoch in epochs], "edges/s"),
+        "throughput_vertices": rate_of([epoch.vertices for epoch in epochs], "vertices/s"),
+        **{
+            f"{kind}_bytes": mean_of([float(epoch.bytes[kind]) for epoch in epochs], "B")
+            for kind in BYTE_KINDS
+        },
         "peak_device_bytes": Metric(
             float(max(peaks.values(), default=trace.peak_bytes.get(host, 0))), "B", provenance
         ),
         "peak_host_bytes": Metric(float(trace.peak_bytes.get(host, 0)), "B", provenance),
-        "imbalance": mean_of([imbalance(e.work_by_device) for e in epochs], "1", provenance),
+        "imbalance": mean_of([imbalance(epoch.work_by_device) for epoch in epochs], "1"),
         "preprocessing_time": Metric(trace.preprocessing_s, "s", "measured"),
-        "harness_overhead": mean_of(
-            [e.harness_s / e.wall_s if e.wall_s else 0.0 for e in epochs], "1", "measured"
+        "harness_overhead": time_of(
+            [epoch.harness_s / epoch.wall_s if epoch.wall_s else 0.0 for epoch in epochs],
+            "1",
+            "measured",
         ),
     }
-    joules = [used for item in digests if (used := energy(item.timeline, devices)) is not None]
-    if devices and len(joules) == len(digests):
-        metrics["energy"] = mean_of(joules, "J", "modelled")
+    joules = [item.energy_j for item in digests if item.energy_j is not None]
+    if joules and len(joules) == len(digests):
+        metrics["energy"] = Metric(fmean(joules), "J", "modelled", tuple(joules))
     if time_to_accuracy_s is not None:
         metrics["time_to_accuracy"] = Metric(time_to_accuracy_s, "s", provenance)
-    stages: dict[Stage, Metric] = {}
-    for stage in STAGES:
-        values = [item.stages.get(stage, 0.0) for item in digests]
-        if any(stage in item.stages for item in digests):
-            stages[stage] = mean_of(values, "s", provenance)
+    stages: dict[Stage, Metric] = {
+        stage: time_of([item.stages.get(stage, 0.0) for item in digests], "s", provenance)
+        for stage in STAGES
+        if any(stage in item.stages for item in digests)
+    }
     return metrics, stages
+
+
+def _centre(seconds: Sequence[float], provenance: Provenance) -> float:
+    return median(seconds) if provenance == "measured" else fmean(seconds)

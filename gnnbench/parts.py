@@ -56,6 +56,9 @@ HOST_STAGES = 3
 MINI_BATCH: frozenset[Mode] = frozenset({"mini-batch"})
 FULL_GRAPH: frozenset[Mode] = frozenset({"full-graph"})
 BOTH_MODES: frozenset[Mode] = MINI_BATCH | FULL_GRAPH
+#: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
+#: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
+UNIFORM = "uniform without replacement"
 
 
 def option(default: T, help: str, *, unit: Literal["", "bytes"] = "") -> T:
@@ -118,12 +121,14 @@ class LayerShape:
 class LayerClass(Protocol):
     """What a model is made of: a class of layers, called once for each (``gnnbench.models``).
 
-    ``name`` stands in ``--model``, ``title`` in the results. ``activation`` is False for the last
-    layer of a model; parameters are drawn from ``generator``.
+    ``name`` stands in ``--model``, ``title`` in the results; ``learning_rate`` is Adam's unless the
+    command line says another. ``activation`` is False for the last layer of a model; parameters are
+    drawn from ``generator``.
     """
 
     name: str
     title: str
+    learning_rate: float
 
     def __call__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
@@ -177,6 +182,11 @@ class Part(ABC):
         """Sentences for the reader of the result: what was planned or chosen."""
         return ()
 
+    def idle(self) -> tuple[str, ...]:
+        """After a run, the ideas of this part that did nothing in it, each by name with the figure
+        that shows it, such as ``"the cache (no row was found in it)"``."""
+        return ()
+
 
 # --------------------------------------------------------------------------- sampler
 
@@ -210,8 +220,30 @@ class MiniBatchSampler(Sampler):
         """
 
     split_invariant: ClassVar[bool] = True
-    #: False for a sampler that has no use for the workload's fan-outs.
+    #: False for a sampler that has no use for the workload's fan-outs; what it draws is then the
+    #: same with any.
     heeds_fanouts: ClassVar[bool] = True
+    #: The distribution that it draws from, ``UNIFORM`` or a name of its own: rows are ranked only
+    #: beside rows of the same law. Empty is a law that no other sampler has. ``UNIFORM`` is held
+    #: against what is drawn (``gnnbench plugins check``); a name of its own is taken at its word.
+    law: ClassVar[str] = ""
+
+    def sampling(self, workload: Workload) -> str:
+        """What is drawn, as a row states it and as rows are told apart by: the law, and the
+        fan-outs where it heeds them."""
+        law = self.law or f"sampler {self.name}{self._chosen_options()}"
+        if not self.heeds_fanouts:
+            return law
+        return f"{law}, fan-outs {', '.join(map(str, workload.fanouts))}"
+
+    def _chosen_options(self) -> str:
+        """The options that are not at their defaults, since a law of its own may rest on them."""
+        chosen = [
+            f"{name}={getattr(self, name)}"
+            for name, declared in option_fields(type(self)).items()
+            if getattr(self, name) != declared.default
+        ]
+        return f" ({', '.join(chosen)})" if chosen else ""
 
 
 class DeviceCapacity(Protocol):
@@ -444,7 +476,8 @@ class Communication(Part):
         return rows.to(dtype)
 
     def row_bytes(self, width: int, dtype: torch.dtype) -> int:
-        """What a feature row of ``width`` values has when it crosses to an accelerator."""
+        """What a feature row of ``width`` values has when it crosses to an accelerator: bytes, as
+        many as ``pack`` makes of it."""
         row = torch.zeros(1, width, dtype=dtype)
         packed = self.pack(row) if self.rounds_features else (row,)
         return sum(part.numel() * part.element_size() for part in packed)
@@ -799,7 +832,8 @@ class Kernel(Part):
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """What the adjacency of a block of this size keeps on its device once a layer has used it
-        forward and backward. By default the CSR and its transpose, with 32-bit positions."""
+        forward and backward, bytes; the tensors that can be reached from it must not be more. By
+        default the CSR and its transpose, with 32-bit positions."""
         rows = block.num_dst + 1 + block.num_src + 1
         return 4 * (rows + 2 * block.num_edges + (block.num_dst if block.own else 0))
 
@@ -811,7 +845,8 @@ class Kernel(Part):
         """Modelled duration of ``work`` on a described device.
 
         HyScale-GNN Equation 11, t_aggregate = |E| f S_feat / BW, and Equation 12, t_update =
-        MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time.
+        MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time. More work
+        never takes less, and none takes less than its bytes and operations at the device's rates.
         """
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")

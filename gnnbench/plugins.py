@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import hashlib
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import math
@@ -34,6 +35,7 @@ import pluggy
 import gnnbench
 from gnnbench import hookspecs, units
 from gnnbench.errors import GnnbenchError, PluginError, UsageError
+from gnnbench.files import resolve
 from gnnbench.models import MODELS, Layer
 from gnnbench.parts import (
     BOTH_MODES,
@@ -230,11 +232,25 @@ def load(extra: Sequence[str] = ()) -> Registry:
         add(origin, False, partial(_bring_module, name))
     for text in extra:
         if _is_file(text):
-            path = Path(text).expanduser().resolve()
-            add(Origin(text, None, None), True, partial(_bring_file, path))
+            add(Origin(text, None, None), True, partial(_bring_file, resolve(text)))
         else:
             add(_module_origin(text), True, partial(_bring_module, text))
     return _collect(manager, plugins, problems)
+
+
+def find_file(text: str) -> Path | None:
+    """The file that ``--plugin TEXT`` runs, whether or not it is there, found without running any;
+    None for a module that is no file, or that there is not."""
+    if _is_file(text):
+        return resolve(text)
+    path: Sequence[str] | None = None
+    spec = None
+    for end in (*(match.start() for match in re.finditer(r"\.", text)), len(text)):
+        spec = importlib.machinery.PathFinder.find_spec(text[:end], path)
+        path = spec.submodule_search_locations if spec is not None else None
+        if spec is None or (path is None and end < len(text)):
+            return None
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
 def _report(problem: _Broken, required: bool, problems: list[str]) -> None:
@@ -297,7 +313,7 @@ def _bring_module(name: str) -> object:
 
 def _bring_file(path: Path) -> types.ModuleType:
     """Run a file as a module of its own; an ``__init__.py`` may import its package relatively."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise _Broken(
             f"there is no plugin file {str(path)!r}; give the path of an existing .py file or the "
             f"name of an importable module."
@@ -305,7 +321,7 @@ def _bring_file(path: Path) -> types.ModuleType:
     package = path.name == "__init__.py"
     stem = re.sub(r"\W", "_", path.parent.name if package else path.stem)
     # The digest keeps two files of one name, or an installed copy of this one, apart.
-    name = f"{stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
     for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
         del sys.modules[loaded]
     spec = importlib.util.spec_from_file_location(
@@ -673,8 +689,10 @@ def parse_option(part_class: type[Part], option: str, text: str) -> object:
     try:
         return _read(annotation, unit, text.strip())
     except ValueError:
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         raise UsageError(
-            f"{part_class.kind}.{option} of {what} takes {accepts}, not {text!r}."
+            f"{part_class.kind}.{option} of {what} takes {accepts}{_range(annotation, unit)}, not "
+            f"{shown!r}."
         ) from None
 
 
@@ -684,6 +702,14 @@ def describe_option(part_class: type[Part], option: str) -> str:
     accepts = _accepts(_annotation(part_class, option), field.metadata.get("unit", ""))
     help_text = str(field.metadata.get("help", "")) or "no description"
     return f"{option} ({accepts}, default {field.default!r}): {help_text}"
+
+
+def list_choices(part_class: type[Part], option: str) -> tuple[object, ...]:
+    """The values of an option that is one of several, or true or false; none of any other."""
+    annotation = _annotation(part_class, option)
+    if annotation is bool:
+        return (False, True)
+    return typing.get_args(annotation) if typing.get_origin(annotation) is Literal else ()
 
 
 def _annotation(part_class: type[Part], option: str) -> object:
@@ -719,6 +745,16 @@ def _accepts(annotation: object, unit: str) -> str | None:
 
 #: Of a whole number: what arrays can count.
 LARGEST = 2**63 - 1
+#: Of a text that does not fit, so much is repeated.
+_SHOWN = 24
+
+
+def _range(annotation: object, unit: str) -> str:
+    """Of a number: from where to where."""
+    if annotation is int:
+        return f" below {units.LARGEST_SIZE:.0e}" if unit else f" from {-LARGEST:,} to {LARGEST:,}"
+    return ""
+
 
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True}
 _TRUTH |= {"false": False, "no": False, "off": False, "0": False}

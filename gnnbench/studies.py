@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.parts import Bundle, LayerClass, Placement, Setting
+from gnnbench.parts import Bundle, LayerClass, Placement, Setting, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, PartKind, Table, Workload
 
@@ -50,6 +50,22 @@ class Planner(ABC):
     #: The strategy it plans for.
     name: ClassVar[str]
     summary: ClassVar[str]
+    #: By part, the options of which nothing in the plan follows, whatever they do in training.
+    unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {}
+
+    def refuses(self, bundle: Bundle) -> str | None:
+        """Why the options of these parts cannot be planned for, as a sentence; None where they
+        can."""
+        for kind, names in self.unplanned.items():
+            part = getattr(bundle, kind)
+            fields = option_fields(type(part))
+            for name in names:
+                if name in fields and getattr(part, name) != fields[name].default:
+                    return (
+                        f"a plan for {self.name} does not depend on {kind}.{name}; leave it out, "
+                        f"or see what it does by 'gnnbench compare'."
+                    )
+        return None
 
     @abstractmethod
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:

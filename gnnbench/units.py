@@ -19,6 +19,9 @@ _BASE_UNITS = {
     "W": ("watts", _PREFIXES | _SMALL_PREFIXES),
 }
 
+#: Bytes.
+LARGEST_SIZE = 1e18
+
 _SIZE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)\s*([kKMGT]|[KMGT]i)?B?\s*$")
 
 
@@ -43,7 +46,10 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"{text!r} is not a size in bytes (such as 2GB, 512MiB or 1000000)")
     number, prefix = match.groups()
     scale = (_PREFIXES | _BINARY_PREFIXES)[prefix or ""]
-    return round(float(number) * scale)
+    size = float(number) * scale
+    if size >= LARGEST_SIZE:
+        raise ValueError(f"{text[:24]!r} is more bytes than can be counted, {LARGEST_SIZE:.0e}")
+    return round(size)
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:

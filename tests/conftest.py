@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,14 @@ import pytest
 from gnnbench.waiting import wait_briefly
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from watchdog import Watchdog  # noqa: E402
 
 # As on the command line, before anything imports torch.
 wait_briefly()
+# What a shell runs in the background ignores interrupts, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tables are as wide as in a file, whatever terminal the tests are run from.
 os.environ.pop("COLUMNS", None)
 
@@ -43,6 +49,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def watchdog(request: pytest.FixtureRequest) -> Iterator[Watchdog]:
+    """Ends a test, and the process, that stands still: neither a tick of it nor any work."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    made = Watchdog(showing=capture.global_and_fixture_disabled() if capture else None)
+    made.start()
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")

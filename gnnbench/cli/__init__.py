@@ -1,7 +1,8 @@
 """The command line. Commands import what they need when they run, so that ``--help`` is instant.
 
 Exit status: 0 all done; 1 a check failed; 2 wrong usage; 3 a run failed; 4 nothing ran; 130 when
-interrupted. An error is one sentence on standard error; ``--debug`` shows its traceback too.
+interrupted, 143 when terminated. An error is one sentence on standard error; ``--debug`` shows its
+traceback too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 import click
 
-from gnnbench import __version__
+from gnnbench import __version__, signals
 from gnnbench.cli.ablate import ablate
 from gnnbench.cli.compare import compare
 from gnnbench.cli.datasets import datasets
@@ -23,10 +24,9 @@ from gnnbench.cli.plan import plan
 from gnnbench.cli.platforms import platforms
 from gnnbench.cli.plugins import plugins
 from gnnbench.cli.reproduce import reproduce
+from gnnbench.cli.screen import complain, escape, guarded_output
 from gnnbench.errors import GnnbenchError, Interrupted
 from gnnbench.waiting import wait_briefly
-
-INTERRUPTED = 130
 
 
 class Program(click.Group):
@@ -61,40 +61,67 @@ class Program(click.Group):
 def exit_status_of(run: Callable[[], object], line: CommandLine) -> int:
     """What ``run`` returned, or the status of what it raised, said in one sentence."""
     try:
-        status = run()
+        with guarded_output():
+            status = run()
     except (click.Abort, KeyboardInterrupt) as error:
         # click has made the one of the other.
-        cause = error.__cause__ if isinstance(error, click.Abort) else error
-        _complain(str(cause) if isinstance(cause, Interrupted) else "interrupted.")
-        return INTERRUPTED
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
-        return 2
-    except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "gnnbench"
-        _complain(f"{_sentence(error.format_message())} See '{path} --help'.")
-        return 2
-    except click.ClickException as error:
-        _complain(_sentence(error.format_message()))
-        return 2
-    except GnnbenchError as error:
-        if line.debug:
-            traceback.print_exc()
-        _complain(" ".join(str(error).split()))
-        return error.exit_status
+        return _say_interrupted(error.__cause__ if isinstance(error, click.Abort) else error)
     except Exception as error:
-        if line.debug:
-            traceback.print_exc()
-        hint = "" if line.debug else " Run again with --debug for the traceback."
-        message = " ".join(str(error).split())
-        what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        _complain(f"unexpected {_sentence(what)}{hint}")
-        return 3
+        # An interrupt may come out of a library as another error.
+        if signals.has_come():
+            return _say_interrupted(error)
+        return _say_error(error, line)
+    if signals.has_come():
+        return signals.say()
     return status if isinstance(status, int) else 0
 
 
+def _say_interrupted(error: BaseException | None) -> int:
+    where = str(error) if isinstance(error, Interrupted) else "interrupted."
+    return signals.say(where.removeprefix("interrupted").removesuffix("."))
+
+
+def _say_error(error: Exception, line: CommandLine) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.ctx.get_help() if error.ctx else error.format_message(), err=True)
+        return 2
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "gnnbench"
+        _complain(f"{_sentence(error.format_message())} See '{path} --help'.")
+        return 2
+    if isinstance(error, click.ClickException):
+        _complain(_sentence(error.format_message()))
+        return 2
+    if line.debug:
+        _print_traceback(error)
+    if isinstance(error, GnnbenchError):
+        _complain(" ".join(str(error).split()))
+        return error.exit_status
+    hint = "" if line.debug else " Run again with --debug for the traceback."
+    message = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    if isinstance(error, MemoryError) or "can't allocate memory" in message:
+        _complain(
+            f"this machine has not enough memory for what was asked for{_in_brackets(error)}; "
+            f"ask for a smaller graph, or fewer and narrower layers.{hint}"
+        )
+        return 3
+    _complain(f"unexpected {_sentence(what)}{hint}")
+    return 3
+
+
 def _complain(text: str) -> None:
-    click.echo(f"gnnbench: error: {text}", err=True)
+    complain(f"error: {text}")
+
+
+def _print_traceback(error: BaseException) -> None:
+    text = "".join(traceback.format_exception(error))
+    click.echo(escape(text, keep="\n"), nl=False, err=True)
+
+
+def _in_brackets(error: BaseException) -> str:
+    text = " ".join(str(error).split()).rstrip(".")
+    return f" ({text})" if text else ""
 
 
 def _sentence(text: str) -> str:

@@ -11,7 +11,6 @@ from gnnbench.cli.options import (
     CommandLine,
     ComparisonOptions,
     comparison_options,
-    open_console,
 )
 
 
@@ -37,7 +36,6 @@ def ablate(line: CommandLine, strategy: str, each_part: bool, options: Compariso
 
     rows = plan_ablation(request, registry, each_part=each_part)
     comparison = run_comparison(line, replace(request, rows=rows), registry)
-    write_results(comparison, options)
     steps = () if each_part else registry.strategy(strategy).ablation
-    print_steps(comparison, open_console(options.json_path), steps)
+    write_results(comparison, options, lambda console: print_steps(comparison, console, steps))
     return exit_status(comparison)

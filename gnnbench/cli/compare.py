@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
+from gnnbench import signals
 from gnnbench.cli.options import (
+    MODEL_NAMES,
     PART_NAMES,
     STDOUT,
     CommandLine,
     ComparisonOptions,
-    check_file,
+    check_comparison_files,
     comparison_options,
     load_registry,
     open_console,
 )
-from gnnbench.cli.processes import end_with_starter, run_ranks, watched
-from gnnbench.errors import UsageError
+from gnnbench.cli.processes import end_with_starter, run_ranks
+from gnnbench.cli.screen import make_console
+from gnnbench.cli.values import (
+    MOST_NEIGHBOURS,
+    MOST_PROCESSES,
+    WholeNumber,
+    check_widths,
+    read_list,
+    shorten,
+)
+from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.rank import is_watched
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from gnnbench.compare import Request
@@ -33,7 +48,7 @@ if TYPE_CHECKING:
     from gnnbench.parts import Placement
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
-    from gnnbench.records import Comparison, Dataset, PartKind
+    from gnnbench.records import Comparison, Dataset, PartKind, Workload
 
     #: A strategy's name, and the parts that it is to have instead of its own.
     ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
@@ -50,7 +65,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--processes",
-    type=click.IntRange(min=2),
+    type=WholeNumber(2, MOST_PROCESSES),
     metavar="N",
     help="Train strategies that shard by features in N processes, one a device, as under torchrun; "
     "others run in one of them. Without --platform on N workers made of this machine.",
@@ -58,12 +73,18 @@ if TYPE_CHECKING:
 @click.option(
     "--patience",
     "patience_s",
-    type=click.IntRange(1, 86_400),
+    type=WholeNumber(1, 86_400),
     default=60,
     show_default=True,
     metavar="S",
     help="With processes: after how many seconds in one step the others give up a rank that does "
     "not come. One that ends is noticed at once.",
+)
+@click.option(
+    "--plain/--no-plain",
+    default=True,
+    help="Also run, beside each strategy, the one with plain parts that it is to be better than.  "
+    "[default: plain]",
 )
 @comparison_options
 @click.pass_obj
@@ -72,6 +93,7 @@ def compare(
     strategies: str,
     processes: int | None,
     patience_s: int,
+    plain: bool,
     options: ComparisonOptions,
 ) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
@@ -83,6 +105,10 @@ def compare(
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     if processes and not ranks:
         check_texts(options)
+
+        from gnnbench.cli.workers import check_processes
+
+        check_processes(processes, chosen, options)
         return run_ranks(line.words[1:], processes, patience_s)
     if processes and processes != ranks:
         raise click.BadParameter(
@@ -91,9 +117,9 @@ def compare(
             param_hint="'--processes'",
         )
     if ranks > 1:
-        return compare_as_rank(line, chosen, options, ranks, patience_s)
+        return compare_as_rank(line, chosen, options, ranks, patience_s, plain=plain)
     request, registry = prepare(line, chosen, options)
-    comparison = run_comparison(line, request, registry)
+    comparison = run_comparison(line, replace(request, plain=plain), registry)
     write_results(comparison, options)
     return exit_status(comparison)
 
@@ -104,11 +130,14 @@ def compare_as_rank(
     options: ComparisonOptions,
     ranks: int,
     patience_s: int,
+    *,
+    plain: bool,
 ) -> int:
     """The comparison as one of several ranks, of which the first writes and prints."""
-    if watched():
+    if is_watched():
         end_with_starter()
     request, registry = prepare(line, chosen, options, ranks)
+    request = replace(request, plain=plain)
 
     from gnnbench.compare import serve
     from gnnbench.engine.collectives import PeerLost, join, leave
@@ -121,7 +150,7 @@ def compare_as_rank(
             return 0
         comparison = run_comparison(line, request, registry, processes)
     except PeerLost as error:
-        if watched():
+        if is_watched():
             return error.exit_status  # whoever watches the ranks knows which one it was
         raise
     write_results(comparison, options)
@@ -134,7 +163,7 @@ def check_texts(options: ComparisonOptions) -> None:
     parse_fanouts(options.fanouts, options.layers)
     parse_swaps(options.swaps)
     parse_settings(options.settings)
-    check_outputs(options.json_path, options.trace_path, options.html_path)
+    check_comparison_files(options)
 
 
 def prepare(
@@ -148,40 +177,30 @@ def prepare(
     counts = parse_fanouts(options.fanouts, options.layers)
     swaps = parse_swaps(options.swaps)
     settings = parse_settings(options.settings)
-    check_outputs(options.json_path, options.trace_path, options.html_path)
+    check_comparison_files(options)
 
     registry = load_registry(options.extra_plugins)
     for name, own_swaps in chosen:
         registry.strategy(name)
         for kind, part in own_swaps:
             registry.part(kind, part)
-    registry.model(options.model)
+    model = registry.model(options.model)
 
     import torch
 
     from gnnbench.compare import Request, Variant
-    from gnnbench.records import Workload
+    from gnnbench.datasets import scale_features
 
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
     threads = options.threads or max(1, count_cores() // ranks)
     torch.set_num_threads(threads)
-    machine = load_machine(options.platform, ranks, find_placements(registry, chosen))
-    data = load_dataset(options.dataset, options.seed)
-    workload = Workload(
-        model=options.model,
-        dims=(
-            data.num_features,
-            *[options.hidden] * (options.layers - 1),
-            data.num_classes,
-        ),
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        fanouts=counts,
-        seed=options.seed,
-        learning_rate=options.learning_rate,
-        threads=threads,
-    )
+    own = registry.strategy(chosen[0][0]).platform
+    machine = load_machine(options.platform, ranks, find_placements(registry, chosen), own)
+    data = scale_features(load_dataset(options.dataset, options.seed), options.scaling)
+    dense = options.model in MODEL_NAMES
+    check_widths(data.num_features, options.hidden, options.layers, data.num_classes, dense=dense)
+    workload = make_workload(options, data, counts, model.learning_rate, threads)
     request = Request(
         strategies=tuple(
             Variant(name, own_swaps) if own_swaps else name for name, own_swaps in chosen
@@ -194,8 +213,32 @@ def prepare(
         repeats=options.repeats,
         target_accuracy=options.target_accuracy,
         check=not options.no_check,
+        same_seed=options.same_seed,
     )
     return request, registry
+
+
+def make_workload(
+    options: ComparisonOptions,
+    data: Dataset,
+    fanouts: tuple[int, ...],
+    learning_rate: float,
+    threads: int,
+) -> Workload:
+    """What is trained; ``learning_rate`` is the model's, where none was asked for."""
+    from gnnbench.records import Workload
+
+    hidden = [options.hidden] * (options.layers - 1)
+    return Workload(
+        model=options.model,
+        dims=(data.num_features, *hidden, data.num_classes),
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        fanouts=fanouts,
+        seed=options.seed,
+        learning_rate=options.learning_rate or learning_rate,
+        threads=threads,
+    )
 
 
 def run_comparison(
@@ -212,11 +255,15 @@ def run_comparison(
 
 
 def exit_status(comparison: Comparison) -> int:
-    """3 when a run failed unexpectedly, 4 when none is done, 1 when one is not equal, else 0.
+    """130 or 143 after a signal, 3 when a run failed unexpectedly, 4 when none is done, 1 when one
+    is not equal, else 0.
 
     Running out of device memory is an answer, not a failure.
     """
     runs = comparison.runs
+    if comparison.interrupted:
+        where = comparison.interrupted.removeprefix("interrupted").removesuffix(".")
+        return signals.say(where)
     if any(run.status == "error" for run in runs):
         return 3
     if not any(run.status == "done" for run in runs):
@@ -225,24 +272,42 @@ def exit_status(comparison: Comparison) -> int:
     return 1 if unequal else 0
 
 
-def write_results(comparison: Comparison, options: ComparisonOptions) -> None:
-    """The files that were asked for, then the table for people."""
-    from gnnbench.report.table import print_comparison
+def write_results(
+    comparison: Comparison,
+    options: ComparisonOptions,
+    print_more: Callable[[Console], None] | None = None,
+) -> None:
+    """The table for people, what else they are to read, and then the files that were asked for.
 
-    json_path = options.json_path
+    Raises as :func:`gnnbench.results.output.write_all` does, after all others have been written.
+    """
+    from gnnbench.report.table import print_comparison
+    from gnnbench.results.output import write_all
+
+    json_path, trace_path, html_path = options.json_path, options.trace_path, options.html_path
+    console = open_console(json_path)
+
+    def print_all() -> None:
+        print_comparison(comparison, console, details=options.details)
+        if print_more is not None:
+            print_more(console)
+
+    outputs: list[tuple[str, Callable[[], None]]] = [("the table", print_all)]
     if json_path is not None:
         from gnnbench.results.schema import to_document, write_json
 
-        write_json(to_document(comparison), "-" if json_path == STDOUT else json_path)
-    if options.trace_path is not None:
+        target: Path | Literal["-"] = "-" if json_path == STDOUT else json_path
+        name = "standard output" if json_path == STDOUT else str(json_path)
+        outputs.append((name, lambda: write_json(to_document(comparison), target)))
+    if trace_path is not None:
         from gnnbench.report.chrome import write_chrome_trace
 
-        write_chrome_trace(comparison, options.trace_path)
-    if options.html_path is not None:
+        outputs.append((str(trace_path), lambda: write_chrome_trace(comparison, trace_path)))
+    if html_path is not None:
         from gnnbench.report.html import write_html
 
-        write_html(comparison, options.html_path)
-    print_comparison(comparison, open_console(json_path))
+        outputs.append((str(html_path), lambda: write_html(comparison, html_path)))
+    write_all(outputs)
 
 
 # --------------------------------------------------------------------------- reading the options
@@ -273,21 +338,13 @@ def parse_fanouts(text: str | None, layers: int) -> tuple[int, ...]:
     """One number a layer, from the seeds outwards; 25, 10, 10, ... unless told."""
     if text is None:
         return (25, *[10] * (layers - 1))
-    hint = "'--fanouts'"
-    try:
-        counts = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is not a list of whole numbers such as 25,10.", param_hint=hint
-        ) from None
-    if min(counts) < 0:
-        raise click.BadParameter(
-            f"{min(counts)} is negative; 0 stands for every neighbour.", param_hint=hint
-        )
+    hint, example = "'--fanouts'", "25,10 (0 stands for every neighbour)"
+    counts = tuple(read_list(text, 0, MOST_NEIGHBOURS, hint, example))
     if len(counts) != layers:
         numbers = "number" if len(counts) == 1 else "numbers"
         raise click.BadParameter(
-            f"{text!r} has {len(counts)} {numbers} for {layers} layers; give one for each layer.",
+            f"{shorten(text)} has {len(counts)} {numbers} for {layers} layers; give one for each "
+            f"layer.",
             param_hint=hint,
         )
     return counts
@@ -333,21 +390,6 @@ def _part_kind(text: str, hint: str) -> PartKind:
     )
 
 
-def check_outputs(json_path: Path | None, *others: Path | None) -> None:
-    """Refuse output files that cannot be written, or that would overwrite each other."""
-    if STDOUT in others:
-        raise click.UsageError("only --json may go to standard output ('-'); name a file.")
-    paths = (json_path, *others)
-    seen: set[Path] = set()
-    for path in paths:
-        if path is None:
-            continue
-        check_file(path)
-        if path.resolve() in seen:
-            raise click.UsageError(f"{path} is named for two outputs; give each its own file.")
-        seen.add(path.resolve())
-
-
 def count_cores() -> int:
     """Cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -370,15 +412,28 @@ def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tup
         for strategy, swaps in chosen
         for parts in registry.strategy(strategy).bundles.values()
     )
-    found = (registry.part("placement", name)() for name in names)
-    return tuple(part for part in found if isinstance(part, Placement))
+    made: list[Placement] = []
+    for name in dict.fromkeys(names):
+        try:
+            part = registry.part("placement", name)()
+        except (GnnbenchError, KeyboardInterrupt):
+            raise
+        except BaseException:
+            continue  # it is made again for its own row, which then says why it cannot be
+        if isinstance(part, Placement):
+            made.append(part)
+    return tuple(made)
 
 
 def load_machine(
-    spec: str | None, ranks: int = 1, placements: Sequence[Placement] = ()
+    spec: str | None,
+    ranks: int = 1,
+    placements: Sequence[Placement] = (),
+    own: str = "",
 ) -> Platform:
-    """The platform asked for, or the default: the usual one or, where some of ``placements`` finds
-    nothing there to train on, the first bundled one where each does."""
+    """The platform asked for, or the default: this machine where it has a CUDA device, else the
+    first strategy's ``own`` machine, the usual one, or another bundled one, whichever is the first
+    where all ``placements`` find something to train on."""
     if spec is None and ranks > 1:
         from gnnbench.platforms.workers import divide_machine
 
@@ -389,7 +444,10 @@ def load_machine(
         return describe.load_platform(spec)
     usual = describe.default_platform()
     bundled = (entry.name for entry in describe.list_platforms() if entry.name != describe.LOCAL)
-    candidates = chain((usual,), map(describe.load_platform, bundled))
+    named = [own] if own and usual.virtual else []
+    candidates = chain(
+        map(describe.load_platform, named), (usual,), map(describe.load_platform, bundled)
+    )
     return next((p for p in candidates if all(can_train(each, p) for each in placements)), usual)
 
 
@@ -399,6 +457,11 @@ def can_train(placement: Placement, platform: Platform) -> bool:
         return bool(placement.trainers(platform))
     except UsageError:
         return False
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # It is asked again in its own run, where what it raises is that run's failure.
+        return True
 
 
 # --------------------------------------------------------------------------- progress
@@ -410,21 +473,21 @@ class ProgressBar:
     def __init__(self, unit: str = "epochs") -> None:
         self._unit = unit
         self._bars: Progress | None = None
-        self._task: TaskID | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> ProgressBar:
+        signals.begin_work()
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
             from rich.progress import TimeElapsedColumn as Elapsed
 
             self._bars = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=30),
                 MofNCompleteColumn(),
                 TextColumn(self._unit),
                 Elapsed(),
-                console=Console(stderr=True),
+                console=make_console(sys.stderr),
                 transient=True,
             )
             self._bars.start()
@@ -440,17 +503,16 @@ class ProgressBar:
             self._bars.stop()
 
     def begin(self, label: str, total: int) -> None:
-        """A run starts; ``total`` epochs, the check's included."""
+        """A run starts, which takes ``total`` epochs; several may be under way."""
         if self._bars is not None:
-            self._task = self._bars.add_task(label, total=total)
+            self._tasks[label] = self._bars.add_task(label, total=total)
 
     def advance(self, label: str, steps: int = 1) -> None:
         """An epoch is over, or several steps of something else."""
-        if self._bars is not None and self._task is not None:
-            self._bars.advance(self._task, steps)
+        if self._bars is not None and label in self._tasks:
+            self._bars.advance(self._tasks[label], steps)
 
     def end(self, label: str, status: str) -> None:
         """A run is over; its bar goes, its row will be in the table."""
-        if self._bars is not None and self._task is not None:
-            self._bars.remove_task(self._task)
-            self._task = None
+        if self._bars is not None and label in self._tasks:
+            self._bars.remove_task(self._tasks.pop(label))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    SEED,
+    FilePath,
     Json,
+    check_files,
     has_subcommand,
     open_console,
     print_rows,
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 out_option = click.option(
     "--out",
     "out_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE.npz",
     help="Where to write it.  [default: the user's cache, where its name resolves]",
 )
@@ -54,6 +58,7 @@ def print_list(json_path: Path | None) -> int:
     """Files first, then what is made or downloaded when asked for."""
     from gnnbench import datasets as catalogue
 
+    check_files(json_path, files=catalogue.find_all_files())
     entries = catalogue.list_datasets()
     if json_path is not None:
         content: list[Json] = [
@@ -83,7 +88,7 @@ def print_list(json_path: Path | None) -> int:
 @click.argument("name", metavar="NAME|FILE.npz")
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     show_default=True,
     help="For graphs that are made.",
@@ -93,12 +98,13 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     """Load a dataset, check it, and describe it."""
     from gnnbench import datasets as catalogue
 
+    check_files(json_path, dataset=name)
     print_facts(catalogue.describe(catalogue.load(name, seed=seed)), json_path)
     return 0
 
 
 @datasets.command("import")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FilePath())
 @click.option("--name", help="The dataset's name.  [default: the file's]")
 @out_option
 @overwrite_option
@@ -113,8 +119,9 @@ def import_graph(
     """
     from gnnbench import datasets as catalogue
 
-    stem = name or Path(file.name.removesuffix(".gz")).stem
+    stem = catalogue.choose_name(file, name)
     target = choose_target(stem, out_path, overwrite)
+    check_files(json_path, target, files=[file])
     dataset = catalogue.import_file(file, name=name)
     write_dataset(dataset, target, overwrite, json_path)
     return 0
@@ -122,9 +129,7 @@ def import_graph(
 
 @datasets.command("make")
 @click.argument("name")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
-)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed.")
 @out_option
 @overwrite_option
 @shared_options
@@ -139,6 +144,7 @@ def make(
 
     stem = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)
     target = choose_target(stem, out_path, overwrite)
+    check_files(json_path, target, dataset=name)
     write_dataset(catalogue.load(name, seed=seed), target, overwrite, json_path)
     return 0
 
@@ -146,17 +152,17 @@ def make(
 def choose_target(stem: str, out_path: Path | None, overwrite: bool) -> Path:
     """The file to write, refused before the work starts when it cannot be."""
     from gnnbench import datasets as catalogue
-    from gnnbench.results.output import check_output
+    from gnnbench.results.output import check_output, make_folder
 
     target = out_path
     if target is None:
         folder = catalogue.cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         target = folder / f"{stem}.npz"
     check_output(target)
     if target.suffix != ".npz":
         raise UsageError(f"{target}: datasets are stored as .npz; give a name that ends so.")
-    if target.exists() and not overwrite:
+    if os.path.lexists(target) and not overwrite:
         raise UsageError(f"{target} exists; give another --out, or allow it with --overwrite.")
     return target
 
@@ -173,8 +179,6 @@ def print_facts(
     facts: Mapping[str, str | int | float | tuple[str, ...]], json_path: Path | None
 ) -> None:
     """Facts one to a line; several sentences under each other."""
-    if json_path is not None:
-        write_document(facts, json_path)
     rows = []
     for name, fact in facts.items():
         title = name.replace("_", " ")
@@ -185,3 +189,5 @@ def print_facts(
         else:
             rows.append((title, f"{fact:,}" if isinstance(fact, int) else fact))
     print_rows(open_console(json_path), (), rows)
+    if json_path is not None:
+        write_document(facts, json_path)

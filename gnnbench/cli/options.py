@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -15,16 +15,25 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import click
 
+from gnnbench.cli.screen import complain, escape, make_console
+from gnnbench.cli.values import (
+    MOST_THREADS,
+    RealNumber,
+    WholeNumber,
+    check_records,
+    check_threads,
+    check_widths,
+)
+
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gnnbench.datasets import ScalingChoice
     from gnnbench.plugins import Registry
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 STDOUT = Path("-")
-#: The width of a table that is not shown on a terminal, where COLUMNS says nothing else.
-_FILE_WIDTH = 120
 #: Least room for a column that wraps.
 _NARROWEST = 30
 
@@ -46,8 +55,25 @@ def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         line.debug = True
 
 
-def _check_json(_: click.Context, __: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None:
+class FilePath(click.Path):
+    """A file's or folder's path as it was typed, also where no file can have it: what is wrong
+    with it is said where it is used."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        return Path(value)
+
+
+def _check_json(ctx: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
+    if value == STDOUT and not ctx.resilient_parsing:
+        from gnnbench.results.output import set_aside_standard_output
+
+        ctx.with_resource(set_aside_standard_output())
+    elif value is not None:
         check_file(value)
     return value
 
@@ -63,7 +89,7 @@ debug_option = click.option(
 json_option = click.option(
     "--json",
     "json_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     callback=_check_json,
     metavar="FILE",
     help="Write the result as JSON; '-' is standard output, with nothing else on it.",
@@ -82,11 +108,16 @@ def shared_options(command: Command) -> Command:
     return json_option(debug_option(command))
 
 
-# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. A test holds them equal.
+# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
 MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
 PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
+SCALINGS = ("auto", "rows", "columns", "none")
 
-POSITIVE = click.IntRange(min=1)
+POSITIVE = WholeNumber(1)
+SEED = WholeNumber(0)
+THREADS = WholeNumber(1, MOST_THREADS)
+#: Beyond it Adam's first step is no number in float32.
+MOST_LEARNING_RATE = 1e6
 
 _COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
     click.option(
@@ -109,7 +140,7 @@ _COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], .
         "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
     ),
     click.option(
-        "--epochs", type=POSITIVE, default=3, show_default=True, help="Epochs to train each."
+        "--epochs", type=POSITIVE, default=10, show_default=True, help="Epochs to train each."
     ),
     click.option(
         "--batch-size",
@@ -128,8 +159,8 @@ _COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], .
         "--platform",
         metavar="NAME or FILE.toml",
         help="The machine to run on or to model; see 'gnnbench platforms'.  [default: this machine "
-        "where it has a CUDA device, else epyc7763x2-4xa5000, or another that has what the "
-        "strategies train on]",
+        "where it has a CUDA device, else that of the first strategy's paper, else "
+        "epyc7763x2-4xa5000, or another that has what the strategies train on]",
     ),
     click.option(
         "--swap",
@@ -147,40 +178,58 @@ _COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], .
     ),
     click.option(
         "--learning-rate",
-        type=click.FloatRange(min=0.0, min_open=True),
-        default=0.01,
+        type=RealNumber(0.0, MOST_LEARNING_RATE),
+        help="Adam's learning rate.  [default: the model's, 0.001 for gin and ggcn, else 0.01]",
+    ),
+    click.option(
+        "--scale-features",
+        "scaling",
+        type=click.Choice(SCALINGS),
+        default="auto",
         show_default=True,
-        help="Adam's learning rate.",
+        help="Bring features to one scale: rows to length 2, or columns to mean 0 and deviation 1. "
+        "auto takes rows for sparse features, and columns for others unless they are so already.",
     ),
     click.option(
-        "--repeats", type=POSITIVE, default=1, show_default=True, help="Times to run each strategy."
+        "--repeats",
+        type=POSITIVE,
+        default=1,
+        show_default=True,
+        help="Times to run each strategy, each with a seed of its own.",
     ),
+    click.option("--same-seed", is_flag=True, help="Give all repeats the same seed."),
+    click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed."),
     click.option(
-        "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
+        "--threads",
+        type=THREADS,
+        callback=check_threads,
+        help="Threads to use.  [default: all cores]",
     ),
-    click.option("--threads", type=POSITIVE, help="Threads to use.  [default: all cores]"),
     click.option(
         "--target-accuracy",
-        type=click.FloatRange(0.0, 1.0, min_open=True),
+        type=RealNumber(0.0, 1.0),
         metavar="A",
         help="Also time how long it takes to reach this validation accuracy.",
     ),
     click.option(
         "--trace",
         "trace_path",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         metavar="FILE",
         help="Write the last epoch's timelines as Chrome trace JSON, which Perfetto opens.",
     ),
     click.option(
         "--html",
         "html_path",
-        type=click.Path(path_type=Path),
+        type=FilePath(),
         metavar="FILE",
         help="Write the comparison as one self-contained web page.",
     ),
+    click.option("--no-check", is_flag=True, help="Do not hold runs against the plain reference."),
     click.option(
-        "--no-check", is_flag=True, help="Do not hold losses against the plain reference."
+        "--details",
+        is_flag=True,
+        help="Print every figure: stages, bytes, energy, this machine's own times, and notes.",
     ),
     plugin_option,
     shared_options,
@@ -201,14 +250,17 @@ class ComparisonOptions:
     platform: str | None
     swaps: tuple[str, ...]
     settings: tuple[str, ...]
-    learning_rate: float
+    learning_rate: float | None
+    scaling: ScalingChoice
     repeats: int
+    same_seed: bool
     seed: int
     threads: int | None
     target_accuracy: float | None
     trace_path: Path | None
     html_path: Path | None
     no_check: bool
+    details: bool
     extra_plugins: tuple[str, ...]
     json_path: Path | None
 
@@ -219,7 +271,11 @@ def comparison_options(command: Callable[..., int]) -> Callable[..., int]:
     @wraps(command)
     def call(*given: object, **values: object) -> int:
         own = {field.name: values.pop(field.name) for field in fields(ComparisonOptions)}
-        return command(*given, options=ComparisonOptions(**own), **values)  # type: ignore[arg-type]
+        options = ComparisonOptions(**own)  # type: ignore[arg-type]
+        # A feature and a class are the fewest; what the dataset has is not known yet.
+        check_widths(1, options.hidden, options.layers, 1, dense=options.model in MODEL_NAMES)
+        check_records(options.epochs, options.repeats)
+        return command(*given, options=options, **values)
 
     for option in reversed(_COMPARISON_OPTIONS):
         call = option(call)
@@ -243,25 +299,71 @@ def check_file(path: Path) -> None:
         check_output(path)
 
 
+def check_files(
+    json_path: Path | None,
+    *others: Path | None,
+    dataset: str | None = None,
+    platform: str | None = None,
+    plugins: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    files: Iterable[Path] = (),
+) -> None:
+    """Refuse output files that cannot be written, or that would overwrite each other or what the
+    command reads: a dataset, a platform and plugins as they are named, the values of ``--set``
+    that are files, and other ``files``.
+
+    Every command that writes calls it, before any work is done.
+    """
+    if STDOUT in others:
+        raise click.UsageError("only --json may go to standard output ('-'); name a file.")
+    outputs = [path for path in (json_path, *others) if path is not None and path != STDOUT]
+    if not outputs:
+        return
+
+    from gnnbench.results.output import check_outputs
+
+    inputs = [*files, *(Path(text.partition("=")[2].strip()) for text in settings)]
+    if dataset is not None:
+        from gnnbench.datasets import find_file as find_dataset
+
+        inputs.append(find_dataset(dataset) or Path(dataset))
+    if platform is not None:
+        from gnnbench.platforms.describe import find_file as find_platform
+
+        inputs.append(find_platform(platform) or Path(platform))
+    if plugins:
+        from gnnbench.plugins import find_file as find_plugin
+
+        inputs += [find_plugin(text) or Path(text) for text in plugins]
+    check_outputs(outputs, inputs)
+
+
+def check_comparison_files(options: ComparisonOptions) -> None:
+    """:func:`check_files` for what ``compare`` and ``ablate`` read and write."""
+    check_files(
+        options.json_path,
+        options.trace_path,
+        options.html_path,
+        dataset=options.dataset,
+        platform=options.platform,
+        plugins=options.extra_plugins,
+        settings=options.settings,
+    )
+
+
 def open_console(json_path: Path | None) -> Console:
     """Where people read: standard output, or standard error when that carries JSON."""
-    from rich.console import Console
-
-    stream = sys.stderr if json_path == STDOUT else sys.stdout
-    console = Console(file=stream, highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(file=stream, highlight=False, width=_FILE_WIDTH)
-    return console
+    return make_console(sys.stderr if json_path == STDOUT else sys.stdout)
 
 
 def write_document(content: Mapping[str, Json], path: Path) -> None:
     """Write a small document as strict JSON to a file or standard output."""
     text = json.dumps({"schema": 1, **content}, indent=2, allow_nan=False) + "\n"
-    if path == STDOUT:
-        click.echo(text, nl=False)
-    else:
-        from gnnbench.results.output import write_text
+    from gnnbench.results.output import write_standard_output, write_text
 
+    if path == STDOUT:
+        write_standard_output(text)
+    else:
         write_text(path, text)
 
 
@@ -271,7 +373,7 @@ def load_registry(extra: Sequence[str]) -> Registry:
 
     registry = load(extra)
     for problem in registry.problems:
-        click.echo(f"gnnbench: warning: {problem}", err=True)
+        complain(f"warning: {problem}")
     return registry
 
 
@@ -282,7 +384,10 @@ def print_rows(console: Console, heading: Sequence[str], rows: Sequence[Sequence
     """
     from rich.text import Text
 
-    table = [list(heading), *map(list, rows)] if heading else list(map(list, rows))
+    table = [
+        [*map(escape, row[:-1]), escape(row[-1], keep="\n")]
+        for row in ((heading, *rows) if heading else rows)
+    ]
     leading = list(zip(*(line[:-1] for line in table), strict=True))
     widths = [max(map(len, column)) for column in leading]
     numeric = [all(map(_is_number, column[bool(heading) :])) for column in leading]

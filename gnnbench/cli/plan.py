@@ -21,14 +21,18 @@ from gnnbench.cli.compare import (
 from gnnbench.cli.options import (
     MODEL_NAMES,
     POSITIVE,
+    SEED,
+    THREADS,
     CommandLine,
     Json,
+    check_files,
     load_registry,
     open_console,
     plugin_option,
     shared_options,
     write_document,
 )
+from gnnbench.cli.values import LARGEST, check_dims, check_threads, check_widths, read_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,10 +97,13 @@ if TYPE_CHECKING:
     metavar="PART.option=value",
     help="Set an option of a part, such as sampler.chunks_per_partition=32. May be repeated.",
 )
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed."
+    "--threads",
+    type=THREADS,
+    callback=check_threads,
+    help="Threads to count with.  [default: all cores]",
 )
-@click.option("--threads", type=POSITIVE, help="Threads to count with.  [default: all cores]")
 @plugin_option
 @shared_options
 @click.pass_obj
@@ -126,7 +133,15 @@ def plan(
     # Everything that can be refused is, before the first slow import.
     sizes = choose_sizes(dataset, vertices_text, edges_text)
     widths = choose_widths(dims_text, layers, hidden, drawn=sizes is not None)
+    dense = model in MODEL_NAMES
+    if widths:
+        check_dims(widths, dense=dense)
+    else:  # a feature and a class are the fewest
+        check_widths(1, hidden or 256, layers or 2, 1, dense=dense)
     options, swapped = parse_settings(settings), parse_swaps(swaps)
+    check_files(
+        json_path, dataset=dataset, platform=platform, plugins=extra_plugins, settings=settings
+    )
 
     registry = load_registry(extra_plugins)
     planner = registry.planner(strategy)
@@ -137,6 +152,9 @@ def plan(
     from gnnbench.studies import PlanRequest
 
     bundle, machine = assemble_for(registry, strategy, swapped, options, platform)
+    reason = planner().refuses(bundle)
+    if reason is not None:
+        raise click.UsageError(reason)
     graph: Dataset | RmatStream
     if sizes is None:
         graph = load_dataset(dataset, seed)
@@ -220,7 +238,7 @@ def assemble_for(
     offered = registry.strategy(strategy)
     parts = with_swap(registry, offered.bundles[offered.default_mode], swaps)
     bundle = assemble(registry, parts, options)
-    machine = load_machine(platform, placements=(bundle.placement,))
+    machine = load_machine(platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine)
     if reason is not None:
         raise IncompatibleParts(f"{strategy}: {reason}")
@@ -239,16 +257,7 @@ def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
 
 def parse_dims(text: str) -> tuple[int, ...]:
     """``"256,128,64"`` as the widths f^0 .. f^L."""
-    try:
-        dims = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        dims = ()
-    if len(dims) < 2 or min(dims) < 1:
-        raise click.BadParameter(
-            f"{text!r} is not a list of two or more positive whole numbers, such as 256,128,64.",
-            param_hint="'--dims'",
-        )
-    return dims
+    return tuple(read_list(text, 1, LARGEST, "'--dims'", "256,128,64", least_count=2))
 
 
 def make_stream(vertices_text: str, edges_text: str, seed: int) -> RmatStream:
@@ -266,7 +275,7 @@ def make_stream(vertices_text: str, edges_text: str, seed: int) -> RmatStream:
     try:
         return RmatStream(vertices, edges, RMAT_QUADRANTS, seed)
     except ValueError as error:
-        raise UsageError(f"gnnbench plan: {error}") from error
+        raise UsageError(f"gnnbench plan: --{error}") from error
 
 
 class Stopwatch:

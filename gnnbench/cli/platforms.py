@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gnnbench.cli.options import (
+    FilePath,
     Json,
-    check_file,
+    check_files,
     has_subcommand,
     open_console,
     print_rows,
     shared_options,
     write_document,
 )
+from gnnbench.cli.values import RealNumber
 
 if TYPE_CHECKING:
     from gnnbench.platforms.machine import Platform
+
+
+#: Seconds; a minute is more than enough.
+LONGEST_PROBE_S = 3600.0
 
 
 @click.group(
@@ -43,6 +51,7 @@ def list_platforms(json_path: Path | None) -> int:
 def print_list(json_path: Path | None) -> int:
     from gnnbench.platforms import describe
 
+    check_files(json_path, files=describe.find_all_files())
     entries = describe.list_platforms()
     if json_path is not None:
         content: list[Json] = [
@@ -62,6 +71,7 @@ def show(name: str, json_path: Path | None) -> int:
     """Every number of a platform, and where it comes from."""
     from gnnbench.platforms import describe
 
+    check_files(json_path, platform=name)
     print_platform(describe.load_platform(name), json_path)
     return 0
 
@@ -69,7 +79,7 @@ def show(name: str, json_path: Path | None) -> int:
 @platforms.command("probe")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=RealNumber(0.0, LONGEST_PROBE_S),
     default=2.0,
     show_default=True,
     help="About how long to measure the processor; each GPU takes as long again.",
@@ -77,7 +87,7 @@ def show(name: str, json_path: Path | None) -> int:
 @click.option(
     "--out",
     "out_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE.toml",
     help="Also write the description to a file.",
 )
@@ -85,26 +95,31 @@ def show(name: str, json_path: Path | None) -> int:
 @shared_options
 def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | None) -> int:
     """Measure this machine and describe it as a platform."""
-    if out_path is not None:
-        check_file(out_path)
+    from gnnbench.platforms.describe import local_path, to_toml
+    from gnnbench.results.output import make_folder, write_all, write_text
 
-    from gnnbench.platforms.describe import to_toml
+    kept = local_path() if save else None
+    if kept is not None:
+        make_folder(kept.parent)
+    check_files(json_path, out_path, kept)
+
     from gnnbench.platforms.probe import probe as measure
     from gnnbench.platforms.probe import save_local
-    from gnnbench.results.output import write_text
 
     platform = measure(seconds)
-    print_platform(platform, json_path)
-    written = []
+    writes: list[tuple[str, Callable[[], object]]] = [
+        ("the description", partial(print_platform, platform, json_path))
+    ]
     if out_path is not None:
-        write_text(out_path, to_toml(platform))
-        written.append(out_path)
-    if save:
-        written.append(save_local(platform))
+        writes.append((str(out_path), partial(write_text, out_path, to_toml(platform))))
+    if kept is not None:
+        writes.append((str(kept), partial(save_local, platform)))
+    write_all(writes)
     console = open_console(json_path)
-    for path in written:
-        console.print(f"wrote {path}", markup=False, soft_wrap=True)
-    if not written:
+    for path in (out_path, kept):
+        if path is not None:
+            console.print(f"wrote {path}", soft_wrap=True)
+    if out_path is None and not save:
         console.print("nothing was kept; use --save, or --out FILE.toml")
     return 0
 
@@ -113,13 +128,13 @@ def print_platform(platform: Platform, json_path: Path | None) -> None:
     """A platform as rows of key, value and source; in JSON with SI numbers too."""
     from gnnbench.platforms.describe import show_platform
 
-    if json_path is not None:
-        write_document(_platform_document(platform), json_path)
     console = open_console(json_path)
-    console.print(f"{platform.name}: {platform.description}", style="bold", markup=False)
+    console.print(f"{platform.name}: {platform.description}", style="bold")
     rows = [(row.key, row.value, row.source) for row in show_platform(platform)]
     told = ("name", "description")
     print_rows(console, ("", "value", "source"), [row for row in rows if row[0] not in told])
+    if json_path is not None:
+        write_document(_platform_document(platform), json_path)
 
 
 def _platform_document(platform: Platform) -> dict[str, Json]:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    FilePath,
     Json,
+    check_files,
     has_subcommand,
     load_registry,
     open_console,
@@ -54,6 +56,7 @@ def list_plugins(extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
 
 def print_list(extra: tuple[str, ...], json_path: Path | None) -> int:
     """Print what is on offer; with JSON to a file, both."""
+    check_files(json_path, plugins=extra)
     registry = load_registry(extra)
     if json_path is not None:
         write_document(_list_document(registry), json_path)
@@ -157,6 +160,7 @@ def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | Non
 
     A part may be named with its kind: communication=hongtu.
     """
+    check_files(json_path, plugins=extra_plugins)
     registry = load_registry(extra_plugins)
     kind, equals, part_name = name.partition("=")
     strategies = [s for s in registry.strategies if s.name == name]
@@ -219,35 +223,72 @@ def _print_options(console: Console, part: type[Part]) -> None:
             subsequent_indent=2 * blanks,
             break_on_hyphens=False,
         ):
-            console.print(text, markup=False, style="dim", soft_wrap=True)
+            console.print(text, style="dim", soft_wrap=True)
 
 
 @plugins.command("check")
 @click.argument("name")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PART.option=value",
+    help="Set an option of its parts, such as communication.precision=int8. May be repeated.",
+)
+@click.option(
+    "--dataset",
+    metavar="NAME or FILE.npz",
+    help="Check it on this dataset too; see 'gnnbench datasets'.",
+)
 @plugin_option
 @shared_options
-def check_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | None) -> int:
-    """Run the conformance checks against the strategy NAME; exit status 1 when one fails."""
+def check_plugin(
+    name: str,
+    settings: tuple[str, ...],
+    dataset: str | None,
+    extra_plugins: tuple[str, ...],
+    json_path: Path | None,
+) -> int:
+    """Run the conformance checks against the strategy NAME, or a part.
+
+    A part is named with its kind, kernel=native, and is put into a strategy that takes it. Exit
+    status 1 when a check fails, or could not reach what it is to judge.
+    """
+    from gnnbench.cli.compare import load_dataset, parse_settings, parse_swaps
     from gnnbench.conformance import check_strategy
 
+    check_files(json_path, plugins=extra_plugins)
     registry = load_registry(extra_plugins)
-    registry.strategy(name)
-    outcomes = check_strategy(registry, name)
+    if "=" in name:
+        registry.part(*parse_swaps([name], "NAME")[0])
+    else:
+        registry.strategy(name)
+    outcomes = check_strategy(
+        registry,
+        name,
+        options=parse_settings(settings),
+        dataset=None if dataset is None else load_dataset(dataset, seed=0),
+    )
+    counts = {
+        status: sum(outcome.status == status for outcome in outcomes)
+        for status in ("passed", "failed", "not-reached", "not-applicable")
+    }
     if json_path is not None:
         checks: list[Json] = [
             {"check": o.check, "status": o.status, "reason": o.reason, "why": o.why}
             for o in outcomes
         ]
-        write_document({"strategy": name, "checks": checks}, json_path)
+        kind = "part" if "=" in name else "strategy"
+        document: dict[str, Json] = {kind: name, "checks": checks, "counts": counts}
+        write_document(document, json_path)
     console = open_console(json_path)
     print_rows(console, ("check", "outcome", ""), [(o.check, o.status, o.reason) for o in outcomes])
-    failed = sum(o.status == "failed" for o in outcomes)
-    passed = sum(o.status == "passed" for o in outcomes)
     console.print()
     console.print(
-        f"{name}: {passed} passed, {failed} failed, {len(outcomes) - passed - failed} do not apply"
+        f"{name}: {counts['passed']} passed, {counts['failed']} failed, "
+        f"{counts['not-reached']} not reached, {counts['not-applicable']} do not apply"
     )
-    return 1 if failed else 0
+    return 1 if counts["failed"] or counts["not-reached"] else 0
 
 
 @plugins.command("new")
@@ -255,7 +296,7 @@ def check_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | No
 @click.option(
     "--out",
     "folder",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     default=Path(),
     metavar="FOLDER",
     help="The folder to write the package into.  [default: here]",
@@ -271,11 +312,10 @@ def new_plugin(name: str, folder: Path, json_path: Path | None) -> int:
         write_document({"strategy": name, "files": paths}, json_path)
     console = open_console(json_path)
     for path in files:
-        console.print(f"wrote {path}", markup=False, soft_wrap=True)
+        console.print(f"wrote {path}", soft_wrap=True)
     package = folder / f"gnnbench-{name}"
     console.print(
         f"\nNext: pip install -e {package}\n      gnnbench plugins check {name}",
-        markup=False,
         soft_wrap=True,
     )
     return 0

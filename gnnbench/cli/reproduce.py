@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import check_outputs
 from gnnbench.cli.options import (
+    FilePath,
     Json,
+    check_files,
     load_registry,
     open_console,
     plugin_option,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--html",
     "html_path",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     metavar="FILE",
     help="Write the tables, and charts of figures, as one web page.",
 )
@@ -48,12 +49,12 @@ def reproduce(
 
     Without a name, list what can be reproduced.
     """
+    check_files(json_path, html_path, plugins=extra_plugins)
     registry = load_registry(extra_plugins)
     if not names:
         if html_path is not None:
             raise click.UsageError("--html is for tables; name one.")
         return print_list(registry, json_path)
-    check_outputs(json_path, html_path)
     chosen = [registry.reproduction(name) for name in dict.fromkeys(names)]
 
     from gnnbench.report.tables import print_table

@@ -1,17 +1,16 @@
-"""The promises that every strategy makes, as checks that anyone can run on theirs.
+"""The promises that every strategy and every part makes, as checks that anyone can run on theirs.
 
 ``gnnbench plugins check NAME`` runs them; so does a plugin's own test suite, through ``CHECKS`` and
-``run_check``. A check never passes silently over something: where it does not apply, its outcome
-says so and why.
+``run_check``. A check never passes silently over something: where it does not apply, or did not
+reach what it is about, its outcome says so and why.
 """
 
 from __future__ import annotations
 
-import traceback
-
+from gnnbench.compare import Options
 from gnnbench.conformance.checks import (
-    check_bytes_add_up,
     check_capacity,
+    check_dataset_untouched,
     check_described,
     check_deterministic,
     check_every_vertex_once,
@@ -19,6 +18,7 @@ from gnnbench.conformance.checks import (
     check_options_documented,
     check_same_maths,
 )
+from gnnbench.conformance.costs import check_costs
 from gnnbench.conformance.faults import (
     find_coverage_fault,
     find_split_fault,
@@ -26,9 +26,21 @@ from gnnbench.conformance.faults import (
     find_traffic_fault,
     find_unit_fault,
 )
-from gnnbench.conformance.outcome import Check, CheckOutcome, NonConforming, NotApplicable
-from gnnbench.errors import MissingDependency
+from gnnbench.conformance.kernels import check_kernel_maths
+from gnnbench.conformance.law import check_sampling_law
+from gnnbench.conformance.outcome import (
+    Check,
+    CheckOutcome,
+    NonConforming,
+    NotApplicable,
+    NotReached,
+    judge,
+)
+from gnnbench.conformance.reach import check_every_choice, check_reached
+from gnnbench.conformance.subject import Subject, find_subject
+from gnnbench.conformance.traffic import check_bytes_add_up
 from gnnbench.plugins import Registry
+from gnnbench.records import Dataset
 
 __all__ = [
     "CHECKS",
@@ -36,14 +48,7 @@ __all__ = [
     "CheckOutcome",
     "NonConforming",
     "NotApplicable",
-    "check_bytes_add_up",
-    "check_capacity",
-    "check_described",
-    "check_deterministic",
-    "check_every_vertex_once",
-    "check_legal_timeline",
-    "check_options_documented",
-    "check_same_maths",
+    "NotReached",
     "check_strategy",
     "find_coverage_fault",
     "find_split_fault",
@@ -53,37 +58,66 @@ __all__ = [
     "run_check",
 ]
 
+
+def _check_reached(subject: Subject) -> str:
+    return check_reached(subject, _run_others)
+
+
+def _run_others(subject: Subject) -> None:
+    """Run, for what they call, the checks that have not run on a subject."""
+    for check in CHECKS:
+        if check.function is not _check_reached and check.name not in subject.ran:
+            _run(check, subject)
+
+
 CHECKS: tuple[Check, ...] = (
     Check("described", check_described, "a reader of the table can tell what each name means"),
     Check("options-documented", check_options_documented, "what can be set can be looked up"),
     Check("every-vertex-once", check_every_vertex_once, "no strategy wins by doing less work"),
+    Check("sampling-law", check_sampling_law, "rows of one law have drawn by one law"),
     Check("same-maths", check_same_maths, "every strategy trains the same model"),
+    Check("kernel-maths", check_kernel_maths, "sums are right at every width, whoever asks"),
+    Check("every-choice", check_every_choice, "what can be set trains the same model"),
+    Check("costs", check_costs, "no time or byte is wished away"),
     Check("bytes-add-up", check_bytes_add_up, "traffic that is saved was really not needed"),
     Check("legal-timeline", check_legal_timeline, "no device does two things at once"),
     Check("deterministic", check_deterministic, "a result can be had again"),
     Check("capacity", check_capacity, "what does not fit is refused, not wished away"),
+    Check("dataset-untouched", check_dataset_untouched, "every row trains on the same data"),
+    Check("reached", _check_reached, "what was not run was not checked"),
 )
 
 
-def run_check(check: Check, registry: Registry, strategy: str) -> CheckOutcome:
-    """Run one check on one strategy; whatever it raises becomes a failure with a reason.
+def run_check(
+    check: Check,
+    registry: Registry,
+    name: str,
+    *,
+    options: Options | None = None,
+    dataset: Dataset | None = None,
+) -> CheckOutcome:
+    """Run one check on a strategy, or on a part such as ``kernel=native``, which is put into a
+    strategy that takes it; whatever the plugin raises becomes a failure with a reason.
 
-    Raises ``PluginError`` for a strategy that is not in the registry.
+    ``options`` are set on its parts; ``dataset`` is one to try it on besides the small ones.
+    Raises ``PluginError`` for what is not in the registry and ``UsageError`` for unfit options.
     """
-    registry.strategy(strategy)
-    try:
-        established = check.function(registry, strategy)
-    except NonConforming as broken:
-        return CheckOutcome(check.name, "failed", str(broken), check.why)
-    except (NotApplicable, MissingDependency) as nothing:
-        return CheckOutcome(check.name, "not-applicable", str(nothing), check.why)
-    except Exception as error:
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
-        return CheckOutcome(check.name, "failed", reason, check.why)
-    return CheckOutcome(check.name, "passed", established, check.why)
+    return judge(check, find_subject(registry, name, options, dataset))
 
 
-def check_strategy(registry: Registry, name: str) -> tuple[CheckOutcome, ...]:
-    """The outcomes of all checks on the strategy ``name``, in the order of ``CHECKS``."""
-    return tuple(run_check(check, registry, name) for check in CHECKS)
+def check_strategy(
+    registry: Registry,
+    name: str,
+    *,
+    options: Options | None = None,
+    dataset: Dataset | None = None,
+) -> tuple[CheckOutcome, ...]:
+    """The outcomes of all checks on a strategy or a part, in the order of ``CHECKS``."""
+    subject = find_subject(registry, name, options, dataset)
+    return tuple(_run(check, subject) for check in CHECKS)
+
+
+def _run(check: Check, subject: Subject) -> CheckOutcome:
+    outcome = judge(check, subject)
+    subject.ran.add(check.name)
+    return outcome

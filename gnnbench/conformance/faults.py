@@ -6,11 +6,25 @@ alone, so a plugin's own tests may use them on hand-made ones.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from gnnbench.records import Fetch, Graph, IntArray, Round, RoundTraffic, Scheduled, Unit
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.records import (
+    Block,
+    Dataset,
+    Fetch,
+    Graph,
+    IntArray,
+    Round,
+    RoundTraffic,
+    Scheduled,
+    Unit,
+)
 
 
 def find_split_fault(
@@ -44,35 +58,76 @@ def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str
     return None
 
 
-def find_unit_fault(unit: Unit, graph: Graph, fanouts: Sequence[int] | None) -> str | None:
-    """A unit's blocks must be true pieces of the graph and fit on each other.
+def find_unit_fault(
+    unit: Unit, graph: Graph, fanouts: Sequence[int] | None, *, drawn_once: bool = False
+) -> str | None:
+    """A unit's blocks must be true pieces of the graph, fit on each other, and have as many edges
+    as were asked for.
 
-    Each destination's edges are distinct in-edges of the graph: at most ``fanouts[l]`` of them in
-    block l, counted from the output layer (0 = every neighbour), or of a block above it, from a
-    sampler that draws for a vertex once; all of them when ``fanouts`` is None (a chunk of the full
-    graph).
+    Each destination's edges are distinct in-edges of the graph: in block l, counted from the output
+    layer, min(``fanouts[l]``, degree) of them, 0 meaning all, as in a chunk of the full graph; or,
+    ``drawn_once``, as many as in a block above it, where a sampler draws for a vertex when it first
+    meets it. ``fanouts`` None leaves the number to the sampler.
     """
     for depth, block in enumerate(reversed(unit.blocks)):
-        source = block.src_ids.tolist()
-        if len(set(source)) != len(source):
-            return f"block {depth} from the output has a source row twice"
-        so_far = fanouts[: depth + 1] if fanouts is not None else (0,)
-        fanout = 0 if 0 in so_far else max(so_far)
-        for row, vertex in enumerate(block.dst_ids.tolist()):
-            positions = block.indices[block.indptr[row] : block.indptr[row + 1]]
-            drawn = block.src_ids[positions].tolist()
-            neighbours = set(
-                graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]].tolist()
-            )
-            due = min(fanout, len(neighbours)) if fanout else len(neighbours)
-            if len(set(drawn)) != len(drawn) or not set(drawn) <= neighbours:
-                return f"vertex {vertex} has an in-edge twice, or one that the graph does not have"
-            if len(drawn) > due or (fanouts is None and len(drawn) < due):
-                return f"vertex {vertex} has {len(drawn)} in-edges where {due} are due"
-    for below, above in zip(unit.blocks, unit.blocks[1:], strict=False):
+        fault = _find_edge_fault(block, depth, graph)
+        if fault is not None:
+            return fault
+        if fanouts is None:
+            continue
+        asked = fanouts[: depth + 1] if drawn_once else fanouts[depth : depth + 1]
+        for vertex, drawn, degree in _count_edges(block, graph):
+            due = sorted({min(fanout, degree) if fanout else degree for fanout in asked})
+            if drawn not in due:
+                return (
+                    f"vertex {vertex} has {drawn} in-edges where {' or '.join(map(str, due))} are "
+                    f"due, of a fan-out of {' or '.join(map(str, asked))} and {degree} neighbours"
+                )
+    for below, above in itertools.pairwise(unit.blocks):
         if below.dst_ids.tolist() != above.src_ids.tolist():
             return "the destinations of a block are not the sources of the next, in order"
     return None
+
+
+def _find_edge_fault(block: Block, depth: int, graph: Graph) -> str | None:
+    """Sources must differ, and edges be distinct in-edges of the graph."""
+    source = block.src_ids.tolist()
+    if len(set(source)) != len(source):
+        return f"block {depth} from the output has a source row twice"
+    for row, vertex in enumerate(block.dst_ids.tolist()):
+        positions = block.indices[block.indptr[row] : block.indptr[row + 1]]
+        drawn = block.src_ids[positions].tolist()
+        neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]].tolist()
+        if len(set(drawn)) != len(drawn) or not set(drawn) <= set(neighbours):
+            return f"vertex {vertex} has an in-edge twice, or one that the graph does not have"
+    return None
+
+
+def _count_edges(block: Block, graph: Graph) -> Iterator[tuple[int, int, int]]:
+    """Of each destination the id, how many in-edges it has in the block, and in the graph."""
+    ids = block.dst_ids
+    return zip(
+        ids.tolist(), np.diff(block.indptr).tolist(), graph.degrees[ids].tolist(), strict=True
+    )
+
+
+def digest_arrays(dataset: Dataset) -> dict[str, str]:
+    """A SHA-256 of each array of a dataset, by what it is called."""
+    features = dataset.features
+    arrays: dict[str, npt.NDArray[np.generic]] = {
+        "indptr": dataset.graph.indptr,
+        "indices": dataset.graph.indices,
+        "labels": dataset.labels,
+        "train_mask": dataset.train_mask,
+        "val_mask": dataset.val_mask,
+        "test_mask": dataset.test_mask,
+    }
+    if isinstance(features, np.ndarray):
+        arrays["features"] = features
+    else:
+        for name in ("data", "indices", "indptr"):
+            arrays[f"features.{name}"] = getattr(features, name)
+    return {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
 
 
 def find_traffic_fault(

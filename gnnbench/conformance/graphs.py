@@ -1,25 +1,31 @@
-"""The small world that the checks run in: a graph, a workload and a described machine.
+"""The small worlds that the checks run in: graphs, workloads and described machines.
 
 Small enough that every check takes about a second, and awkward on purpose: a hub, isolated
 vertices, training vertices without a label, a last round smaller than the others, and three
-accelerators, by which nothing divides evenly.
+accelerators, by which nothing divides evenly. Beside it stand an even graph whose rows are wide,
+the same graph with sparse features, and cliques, on which draws can be counted.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
 
 from gnnbench.platforms.machine import Device, Link, Platform
-from gnnbench.records import Dataset, Graph, Workload
+from gnnbench.records import Dataset, FloatArray, Graph, Workload
 
 NUM_VERTICES = 60
 NUM_ISOLATED = 2
 NUM_FEATURES = 7
 NUM_HIDDEN = 6
 NUM_CLASSES = 3
+WIDE_FEATURES = 100
+WIDE_HIDDEN = 70
 
 
 def make_graph() -> Graph:
@@ -41,11 +47,79 @@ def make_dataset() -> Dataset:
     random = np.random.default_rng(11)
     labels = random.integers(0, NUM_CLASSES, size=NUM_VERTICES)
     labels[[4, 9]] = -1
-    position = np.arange(NUM_VERTICES)
+    return _with_split(
+        "conformance",
+        make_graph(),
+        random.standard_normal((NUM_VERTICES, NUM_FEATURES)).astype(np.float32),
+        labels,
+    )
+
+
+def make_wide_dataset() -> Dataset:
+    """A ring lattice of 128 vertices, each joined to the four before and the four after it, whose
+    rows are wider than a vector register or a tile of most kernels."""
+    count, reach = 128, (1, 2, 5, 11)
+    neighbours = [
+        sorted({(vertex + sign * step) % count for step in reach for sign in (1, -1)})
+        for vertex in range(count)
+    ]
+    graph = Graph(
+        indptr=np.arange(0, 8 * count + 1, 8, dtype=np.int64),
+        indices=np.array(neighbours, dtype=np.int32).ravel(),
+    )
+    random = np.random.default_rng(13)
+    return _with_split(
+        "conformance-wide",
+        graph,
+        random.standard_normal((count, WIDE_FEATURES)).astype(np.float32),
+        random.integers(0, NUM_CLASSES, size=count),
+    )
+
+
+def make_sparse_dataset() -> Dataset:
+    """The first graph with features that are stored sparse, a quarter of them."""
+    dataset = make_dataset()
+    kept = np.random.default_rng(17).random(dataset.features.shape) < 0.25
+    return dataclasses.replace(
+        dataset, name="conformance-sparse", features=sp.csr_matrix(dataset.features * kept)
+    )
+
+
+def make_cliques(sizes: Sequence[int], copies: int) -> Dataset:
+    """``copies`` complete graphs of each size, where a vertex of a clique of n has degree n - 1;
+    every vertex is for training."""
+    indices, degrees, begin = [], [], 0
+    for size in [size for size in sizes for _ in range(copies)]:
+        members = np.arange(begin, begin + size, dtype=np.int32)
+        indices += [members[members != vertex] for vertex in members]
+        degrees += [size - 1] * size
+        begin += size
+    graph = Graph(
+        indptr=np.concatenate(([0], np.cumsum(degrees))).astype(np.int64),
+        indices=np.concatenate(indices),
+    )
+    random = np.random.default_rng(19)
+    whole = _with_split(
+        "conformance-cliques",
+        graph,
+        random.standard_normal((begin, NUM_FEATURES)).astype(np.float32),
+        random.integers(0, NUM_CLASSES, size=begin),
+    )
+    everywhere = np.ones(begin, dtype=np.bool_)
+    return dataclasses.replace(
+        whole, train_mask=everywhere, val_mask=~everywhere, test_mask=~everywhere
+    )
+
+
+def _with_split(
+    name: str, graph: Graph, features: FloatArray, labels: npt.NDArray[np.int64]
+) -> Dataset:
+    """Every other vertex for training, the others for validation and test in turns."""
+    position = np.arange(graph.num_vertices)
     return Dataset(
-        name="conformance",
-        graph=make_graph(),
-        features=random.standard_normal((NUM_VERTICES, NUM_FEATURES)).astype(np.float32),
+        name=name,
+        graph=graph,
+        features=features,
         labels=labels.astype(np.int64),
         num_classes=NUM_CLASSES,
         train_mask=position % 2 == 0,
@@ -68,42 +142,53 @@ def make_workload(model: str = "gcn", num_layers: int = 2, epochs: int = 2) -> W
     )
 
 
-def make_platform(num_accelerators: int = 3, kind: Literal["gpu", "fpga"] = "gpu") -> Platform:
+def fit_workload(dataset: Dataset, model: str = "gcn", num_layers: int = 2) -> Workload:
+    """The same for any dataset: three rounds or so, and rows wide where the features are."""
+    hidden = NUM_HIDDEN if dataset.num_features < WIDE_FEATURES else WIDE_HIDDEN
+    return dataclasses.replace(
+        make_workload(model, num_layers),
+        dims=(dataset.num_features, *[hidden] * (num_layers - 1), dataset.num_classes),
+        batch_size=max(13, -(-2 * len(dataset.train_ids) // 5)),
+    )
+
+
+Kind = Literal["gpu", "fpga", "cpu", "sparse"]
+
+
+def make_platform(
+    num_accelerators: int = 3, kind: Kind = "gpu", *, slow_host: bool = False
+) -> Platform:
     """A described machine: a host with 8 cores, and accelerators that are all linked.
 
     FPGAs are of a board that exists, since what trains on them asks what there is to build with.
+    Accelerators of kind ``cpu`` are nodes of a cluster; half of those of kind ``sparse`` are GPUs,
+    for what sparse accelerators cannot compute. A ``slow_host`` leaves no reason to train on it.
     """
+    slower = 1e-4 if slow_host else 1.0
     host = Device(
         name="host",
         kind="cpu",
         model="conformance host",
-        flops_per_s=1e12,
-        memory_bandwidth_bytes_per_s=1e11,
+        flops_per_s=1e12 * slower,
+        memory_bandwidth_bytes_per_s=1e11 * slower,
         memory_bytes=10**9,
         launch_s=1e-6,
         cores=8,
-        core_bandwidth_bytes_per_s=2e10,
+        core_bandwidth_bytes_per_s=2e10 * slower,
         sampled_edges_per_s=1e7,
     )
+    kinds = [kind] * num_accelerators
+    if kind == "sparse":
+        kinds[: num_accelerators // 2] = ["gpu"] * (num_accelerators // 2)
     accelerators = tuple(
-        Device(
-            name=f"{kind}{index}",
-            kind=kind,
-            model="conformance accelerator" if kind == "gpu" else "Xilinx Alveo U250",
-            pipelined=kind == "fpga",
-            flops_per_s=1e13,
-            memory_bandwidth_bytes_per_s=1e12,
-            memory_bytes=10**8,
-            launch_s=1e-6,
-        )
-        for index in range(num_accelerators)
+        _make_accelerator(each, kinds[:index].count(each)) for index, each in enumerate(kinds)
     )
     links = [
         Link(f"pcie{index}", ("host", device.name), 1e10, 1e-6)
         for index, device in enumerate(accelerators)
     ]
     links += [
-        Link(f"nvlink{a}-{b}", (f"{kind}{a}", f"{kind}{b}"), 1e11, 1e-6)
+        Link(f"nvlink{a}-{b}", (accelerators[a].name, accelerators[b].name), 1e11, 1e-6)
         for a in range(num_accelerators)
         for b in range(a + 1, num_accelerators)
     ]
@@ -116,9 +201,35 @@ def make_platform(num_accelerators: int = 3, kind: Literal["gpu", "fpga"] = "gpu
     )
 
 
-def make_platforms() -> tuple[Platform, ...]:
-    """Machines to try a strategy on: the first that it does not refuse."""
-    return make_platform(), make_platform(kind="fpga")
+def _make_accelerator(kind: Kind, index: int) -> Device:
+    device = Device(
+        name=f"{kind}{index}",
+        kind=kind,
+        model="Xilinx Alveo U250" if kind == "fpga" else "conformance accelerator",
+        pipelined=kind == "fpga",
+        flops_per_s=1e13,
+        memory_bandwidth_bytes_per_s=1e12,
+        memory_bytes=10**8,
+        launch_s=1e-6,
+    )
+    if kind != "cpu":
+        return device
+    return dataclasses.replace(device, cores=8, core_bandwidth_bytes_per_s=2e11)
+
+
+def make_platforms(*, slow_host: bool = False) -> tuple[Platform, ...]:
+    """Machines to try a strategy on: of one kind of accelerators each."""
+    kinds: tuple[Kind, ...] = ("gpu", "fpga", "cpu")
+    return (
+        *(make_platform(kind=kind, slow_host=slow_host) for kind in kinds),
+        make_platform(4, "sparse", slow_host=slow_host),
+    )
+
+
+def make_this_host() -> Platform:
+    """The host alone, and not described only: what it takes is measured."""
+    host = dataclasses.replace(make_platform().host, virtual=False)
+    return Platform("conformance-host", "a host that is this machine", host, (), ())
 
 
 def with_memory(platform: Platform, device_names: frozenset[str], memory_bytes: int) -> Platform:

@@ -1,16 +1,28 @@
-"""What a check says: it passed, it failed, or it has nothing to say here and tells why."""
+"""What a check says: it passed, it failed, it never reached what it is about, or it does not apply
+here and tells why."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from gnnbench.plugins import Registry
+from gnnbench.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from gnnbench.conformance.subject import Subject
+
+Verdict = Literal["passed", "failed", "not-reached", "not-applicable"]
 
 
 class NonConforming(AssertionError):
     """Raised by a check: the strategy breaks the promise, and how, in one sentence."""
+
+
+class NotReached(Exception):
+    """Raised by a check that could not bring about what it is to judge, and what that is."""
 
 
 class NotApplicable(Exception):
@@ -19,19 +31,64 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check by name. ``function(registry, strategy)`` returns what it established, in words, or
-    raises :class:`NonConforming` or :class:`NotApplicable`. ``why`` is the promise it guards."""
+    """A check by name. ``function(subject)`` returns what it established, in words, or raises
+    :class:`NonConforming`, :class:`NotReached` or :class:`NotApplicable`. ``why`` is the promise
+    that it guards."""
 
     name: str
-    function: Callable[[Registry, str], str]
+    function: Callable[[Subject], str]
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """What a check said of a strategy; ``reason`` is never empty."""
+    """What a check said of a strategy or a part; ``reason`` is never empty."""
 
     check: str
-    status: Literal["passed", "failed", "not-applicable"]
+    status: Verdict
     reason: str
     why: str
+
+
+def judge(check: Check, subject: Subject) -> CheckOutcome:
+    """Run one check. Whatever a plugin raises in it, ``SystemExit`` too, becomes a failure with a
+    sentence; only ``KeyboardInterrupt`` goes on to whoever pressed the keys."""
+    status: Verdict
+    try:
+        status, reason = "passed", check.function(subject)
+    except KeyboardInterrupt:
+        raise
+    except NonConforming as broken:
+        status, reason = "failed", str(broken)
+    except (NotReached, MissingDependency) as missing:
+        status, reason = "not-reached", describe_error(missing, named=False)
+    except NotApplicable as nothing:
+        status, reason = "not-applicable", str(nothing)
+    except BaseException as error:
+        status, reason = "failed", f"raised {describe_error(error)}{_locate(error)}"
+    return CheckOutcome(check.name, status, reason, check.why)
+
+
+def describe_error(error: BaseException, *, named: bool = True) -> str:
+    """An exception's type, if it is to be ``named``, and its message on one line.
+
+    An exception that cannot be turned into text is described by what that raises.
+    """
+    name = type(error).__name__
+    try:
+        message = " ".join(str(error).split())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as another:
+        return f"{name}, whose message cannot be read ({type(another).__name__} is raised for it)"
+    if not message:
+        return name
+    return f"{name}: {message}" if named else message
+
+
+def _locate(error: BaseException) -> str:
+    """Where an exception was raised, in brackets; nothing where that is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"

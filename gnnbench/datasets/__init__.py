@@ -11,6 +11,8 @@ from gnnbench.datasets.catalogue import (
     data_folders,
     default_dataset,
     describe,
+    find_all_files,
+    find_file,
     find_shared_data,
     list_datasets,
     load,
@@ -18,20 +20,32 @@ from gnnbench.datasets.catalogue import (
 )
 from gnnbench.datasets.construct import build
 from gnnbench.datasets.external import from_ogb, from_pyg
-from gnnbench.datasets.imports import import_file
+from gnnbench.datasets.imports import choose_name, import_file
 from gnnbench.datasets.npz import load_npz, save_npz
+from gnnbench.datasets.scaling import (
+    SCALING_CHOICES,
+    ScalingChoice,
+    choose_scaling,
+    scale_features,
+)
 from gnnbench.datasets.standins import STAND_INS, StandIn
 
 __all__ = [
     "EDGE_CONVENTION",
+    "SCALING_CHOICES",
     "STAND_INS",
     "DatasetEntry",
+    "ScalingChoice",
     "StandIn",
     "build",
     "cache_folder",
+    "choose_name",
+    "choose_scaling",
     "data_folders",
     "default_dataset",
     "describe",
+    "find_all_files",
+    "find_file",
     "find_shared_data",
     "from_ogb",
     "from_pyg",
@@ -41,4 +55,5 @@ __all__ = [
     "load_available",
     "load_npz",
     "save_npz",
+    "scale_features",
 ]

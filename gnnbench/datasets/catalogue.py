@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import math
 import os
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.external import has_ogb, load_ogb, load_pyg
-from gnnbench.datasets.npz import UNREADABLE, load_npz
+from gnnbench.datasets.npz import as_integers, load_npz
 from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
 from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
 from gnnbench.errors import DatasetError
@@ -64,7 +66,7 @@ _PYG = (
 
 def _variable_folders() -> tuple[Path, ...]:
     entries = os.environ.get("GNNBENCH_DATA", "").split(os.pathsep)
-    return tuple(Path(entry).expanduser() for entry in entries if entry)
+    return tuple(Path(os.path.expanduser(entry)) for entry in entries if entry)
 
 
 def _checkout_folder() -> Path | None:
@@ -85,7 +87,7 @@ def cache_folder() -> Path:
 def find_shared_data() -> Path | None:
     """The first folder of ``$GNNBENCH_DATA`` that exists, else ``../shared/data``, else None."""
     for folder in _variable_folders():
-        if folder.is_dir():
+        if os.path.isdir(folder):
             return folder
     return _checkout_folder()
 
@@ -96,6 +98,28 @@ def data_folders() -> tuple[Path, ...]:
     checkout = _checkout_folder()
     folders = (*((checkout,) if checkout else ()), *_variable_folders(), cache_folder())
     return tuple(dict.fromkeys(folders))
+
+
+def find_file(spec: str) -> Path | None:
+    """The file that holds the dataset ``spec``: a path ending in ``.npz``, whether or not it is
+    there, or one of that name in :func:`data_folders`; None for what is made or downloaded."""
+    if spec.endswith(".npz"):
+        return Path(spec)
+    if spec and "/" not in spec and os.sep not in spec:
+        files = (folder / f"{spec}.npz" for folder in data_folders())
+        return next((file for file in files if os.path.isfile(file)), None)
+    return None
+
+
+def find_all_files() -> tuple[Path, ...]:
+    """Every ``.npz`` in :func:`data_folders`, by folder and name; a folder that cannot be read has
+    none."""
+    files: list[Path] = []
+    for folder in data_folders():
+        with contextlib.suppress(OSError, ValueError):
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".npz"))
+            files += [folder / name for name in names]
+    return tuple(files)
 
 
 # --------------------------------------------------------------------------- loading
@@ -114,13 +138,9 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
     """
     if seed < 0:
         raise DatasetError(f"dataset {spec!r}: seed {seed} is negative; use 0 or more.")
-    if spec.endswith(".npz"):
-        return load_npz(spec)
-    if spec and "/" not in spec and os.sep not in spec:
-        for folder in data_folders():
-            file = folder / f"{spec}.npz"
-            if file.is_file():
-                return load_npz(file)
+    file = find_file(spec)
+    if file is not None:
+        return load_npz(file)
     head, colon, _ = spec.partition(":")
     if head == "rmat":
         return make_rmat(spec, seed)
@@ -163,12 +183,12 @@ def load_available(
 
 
 def _unknown(spec: str) -> DatasetError:
-    if Path(spec).is_file():
+    if os.path.isfile(spec):
         return DatasetError(
             f"{spec}: only .npz datasets can be used directly; run "
             f"`gnnbench datasets import {spec}` first."
         )
-    files = [file.stem for folder in data_folders() for file in sorted(folder.glob("*.npz"))]
+    files = [file.stem for file in find_all_files()]
     made = [f"{row.name}:0.01" for row in STAND_INS]
     names = dict.fromkeys([*files, *DEFAULT_SIZES, *made, *(e.name for e in (*_OGB, *_PYG))])
     folded = {name.lower(): name for name in names}
@@ -193,34 +213,26 @@ def _peek(file: Path) -> DatasetEntry:
     vertices = edges = features = classes = None
     where = str(file)
     try:
-        shapes = _read_shapes(file)
-        if "indptr" in shapes and "indices" in shapes:
+        with Archive(file) as archive:
+            shapes = {
+                name: archive.header(name).shape
+                for name in archive.names
+                if name in ("indptr", "indices", "x", "x_shape", "y")
+            }
+            lacking = [name for name in ("indptr", "indices") if len(shapes.get(name, ())) != 1]
+            if lacking:
+                raise DatasetError(f"it has no {' and '.join(lacking)} of one dimension")
             vertices, edges = shapes["indptr"][0] - 1, shapes["indices"][0] // 2
-        with np.load(file, allow_pickle=False) as stored:
-            if "x" in shapes:
+            if len(shapes.get("x", ())) == 2:
                 features = shapes["x"][1]
-            elif "x_shape" in shapes:
-                features = int(stored["x_shape"][1])
-            if "y" in shapes:
-                classes = int(stored["y"].max()) + 1
-    except (*UNREADABLE, IndexError) as error:
-        where += f" (unreadable: {str(error) or type(error).__name__})"
+            elif shapes.get("x_shape") == (2,):
+                features = int(as_integers(where, "x_shape", archive.read("x_shape"))[1])
+            if math.prod(shapes.get("y", (0,))):
+                classes = int(as_integers(where, "y", archive.read("y").reshape(-1)).max()) + 1
+    except DatasetError as error:
+        reason = str(error).removeprefix(f"{file}: ").rstrip(".")
+        where += f" (cannot be used: {reason})"
     return DatasetEntry(file.stem, "file", vertices, edges, features, classes, where)
-
-
-def _read_shapes(file: Path) -> dict[str, tuple[int, ...]]:
-    shapes = {}
-    with zipfile.ZipFile(file) as archive:
-        for member in archive.namelist():
-            with archive.open(member) as stream:
-                version = np.lib.format.read_magic(stream)
-                read = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
-                )
-                shapes[member.removesuffix(".npy")] = read(stream)[0]
-    return shapes
 
 
 def list_datasets() -> tuple[DatasetEntry, ...]:
@@ -230,10 +242,9 @@ def list_datasets() -> tuple[DatasetEntry, ...]:
     cannot be read is listed with the reason.
     """
     files: dict[str, DatasetEntry] = {}
-    for folder in data_folders():
-        for file in sorted(folder.glob("*.npz")):
-            if file.stem not in files:
-                files[file.stem] = _peek(file)
+    for file in find_all_files():
+        if file.stem not in files:
+            files[file.stem] = _peek(file)
     synthetic = (
         DatasetEntry(
             name,

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, Dataset, FloatArray, Graph, IndexArray, IntArray
 
@@ -26,6 +27,8 @@ SPLIT = (0.25, 0.5, 0.25)
 RANDOM_FEATURES = 128
 RANDOM_CLASSES = 16
 
+#: What :func:`symmetrise` takes at its peak.
+_BYTES_PER_EDGE = 50
 #: Vertex ids are stored as int32.
 MAX_VERTICES = 2**31 - 1
 #: Labels beyond this on a smaller graph are identifiers, not classes.
@@ -67,7 +70,7 @@ def symmetrise(src: IntArray, dst: IntArray, num_vertices: int) -> tuple[Graph, 
     """The canonical graph of directed edges ``src[i] -> dst[i]`` (int64, in range), and repairs.
 
     An edge is packed into one int64 key, row x V + column, so that two in-place sorts do the work;
-    the peak is about 50 bytes per directed edge.
+    the peak is about ``_BYTES_PER_EDGE`` bytes per directed edge.
     """
     keys = src * num_vertices
     keys += dst
@@ -314,6 +317,7 @@ def annotate(
             raise DatasetError(
                 f"{where}: {random_features} random features were asked for; ask for at least 1."
             )
+        check_memory(where, "making up its features", 4 * num_vertices * random_features)
         features = make_random_features(num_vertices, random_features)
         made_up.append(f"features ({random_features} wide)")
     else:
@@ -398,6 +402,7 @@ def build(
                 f"from 0 without gaps."
             )
         _check_range(name, "edges", edges, num_vertices)
+    check_memory(name, "its graph", _BYTES_PER_EDGE * len(src) + 32 * num_vertices)
     graph, repairs = symmetrise(src, dst, num_vertices)
     if graph.num_edges == 0:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")

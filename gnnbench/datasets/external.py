@@ -1,7 +1,9 @@
 """OGB and PyTorch Geometric datasets, loaded by their own libraries, which are imported on use.
 
-Both keep their files under the user's cache. Their graphs go through the same symmetrising
-constructor as every other, so directed ones (ogbn-arxiv, ogbn-papers100M) become symmetric.
+Both keep their files under the user's cache, a folder for each dataset, which appears when it is
+complete; what they pickle is read as arrays or not at all. Their graphs go through the same
+symmetrising constructor as every other, so directed ones (ogbn-arxiv, ogbn-papers100M) become
+symmetric.
 """
 
 from __future__ import annotations
@@ -10,21 +12,25 @@ import contextlib
 import difflib
 import importlib
 import inspect
-import os
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from gnnbench.datasets.construct import MASK_NAMES, AnyArray, Masks, build
+from gnnbench.datasets.pickles import arrays_only
 from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency
+from gnnbench.files import publish_folder
 from gnnbench.records import BoolArray, Dataset, IntArray
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+T = TypeVar("T")
 
 
 def _as_classes(where: str, labels: AnyArray) -> IntArray:
@@ -124,14 +130,18 @@ def load_pyg(spec: str, cache: Path) -> Dataset:
             + "."
         )
     options = {"name": name} if name else {}
-    with _quiet_download(spec):
+    home = cache / "pyg" / "-".join((kind, *name.split("/"))).rstrip("-")
+
+    def open_at(root: Path) -> Sequence[Data]:
         try:
-            loaded = classes[kind](root=str(cache / "pyg" / kind), **options)
+            return classes[kind](root=str(root), **options)
         except TypeError as error:
             raise DatasetError(
                 f"dataset {spec!r}: {kind} does not take these options ({error}); write "
                 f"pyg:CLASS or pyg:CLASS/NAME, such as pyg:Reddit or pyg:Planetoid/Cora."
             ) from error
+
+    loaded = _keep(spec, home, open_at)
     if len(loaded) != 1:
         raise DatasetError(
             f"dataset {spec!r}: {kind} holds {len(loaded):,} graphs; choose one that is a single "
@@ -164,8 +174,10 @@ def load_ogb(name: str, cache: Path) -> Dataset:
         raise MissingDependency(
             f"dataset {name!r} needs the package ogb ({error}); install it with `pip install ogb`."
         ) from error
-    with _quiet_download(name):
-        loaded = module.NodePropPredDataset(name=name, root=str(cache / "ogb"))
+    loaded = _keep(
+        name, cache / "ogb" / name, lambda root: module.NodePropPredDataset(name, root=str(root))
+    )
+    with _foreign(name, cache / "ogb" / name):
         graph, labels = loaded[0]
         split = loaded.get_idx_split()
     return from_ogb(graph, labels, split, name)
@@ -203,30 +215,42 @@ def from_ogb(
     )
 
 
-@contextlib.contextmanager
-def _quiet_download(spec: str) -> Iterator[None]:
-    """Keep a library's chatter off standard output, and say what to do where it gives up.
+# --------------------------------------------------------------------------- both
 
-    OGB reads its own preprocessed files, pickled NumPy arrays, by ``torch.load`` as it was before
-    torch 2.6; the variable lets it, for the files it has written into the cache itself.
-    """
-    variable = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(variable)
-    os.environ[variable] = "1"
+
+def _keep(spec: str, home: Path, open_at: Callable[[Path], T]) -> T:
+    """What ``open_at`` makes of the folder ``home``, which appears when everything in it has been
+    downloaded and parsed, and not before."""
+    with _foreign(spec, home):
+        if not home.is_dir():
+            with publish_folder(home) as scratch:
+                open_at(scratch)
+        return open_at(home)
+
+
+@contextlib.contextmanager
+def _foreign(spec: str, home: Path) -> Iterator[None]:
+    """Keep a library's chatter off standard output and its pickles to arrays, and say what to do
+    where it gives up."""
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), arrays_only():
             yield
     except GnnbenchError:
         raise
+    except pickle.UnpicklingError as error:
+        raise DatasetError(
+            f"dataset {spec!r}: {_first_line(error)}, and it is not loaded; delete {home} to "
+            f"download it again, or make a .npz of it yourself and load that."
+        ) from error
     except (Exception, SystemExit) as error:  # foreign code; OGB leaves by exit(-1)
-        reason = str(error) or type(error).__name__
         raise DatasetError(
             f"dataset {spec!r}: its library could not load or download it "
-            f"({reason.splitlines()[0]}); check the name, the connection and the disk, or use a "
+            f"({_first_line(error)}); check the name, the connection and the disk, or use a "
             f"stand-in (`gnnbench datasets list`)."
         ) from error
-    finally:
-        if before is None:
-            del os.environ[variable]
-        else:
-            os.environ[variable] = before
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its kind where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

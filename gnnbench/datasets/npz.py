@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
+from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.construct import (
     MASK_NAMES,
     RANDOM_CLASSES,
@@ -32,23 +32,13 @@ from gnnbench.datasets.construct import (
     make_random_labels,
     make_split,
 )
-from gnnbench.errors import DatasetError
+from gnnbench.datasets.memory import check_memory
+from gnnbench.errors import DatasetError, GnnbenchError
+from gnnbench.files import explain, publish
 from gnnbench.records import BoolArray, Dataset, Graph, IndexArray, IntArray
 
 SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
 FORMAT_NAMES = ("indptr", "indices", "x", *SPARSE_NAMES, "y", *MASK_NAMES, "notes")
-
-#: What NumPy and zipfile raise on a file that is not, or no longer, a zip of arrays.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +53,7 @@ class StoredArrays:
     notes: tuple[str, ...]
 
 
-def _as_integers(where: str, name: str, array: AnyArray) -> IntArray:
+def as_integers(where: str, name: str, array: AnyArray) -> IntArray:
     """``array`` as int64 ``(n,)``, from any dtype that holds the same whole numbers."""
     if array.ndim != 1:
         raise DatasetError(
@@ -93,6 +83,15 @@ def _as_flags(where: str, name: str, array: AnyArray) -> BoolArray:
     return array.astype(np.bool_)
 
 
+def _as_notes(where: str, array: AnyArray) -> list[str]:
+    if array.dtype.kind != "U" or array.ndim > 1:
+        raise DatasetError(
+            f"{where}: notes has dtype {array.dtype} and {array.ndim} dimensions; store a list of "
+            f"texts, or leave it out."
+        )
+    return [str(note) for note in np.atleast_1d(array)]
+
+
 def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> sp.csr_matrix:
     missing = [name for name in SPARSE_NAMES if name not in arrays]
     if missing:
@@ -100,14 +99,14 @@ def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> sp.csr_ma
             f"{where}: sparse features lack {', '.join(missing)}; store all of "
             f"{', '.join(SPARSE_NAMES)}, or dense features as x."
         )
-    shape = _as_integers(where, "x_shape", arrays["x_shape"])
+    shape = as_integers(where, "x_shape", arrays["x_shape"])
     if len(shape) != 2 or shape.min() < 0:
         raise DatasetError(
             f"{where}: x_shape is {shape.tolist()}; store two numbers, vertices and features."
         )
     data = arrays["x_data"]
-    columns = _as_integers(where, "x_indices", arrays["x_indices"])
-    offsets = _as_integers(where, "x_indptr", arrays["x_indptr"])
+    columns = as_integers(where, "x_indices", arrays["x_indices"])
+    offsets = as_integers(where, "x_indptr", arrays["x_indptr"])
     if len(offsets) != shape[0] + 1:
         raise DatasetError(
             f"{where}: x_indptr has length {len(offsets):,} but x_shape says {shape[0]:,} rows; "
@@ -141,34 +140,28 @@ def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> sp.csr_ma
     return features
 
 
-def _read_zip(path: Path) -> dict[str, AnyArray]:
-    if not path.is_file():
-        raise DatasetError(f"{path}: there is no such file; give the path of a .npz dataset.")
-    try:
-        stored = np.load(path, allow_pickle=False)
-        if not isinstance(stored, np.lib.npyio.NpzFile):
-            raise ValueError("it holds a single array")
-        with stored:
-            return {name: stored[name] for name in stored.files}
-    except UNREADABLE as error:
-        raise DatasetError(
-            f"{path}: this is not a readable .npz file ({error or type(error).__name__}); it may "
-            f"be truncated or of another format: copy or make it again."
-        ) from error
+def _read_archive(path: Path) -> tuple[dict[str, AnyArray], tuple[str, ...]]:
+    """The arrays that the format knows, and the names of all."""
+    with Archive(path) as archive:
+        known = [name for name in archive.names if name in FORMAT_NAMES]
+        # Checked and brought to their dtypes, arrays are there twice for a while.
+        needed_bytes = 2 * sum(archive.header(name).size_bytes for name in known)
+        check_memory(str(path), "reading its arrays", needed_bytes)
+        return {name: archive.read(name) for name in known}, archive.names
 
 
 def read_npz(path: Path) -> StoredArrays:
     """The arrays of ``path``, of the right kinds. Raises :class:`DatasetError`, one sentence."""
-    arrays = _read_zip(path)
+    arrays, names = _read_archive(path)
     where = str(path)
     for name in ("indptr", "indices"):
         if name not in arrays:
             raise DatasetError(
-                f"{where}: the array {name} is missing (found {', '.join(arrays) or 'none'}); "
+                f"{where}: the array {name} is missing (found {', '.join(names) or 'none'}); "
                 f"store the in-neighbour CSR as indptr and indices."
             )
-    indptr = _as_integers(where, "indptr", arrays["indptr"])
-    indices = _as_integers(where, "indices", arrays["indices"])
+    indptr = as_integers(where, "indptr", arrays["indptr"])
+    indices = as_integers(where, "indices", arrays["indices"])
     check_csr(where, indptr, indices)
     features: AnyArray | sp.csr_matrix | None = arrays.get("x")
     if any(name in arrays for name in SPARSE_NAMES):
@@ -181,7 +174,7 @@ def read_npz(path: Path) -> StoredArrays:
     if "y" in arrays:
         y = arrays["y"]
         # A column vector, as OGB stores it, means the same.
-        labels = _as_integers(where, "y", y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
+        labels = as_integers(where, "y", y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
     masks = None
     if any(name in arrays for name in MASK_NAMES):
         missing = [name for name in MASK_NAMES if name not in arrays]
@@ -191,8 +184,8 @@ def read_npz(path: Path) -> StoredArrays:
             )
         train, val, test = (_as_flags(where, name, arrays[name]) for name in MASK_NAMES)
         masks = (train, val, test)
-    ignored = [name for name in arrays if name not in FORMAT_NAMES]
-    notes = [str(note) for note in np.atleast_1d(arrays.get("notes", np.empty(0, dtype="U1")))]
+    ignored = [name for name in names if name not in FORMAT_NAMES]
+    notes = _as_notes(where, arrays.get("notes", np.empty(0, dtype=np.str_)))
     if ignored:
         notes.append(f"arrays that the format does not know were ignored: {', '.join(ignored)}")
     return StoredArrays(indptr, indices.astype(np.int32), features, labels, masks, tuple(notes))
@@ -249,14 +242,16 @@ def _is_made_up(dataset: Dataset) -> bool:
 def save_npz(dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write ``dataset`` to ``path``; what :func:`load_npz` would make up again is left out.
 
-    The file appears whole or not at all. Raises :class:`DatasetError` when ``path`` does not end in
-    ``.npz``, exists (unless ``overwrite``), or cannot be written.
+    The file appears whole or not at all, and without ``overwrite`` replaces nothing, not even what
+    appears meanwhile. Raises :class:`DatasetError` when ``path`` does not end in ``.npz``, exists
+    (unless ``overwrite``) or has no folder that can be made, and :class:`GnnbenchError` when the
+    disk refuses.
     """
     file = Path(path)
     if file.suffix != ".npz":
         raise DatasetError(f"{file}: datasets are stored as .npz; give a name that ends so.")
-    if file.exists() and not overwrite:
-        raise DatasetError(f"{file}: the file exists; choose another name or allow overwriting it.")
+    if os.path.lexists(file) and not overwrite:
+        raise _exists(file)
     arrays: dict[str, AnyArray] = {
         "indptr": dataset.graph.indptr,
         "indices": dataset.graph.indices,
@@ -274,19 +269,23 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool 
         arrays["y"] = dataset.labels
         masks = (dataset.train_mask, dataset.val_mask, dataset.test_mask)
         arrays.update(zip(MASK_NAMES, masks, strict=True))
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with zipfile.ZipFile(part, "x") as archive:
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
     except OSError as error:
         raise DatasetError(
-            f"{file}: cannot be written ({error.strerror or error}); choose a folder with room "
-            f"and the right to write."
+            f"{file}: cannot be written, since the folder {file.parent} cannot be made "
+            f"({explain(error)}); choose another."
         ) from error
+    try:
+        with publish(file, overwrite=overwrite) as stream, zipfile.ZipFile(stream, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+    except FileExistsError as error:
+        raise _exists(file) from error
+    except OSError as error:
+        raise GnnbenchError(f"{file} could not be written: {explain(error)}.") from error
+
+
+def _exists(file: Path) -> DatasetError:
+    return DatasetError(f"{file}: the file exists; choose another name or allow overwriting it.")

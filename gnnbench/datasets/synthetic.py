@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from gnnbench.datasets.construct import (
     MAX_VERTICES,
@@ -23,9 +23,9 @@ from gnnbench.datasets.construct import (
     make_split,
     sort_unique,
 )
+from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, FloatArray, IntArray
-from gnnbench.units import format_si
 
 #: Quadrant probabilities a, b, c (d is the rest): Graph500's, after Chakrabarti et al. 2004.
 RMAT_QUADRANTS = (0.57, 0.19, 0.19)
@@ -34,6 +34,9 @@ HOMOPHILY = 0.25
 #: Distance between two class means of the features, in standard deviations of the noise: a vertex
 #: alone is told apart poorly, the mean of its neighbourhood well.
 CLASS_DISTANCE = 2.0
+
+#: Of anything that a graph has.
+LARGEST_COUNT = 10**18
 
 _CHUNK = 1 << 20
 _MAX_ROUNDS = 64
@@ -65,10 +68,12 @@ DEFAULT_SIZES: Mapping[str, SyntheticSize] = {
 def parse_count(where: str, key: str, text: str) -> int:
     """``"20000"``, ``"1.5M"`` or ``"16k"`` as a positive whole number; decimal suffixes k, M, G."""
     match = _COUNT.fullmatch(text.strip())
-    value = float(match[1]) * _SUFFIXES[match[2].lower()] if match else 0.0
-    if value < 1 or value != int(value):
+    value = Decimal(match[1]) * _SUFFIXES[match[2].lower()] if match else Decimal(0)
+    if not 1 <= value < LARGEST_COUNT or value != int(value):
+        shown = text if len(text) <= 24 else f"{text[:24]}..."
         raise DatasetError(
-            f"{where}: {key}={text} is not a positive whole number; write it as 20000, 20k or 1.5M."
+            f"{where}: {key}={shown} is not a positive whole number below {LARGEST_COUNT:.0e}; "
+            f"write it as 20000, 20k or 1.5M."
         )
     return int(value)
 
@@ -117,12 +122,7 @@ def check_size(where: str, size: SyntheticSize) -> None:
             f"fewer classes."
         )
     needed = 4 * size.vertices * size.features + 100 * size.edges + 64 * size.vertices
-    available = psutil.virtual_memory().available
-    if needed > available:
-        raise DatasetError(
-            f"{where}: making it takes about {format_si(needed, 'B')} of memory and "
-            f"{format_si(available, 'B')} are free; ask for a smaller graph."
-        )
+    check_memory(where, "making it", needed)
 
 
 # --------------------------------------------------------------------------- topology

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
 from gnnbench.engine.base import Engine
-from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.collectives import Collectives
 from gnnbench.engine.device_resident import DeviceResidentEngine
+from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.feature_parallel import FeatureParallelEngine
 from gnnbench.engine.host_resident import HostResidentEngine
 from gnnbench.engine.host_store import IdleMemory
@@ -24,7 +25,16 @@ from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import EpochTrace, Trace
 
-__all__ = ["Checkpoints", "Clock", "Lend", "Watch", "accelerators_here", "make_engine", "train"]
+__all__ = [
+    "Clock",
+    "Evidence",
+    "Lend",
+    "Training",
+    "Watch",
+    "accelerators_here",
+    "make_engine",
+    "train",
+]
 
 #: Called after every epoch, outside everything timed; returning True ends the training.
 Watch = Callable[[EpochTrace, GNN], bool]
@@ -36,19 +46,19 @@ def make_engine(
     bundle: Bundle,
     setting: Setting,
     recorder: Recorder,
-    checkpoints: Checkpoints | None = None,
+    evidence: Evidence | None = None,
     collectives: Collectives | None = None,
 ) -> Engine:
     """The engine that trains such a bundle; its parts must have begun."""
     by_features = bundle.placement.aggregates_by == "features"
     if bundle.sampler.mode == "mini-batch":
         made = FeatureParallelEngine if by_features else UnitMajorEngine
-        return made(bundle, setting, recorder, checkpoints)
+        return made(bundle, setting, recorder, evidence)
     if by_features:
-        return MixedEngine(bundle, setting, recorder, checkpoints, collectives)
+        return MixedEngine(bundle, setting, recorder, evidence, collectives)
     if bundle.memory.vertex_data == "host":
-        return HostResidentEngine(bundle, setting, recorder, checkpoints)
-    return DeviceResidentEngine(bundle, setting, recorder, checkpoints)
+        return HostResidentEngine(bundle, setting, recorder, evidence)
+    return DeviceResidentEngine(bundle, setting, recorder, evidence)
 
 
 def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
@@ -57,70 +67,107 @@ def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
     return tuple(torch.device(name) for name in names if name != "cpu")
 
 
+class Training:
+    """A bundle's training in a setting, an epoch at a time, so that several can take turns.
+
+    ``evidence`` is kept of some updates along the way. ``collectives`` say where the workers of a
+    placement by features are; by default all are here. ``lends`` says that idle memory will be
+    asked for between epochs.
+
+    Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
+    ``DeviceOutOfMemory`` at the allocation that would exceed a capacity, or that torch refuses.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        setting: Setting,
+        clock: Clock,
+        evidence: Evidence | None = None,
+        collectives: Collectives | None = None,
+        *,
+        lends: bool = False,
+    ) -> None:
+        reason = bundle.refusal(setting)
+        if reason is None and collectives is not None:
+            reason = collectives.refuses(len(bundle.placement.trainers(setting.platform)))
+        if reason is not None:
+            raise IncompatibleParts(reason)
+        self._bundle, self._setting = bundle, setting
+        recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
+        # The first optimiser of a process imports for a second what no run should be charged with.
+        torch.optim.Adam([torch.zeros(1)])
+        with self._at_work():
+            started_s = time.perf_counter()
+            bundle.begin(setting)
+            self._engine = make_engine(bundle, setting, recorder, evidence, collectives)
+            self._engine.lends = lends
+            self._engine.prepare()
+            self._preprocessing_s = time.perf_counter() - started_s
+
+    @property
+    def model(self) -> GNN:
+        """The model as it is after the last epoch."""
+        return self._engine.replicas.master
+
+    @property
+    def held_bytes(self) -> int:
+        """The most that it has held so far, over all memories."""
+        return sum(self._engine.ledger.peak_bytes.values())
+
+    def idle_memory(self) -> IdleMemory | None:
+        """Memory that others may write to between epochs; None where there is none."""
+        return self._engine.idle_memory()
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """Train one epoch and return what it did; epochs follow each other from 0."""
+        with self._at_work():
+            return self._engine.run_epoch(epoch)
+
+    def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
+        """Everything recorded, with ``epochs``, what the caller has kept of them."""
+        engine, parts = self._engine, self._bundle.all()
+        return Trace(
+            epochs=tuple(epochs),
+            peak_bytes=dict(engine.ledger.peak_bytes),
+            parameters={
+                name: parameter.detach().cpu().numpy().copy()
+                for name, parameter in self.model.named_parameters()
+            },
+            preprocessing_s=self._preprocessing_s,
+            notes=(*(note for part in parts for note in part.notes()), *engine.notes()),
+            idle=tuple(clause for part in parts for clause in part.idle()),
+        )
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """With the workload's threads, and torch's own out-of-memory as the project's."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._setting.workload.threads or threads)
+        try:
+            with on_devices(self._bundle.placement.trainers(self._setting.platform)):
+                yield
+        finally:
+            torch.set_num_threads(threads)
+
+
 def train(
     bundle: Bundle,
     setting: Setting,
     clock: Clock,
     watch: Watch | None = None,
-    checkpoints: Checkpoints | None = None,
+    evidence: Evidence | None = None,
     collectives: Collectives | None = None,
     lend: Lend | None = None,
 ) -> Trace:
-    """Train for the workload's epochs and return everything recorded.
-
-    ``checkpoints`` are filled along the way, or followed if they belong to another run.
-    ``collectives`` say where the workers of a placement by features are; by default all are here.
-
-    Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
-    ``DeviceOutOfMemory`` at the allocation that would exceed a capacity, or that torch refuses.
-    """
-    reason = bundle.refusal(setting)
-    if reason is None and collectives is not None:
-        reason = collectives.refuses(len(bundle.placement.trainers(setting.platform)))
-    if reason is not None:
-        raise IncompatibleParts(reason)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(setting.workload.threads or threads)
-    try:
-        with on_devices(bundle.placement.trainers(setting.platform)):
-            return _train(bundle, setting, clock, watch, checkpoints, collectives, lend)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _train(
-    bundle: Bundle,
-    setting: Setting,
-    clock: Clock,
-    watch: Watch | None,
-    checkpoints: Checkpoints | None,
-    collectives: Collectives | None,
-    lend: Lend | None,
-) -> Trace:
-    recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
-    # The first optimiser of a process imports for a second what no run should be charged with.
-    torch.optim.Adam([torch.zeros(1)])
-    started_s = time.perf_counter()
-    bundle.begin(setting)
-    engine = make_engine(bundle, setting, recorder, checkpoints, collectives)
-    engine.lends = lend is not None
-    engine.prepare()
-    preprocessing_s = time.perf_counter() - started_s
-    idle = engine.idle_memory()
+    """Train for the workload's epochs and return everything recorded; see :class:`Training`."""
+    training = Training(bundle, setting, clock, evidence, collectives, lends=lend is not None)
+    idle = training.idle_memory()
     if lend is not None and idle is not None:
         lend(idle)
     epochs = []
     for epoch in range(setting.workload.epochs):
-        epochs.append(engine.run_epoch(epoch))
-        if watch is not None and watch(epochs[-1], engine.replicas.master):
+        epochs.append(training.run_epoch(epoch))
+        if watch is not None and watch(epochs[-1], training.model):
             break
-    return Trace(
-        epochs=tuple(epochs),
-        peak_bytes=dict(engine.ledger.peak_bytes),
-        parameters={
-            name: parameter.detach().cpu().numpy().copy()
-            for name, parameter in engine.replicas.master.named_parameters()
-        },
-        preprocessing_s=preprocessing_s,
-        notes=(*(note for part in bundle.all() for note in part.notes()), *engine.notes()),
-    )
+    return training.finish(epochs)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
-from gnnbench.engine.checkpoints import Checkpoints
+from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.machinery import (
     Replicas,
@@ -22,7 +23,7 @@ from gnnbench.models import Degrees
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import EpochTrace, Work
+from gnnbench.records import EpochTrace, IntArray, Work
 
 
 class Engine(ABC):
@@ -39,12 +40,13 @@ class Engine(ABC):
         bundle: Bundle,
         setting: Setting,
         recorder: Recorder,
-        checkpoints: Checkpoints | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
         self._bundle = bundle
         self._setting = setting
         self._recorder = recorder
-        self._checkpoints = checkpoints
+        self._evidence = evidence
+        self._epoch = 0
         self._platform = setting.platform
         self._host = setting.platform.host
         self._trainers = bundle.placement.trainers(setting.platform)
@@ -77,6 +79,25 @@ class Engine(ABC):
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochTrace:
         """Train one epoch and return what it did."""
+
+    def _begin_update(self, round: int = 0, num_rounds: int = 1) -> None:
+        """Let the model be kept as it is before a round of this epoch, where that is wanted."""
+        if self._evidence is not None and self._evidence.wants(self._epoch, round, num_rounds):
+            with self._recorder.excluded():
+                self._evidence.begin(self._epoch, round, self.replicas)
+
+    def _keep_logits(self, ids: IntArray, rows: Tensor, round: int = 0) -> None:
+        """Let the logits ``(len(ids), classes)`` of a round be kept, where that is wanted."""
+        if self._evidence is not None and self._evidence.keeps(self._epoch, round):
+            with self._recorder.excluded():
+                self._evidence.add_logits(self._epoch, round, ids, rows)
+
+    def _step(self, gradients: list[Tensor], round: int = 0) -> None:
+        """Update every replica by the gradients of a round's mean loss."""
+        if self._evidence is not None and self._evidence.keeps(self._epoch, round):
+            with self._recorder.excluded():
+                self._evidence.add_gradients(self._epoch, round, gradients)
+        self.replicas.step(gradients)
 
     @contextmanager
     def _exchange_rows(

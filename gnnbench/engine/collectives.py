@@ -17,8 +17,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
+import psutil
 import torch
 from torch import Tensor
 from torch import distributed as group
@@ -26,13 +27,12 @@ from torch.distributed.rendezvous import rendezvous
 
 from gnnbench.errors import GnnbenchError
 from gnnbench.parts import divide_evenly
+from gnnbench.rank import DONE, JOINED, open_store_socket, report
 
 #: How long a rank waits for the others in one collective before it gives them up, seconds, unless
 #: it is told otherwise. Ranks have equal shares of every step, and reach the next one together.
 PATIENCE_S = 60.0
-#: For the others to have started, however slowly their machines read a data set.
-STARTING = datetime.timedelta(minutes=5)
-#: And for rank 0, which does alone what needs no others.
+#: For rank 0, which does alone what needs no others.
 ALONE = datetime.timedelta(days=30)
 
 
@@ -303,9 +303,10 @@ def ring_steps(
 def join(patience_s: float = PATIENCE_S) -> Processes:
     """Join the ranks that this process was started among; NCCL where each has a GPU, else gloo.
 
-    In one collective a rank waits ``patience_s`` for the others. The environment is ``torchrun``'s:
-    ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``.
-    Raises ``PeerLost`` when the others are not there.
+    In one collective, and here, a rank waits ``patience_s`` for the others. The environment is
+    ``torchrun``'s: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``. Where the address is
+    this machine's loopback, no rank listens on any other one.
+    Raises ``PeerLost`` when the others are not there, ``PeerSilent`` when some are.
     """
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local = int(os.environ.get("LOCAL_RANK", rank))
@@ -314,22 +315,71 @@ def join(patience_s: float = PATIENCE_S) -> Processes:
         torch.cuda.set_device(local)
         backend = "nccl"
     patience = datetime.timedelta(seconds=patience_s)
+    report(JOINED)
+    began_s = time.monotonic()
     try:
-        store, rank, size = next(rendezvous("env://", rank, size, timeout=STARTING))
+        store = _open_store(rank, size, patience)
         store.set(f"rank {rank}", "here")
-        store.wait([f"rank {each}" for each in range(size)], STARTING)
-        group.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=patience)
-    except (RuntimeError, ValueError) as error:
-        raise PeerLost(
+        store.wait([f"rank {each}" for each in range(size)], patience)
+        group.init_process_group(
+            backend,
+            store=store,  # type: ignore[arg-type]
+            rank=rank,
+            world_size=size,
+            timeout=patience,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        kind = PeerSilent if time.monotonic() - began_s >= patience_s else PeerLost
+        raise kind(
             f"rank {rank} of {size} cannot reach the other ranks at "
-            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}; start all of them."
+            f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}; start all of them, "
+            f"and where one takes longer than {patience_s:g} s to load, give a longer --patience."
         ) from error
     return Processes(store, patience_s)
+
+
+def _open_store(rank: int, size: int, patience: datetime.timedelta) -> Store:
+    """What the ranks meet at.
+
+    torch's own store listens on every interface; so do gloo's and NCCL's sockets on that of the
+    machine's name. Ranks of one machine need the loopback interface alone.
+    """
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    interface = _find_interface(address)
+    if interface is None or not port.isdecimal():
+        store, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
+        return cast(Store, store)
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ.setdefault(variable, interface)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun has one already
+        store, _, _ = next(rendezvous("env://", rank, size, timeout=patience))
+        return cast(Store, store)
+    listening = None if rank else open_store_socket(address, int(port)).detach()
+    made = group.TCPStore(  # type: ignore[attr-defined]
+        address,
+        int(port),
+        size,
+        is_master=rank == 0,
+        timeout=patience,
+        master_listen_fd=listening,
+    )
+    return cast(Store, made)
+
+
+def _find_interface(address: str) -> str | None:
+    """The interface that an address of this machine's loopback stands for; None for others."""
+    if address == "localhost":
+        address = "127.0.0.1"
+    found = psutil.net_if_addrs().items()
+    if not address.startswith("127."):
+        return None
+    return next((name for name, at in found if any(a.address == "127.0.0.1" for a in at)), None)
 
 
 def leave() -> None:
     """Leave the group, when all is done."""
     group.destroy_process_group()
+    report(DONE)
 
 
 def peak_resident_bytes() -> int:

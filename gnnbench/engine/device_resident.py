@@ -289,6 +289,7 @@ class DeviceResidentEngine(LayerMajorEngine):
                 after=self._barrier,
                 layer=len(self._layers),
             ) as span:
+                self._keep_logits(self._shards.owned[slot], rows)
                 chosen = rows[places].requires_grad_()
                 loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum")
                 loss = loss / len(self._train_ids)

@@ -104,6 +104,11 @@ class FeatureShards:
         begin, end = self._updates[number][slot]
         return int(self.bounds[number]) + begin, int(self.bounds[number]) + end
 
+    def updated_ids(self, number: int, slot: int) -> IntArray:
+        """The vertices that an updater has of round ``number``, int64."""
+        begin, end = self.updated(number, slot)
+        return self.order[begin:end]
+
     def rows_of(self, number: int, slot: int) -> int:
         """How many vertices of round ``number`` an updater has."""
         begin, end = self._updates[number][slot]

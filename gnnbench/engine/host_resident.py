@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -506,6 +507,7 @@ class HostResidentEngine(LayerMajorEngine):
             after=ready,
             layer=depth,
         ) as span:
+            self._keep_logits(np.arange(len(logits)), logits)
             chosen = logits[self._train_ids].requires_grad_()
             loss = torch.nn.functional.cross_entropy(chosen, self._labels[self._train_ids])
             torch.autograd.backward(loss)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gnnbench.engine.base import Engine
 from gnnbench.engine.capacity import TrainerCapacity
-from gnnbench.engine.checkpoints import Checkpoints
+from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.machinery import allocate_host_graph, allocate_model, compute_resource
 from gnnbench.engine.passes import (
     AggregateTape,
@@ -51,9 +51,9 @@ class LayerMajorEngine(Engine):
         bundle: Bundle,
         setting: Setting,
         recorder: Recorder,
-        checkpoints: Checkpoints | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
-        super().__init__(bundle, setting, recorder, checkpoints)
+        super().__init__(bundle, setting, recorder, evidence)
         if not isinstance(bundle.sampler, FullGraphSampler):
             raise TypeError("the layer-major engine takes full-graph samplers")
         self._sampler = bundle.sampler
@@ -123,13 +123,13 @@ class LayerMajorEngine(Engine):
     def run_epoch(self, epoch: int) -> EpochTrace:
         """One full-graph iteration: forward, loss, backward, update."""
         self._recorder.start_epoch(epoch)
-        if self._checkpoints is not None:
-            self._checkpoints.visit(self.replicas, self._recorder)
+        self._epoch = epoch
+        self._begin_update()
         self._tapes: dict[tuple[int, int, int], tuple[AggregateTape, UpdateTape]] = {}
         self._barrier: Ids = ()
         loss = self._propagate()
         self._synchronise()
-        return self._recorder.end_epoch(loss, [loss])
+        return self._recorder.end_epoch(loss, [loss], len(self._train_ids))
 
     @abstractmethod
     def _propagate(self) -> float:
@@ -290,7 +290,7 @@ class LayerMajorEngine(Engine):
         ):
             models = {d.torch_device: self.replicas.on(d).stack for d in devices}
             gradients = [take_gradients(stack) for stack in models.values()]
-            self.replicas.step(
+            self._step(
                 [
                     torch.stack([part.to("cpu") for part in parts]).sum(dim=0)
                     for parts in zip(*gradients, strict=True)

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from gnnbench.engine.base import Engine
-from gnnbench.engine.checkpoints import Checkpoints
 from gnnbench.engine.collectives import Collectives, Message, VirtualWorkers, ring_steps
+from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.feature_shards import Crossing, FeatureShards, Range
 from gnnbench.engine.machinery import (
     FILLED_BYTES,
@@ -66,11 +66,11 @@ class MixedEngine(Engine):
         bundle: Bundle,
         setting: Setting,
         recorder: Recorder,
-        checkpoints: Checkpoints | None = None,
+        evidence: Evidence | None = None,
         collectives: Collectives | None = None,
     ) -> None:
         self._collectives = collectives or VirtualWorkers()
-        super().__init__(bundle, setting, recorder, checkpoints)
+        super().__init__(bundle, setting, recorder, evidence)
         if not isinstance(bundle.sampler, FullGraphSampler):
             raise TypeError("the engine of feature shards takes full-graph samplers")
         self._sampler = bundle.sampler
@@ -126,8 +126,7 @@ class MixedEngine(Engine):
 
     def _bind_output(self, number: int, slot: int) -> BoundBlock:
         """What UPDATE of an updater's rows is handed: their ids and degrees, and no edges."""
-        begin, end = self._shards.updated(number, slot)
-        ids = self._shards.order[begin:end]
+        ids = self._shards.updated_ids(number, slot)
         rows = np.zeros(len(ids) + 1, dtype=np.int64)
         block = Block(ids, len(ids), rows, np.empty(0, dtype=np.int32))
         device = torch.device(self._trainers[slot].torch_device)
@@ -291,8 +290,8 @@ class MixedEngine(Engine):
         with self._recorder.excluded():
             # Ranks start together, so that their times can be laid side by side.
             self._collectives.sum(torch.zeros(1, dtype=torch.float64))
-        if self._checkpoints is not None:
-            self._checkpoints.visit(self.replicas, self._recorder)
+        self._epoch = epoch
+        self._begin_update()
         self._worker_of_span.clear()
         self._tapes: dict[tuple[int, int, int], UpdateTape] = {}
         #: Of the rows that a piece reads, by layer, round and slot, what the backward pass gives.
@@ -311,7 +310,7 @@ class MixedEngine(Engine):
         for layer in reversed(range(len(self._layers))):
             gradients, ready = self._backward_layer(layer, gradients, ready)
         self._synchronise(ready)
-        trace = self._recorder.end_epoch(self._loss, [self._loss])
+        trace = self._recorder.end_epoch(self._loss, [self._loss], self._num_train)
         return self._merge(trace)
 
     def _forward_layer(
@@ -461,6 +460,7 @@ class MixedEngine(Engine):
             ) as span:  # fmt: skip
                 if self._collectives.holds(slot):
                     rows = logits[slot]
+                    self._keep_logits(self._shards.updated_ids(number, slot), rows)
                     gradient = torch.zeros_like(rows)
                     if len(places):
                         places, labels = places.to(rows.device), labels.to(rows.device)
@@ -734,7 +734,7 @@ class MixedEngine(Engine):
             for flat in list(flats.values())[:1]:
                 parameters = list(self.replicas.master.parameters())
                 parts = torch.split(flat.cpu(), [each.numel() for each in parameters])
-                self.replicas.step(
+                self._step(
                     [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
                 )
 

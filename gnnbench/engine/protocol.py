@@ -45,6 +45,8 @@ PIPELINE: Mapping[int, tuple[tuple[StageName, ...], ...]] = {
     1: (("sample",), ("load", "transfer")),
     2: (("sample",), ("load",), ("transfer",)),
 }
+#: How long a signal may stay unnoticed by a thread that waits.
+SIGNALS_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +193,12 @@ class _Signals:
         return made
 
     def wait(self, condition: threading.Condition, ready: Callable[[], bool]) -> None:
-        """Wait, with the lock held, until ``ready``; raises ``_Ended`` when the run is over."""
-        condition.wait_for(lambda: self.ended or ready())
+        """Wait, with the lock held, until ``ready``; raises ``_Ended`` when the run is over.
+
+        A signal that comes in the moment before this thread falls asleep does not wake it.
+        """
+        while not condition.wait_for(lambda: self.ended or ready(), SIGNALS_S):
+            pass
         if self.ended:
             raise _Ended
 

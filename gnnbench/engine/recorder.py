@@ -329,7 +329,7 @@ class Recorder:
         work = (self.here.track or self._main).work
         work[device] = work.get(device, 0.0) + amount
 
-    def end_epoch(self, loss: float, round_losses: Sequence[float]) -> EpochTrace:
+    def end_epoch(self, loss: float, round_losses: Sequence[float], seeds: int) -> EpochTrace:
         """The epoch's trace. Harness is what is left of its wall time when nothing else went on:
         neither a span nor a part, on any thread."""
         whole_s = (self._timer or HOST).read() - self.started_s
@@ -356,6 +356,7 @@ class Recorder:
             bytes=counted,
             edges=edges,
             vertices=vertices,
+            seeds=seeds,
             loss=loss,
             round_losses=tuple(round_losses),
             work_by_device=work,

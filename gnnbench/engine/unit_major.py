@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.engine.base import Engine
-from gnnbench.engine.checkpoints import Checkpoints
+from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.feature_cache import FeatureCache
 from gnnbench.engine.machinery import (
     allocate_host_graph,
@@ -199,9 +199,9 @@ class UnitMajorEngine(Engine):
         bundle: Bundle,
         setting: Setting,
         recorder: Recorder,
-        checkpoints: Checkpoints | None = None,
+        evidence: Evidence | None = None,
     ) -> None:
-        super().__init__(bundle, setting, recorder, checkpoints)
+        super().__init__(bundle, setting, recorder, evidence)
         if not isinstance(bundle.sampler, MiniBatchSampler):
             raise TypeError("the unit-major engine takes mini-batch samplers")
         self._sampler = bundle.sampler
@@ -407,6 +407,9 @@ class UnitMajorEngine(Engine):
         )
         with recorder.inside_part():
             self._seeds = self._sampler.rounds(epoch)
+        if self._evidence is not None:
+            with recorder.excluded():
+                self._evidence.audit_seeds(epoch, self._seeds)
         steps = Steps(
             assign=self._assign,
             stages={"sample": self._sample, "load": self._load, "transfer": self._transfer},
@@ -420,7 +423,7 @@ class UnitMajorEngine(Engine):
         self._run(steps, len(self._seeds), self._prefetch)
         counts = [len(seeds) for seeds in self._seeds]
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
-        return recorder.end_epoch(sum(self._loss_sums) / sum(counts), losses)
+        return recorder.end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
 
     # ------------------------------------------------------------------ the runtime
 
@@ -516,6 +519,7 @@ class UnitMajorEngine(Engine):
                 edges = sum(unit.edges)
                 work = Work("sample", edges, rows=len(seeds), threads=planned)
                 span = track.add(kind, work, after, began)
+                self._keep_unit(round_.index, unit, seeds)
                 round_.units.append(unit)
                 track.edges += edges
                 track.vertices += sum(unit.vertices)
@@ -527,6 +531,14 @@ class UnitMajorEngine(Engine):
                     sampled.append(span.id)
                     round_.sample_cpu_s += span.seconds
         round_.sampled = tuple(sampled)
+
+    def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
+        """Let a mini-batch be kept or looked at, where that is wanted."""
+        if self._evidence is not None:
+            with self._recorder.excluded():
+                self._evidence.add_unit(
+                    self._sampler, self._epoch, index, len(self._seeds), unit, seeds
+                )
 
     def _send_input_ids(self, round_: RoundUnderWay, unit: Unit, device: Device, drawn: int) -> int:
         """What an accelerator has drawn stays there; the feature loader needs V^0 on the host."""
@@ -820,8 +832,7 @@ class UnitMajorEngine(Engine):
     # ------------------------------------------------------------------ propagation
 
     def _begin(self, round_: RoundUnderWay) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.visit(self.replicas, self._recorder)
+        self._begin_update(round_.index, len(self._seeds))
 
     def _propagate(self, round_: RoundUnderWay, slot: int) -> None:
         """One trainer's part of a round; one that got no seeds is done at once."""
@@ -834,7 +845,7 @@ class UnitMajorEngine(Engine):
         with self._on(round_.index, (PROPAGATE, slot), self._computing[slot], threads) as track:
             after = (*round_.arrived[slot], *before)
             round_.done[slot] = self._train(
-                track, unit, share, 1.0 / round_.num_seeds, round_.rows.pop(slot), after
+                track, round_, unit, share, round_.rows.pop(slot), after
             )
         for held in round_.held.pop(slot):
             held.release()
@@ -842,15 +853,15 @@ class UnitMajorEngine(Engine):
     def _train(
         self,
         track: Track,
+        round_: RoundUnderWay,
         unit: Unit,
         share: Share,
-        weight: float,
         h: Tensor,
         after: tuple[int, ...],
     ) -> _Propagation:
         """Forward and backward of one trainer; the loss is a sum over its seeds, and what its
-        gradients are of is ``weight`` times that."""
-        device = self._trainers[share.slot]
+        gradients are of is their share of the round's mean loss."""
+        device, index, weight = self._trainers[share.slot], round_.index, 1.0 / round_.num_seeds
         passes, held, arithmetic = self._plan_passes(unit, share)
         if self._sparse and not self._resident:
             first = passes[0]
@@ -864,6 +875,7 @@ class UnitMajorEngine(Engine):
                 seconds += layer_s
             gradient: Tensor | None
             rows, classes = h.shape
+            self._keep_logits(unit.output_ids, h, index)
             began = track.read()
             labels = self._labels[torch.from_numpy(unit.output_ids)].to(h.device)
             logits = h.requires_grad_()
@@ -980,7 +992,7 @@ class UnitMajorEngine(Engine):
         with self._recorder.stage(round_.index, (SYNCHRONISE, 0)) as track:
             gathered = () if alone else self._gather_gradients(round_, finished)
             began = track.read()
-            self.replicas.step(_total(done))
+            self._step(_total(done), round_.index)
             work = Work("copy", bytes=len(done) * size, rows=size // self._itemsize)
             step = track.add(self._averaging, work, gathered or finished, began)
             scattered = () if alone else self._scatter_gradients((step.id,))

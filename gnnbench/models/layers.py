@@ -37,6 +37,9 @@ class Layer(nn.Module, ABC):
     #: The model's name, in ``--model NAME``, and what reports call it.
     name: ClassVar[str]
     title: ClassVar[str]
+    #: Adam's learning rate unless the command line says another. Layers that sum over neighbours
+    #: without dividing by their number need a smaller one: at a hub a step counts once an edge.
+    learning_rate: ClassVar[float] = 0.01
     #: Whether ``aggregate`` is linear and free of parameters, so that its output can be cached.
     cacheable = True
     #: Whether ``aggregate`` and ``aggregate_backward`` also take some of the columns, see
@@ -357,6 +360,7 @@ class GINLayer(Layer):
 
     name = "gin"
     title = "GIN"
+    learning_rate = 0.001
     featurewise = True
 
     def __init__(
@@ -471,6 +475,7 @@ class GGCNLayer(MultipliedLayer):
 
     name = "ggcn"
     title = "GGCN"
+    learning_rate = 0.001
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator

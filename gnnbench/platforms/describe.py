@@ -19,7 +19,6 @@ import difflib
 import itertools
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -29,6 +28,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from gnnbench.errors import PlatformError
+from gnnbench.files import FileRefused
 from gnnbench.platforms.machine import DISK, Device, Link, Platform, RateCurve
 from gnnbench.platforms.schema import (
     BASE_UNIT,
@@ -43,12 +43,8 @@ from gnnbench.platforms.schema import (
     explain,
     suggest,
 )
+from gnnbench.toml import read_toml
 from gnnbench.units import format_si, unit_scale
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 BUNDLED = Path(__file__).parent
 #: What is modelled where there is no CUDA device.
@@ -74,6 +70,22 @@ def local_path() -> Path:
     return Path(cache) / "gnnbench" / "platforms" / f"{LOCAL}.toml"
 
 
+def find_file(spec: str) -> Path | None:
+    """The file that describes the platform ``spec``, whether or not it is there; None for a name
+    that no platform has."""
+    path = Path(spec)
+    if spec == LOCAL:
+        return local_path()
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        return path
+    return next((path for path in BUNDLED.glob("*.toml") if path.stem == spec), None)
+
+
+def find_all_files() -> tuple[Path, ...]:
+    """The files of every platform that has a name."""
+    return (local_path(), *sorted(BUNDLED.glob("*.toml")))
+
+
 def load_platform(spec: str) -> Platform:
     """The platform called ``spec``, or described by the ``.toml`` file at that path.
 
@@ -84,13 +96,10 @@ def load_platform(spec: str) -> Platform:
         from gnnbench.platforms.probe import load_local
 
         return load_local()
-    path = Path(spec)
-    if path.suffix == ".toml" or len(path.parts) > 1:
+    path = find_file(spec)
+    if path is not None:
         return read_platform(path)
-    bundled = {path.stem: path for path in sorted(BUNDLED.glob("*.toml"))}
-    if spec in bundled:
-        return read_platform(bundled[spec])
-    names = (LOCAL, *bundled)
+    names = (LOCAL, *(path.stem for path in sorted(BUNDLED.glob("*.toml"))))
     close = difflib.get_close_matches(spec, names, n=2, cutoff=0.4)
     hint = f"did you mean {' or '.join(close)}" if close else f"choose from {', '.join(names)}"
     raise PlatformError(f"there is no platform called {spec!r}; {hint}, or name a .toml file.")
@@ -125,16 +134,10 @@ def read_platform(path: Path) -> Platform:
     have the schema, or contradicts itself.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_toml(path)
         return _build(PlatformTable.model_validate(data))
-    except FileNotFoundError:
-        raise PlatformError(f"platform file {path} does not exist.") from None
-    except OSError as error:
-        raise PlatformError(f"platform file {path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise PlatformError(f"platform file {path} is not text in UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
-        raise PlatformError(f"platform file {path} is not valid TOML: {error}.") from None
+    except FileRefused as error:
+        raise PlatformError(f"platform file {error}") from None
     except ValidationError as error:
         raise PlatformError(f"platform file {path}: {explain(error, data)}.") from None
     except _Contradiction as error:

@@ -22,7 +22,8 @@ import psutil
 import scipy.sparse as sp
 import torch
 
-from gnnbench.errors import PlatformError, UsageError
+from gnnbench.errors import GnnbenchError, PlatformError, UsageError
+from gnnbench.files import explain, publish
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.kernels.pages import keep_pages
@@ -71,17 +72,19 @@ def load_local() -> Platform:
 
 
 def save_local(platform: Platform) -> Path:
-    """Keep a probed platform as ``local``; returns the file, which appears whole or not at all."""
+    """Keep a probed platform as ``local``; returns the file, which appears whole or not at all.
+
+    Raises ``GnnbenchError`` when the disk refuses.
+    """
     path = local_path()
     text = "# Written by gnnbench platforms probe; run it again after a change of hardware.\n\n"
     text += to_toml(platform)
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
+        with publish(path) as stream:
+            stream.write(text.encode())
     except OSError as error:
-        raise PlatformError(f"platform file {path} cannot be written: {error.strerror}.") from None
+        raise GnnbenchError(f"platform file {path} cannot be written: {explain(error)}.") from error
     return path
 
 

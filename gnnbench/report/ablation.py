@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
+from gnnbench.ranking import Row, find_difference, group_runs
 from gnnbench.records import Ablation, Comparison
-from gnnbench.report.rows import Row, group_runs, speed_ratio, widest_gap
-from gnnbench.report.table import Writer, pad
+from gnnbench.report.verdict import widest_gap
+from gnnbench.report.writer import Writer, pad
 from gnnbench.units import format_si
 
 
@@ -40,21 +41,22 @@ def print_steps(comparison: Comparison, console: Console, steps: Sequence[Ablati
 
 def describe_total(row: Row, first: Row) -> str:
     """``", 1.66x that of offload all"``; nothing without times."""
-    epoch, before = row.metric("epoch_time"), first.metric("epoch_time")
-    ratio = None if epoch is None or before is None else speed_ratio(epoch, before)
-    return "" if ratio is None else f", {ratio.value:.2f}x that of {first.label}"
+    speed = find_difference(row, first)
+    return "" if speed is None else f", {speed.ratio:.2f}x that of {first.label}"
 
 
 def describe_step(row: Row, base: Row) -> str:
     """``"4.41 ms, 1.22x the speed of +P2P (the widest gap is transfer, ...)"``; the epoch alone
     where the row is its own base."""
-    epoch, before = row.metric("epoch_time"), base.metric("epoch_time")
-    if epoch is None or before is None:
+    epoch = row.metric("epoch_time")
+    if epoch is None:
         return ""
     seconds = format_si(epoch.value, "s")
-    ratio = speed_ratio(epoch, before)
-    if row is base or ratio is None:
+    speed = find_difference(row, base)
+    if row is base or speed is None:
         return seconds
-    faster, slower = (row, base) if ratio.value >= 1.0 else (base, row)
+    if not speed.shown:
+        return f"{seconds}, no difference to {base.label} shown"
+    faster, slower = (row, base) if speed.ratio >= 1.0 else (base, row)
     gap = widest_gap(faster, slower)
-    return f"{seconds}, {ratio.value:.2f}x the speed of {base.label}{gap}"
+    return f"{seconds}, {speed.ratio:.2f}x the speed of {base.label}{gap}"

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from gnnbench.ranking import Group, Row, group_runs, list_devices
 from gnnbench.records import STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
-from gnnbench.report.rows import Group, Row, group_runs, list_devices, summarise
 from gnnbench.report.svg import (
     NUM_SERIES,
     Bar,
@@ -24,10 +24,15 @@ from gnnbench.report.table import (
     clock_line,
     describe_equality,
     describe_mini_batches,
+    format_range,
+    graph_line,
+    made_up_lines,
+    provenance_line,
     provenances,
     run_notes,
-    setting_lines,
+    title_line,
 )
+from gnnbench.report.verdict import describe_noise, summarise
 from gnnbench.results.output import write_text
 from gnnbench.units import format_si
 
@@ -121,13 +126,16 @@ def write_html(comparison: Comparison, path: Path) -> None:
 def make_page(comparison: Comparison) -> str:
     """The page as text."""
     groups = group_runs(comparison)
-    title, *setting = setting_lines(comparison)
-    answers = [sentence for group in groups for sentence in summarise(group)]
-    answer = "".join(f"<p>{escape(text[0].upper() + text[1:])}</p>" for text in answers)
+    title = title_line(comparison)
+    setting = [clock_line(comparison), graph_line(comparison), *made_up_lines(comparison)]
+    warnings = [describe_noise(comparison, groups), comparison.interrupted]
+    answers = [*summarise(groups), *(warning for warning in warnings if warning)]
+    answer = "".join(f"<p>{escape(text)}</p>" for text in answers)
     body = [
         f"<h1>{escape(title)}</h1>",
-        *(f'<p class="soft">{escape(line)}</p>' for line in setting),
         f'<div class="answer">{answer or "<p>No run finished.</p>"}</div>',
+        *(f'<p class="soft">{escape(line)}</p>' for line in setting),
+        f'<p class="soft">{escape(provenance_line(comparison))}</p>',
         _provenance_legend(comparison),
         *(_section(group) for group in groups),
         _notes(groups),
@@ -181,7 +189,7 @@ def _table(group: Group) -> str:
         speed = f"{escape(base.label)} = 1" if base is not None else ""
         heads += [_head("epoch", provenance), _head("speed", speed)]
     heads += [_head(title, provenance) for title, provenance, _ in figures]
-    heads += [_head("equal to reference", "largest error"), _head("trained on", "devices")]
+    heads += [_head("equal to reference", "checked here"), _head("trained on", "devices")]
     lines = []
     for row in group.rows:
         label = f'<th scope="row">{escape(row.label)}</th>'
@@ -218,13 +226,11 @@ def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[str, s
     epoch = row.metric("epoch_time")
     if epoch is None or epoch.provenance != provenance:
         return "<td>-</td>", "<td></td>"
-    ranked = (r.metric("epoch_time") for r in group.rows if r.ranked)
-    best = min((m.value for m in ranked if m is not None and m.provenance == provenance), default=0)
-    style = ' class="win"' if row.ranked and epoch.value == best else ""
+    style = ' class="win"' if row is next(iter(group.rank(provenance)), None) else ""
     ratio = group.ratio(row)
-    speed = "" if ratio is None else f"{ratio.value:.2f}x"
-    if ratio is not None and ratio.format_range():
-        speed += f" <small>({ratio.format_range()})</small>"
+    speed = "" if ratio is None else f"{ratio.ratio:.2f}x"
+    if text := format_range(ratio):
+        speed += f" <small>({text})</small>"
     return f"<td{style}>{format_si(epoch.value, 's')}</td>", f"<td>{speed}</td>"
 
 

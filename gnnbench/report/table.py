@@ -6,15 +6,14 @@ that do not fit move to a second panel under the first instead of being cut.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.text import Text
 
+from gnnbench.ranking import Group, Row, group_runs, list_devices
 from gnnbench.records import (
     STAGES,
     Comparison,
@@ -23,29 +22,24 @@ from gnnbench.records import (
     Provenance,
     Stage,
 )
-from gnnbench.report.rows import Group, Row, group_runs, list_devices, summarise
+from gnnbench.report.verdict import describe_noise, summarise
+from gnnbench.report.writer import TIE, Cell, Writer, pad, wrap
+from gnnbench.statistics import Difference
 from gnnbench.units import format_si
 
 _ALL_PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 5
 _LOSS_COLUMNS = 8
+#: What crosses between the host and its devices.
+HOST_LINKS = ("host_to_device_bytes", "device_to_host_bytes")
 #: Columns of bytes: the lines of their headings, and the metrics whose sum they show.
 BYTE_COLUMNS: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("host-", "device"): ("host_to_device_bytes", "device_to_host_bytes"),
+    ("host-", "device"): HOST_LINKS,
     ("device-", "device"): ("device_to_device_bytes", "all_to_all_bytes"),
     ("reused",): ("reused_bytes",),
     ("peak", "device"): ("peak_device_bytes",),
 }
-#: A blank that no line is broken at; printed as a plain one.
-_TIE = "\N{NO-BREAK SPACE}"
-#: What stands for them where the encoding lacks them.
-_PLAIN = str.maketrans(
-    {"·": ".", "µ": "u", "█": "#"} | dict.fromkeys("▏▎▍", "") | dict.fromkeys("▌▋▊▉", "#")
-)
-
-#: Text of a cell and its style.
-Cell = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +62,48 @@ class Column:
         return max(cell_len(text) for text in texts)
 
 
-def print_comparison(comparison: Comparison, console: Console) -> None:
-    """Print the whole comparison: setting, table, this machine's own times, stages, summary."""
+def print_comparison(comparison: Comparison, console: Console, *, details: bool = False) -> None:
+    """Print the answer, the table of what decides, and where its figures come from; with
+    ``details`` everything else too: all figures, stages, this machine's own times, notes."""
     write = Writer(console)
-    for line in setting_lines(comparison):
-        write.paragraph(line, "bold" if line.startswith("gnnbench compare") else "dim")
     groups = group_runs(comparison)
+    write.paragraph(title_line(comparison), "bold")
+    for line in made_up_lines(comparison):
+        write.paragraph(line, "dim")
+    sentences = summarise(groups)
+    if sentences:
+        write.blank()
+    for sentence in sentences:
+        write.entry("", sentence, "bold", indent=1)
+    for warning in (describe_noise(comparison, groups), comparison.interrupted):
+        if warning:
+            write.entry("", warning, "yellow", indent=1)
     if not groups:
         return
     write.blank()
-    _print_panels(write, groups, _main_columns(groups), with_failures=True)
+    _print_panels(write, groups, _deciding_columns(groups), with_failures=True)
     write.blank()
-    write.entry("columns", provenance_line(comparison))
+    speeds = (
+        "Speeds (x) are against the first ranked row of each group. " if _has_speeds(groups) else ""
+    )
+    write.entry("", f"{speeds}{provenance_line(comparison)}", "dim", indent=1)
+    if details:
+        _print_details(write, comparison, groups)
+
+
+def _has_speeds(groups: Sequence[Group]) -> bool:
+    """Whether a row stands beside the first of its group, against which its speed is."""
+    return any(sum(bool(row.done) for row in group.rows) > 1 for group in groups)
+
+
+def _print_details(write: Writer, comparison: Comparison, groups: Sequence[Group]) -> None:
+    write.blank()
+    for line in (clock_line(comparison), graph_line(comparison)):
+        write.paragraph(line, "dim")
+    if _done(groups):
+        write.blank()
+        _print_panels(write, groups, _main_columns(groups))
+    write.blank()
     for title, text in machine_lines(groups):
         write.entry(title, text)
     for provenance in provenances(row.stage(stage) for row in _done(groups) for stage in STAGES):
@@ -94,31 +118,34 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         write.blank()
     for title, text in notes:
         write.entry(title, text)
-    sentences = [sentence for group in groups for sentence in summarise(group)]
-    if sentences:
-        write.blank()
-    for sentence in sentences:
-        write.paragraph(sentence[0].upper() + sentence[1:], "bold")
 
 
-def setting_lines(comparison: Comparison) -> list[str]:
-    """What was compared, on what, and whatever about the dataset was made up."""
-    workload, dataset = comparison.workload, comparison.dataset
+def title_line(comparison: Comparison) -> str:
+    """What was compared, on what, in one line."""
+    workload = comparison.workload
     dims = "-".join(str(width) for width in workload.dims)
     epochs = _count(workload.epochs, "epoch")
     layers = _count(workload.num_layers, "layer")
-    batches = describe_mini_batches(comparison)
-    model = comparison.model_title
-    lines = [
-        f"gnnbench compare · {dataset['name']} · {model} {layers}, {dims} · {epochs}, "
-        f"seed{_TIE}{workload.seed}",
-        clock_line(comparison),
+    clock = "modelled" if comparison.modelled else "measured"
+    return (
+        f"gnnbench compare · {comparison.dataset['name']} · {comparison.model_title} {layers}, "
+        f"{dims} · {epochs}, seed{TIE}{workload.seed} · {clock} on {comparison.platform}"
+    )
+
+
+def made_up_lines(comparison: Comparison) -> list[str]:
+    """Whatever about the data set was made up, or changed before training."""
+    notes = comparison.dataset.get("notes", ())
+    return [f"Note: {note}" for note in ([notes] if isinstance(notes, str) else notes)]  # type: ignore[union-attr]
+
+
+def graph_line(comparison: Comparison) -> str:
+    """The graph, and the mini-batches where there are any."""
+    dataset, batches = comparison.dataset, describe_mini_batches(comparison)
+    return (
         f"{dataset['num_vertices']:,} vertices, {dataset['num_edges']:,} edges "
-        f"({dataset['edge_convention']}){batches and f'; mini-batches of {batches}'}.",
-    ]
-    notes = dataset.get("notes", ())
-    lines += [f"Note: {note}" for note in ([notes] if isinstance(notes, str) else notes)]  # type: ignore[union-attr]
-    return lines
+        f"({dataset['edge_convention']}){batches and f'; mini-batches of {batches}'}."
+    )
 
 
 def describe_mini_batches(comparison: Comparison) -> str:
@@ -140,9 +167,14 @@ def clock_line(comparison: Comparison) -> str:
 
 
 def provenance_line(comparison: Comparison) -> str:
-    """Where the columns without a mark of their own come from."""
-    origin = "modelled, as the epoch is" if comparison.modelled else "measured or counted here"
-    return f"loss, test and equality come from training here; all other columns are {origin}"
+    """Where the columns come from."""
+    if not comparison.modelled:
+        return "Everything is from training here: times are measured, and bytes are counted."
+    return (
+        f"Losses, accuracies and equality are from training here. All other figures are modelled "
+        f"on {comparison.platform}: a range is that over epochs, and the model's own error is not "
+        f"in it."
+    )
 
 
 def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
@@ -164,7 +196,7 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
         base.label for group in groups for p in _ALL_PROVENANCES if (base := group.base(p))
     )
     if sum(len(row.done) > 0 for group in groups for row in group.rows) > len(bases):
-        lines.append(("1.00x", f"the first row of each group: {', '.join(bases)}"))
+        lines.append(("1.00x", f"the first ranked row of each group: {', '.join(bases)}"))
     trained = [
         f"{_unique_label(row, groups)} {list_devices(row.trainers)}"
         for row in _done(groups)
@@ -209,17 +241,44 @@ def describe_equality(row: Row) -> str:
 
 
 def format_equivalence(equivalence: Equivalence | None) -> str:
-    """``"yes (3e-7)"``, ``"NO (1e-2)"`` or ``"not checked"``."""
+    """``"yes"``, ``"NO"`` or ``"not checked"``."""
     if equivalence is None:
         return "not checked"
-    mantissa, _, exponent = f"{equivalence.max_relative_loss_error:.0e}".partition("e")
-    error = f"{mantissa}e{int(exponent)}" if exponent else mantissa
-    if equivalence.max_relative_loss_error == 0:
-        error = "0"
-    return f"{'yes' if equivalence.holds else 'NO'} ({error})"
+    return "yes" if equivalence.holds else "NO"
 
 
 # --------------------------------------------------------------------------- columns
+
+
+def _deciding_columns(groups: Sequence[Group]) -> list[Column]:
+    """What a reader decides by: times and how they compare, devices, traffic, memory, accuracy."""
+    done = _done(groups)
+    columns = [
+        _epoch_column(groups, provenance)
+        for provenance in provenances(row.metric("epoch_time") for row in done)
+    ]
+    columns += _metric_columns(
+        done, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
+    )
+    counts = [len(row.trainers) for row in done]
+    if len(set(counts)) > 1:
+        columns.append(_text_column("devices", [str(count) for count in counts]))
+        columns += _metric_columns(done, ("edges/s", "a device"), _edges_per_device)
+    columns += _metric_columns(done, ("host", "links"), _sum_of(HOST_LINKS))
+    columns += _metric_columns(
+        done, ("peak", "device"), lambda row: row.metric("peak_device_bytes")
+    )
+    columns.append(_text_column("test", [_fixed(row.test_accuracy) for row in done]))
+    cells = [(describe_equality(row), _equivalence_style(row)) for row in done]
+    columns.append(Column(("equal to", "reference"), tuple(cells)))
+    return [column for column in columns if any(text != "-" for text, _ in column.cells)]
+
+
+def _edges_per_device(row: Row) -> Metric | None:
+    rate = row.metric("throughput_edges")
+    if rate is None or not row.trainers:
+        return None
+    return Metric(rate.value / len(row.trainers), rate.unit, rate.provenance)
 
 
 def _main_columns(groups: Sequence[Group]) -> list[Column]:
@@ -287,20 +346,16 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
     """Epoch time, speed relative to the group's first row, and the range of that over samples."""
     times, speeds, ranges, styles = [], [], [], []
     for group in groups:
-        fastest = min(
-            (m.value for row in group.rows if row.ranked and (m := _epoch(row, provenance))),
-            default=None,
-        )
+        fastest = next(iter(group.rank(provenance)), None)
         for row in group.rows:
             if not row.done:
                 continue
             epoch = _epoch(row, provenance)
             ratio = group.ratio(row) if epoch is not None else None
             times.append(format_si(epoch.value, "s") if epoch is not None else "-")
-            speeds.append(f"{ratio.value:.2f}x" if ratio is not None else "")
-            ranges.append(ratio.format_range() if ratio is not None else "")
-            wins = epoch is not None and row.ranked and epoch.value == fastest
-            styles.append("bold green" if wins else "")
+            speeds.append(f"{ratio.ratio:.2f}x" if ratio is not None else "")
+            ranges.append(format_range(ratio))
+            styles.append("bold green" if row is fastest else "")
     time_width = max(map(cell_len, times), default=0)
     speed_width = max(map(cell_len, speeds), default=0)
     cells = tuple(
@@ -308,6 +363,14 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
         for t, s, r, style in zip(times, speeds, ranges, styles, strict=True)
     )
     return Column(("epoch", f"[{provenance}]"), cells)
+
+
+def format_range(difference: Difference | None) -> str:
+    """``"0.54-0.57"``, or nothing where both ends are printed alike."""
+    if difference is None:
+        return ""
+    low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
+    return "" if low == high else f"{low}-{high}"
 
 
 def _epoch(row: Row, provenance: Provenance) -> Metric | None:
@@ -342,11 +405,12 @@ def _stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: i
             if metric is not None and metric.provenance == provenance:
                 times[number, stage] = metric.value
     longest: Mapping[str, float] = {
-        group.mode: max(
-            (s for (number, _), s in times.items() if done[number].mode == group.mode), default=0.0
+        group.title: max(
+            (s for (number, _), s in times.items() if done[number] in group.rows), default=0.0
         )
         for group in groups
     }
+    titles = {id(row): group.title for group in groups for row in group.rows}
     columns = []
     for stage in STAGES:
         texts = [
@@ -358,7 +422,7 @@ def _stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: i
         width = max(map(cell_len, texts))
         cells = []
         for number, row in enumerate(done):
-            seconds, scale = times.get((number, stage), 0.0), longest[row.mode]
+            seconds, scale = times.get((number, stage), 0.0), longest[titles[id(row)]]
             bar = _bar(seconds / scale, bar_cells) if scale > 0 else ""
             cells.append((f"{pad(texts[number], width, 'right')} {bar}".rstrip(), ""))
         columns.append(Column((stage,), tuple(cells)))
@@ -375,51 +439,6 @@ def _bar(fraction: float, cells: int) -> str:
 
 
 # --------------------------------------------------------------------------- layout
-
-
-class Writer:
-    """Lines to a console; characters that its encoding lacks are replaced by plain ones."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.width = max(40, console.width)
-        try:
-            "·▏█µ".encode(console.encoding)
-            self._plain = False
-        except (UnicodeEncodeError, LookupError):
-            self._plain = True
-
-    def line(self, cells: Sequence[Cell]) -> None:
-        """Styled pieces on one line, never wrapped or cut; no blanks at its end."""
-        text = Text()
-        for content, style in cells:
-            text.append(self._encodable(content), style)
-        text.rstrip()
-        self._console.print(text, soft_wrap=True, highlight=False)
-
-    def blank(self) -> None:
-        self.line([])
-
-    def paragraph(self, text: str, style: str = "") -> None:
-        for line in _wrap(text, self.width) or [""]:
-            self.line([(line, style)])
-
-    def entry(self, title: str, text: str, style: str = "") -> None:
-        """A titled sentence, wrapped under itself; a title that is too long stands above it."""
-        lines = _wrap(text, max(30, self.width - 18))
-        if cell_len(title) > 16:
-            for line in _wrap(title, self.width - 1):
-                self.line([(f" {line}", "bold")])
-            title = ""
-        for number, line in enumerate(lines):
-            lead: Cell = (f" {pad(title, 17)}", "bold") if number == 0 else (" " * 18, "")
-            self.line([lead, (line, style)])
-
-    def _encodable(self, text: str) -> str:
-        text = text.replace(_TIE, " ")
-        if not self._plain:
-            return text
-        return text.translate(_PLAIN).encode("ascii", "replace").decode("ascii")
 
 
 def _print_panels(
@@ -439,8 +458,8 @@ def _print_panels(
 
 def _label_width(groups: Sequence[Group], title: str) -> int:
     labels = [row.label for group in groups for row in group.rows]
-    heads = [group.title for group in groups]
-    return max(map(cell_len, (*labels, *heads, title))) + 1
+    head = title or groups[0].title
+    return max(map(cell_len, (*labels, head))) + 1
 
 
 def _split(
@@ -498,7 +517,7 @@ def _print_panel(
             failures = row.failures if with_failures else ()
             has_figures = any(text for text, _ in texts)
             if not titled and (has_figures or failures):
-                write.line([(f" {group.title}", "bold")])
+                write.entry("", group.title, "bold", indent=1)
                 titled = True
             if has_figures:
                 line_cells: list[Cell] = [(" " + pad(row.label, label_width), "")]
@@ -514,7 +533,7 @@ def _print_failure(write: Writer, label: str, label_width: int, failure: str) ->
     """A run that did not finish: its status and reason, in place of figures."""
     indent = label_width + 3
     style = "red" if failure.startswith("error") else "yellow"
-    lines = _wrap(failure, max(30, write.width - indent))
+    lines = wrap(failure, max(30, write.width - indent))
     for number, line in enumerate(lines):
         lead = " " + pad(label, label_width) + "  " if number == 0 else " " * indent
         write.line([(lead, ""), (line, style)])
@@ -531,16 +550,6 @@ def _unique_label(row: Row, groups: Sequence[Group]) -> str:
     """The row's label, with its mode where another group has the same label."""
     same = [group for group in groups if any(other.label == row.label for other in group.rows)]
     return row.label if len(same) == 1 else f"{row.label} ({row.mode})"
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    """Lines broken at blanks only: names and numbers stay whole."""
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-
-
-def pad(text: str, width: int, align: Literal["left", "right"] = "left") -> str:
-    blanks = " " * (width - cell_len(text))
-    return text + blanks if align == "left" else blanks + text
 
 
 def _fixed(value: float | None) -> str:

@@ -23,7 +23,7 @@ from gnnbench.agreement import (
     same_words,
 )
 from gnnbench.records import Cell, Provenance, Table
-from gnnbench.report.table import Writer, pad
+from gnnbench.report.writer import Writer, pad
 from gnnbench.units import format_si
 
 _ORDER: tuple[Provenance, ...] = ("measured", "modelled", "quoted")

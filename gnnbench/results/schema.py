@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -24,8 +23,11 @@ from pydantic import (
 )
 
 from gnnbench.errors import UsageError
+from gnnbench.files import read_text
+from gnnbench.ranking import group_runs
 from gnnbench.records import (
     Comparison,
+    EpochWork,
     Equivalence,
     Metric,
     Mode,
@@ -35,9 +37,11 @@ from gnnbench.records import (
     Status,
     Workload,
 )
-from gnnbench.results.output import write_text
+from gnnbench.results.output import write_standard_output, write_text
 
 SCHEMA_VERSION: Literal[1] = 1
+#: Beyond what any comparison writes.
+_LIMIT_BYTES = 1 << 30
 
 
 class _Entry(BaseModel):
@@ -112,25 +116,45 @@ class PartsEntry(_Entry):
 
 
 class EquivalenceEntry(_Entry):
-    """Distance from plain training; the error is null when it is not a finite number."""
+    """Held against plain training: ``fault`` says what is off by more than rounding, and is empty
+    where the two are equal; the error is null when it is not a finite number."""
 
     reference: Mode
     max_relative_loss_error: FiniteFloat | None
+    equal: bool
+    fault: str
+    sampling: str
+
+
+class WorkEntry(_Entry):
+    """What an epoch did, and whether the run may win among those that did the same."""
+
+    updates: int
+    seeds: int
+    edges: int
+    devices: tuple[str, ...]
+    sampling: str
+    ranked: bool
+    why_not: str
 
 
 class MetricEntry(_Entry):
-    """A number, its unit and where it comes from; ``samples`` are the raw values, if several."""
+    """A number, its unit and where it comes from; ``samples`` are the raw values, if several, of
+    which the first ``warmup`` are in no summary."""
 
     value: FiniteFloat
     unit: str
     provenance: Provenance
     samples: tuple[FiniteFloat, ...] = ()
+    warmup: int = 0
 
     @model_serializer(mode="wrap")
     def _without_empty_samples(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
         entry: dict[str, object] = serialize(self)
         if not self.samples:
             del entry["samples"]
+        if not self.warmup:
+            del entry["warmup"]
         return entry
 
 
@@ -154,6 +178,7 @@ class RunEntry(_Entry):
     loss: tuple[FiniteFloat | None, ...]
     accuracy: dict[Literal["train", "val", "test"], FiniteFloat]
     equivalence: EquivalenceEntry | None
+    work: WorkEntry | None
     metrics: dict[str, MetricEntry]
     stages: dict[Stage, StageEntry]
     notes: tuple[str, ...]
@@ -171,10 +196,15 @@ class ResultDocument(_Entry):
     workload: WorkloadEntry
     platform: PlatformEntry
     runs: tuple[RunEntry, ...]
+    noise: str = ""
+    interrupted: str = ""
 
 
 def to_document(comparison: Comparison) -> ResultDocument:
     """The comparison as a result file; timelines stay out of it (``--trace`` keeps those)."""
+    why_not = {
+        (row.mode, row.label): row.why_not for group in group_runs(comparison) for row in group.rows
+    }
     return ResultDocument(
         schema=SCHEMA_VERSION,
         created=comparison.created,
@@ -188,7 +218,9 @@ def to_document(comparison: Comparison) -> ResultDocument:
             description=comparison.platform_description,
             modelled=comparison.modelled,
         ),
-        runs=tuple(_run(run) for run in comparison.runs),
+        runs=tuple(_run(run, why_not[run.mode, run.label]) for run in comparison.runs),
+        noise=comparison.noise,
+        interrupted=comparison.interrupted,
     )
 
 
@@ -208,7 +240,7 @@ def _workload(workload: Workload) -> WorkloadEntry:
     )
 
 
-def _run(run: RunResult) -> RunEntry:
+def _run(run: RunResult, why_not: str) -> RunEntry:
     left_out = sorted(name for name, metric in run.metrics.items() if not _is_finite(metric))
     notes = tuple(f"{name} is left out: it is not a finite number" for name in left_out)
     accuracy = {name: v for name, v in run.accuracy.items() if math.isfinite(v)}
@@ -230,6 +262,7 @@ def _run(run: RunResult) -> RunEntry:
             "loss": [_finite(value) for value in run.loss],
             "accuracy": accuracy,
             "equivalence": _equivalence(run.equivalence),
+            "work": _work(run.work, why_not),
             "metrics": _metrics(run.metrics),
             "stages": {
                 stage: {"value": metric.value, "provenance": metric.provenance}
@@ -248,6 +281,7 @@ def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricEntry]:
             unit=metric.unit,
             provenance=metric.provenance,
             samples=metric.samples,
+            warmup=metric.warmup,
         )
         for name, metric in metrics.items()
         if _is_finite(metric)
@@ -260,6 +294,23 @@ def _equivalence(equivalence: Equivalence | None) -> EquivalenceEntry | None:
     return EquivalenceEntry(
         reference=equivalence.reference,
         max_relative_loss_error=_finite(equivalence.max_relative_loss_error),
+        equal=equivalence.holds,
+        fault=equivalence.fault,
+        sampling=equivalence.sampling,
+    )
+
+
+def _work(work: EpochWork | None, why_not: str) -> WorkEntry | None:
+    if work is None:
+        return None
+    return WorkEntry(
+        updates=work.updates,
+        seeds=work.seeds,
+        edges=work.edges,
+        devices=work.devices,
+        sampling=work.sampling,
+        ranked=not why_not,
+        why_not=why_not,
     )
 
 
@@ -284,8 +335,7 @@ def write_json(document: ResultDocument, path: Path | Literal["-"]) -> None:
     """
     text = dump_json(document)
     if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        write_standard_output(text)
     else:
         write_text(path, text)
 
@@ -293,9 +343,9 @@ def write_json(document: ResultDocument, path: Path | Literal["-"]) -> None:
 def read_json(path: Path) -> ResultDocument:
     """Read and check a result file; ``UsageError`` says what is wrong with it."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+        content = json.loads(read_text(path, _LIMIT_BYTES), parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise UsageError(f"{path} is no result file: it nests too deep; write it again.") from error
     except ValueError as error:
         raise UsageError(f"{path} is not strict JSON ({error}); write it again.") from error
     try:

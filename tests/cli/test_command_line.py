@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,14 +137,14 @@ def test_done_is_0(run, answer):
 
 
 def test_a_run_not_equal_to_the_reference_is_1(run, answer):
-    result = run(*answer(make_comparison(make_run("reference"), make_run("b", error=1e-2))))
+    result = run(*answer(make_comparison(make_run("reference"), make_run("b", fault="it is off"))))
     assert result.exit_code == 1
-    assert "NO (1e-2)" in result.stdout
+    assert "not ranked: b (not equal to the reference: it is off)." in result.stdout
 
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_failed_run_is_3(run, answer, others):
-    runs = [make_run("a", error=1e-2)] * others
+    runs = [make_run("a", fault="it is off")] * others
     result = run(*answer(make_comparison(*runs, make_failure("b", "error", "ValueError: no"))))
     assert result.exit_code == 3
     assert "error: ValueError: no" in result.stdout
@@ -165,6 +168,13 @@ def test_an_unexpected_error_is_one_sentence_and_3(run, answer):
     line = one_sentence(run(*answer(ZeroDivisionError("by\nzero"))), 3)
     assert "unexpected ZeroDivisionError: by zero." in line
     assert "--debug" in line
+
+
+def test_too_little_memory_is_no_surprise(run, answer):
+    line = one_sentence(run(*answer(MemoryError("Unable to allocate 9 TiB."))), 3)
+    assert "not enough memory for what was asked for (Unable to allocate 9 TiB); ask for" in line
+    line = one_sentence(run(*answer(MemoryError())), 3)
+    assert "not enough memory for what was asked for; ask for a smaller graph" in line
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
@@ -227,7 +237,7 @@ def test_ctrl_c_in_a_run_of_one_thread_names_the_stage(tmp_path, small):
         [sys.executable, "-m", "gnnbench", *map(str, (*words, *options, *unprefetched))],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert ended.returncode == 130
@@ -263,6 +273,137 @@ def test_outputs_are_refused_before_anything_runs(run, answer, tmp_path, option)
     assert "is a folder" in one_sentence(run(*words, option, tmp_path), 2)
     lost = tmp_path / "none" / "file"
     assert "there is no folder" in one_sentence(run(*words, option, lost), 2)
+
+
+def test_an_output_that_cannot_be_written_leaves_the_others(run, answer, tmp_path, monkeypatch):
+    """A full disk, from whichever of the three outputs on."""
+    from gnnbench.results import output
+
+    words = answer(make_comparison(make_run("a")))
+    real = output.publish
+    for lost in ("json", "trace", "html"):
+        files = {name: tmp_path / f"{lost}-{name}" for name in ("json", "trace", "html")}
+
+        def publish(path, lost=files[lost].name, **given):
+            if lost in path.name:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(path, **given)
+
+        monkeypatch.setattr(output, "publish", publish)
+        result = run(*words, *(w for name, path in files.items() for w in (f"--{name}", path)))
+        assert result.exit_code == 3
+        assert result.stderr == (
+            f"gnnbench: error: {files[lost]} could not be written: the disk is full.\n"
+        )
+        assert "a takes 118 ms an epoch" in result.stdout
+        assert [name for name, path in files.items() if not path.exists()] == [lost]
+        assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_folder_that_vanishes_meanwhile_costs_one_output(run, answer, tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    answer(make_comparison(make_run("a")))
+    fake = gnnbench.compare.compare
+
+    def compare(*given):
+        folder.rmdir()
+        return fake(*given)
+
+    monkeypatch.setattr(gnnbench.compare, "compare", compare)
+    words = ("compare", "--plugins", "reference", "--dataset", tmp_path / "small.npz")
+    page = tmp_path / "page.html"
+    result = run(*words, "--json", folder / "out.json", "--html", page)
+    assert result.exit_code == 3
+    assert result.stderr.splitlines() == [
+        f"gnnbench: error: {folder / 'out.json'} cannot be written: there is no folder {folder}; "
+        f"make it."
+    ]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert "a takes 118 ms" in result.stdout
+
+
+def test_a_full_device_costs_one_output(run, answer, tmp_path):
+    page = tmp_path / "page.html"
+    words = answer(make_comparison(make_run("a")))
+    result = run(*words, "--json", "/dev/full", "--html", page)
+    assert result.exit_code == 3
+    assert "/dev/full could not be written: the disk is full." in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert page.exists()
+
+
+def test_a_full_standard_output_costs_only_the_table(small, tmp_path):
+    found = tmp_path / "found.json"
+    words = ("compare", "--plugins", "reference", "--dataset", small, "--json", found)
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "gnnbench", *map(str, words)],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=300,
+        )  # fmt: skip
+    assert json.loads(found.read_text())["runs"][0]["status"] == "done"
+    assert "standard output could not be written: the disk is full." in ended.stderr
+    assert ended.returncode == 3
+
+
+def test_an_interrupted_comparison_is_told_in_every_output(run, answer, tmp_path):
+    cut = replace(
+        make_comparison(make_run("a"), make_failure("b", "skipped", "it was interrupted.")),
+        interrupted="interrupted in stage load.",
+    )
+    files = {name: tmp_path / name for name in ("json", "html")}
+    words = [w for name, path in files.items() for w in (f"--{name}", path)]
+    result = run(*answer(cut), *words)
+    assert result.exit_code == 130
+    assert result.stderr == "gnnbench: error: interrupted in stage load.\n"
+    document = json.loads(files["json"].read_text())
+    assert document["interrupted"] == "interrupted in stage load."
+    assert [entry["status"] for entry in document["runs"]] == ["done", "skipped"]
+    assert "interrupted in stage load." in files["html"].read_text()
+    assert "a takes 118 ms" in result.stdout
+
+
+#: A placement that ends the process when it is asked which devices it trains on.
+LEAVING = """
+import sys
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.reference.placement import SinglePlacement
+
+
+@dataclass
+class Leaving(SinglePlacement):
+    name: ClassVar[str] = "leaving"
+
+    def trainers(self, platform):
+        sys.exit(0)
+
+
+@hookimpl
+def gnnbench_placement():
+    return [Leaving]
+
+
+@hookimpl
+def gnnbench_strategy():
+    parts = Parts("neighbour", "leaving", "vanilla", "host", "torch")
+    return [Strategy("leaving", "for a test", "gnnbench", {"mini-batch": parts})]
+"""
+
+
+def test_a_part_cannot_end_the_command_while_a_platform_is_looked_for(run, small, tmp_path):
+    path = tmp_path / "leaving.py"
+    path.write_text(LEAVING)
+    result = run(
+        "compare", "--plugins", "leaving,reference", "--plugin", path, "--dataset", small,
+        "--threads", "1", "--json", "-",
+    )  # fmt: skip
+    assert result.exit_code == 3
+    status = {entry["label"]: entry["status"] for entry in json.loads(result.stdout)["runs"]}
+    assert status == {"leaving": "error", "reference": "done"}
 
 
 def test_outputs_may_not_overwrite_each_other(run, answer, tmp_path):
@@ -305,14 +446,14 @@ def test_a_progress_bar_on_a_terminal(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--epochs", "0"), "0 is not in the range x>=1"),
-        (("--batch-size", "-3"), "-3 is not in the range x>=1"),
+        (("--epochs", "0"), "'0' is not a whole number from 1 to"),
+        (("--batch-size", "-3"), "'-3' is not a whole number from 1 to"),
         (("--hidden", "0"), "'--hidden'"),
         (("--layers", "0"), "'--layers'"),
         (("--repeats", "0"), "'--repeats'"),
         (("--threads", "0"), "'--threads'"),
         (("--seed", "-1"), "'--seed'"),
-        (("--epochs", "many"), "'many' is not a valid integer"),
+        (("--epochs", "many"), "'many' is not a whole number from 1 to"),
         (("--target-accuracy", "0"), "'--target-accuracy'"),
         (("--target-accuracy", "1.5"), "'--target-accuracy'"),
         (("--model", "mlp"), "there is no model 'mlp'; --model takes gcn, sage, gin"),
@@ -377,8 +518,6 @@ def test_the_request_is_what_was_asked_for(run, monkeypatch, small):
 
 
 def test_a_broken_plugin_is_a_warning(run, monkeypatch):
-    from dataclasses import replace
-
     registry = replace(gnnbench.plugins.load(), problems=("plugin 'x' does not import.",))
     monkeypatch.setattr(gnnbench.plugins, "load", lambda extra: registry)
     result = run("plugins", "list", "--json", "-")

@@ -49,14 +49,19 @@ def test_two_systems_on_cora(run, tmp_path):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     document = read_json(json_file)
-    assert [(r.strategy, r.mode, r.status) for r in document.runs] == [
+    # Each beside its plain counterpart.
+    assert [(r.label, r.mode, r.status) for r in document.runs] == [
         ("hyscale", "mini-batch", "done"),
+        ("data-parallel", "mini-batch", "done"),
         ("hongtu", "full-graph", "done"),
+        ("hongtu·vanilla", "full-graph", "done"),
     ]
     for entry in document.runs:
         assert len(entry.loss) == 2
         assert entry.equivalence is not None
-        assert entry.equivalence.max_relative_loss_error <= 1e-4
+        assert (entry.equivalence.equal, entry.equivalence.fault) == (True, "")
+        assert entry.work.ranked
+        assert entry.work.updates >= 1
         assert entry.metrics["epoch_time"].value > 0
         assert entry.metrics["wall_time"].provenance == "measured"
         assert entry.stages
@@ -64,15 +69,25 @@ def test_two_systems_on_cora(run, tmp_path):
         document.runs[0].metrics["epoch_time"].provenance == "modelled"
     )
     events = json.loads(trace.read_text())["traceEvents"]
-    assert {e["args"]["name"].split()[0] for e in events if e["name"] == "process_name"} == {
-        "hongtu",
-        "hyscale",
+    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {
+        f"{each.label} [{each.mode}]" for each in document.runs
     }
     assert "<svg" in html.read_text(encoding="utf-8")
     lines = result.stdout.splitlines()
-    assert lines[0] == "gnnbench compare · cora · GCN 2 layers, 1433-8-7 · 2 epochs, seed 0"
-    assert any(line.startswith(" full graph") for line in lines)
-    assert " mini-batch" in lines
+    title = "gnnbench compare · cora · GCN 2 layers, 1433-8-7 · 2 epochs, seed 0 · "
+    assert lines[0].startswith(title)
+    answer = next(i for i, line in enumerate(lines) if line.startswith(" Full graph: "))
+    table = next(i for i, line in enumerate(lines) if line.startswith(" full graph "))
+    assert answer < table < lines.index(" mini-batch")
+    assert not any(line.startswith(" stages [") for line in lines)
+
+
+def test_details_print_every_figure(run):
+    words = ("compare", "--plugins", "hongtu", "--dataset", "cora", *QUICK)
+    brief, full = run(*words).stdout, run(*words, "--details").stdout
+    for heading in ("stages [", "edges/s", "this machine"):
+        assert heading in full
+        assert heading not in brief
 
 
 def test_it_is_deterministic(run):

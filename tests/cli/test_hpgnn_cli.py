@@ -49,7 +49,7 @@ def test_the_papers_three_platforms_stand_in_one_table(run, words, device):
     """CPU-only or CPU-GPU rows beside the board's, on the machine of the paper's comparison."""
     options = [word for each in words for word in ("--set", f"placement.{each}")]
     machine = ("--platform", "ryzen3990x-a100-u250")
-    result = run("compare", "--plugins", "hpgnn,reference", *QUICK, *machine, *options)
+    result = run("compare", "--plugins", "hpgnn,reference", *QUICK, *machine, *options, "--details")
     assert result.exit_code == 0, result.output
     assert f"hpgnn fpga0; reference {device}" in result.stdout
 

@@ -154,15 +154,24 @@ def test_a_run_that_does_not_fit_says_so(run):
         (("hongtu", "--dataset", "cora", *STREAM), "give either --dataset, or both"),
         (("hongtu", *STREAM[:4]), "say how wide the layers are, such as --dims 256,128,64."),
         (("hongtu", *STREAM, "--layers", "2"), "give either --dims, or --layers and --hidden."),
-        (("hongtu", *STREAM[:4], "--dims", "8,0"), "'8,0' is not a list of two or more positive"),
-        (("hongtu", *STREAM[:4], "--dims", "8"), "'8' is not a list of two or more positive"),
-        (("hongtu", *STREAM[:4], "--dims", "a,b"), "'a,b' is not a list of two or more positive"),
+        (
+            ("hongtu", *STREAM[:4], "--dims", "8,0"),
+            "'8,0' is not a list of 2 or more whole",
+        ),
+        (
+            ("hongtu", *STREAM[:4], "--dims", "8"),
+            "'8' is not a list of 2 or more whole",
+        ),
+        (
+            ("hongtu", *STREAM[:4], "--dims", "a,b"),
+            "'a,b' is not a list of 2 or more whole",
+        ),
         (("hongtu", *STREAM[:3], "0", *STREAM[4:]), "--edges=0 is not a positive whole number"),
         (("hongtu", "--vertices", "x", *STREAM[2:]), "--vertices=x is not a positive whole"),
         (("hongtu", "--vertices", "1", *STREAM[2:]), "vertices is 1; it must be from 2"),
         (("hongtu", *STREAM[:3], "3G", *STREAM[4:]), "edges is 3000000000; it must be from 1"),
         (("hongtu", "--vertices", "15", *STREAM[2:]), "15 vertices cannot fill 4 partitions of 4"),
-        (("hongtu", *STREAM, "--seed", "1" * 25), "seed is 1111"),
+        (("hongtu", *STREAM, "--seed", "1" * 25), "is not a whole number from 0 to 9,223,372"),
         (("hongtu", *STREAM, "--model", "gnc"), "there is no model 'gnc'"),
         (("hongtu", *STREAM, "--platform", "nowhere"), "nowhere"),
         (("hongtu", *STREAM, "--set", "sampler.chunks=3"), "has no option 'chunks'"),
@@ -176,7 +185,7 @@ def test_a_run_that_does_not_fit_says_so(run):
         ),
         (
             ("hongtu", *STREAM, "--set", "placement.accelerators=9"),
-            "placement.accelerators is 9, and platform epyc7763x2-4xa5000 has 4",
+            "placement.accelerators is 9, and platform epyc7543x4-4xa100 has 4",
         ),
         (
             (

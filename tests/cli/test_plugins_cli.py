@@ -7,7 +7,8 @@ import json
 import pytest
 
 import gnnbench.conformance
-from gnnbench.conformance import CheckOutcome
+from gnnbench import datasets
+from gnnbench.conformance import CheckOutcome, graphs
 
 PLUGIN = """
 from gnnbench.hookspecs import hookimpl
@@ -77,22 +78,86 @@ def test_a_plugin_file_that_raises_is_one_sentence(run, tmp_path):
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize(("status", "code"), [("passed", 0), ("failed", 1), ("not-applicable", 0)])
+@pytest.mark.parametrize(
+    ("status", "code"), [("passed", 0), ("failed", 1), ("not-reached", 1), ("not-applicable", 0)]
+)
 def test_check_exits_1_when_a_check_fails(run, monkeypatch, status, code):
     outcomes = (CheckOutcome("same-maths", status, "because.", "a promise"),)
-    monkeypatch.setattr(gnnbench.conformance, "check_strategy", lambda registry, name: outcomes)
+    monkeypatch.setattr(gnnbench.conformance, "check_strategy", lambda *_, **__: outcomes)
     result = run("plugins", "check", "reference", "--json", "-")
     assert result.exit_code == code
-    assert json.loads(result.stdout)["checks"] == [
+    document = json.loads(result.stdout)
+    assert document["strategy"] == "reference"
+    assert document["checks"] == [
         {"check": "same-maths", "status": status, "reason": "because.", "why": "a promise"}
     ]
+    assert {name for name, count in document["counts"].items() if count} == {status}
     assert "because." in result.stderr
 
 
 def test_check_really_checks(run):
     result = run("plugins", "check", "reference")
     assert result.exit_code == 0, result.output
-    assert "0 failed" in result.stdout
+    assert "0 failed, 0 not reached" in result.stdout
+
+
+def test_check_of_a_part_with_its_options_and_a_dataset(run, tmp_path):
+    file = tmp_path / "small.npz"
+    datasets.save_npz(graphs.make_cliques((2, 3, 5), 3), file)
+    words = ("--set", "sampler.method=walk", "--set", "sampler.steps=3", "--dataset", file)
+    result = run("plugins", "check", "sampler=saint", *words, "--json", "-")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["part"] == "sampler=saint"
+    reasons = {check["check"]: check["reason"] for check in document["checks"]}
+    assert "mini-batch on small: 30 training vertices" in reasons["every-vertex-once"]
+    assert "sampler.method=node" not in reasons["every-choice"]
+    assert "sampling-law" in reasons
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("kernel=nativ",), "there is no kernel 'nativ' (did you mean 'native'?)"),
+        (("transport=x",), "there is no part 'transport'"),
+        (("native", "--set", "sampler.colour=red"), "has no option 'colour'"),
+        (("hyscale", "--set", "communication.stages=two"), "stages"),
+        (("native", "--set", "threads"), "is not PART.option=value"),
+        (("native", "--dataset", "nowhere"), "there is no dataset 'nowhere'"),
+    ],
+)
+def test_check_of_what_cannot_be_is_refused_in_a_sentence(run, words, says):
+    result = run("plugins", "check", *words)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_part_that_exits_does_not_end_the_check(run, tmp_path):
+    file = tmp_path / "leaves.py"
+    leaves = """
+from dataclasses import dataclass
+import sys
+from gnnbench.parts import Memory
+from gnnbench_plugins.reference.memory import ResidentMemory
+
+@dataclass
+class Leaves(ResidentMemory):
+    '''Leaves before it begins.'''
+    name = "leaves"
+    summary = "leaves"
+    def begin(self, setting):
+        sys.exit(0)
+
+@hookimpl
+def gnnbench_memory():
+    return [Leaves]
+"""
+    file.write_text(PLUGIN.replace('"resident"', '"leaves"') + leaves)
+    result = run("plugins", "check", "mine", "--plugin", file)
+    assert result.exit_code == 1
+    assert "raised SystemExit: 0 (leaves.py, line" in " ".join(result.stdout.split())
+    assert "Traceback" not in result.output
 
 
 def test_check_of_what_is_not_there(run):

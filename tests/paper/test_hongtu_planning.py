@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,16 +18,16 @@ from gnnbench import datasets, plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import train
-from gnnbench.engine.movement import plan_movement
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
-from gnnbench.kernels.native import resolve_threads
 from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Workload
 from gnnbench_plugins.hongtu import partition as partitioning
+from gnnbench_plugins.hongtu import search
+from gnnbench_plugins.hongtu import volumes as counting
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.partition import partition
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
@@ -46,6 +44,7 @@ from gnnbench_plugins.hongtu.volumes import (
 )
 
 A100_SERVER = "epyc7543x4-4xa100"
+CHUNKS_OPTION = "chunks_per_partition"
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -138,7 +137,7 @@ def algorithm_4(sets):
 
 
 @given(drawn=neighbour_sets())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 def test_algorithm_4_is_what_its_lines_say(drawn):
     sets, vertices, _ = drawn
     assert reorganise(sets, vertices) == algorithm_4(sets)
@@ -163,7 +162,7 @@ def price(sets, order, vertices, rates):
 
 
 @given(drawn=neighbour_sets())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, derandomize=True, max_examples=150)
 def test_local_search_ends_where_no_move_helps(drawn):
     """It permutes each partition, costs no more than its start, and no single move costs less."""
     sets, vertices, rates = drawn
@@ -178,8 +177,22 @@ def test_local_search_ends_where_no_move_helps(drawn):
     assert improve(sets, start, vertices, rates) == found
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_local_search_ends_in_dense_graphs_too(seed):
+    """The same eight starts in every run, from each of which many moves help: a gain that is
+    counted wrongly leaves one that would, or makes the order cost more."""
+    random = np.random.default_rng(seed)
+    sets = [[np.flatnonzero(random.random(60) < 0.25) for _ in range(7)] for _ in range(3)]
+    rates = (Throughputs(1.0, 6.0, 60.0), Throughputs(1.0, 40.0, 2.0))[seed % 2]
+    start = [random.permutation(7).tolist() for _ in range(3)]
+    found = improve(sets, start, 60, rates)
+    cost = price(sets, found, 60, rates)
+    assert cost < price(sets, start, 60, rates) * 0.99
+    assert min(price(sets, moved, 60, rates) for moved in moves(found)) >= cost * (1 - 1e-9)
+
+
 @given(drawn=neighbour_sets(chunks=3))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, derandomize=True, max_examples=30)
 def test_no_order_costs_less_than_the_best_of_all(drawn):
     """Of every order, of which there are (3!)^4 at most, ours is between the best and the start."""
     sets, vertices, rates = drawn
@@ -578,66 +591,66 @@ def test_four_gpus_gain_more_over_two_than_two_over_one():
     assert gains[1] > gains[0] > 1
 
 
-def seconds_of(work, times=5):
-    """What it returns, and the least time that it took of several: others use the machine too."""
-    taken, made = [], None
-    for _ in range(times):
-        made = None  # what it made before is not freed on the clock
-        started = time.perf_counter()
-        made = work()
-        taken.append(time.perf_counter() - started)
-    return made, min(taken)
+class Intersections:
+    """Counts the pairs of sets whose common rows are counted: what Algorithm 4 and the local search
+    spend their time on."""
+
+    def __init__(self, monkeypatch):
+        self.pairs = 0
+        for module in (counting, search):
+            shared = module.count_shared_marks
+
+            def count(one, other, *, shared=shared, **how):
+                self.pairs += len(one) * len(other)
+                return shared(one, other, **how)
+
+            monkeypatch.setattr(module, "count_shared_marks", count)
+
+    def of(self, work):
+        """What the work returns, and the pairs that it took."""
+        before = self.pairs
+        return work(), self.pairs - before
 
 
-@pytest.fixture
-def every_core():
-    """§7.3: "the preprocessing uses a heuristic design and is executed in parallel"."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(resolve_threads(0))
-    yield torch.get_num_threads()
-    torch.set_num_threads(before)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("chunks", [8, 32])
-def test_what_preprocessing_takes_beside_100_epochs(every_core, chunks):
-    """Table 9, 100 epochs of a 2-layer GCN, 128 hidden: at most 1.5 % with 128 cores, for what
-    follows partitioning. Printed only: what one side takes is measured here, on every core of the
-    machine that runs the tests, and the other modelled."""
-    setting = setting_on(dataset("ego_twitter"), load_platform(A100_SERVER), hidden=128)
-    count, rates = setting.dataset.graph.num_vertices, throughputs(setting)
+@pytest.mark.parametrize("chunks", [2, 8, 32, 48])
+def test_what_preprocessing_counts_does_not_grow_with_the_graph_or_the_epochs(monkeypatch, chunks):
+    """§7.3 and Table 9, preprocessing beside 100 epochs, in operations: for m partitions of n
+    chunks Algorithm 4 intersects m n^2 pairs of sets. A sweep of the local search takes n^2 for its
+    reversals and 5 n^2 a partition for its exchanges, and at most that once more is left as it was;
+    bounded, the sweeps together look at ``BOUNDED_MOVES`` exchanges, of which one has m n^2, or it
+    is one sweep. (``suites/hongtu.py`` has the seconds.)"""
+    m = 4
+    setting = setting_on(dataset("cora"), load_platform(A100_SERVER))
     as_cut = HongTuSampler(chunks_per_partition=chunks, search="none")
-    blocks = sets_of(as_cut.chunks(setting, 4))
-    marks, marked_s = seconds_of(lambda: mark_chunks(blocks, count))
-    order, greedy_s = seconds_of(lambda: regroup(marks))
-    _, searched_s = seconds_of(lambda: descend(marks, order, rates, bound_sweeps(marks)))
-    _, full_s = seconds_of(lambda: descend(marks, order, rates))
-    sampler = HongTuSampler(chunks_per_partition=chunks)
-    rounds = sampler.chunks(setting, 4)
+    marks = mark_chunks(sets_of(as_cut.chunks(setting, m)), setting.dataset.graph.num_vertices)
+    rates, counted = throughputs(setting), Intersections(monkeypatch)
+    order, pairs = counted.of(lambda: regroup(marks))
+    assert pairs == m * chunks**2
+    sweep = (5 * m + 1) * chunks**2
+    assert counted.of(lambda: descend(marks, order, rates, 1))[1] == sweep
+    sweeps = bound_sweeps(marks)
+    assert sweeps == min(60, max(1, 4096 // (m * chunks**2)))
+    assert sweep <= counted.of(lambda: descend(marks, order, rates, sweeps))[1] <= sweeps * sweep
 
-    def plan_traffic():
-        communication, traffic = HongTuCommunication(), []
-        communication.begin(setting)
-        for round_ in rounds:
-            last = traffic[-1] if traffic else None
-            traffic.append(communication.plan(round_, last, sampler.owner()))
-        return traffic
 
-    traffic, planned_s = seconds_of(plan_traffic)
-    moves, placed_s = seconds_of(lambda: plan_movement(rounds, traffic, count, shares_rows=True))
-    epochs_s = 100 * epoch_s(run(setting, sampler={"chunks_per_partition": str(chunks)}))
-    parts = {
-        "neighbour sets": marked_s,
-        "Algorithm 4": greedy_s,
-        "local search": searched_s,
-        "transition sets": planned_s,
-        "positions and blocks": placed_s,
-    }
-    told = {**parts, "all of it": sum(parts.values()), "beside it, the full search": full_s}
-    print(
-        f"\nego_twitter, n = {chunks}: 100 epochs {epochs_s:.2f} s [modelled]; "
-        f"{every_core} threads [measured]"
-    )
-    for name, seconds in told.items():
-        print(f"  {name} {1e3 * seconds:.1f} ms, {seconds / epochs_s:.2%}")
-    assert len(traffic) == len(moves) == chunks
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_chunks_are_ordered_and_traffic_is_planned_once_for_all_epochs(monkeypatch, epochs):
+    """Preprocessing is paid once: as many orders and plans of a round for any number of epochs."""
+    calls = {"order": 0, "plan": 0}
+    plan, make = HongTuCommunication.plan, HongTuSampler.chunks
+
+    def count_plans(*given):
+        calls["plan"] += 1
+        return plan(*given)
+
+    def count_orders(*given):
+        calls["order"] += 1
+        return make(*given)
+
+    monkeypatch.setattr(HongTuCommunication, "plan", count_plans)
+    monkeypatch.setattr(HongTuSampler, "chunks", count_orders)
+    setting = small_setting()
+    workload = dataclasses.replace(setting.workload, epochs=epochs)
+    trace = run(dataclasses.replace(setting, workload=workload), sampler={CHUNKS_OPTION: "4"})
+    assert len(trace.epochs) == epochs
+    assert calls == {"order": 1, "plan": 4}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench import conformance, datasets, plugins
+from gnnbench import datasets, plugins
 from gnnbench.compare import Request, compare
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.errors import IncompatibleParts, UsageError
@@ -230,7 +230,7 @@ def test_a_board_of_ones_own(tmp_path: Path):
         ('unit = "MHz"', 'unit = "Mhz"', "is not one of hertz"),
         ("value = 8192", "value = 8000", "page_bytes is 8000"),
         ("channels = { value = 4", "channels = { value = 2", "4 dies and 2 channels"),
-        ("dsp = {", "dsp = [", "cannot be read as TOML"),
+        ("dsp = {", "dsp = [", "cannot be read: it is not valid TOML"),
     ],
 )
 def test_a_wrong_board_file_is_refused(tmp_path, old, new, message):
@@ -247,7 +247,7 @@ def test_a_wrong_board_file_is_refused(tmp_path, old, new, message):
 def test_unknown_boards_are_refused():
     with pytest.raises(UsageError, match="no board called 'u251'; did you mean 'u250'"):
         load_board("u251")
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="there is no such file"):
         load_board("nowhere/board.toml")
 
 
@@ -834,14 +834,6 @@ def test_beside_a_library_on_the_same_platform():
     hpgnn, reference = run_compare("hpgnn", "reference", dataset=SMALL)
     assert hpgnn.loss == pytest.approx(reference.loss, rel=1e-4)
     assert hpgnn.metrics["epoch_time"].value < reference.metrics["epoch_time"].value
-
-
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
-def test_it_conforms(check):
-    """On the suite's machine that has boards, since it refuses the one that has GPUs."""
-    outcome = conformance.run_check(check, registry(), "hpgnn")
-    moves_nothing = check.name == "bytes-add-up"
-    assert outcome.status == ("not-applicable" if moves_nothing else "passed"), outcome.reason
 
 
 def test_layout_options_change_times_and_no_loss():

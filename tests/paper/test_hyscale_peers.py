@@ -4,6 +4,7 @@ what each of them moves. Caches, columns of features, partitions, and rows round
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gnnbench import conformance, datasets
+from gnnbench import datasets
 from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, Variant, compare
@@ -156,13 +157,6 @@ def test_peers_train_alike_on_threads(graph, name, swaps):
     bundle = bundle_for(name, swaps)
     trace = train(bundle, replace(setting, platform=platform), WallClock())
     assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
-@pytest.mark.parametrize("name", PEERS)
-def test_peers_conform(name, check):
-    outcome = conformance.run_check(check, REGISTRY, name)
-    assert outcome.status == "passed", outcome.reason
 
 
 def test_all_peers_stand_in_one_comparison(graph):
@@ -452,9 +446,13 @@ def test_rounded_rows_are_shown_beside_equal_ones_and_not_ranked(graph):
     assert moved == sorted(moved, reverse=True)
     text = io.StringIO()
     print_comparison(comparison, Console(file=text, width=220))
-    said = text.getvalue()
+    said = " ".join(text.getvalue().split())
     assert "float16 features: maths differ" in said
-    assert "not ranked, for other maths (float16 features, int8 features): hyscale·" in said
+    assert re.search(
+        r"not ranked: hyscale·\S+ \(float16 features: other maths\); "
+        r"hyscale·\S+ \(int8 features: other maths\)\.",
+        said,
+    )
 
 
 def test_on_the_host_alone_nothing_is_rounded(graph):

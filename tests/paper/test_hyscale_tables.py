@@ -468,29 +468,85 @@ def test_a_described_platforms_epoch_is_predicted_without_and_with_its_fixed_cos
     assert errors[1] < errors[0]
 
 
+def train_a_round(platform, monkeypatch):
+    """A plan for one round on a platform's accelerators alone, its stage times in training, and
+    the spans."""
+    from gnnbench import datasets
+
+    graph = datasets.load("sbm:vertices=600,edges=5000,features=24,classes=4")
+    workload = Workload("gcn", (24, 16, 4), 1, len(graph.train_ids), (5, 3), 0, threads=1)
+    registry = load()
+    options = NO_PREFETCH | {"placement": {"cpu_trainer": "false", "drm": "false"}}
+    parts = registry.strategy("hyscale").bundles["mini-batch"]
+    bundle, trained = (assemble(registry, parts, options) for _ in range(2))
+    plan = make_plan(
+        bundle, PlanRequest(graph, workload, platform, registry.model("gcn"), Silent())
+    )
+    observed: list[StageTimes] = []
+    monkeypatch.setattr(trained.placement, "observe", observed.append)
+    setting = Setting(graph, platform, workload, build(workload).shapes)
+    (epoch,) = train(trained, setting, ModelClock(platform, trained.kernel)).epochs
+    (times,) = observed
+    return plan, times, epoch.spans
+
+
+def describe(plan):
+    return add_described(
+        plan.prediction, plan.setting, plan.profiles, plan.accelerators, plan.split.cpu_seeds
+    )
+
+
 @pytest.mark.parametrize("name", [FPGAS, GPUS])
-def test_what_a_description_adds_is_what_training_records(sampled, name):
-    """Launches of a trainer, one latency each way, and 32-bit rows and edges of the blocks."""
-    platform = load_platform(name)
-    task, devices = make_task(platform, PRODUCTS, "gcn", FANOUTS, 256), platform.accelerators
+def test_what_a_description_adds_is_what_training_records(name, monkeypatch):
+    """Of one accelerator that has the whole round, whose mini-batch is the one that the plan drew:
+    what the link takes, to the last digit, and what launches add to a trainer."""
+    platform = with_accelerators(load_platform(name), 1)
+    plan, times, _ = train_a_round(platform, monkeypatch)
+    found, plain = describe(plan), plan.prediction
+    assert found.transfer_s > plain.transfer_s
+    assert found.transfer_s == pytest.approx(times.transfer, rel=1e-12)
+    (device,) = platform.accelerators
+    assert device.launch_s > 0
+    free = replace(platform, accelerators=(replace(device, launch_s=0.0),))
+    _, without, _ = train_a_round(free, monkeypatch)
+    launches_s = times.train_accelerator - without.train_accelerator
+    assert launches_s > 0
+    assert found.train_accelerator_s - plain.train_accelerator_s == pytest.approx(launches_s)
+    assert (found.train_cpu_s, found.load_s) == (plain.train_cpu_s, plain.load_s)
+
+
+@pytest.mark.parametrize("name", [FPGAS, GPUS])
+def test_a_description_adds_the_latencies_of_the_synchronisers_links(name, monkeypatch):
+    """Gradients go to the host and come back, over as many links at once as there are."""
+    platform = with_accelerators(load_platform(name), 2)
+    plan, _, spans = train_a_round(platform, monkeypatch)
+    crossed = [
+        max(span.seconds for span in spans if span.label == f"{way} gradients")
+        for way in ("gather", "scatter")
+    ]
+    plain_s, found_s = plan.prediction.synchronise_s, describe(plan).synchronise_s
+    assert sum(crossed) > plain_s > 0
+    assert found_s == pytest.approx(sum(crossed), rel=1e-12)
+
+
+def test_half_of_a_description_is_half_of_a_round(sampled):
+    task = make_task(load_platform(FPGAS), PRODUCTS, "gcn", FANOUTS, 256)
+    devices = task.platform.accelerators
     profiles = cut_profiles(tables.sample_graph(PRODUCTS, FANOUTS), 4 * BATCH)
     split = Split(0, HostThreads(64, 32, 32))
     plain = predict(task, profiles, devices, split)
-    found = add_described(plain, task, profiles, devices, 0)
-    link, device = platform.link("host", devices[0].name), devices[0]
-    vertices, edges = sizes_of(profiles, BATCH)
-    topology = 4 * (vertices[1] + 1 + edges[0] + vertices[2] + 1 + edges[1])
-    assert found.transfer_s - plain.transfer_s == pytest.approx(
-        topology / link.bandwidth_bytes_per_s + link.latency_s
-    )
-    launches = 5 if device.pipelined else 8
-    assert found.train_accelerator_s == pytest.approx(
-        plain.train_accelerator_s + launches * device.launch_s
-    )
-    assert found.synchronise_s == pytest.approx(plain.synchronise_s + 2 * link.latency_s)
-    assert (found.train_cpu_s, found.load_s) == (plain.train_cpu_s, plain.load_s)
     half = predict(task, profiles, devices, split, part=0.5)
     assert 0.4 * plain.transfer_s < half.transfer_s < plain.transfer_s
+    _, edges = sizes_of(profiles, BATCH)
+    link = task.platform.link("host", devices[0].name)
+    both = [
+        add_described(each, task, profiles, devices, 0, part=part).transfer_s
+        - each.transfer_s
+        - link.latency_s
+        for each, part in ((plain, 1.0), (half, 0.5))
+    ]
+    assert both[1] == pytest.approx(both[0] / 2, rel=0.05)
+    assert both[0] > 4 * sum(edges) / link.bandwidth_bytes_per_s
 
 
 def test_a_machine_of_ones_own_is_predicted_from_a_design_phase():

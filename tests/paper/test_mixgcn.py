@@ -541,7 +541,7 @@ def train_in_processes(sizes):
         start_new_session=True,
     )
     try:
-        said = ranks.communicate(timeout=120)[0]
+        said = ranks.communicate(timeout=600)[0]
         assert ranks.returncode == 0
     finally:
         if ranks.poll() is None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from gnnbench import conformance, plugins
+from gnnbench import plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
@@ -66,19 +66,6 @@ def test_it_equals_full_graph_training(name, model, num_layers, devices):
     assert losses(run(name, setting)) == pytest.approx(
         losses(run("reference", setting)), rel=1e-9, abs=0
     )
-
-
-@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.name)
-@pytest.mark.parametrize(
-    "name", ["partition", "distdgl-full-graph", "cagnet", "pipegcn", "sancus", "distgnn"]
-)
-def test_it_conforms(name, check):
-    outcome = conformance.run_check(check, registry(), name)
-    if (name, check.name) in {("pipegcn", "same-maths"), ("sancus", "same-maths")}:
-        assert outcome.status == "not-applicable"
-        assert "its maths differ by design (stale)" in outcome.reason
-    else:
-        assert outcome.status == "passed", outcome.reason
 
 
 # --------------------------------------------------------------------------- what crosses
@@ -293,8 +280,9 @@ def test_peers_stand_beside_each_other_on_mixgcn_s_cluster():
     for row in comparison.runs[:3]:
         assert row.equivalence.max_relative_loss_error <= 1e-9
     text = io.StringIO()
-    print_comparison(comparison, Console(file=text, width=200))
-    assert text.getvalue().count("stale: maths differ") == 2
+    print_comparison(comparison, Console(file=text, width=200), details=True)
+    rows = [line for line in text.getvalue().splitlines() if "stale: maths differ" in line]
+    assert len({line.split()[0] for line in rows}) == 2
     assert "loss by epoch" in text.getvalue()
 
 
@@ -303,7 +291,10 @@ def test_workers_of_a_node_are_nearer_to_each_other_than_to_those_of_others():
     platform = load_platform("xeon8462x4-32xh100")
     first, second, *_, last = platform.accelerators
     inside, between = platform.link(first.name, second.name), platform.link(first.name, last.name)
-    assert inside.bandwidth_bytes_per_s > 5 * between.bandwidth_bytes_per_s
+    # NVLink's 900 GB/s for both directions, and a port of 400 Gbit/s.
+    assert inside.bandwidth_bytes_per_s == 900e9 / 2
+    assert between.bandwidth_bytes_per_s == 400e9 / 8
+    assert inside.latency_s < between.latency_s
     # A GPU has one port to the network, which all its peers on other nodes share.
     lanes = {platform.route(first, peer).lanes[0] for peer in platform.accelerators[8:]}
     assert len(lanes) == 1

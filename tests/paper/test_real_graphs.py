@@ -69,7 +69,7 @@ def assert_done_and_equal(runs, count):
     for row in runs:
         assert (row.status, row.reason) == ("done", ""), row.label
         assert row.equivalence.reference == row.mode
-        assert row.equivalence.max_relative_loss_error <= 1e-4, (row.label, row.mode)
+        assert row.equivalence.holds, (row.label, row.mode, row.equivalence.fault)
         assert np.isfinite(row.loss).all()
 
 
@@ -81,8 +81,10 @@ def test_every_strategy_is_done_and_equal(name, model):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["gcn", "sage"])
-@pytest.mark.parametrize("name", ["amazon_photo", "coauthor_physics"])
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("amazon_photo", "gcn"), ("amazon_photo", "sage"), ("coauthor_physics", "gcn")],
+)
 def test_every_strategy_is_done_and_equal_on_larger_graphs(name, model):
     # One epoch of two rounds, of few rows: those of coauthor_physics are 34 kB each.
     half = len(dataset(name).train_ids) // 2 + 1

@@ -1,34 +1,22 @@
-"""compare: which rows there are, that one cannot spoil another, and that wrong maths is caught."""
+"""compare: which rows there are, that one cannot spoil another, repeats, and times to accuracy."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import textwrap
 
 import pytest
 
-import gnnbench.compare
 from gnnbench import plugins
-from gnnbench.compare import (
-    ReferenceLosses,
-    Request,
-    Variant,
-    choose_modes,
-    compare,
-    loss_error,
-    plan_rows,
-)
+from gnnbench.compare import Request, Variant, choose_modes, compare, plan_rows
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
-from gnnbench.records import EpochTrace, Parts, Strategy, Trace
+from gnnbench.records import Parts, Strategy
 
-#: Kernels that differ from 'torch' in one way each, and strategies that use them.
-KERNELS = '''
+#: A kernel that fails in its first product, and strategies that use it.
+KERNELS = """
 from dataclasses import dataclass
 from typing import ClassVar
-
-import torch
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Adjacency
@@ -36,94 +24,41 @@ from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
 
 
-class PlainAdjacency(TorchAdjacency):
-    """All of whose products are ``sum`` and ``sum_transposed``."""
-
+class FailingAdjacency(TorchAdjacency):
     sum_scaled = Adjacency.sum_scaled
-    own_plus_sum = Adjacency.own_plus_sum
-    own_and_mean = Adjacency.own_and_mean
-    own_and_mean_transposed = Adjacency.own_and_mean_transposed
 
-
-class UnweightedAdjacency(PlainAdjacency):
-    """As if every trainer's gradient counted the same, however few seeds it had."""
-
-    def sum_transposed(self, g, weight=None, into=None):
-        return super().sum_transposed(g * (5 / max(1, self.block.num_dst)), weight, into)
-
-
-class NoisyAdjacency(PlainAdjacency):
-    """Rounding of another order: some units in the last place of float32, up and down."""
-
-    def sum(self, h, weight=None):
-        out = super().sum(h, weight)
-        sign = torch.arange(out.numel()).reshape(out.shape) % 3 - 1
-        return out * (1 + 1e-6 * sign.to(out.dtype))
-
-
-class FailingAdjacency(PlainAdjacency):
     def sum(self, h, weight=None):
         raise RuntimeError("the kernel fell over")
 
 
-class BrokenAdjacency(PlainAdjacency):
-    def sum_transposed(self, g, weight=None, into=None):
-        return super().sum_transposed(g * torch.nan, weight, into)
-
-
 @dataclass
-class Base(TorchKernel):
-    made: ClassVar[type] = TorchAdjacency
+class Failing(TorchKernel):
+    name: ClassVar[str] = "failing"
 
     def adjacency(self, block, dtype, device):
-        return self.made(block, dtype, device)
-
-
-@dataclass
-class Unweighted(Base):
-    name: ClassVar[str] = "unweighted"
-    made: ClassVar[type] = UnweightedAdjacency
-
-
-@dataclass
-class Noisy(Base):
-    name: ClassVar[str] = "noisy"
-    made: ClassVar[type] = NoisyAdjacency
-
-
-@dataclass
-class Failing(Base):
-    name: ClassVar[str] = "failing"
-    made: ClassVar[type] = FailingAdjacency
-
-
-@dataclass
-class Broken(Base):
-    name: ClassVar[str] = "broken"
-    made: ClassVar[type] = BrokenAdjacency
+        return FailingAdjacency(block, dtype, device)
 
 
 @hookimpl
 def gnnbench_kernel():
-    return [Unweighted, Noisy, Failing, Broken]
+    return [Failing]
 
 
 @hookimpl
 def gnnbench_strategy():
     return [
         Strategy(
-            name=f"{kernel}-{mode}",
+            name=f"failing-{mode}",
             summary="for a test",
             source="gnnbench",
-            bundles={mode: Parts(*parts, kernel)},
+            bundles={mode: Parts(*parts, "failing")},
         )
-        for kernel in ("unweighted", "noisy", "failing", "broken")
         for mode, parts in (
             ("mini-batch", ("neighbour", "hyscale", "hyscale", "host")),
             ("full-graph", ("hongtu", "hongtu", "hongtu", "hongtu")),
         )
     ]
-'''
+"""
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -131,7 +66,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory):
-    path = tmp_path_factory.mktemp("plugin") / "odd_kernels.py"
+    path = tmp_path_factory.mktemp("plugin") / "failing_kernel.py"
     path.write_text(textwrap.dedent(KERNELS), encoding="utf-8")
     return plugins.load([str(path)])
 
@@ -231,6 +166,24 @@ def test_a_variant_runs_instead_of_the_strategy(registry):
     ]
 
 
+def test_a_sampler_makes_rows_of_the_mode_it_trains(registry):
+    """In either mode of a strategy that has both, mini-batches are mini-batches, in one row."""
+    saint = Variant("reference", (("sampler", "saint"),))
+    expected = ("reference·saint", "mini-batch", False)
+    assert rows(registry, saint) == [expected]
+    both = ("full-graph", "mini-batch")
+    assert rows(registry, saint, modes=both) == [expected]
+    assert rows(registry, "reference", modes=both, swaps=(("sampler", "saint"),)) == [
+        ("reference", "full-graph", False),
+        ("reference·saint", "mini-batch", True),
+        ("reference", "mini-batch", False),
+    ]
+    # Where a strategy has no parts for it, the row stays and says why it cannot work.
+    assert rows(registry, Variant("hongtu", (("sampler", "saint"),))) == [
+        ("hongtu·saint", "full-graph", False)
+    ]
+
+
 def test_a_variant_that_changes_nothing_is_refused(registry):
     with pytest.raises(UsageError, match="has the kernel 'torch' already; leave out kernel=torch"):
         rows(registry, Variant("hongtu", (("kernel", "torch"),)))
@@ -304,90 +257,30 @@ def test_all_bundled_strategies_are_done_and_equal(registry):
     for run in result.runs:
         assert (run.status, run.reason) == ("done", ""), run.label
         assert run.equivalence.reference == run.mode
+        assert run.equivalence.holds, (run.label, run.equivalence.fault)
         assert run.equivalence.max_relative_loss_error <= 1e-9, run.label
 
 
-def count_reference_runs(monkeypatch):
-    """A list that grows by one entry, followed or not, with every reference run."""
-    made = []
-    real = gnnbench.compare.train
-
-    def counting(bundle, setting, clock, watch=None, checkpoints=None, collectives=None, lend=None):
-        if setting.platform.name == "reference":
-            made.append(checkpoints is not None)
-        return real(bundle, setting, clock, watch, checkpoints, collectives, lend)
-
-    monkeypatch.setattr(gnnbench.compare, "train", counting)
-    return made
-
-
-def test_one_reference_serves_all_rows_that_it_fits(registry, monkeypatch):
-    made = count_reference_runs(monkeypatch)
-    swaps = (("communication", "vanilla"),)
-    compare(request("reference", "pyg", "hongtu", "hyscale", swaps=swaps, repeats=2), registry)
-    # One for the full graph, one for the neighbour sampler, none of them followed.
-    # pyg's sampler is the plain one where no library for its own is installed.
-    samplers = {
-        registry.strategy(name).bundles["mini-batch"].sampler for name in ("reference", "pyg")
-    }
-    assert made == [False] * (1 + len(samplers))
-
-
-def test_no_check_makes_no_reference(registry, monkeypatch):
-    made = count_reference_runs(monkeypatch)
+def test_no_check_holds_nothing_equal_and_still_states_the_work(registry):
     (run,) = compare(request("hongtu", check=False), registry).runs
-    assert (made, run.equivalence, run.status) == ([], None, "done")
+    assert (run.equivalence, run.status) == (None, "done")
+    assert (run.work.updates, run.work.sampling) == (1, "every neighbour")
 
 
-@pytest.mark.parametrize("mode", ["mini-batch", "full-graph"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_gradients_averaged_without_their_weights_are_caught(registry, monkeypatch, mode, dtype):
-    """Adam hides a gradient wrong by one factor everywhere, but not by one for each unit."""
-    made = count_reference_runs(monkeypatch)
-    (run,) = compare(request(f"unweighted-{mode}", dtype=dtype, epochs=8), registry).runs
-    assert run.status == "done"
-    assert run.equivalence.max_relative_loss_error > run.equivalence.tolerance
-    assert not run.equivalence.holds
-    # It had its second chance, with a reference beside its own states.
-    assert made == [False, True]
-
-
-@pytest.mark.parametrize("mode", ["mini-batch", "full-graph"])
-def test_rounding_noise_is_not_wrong_maths(registry, monkeypatch, mode):
-    """Over 40 epochs at a high rate rounding grows beyond the tolerance; beside the row's own
-    states it does not."""
-    made = count_reference_runs(monkeypatch)
-    base = request(f"noisy-{mode}", dtype="float32", epochs=40, model="gin")
-    fast = dataclasses.replace(base.workload, learning_rate=0.1)
-    (run,) = compare(dataclasses.replace(base, workload=fast), registry).runs
-    assert run.status == "done"
-    assert 0 < run.equivalence.max_relative_loss_error <= run.equivalence.tolerance
-    assert made[0] is False
-
-
-def test_a_loss_that_is_not_a_number_is_not_equal(registry):
-    (run,) = compare(request("broken-full-graph"), registry).runs
-    assert run.status == "done"
-    assert math.isnan(run.loss[-1])
-    assert not run.equivalence.holds
-
-
-@pytest.mark.parametrize(
-    ("losses", "final", "error"),
-    [
-        ((1.0, 0.5), 0.25, 0.0),
-        ((1.0, 0.55), 0.25, 0.1),
-        ((1.0, 0.5), 0.3, 0.2),
-        ((1.0, math.nan), 0.25, math.inf),
-        ((math.nan, 0.5), 0.25, math.inf),
-        ((1.0, 0.5), math.nan, math.inf),
-    ],
-)
-def test_the_error_is_the_largest_over_rounds_and_the_last_update(losses, final, error):
-    epoch = EpochTrace(0, (), {}, 0, 0, 0.0, losses, {}, 0.0, 0.0)
-    trace = Trace((epoch,), {}, {}, 0.0)
-    found = loss_error(trace, final, ReferenceLosses(((1.0, 0.5),), 0.25))
-    assert found == pytest.approx(error)
+def test_a_run_states_its_work(registry):
+    """Counted here by another path: rounds of 13 seeds, one update of the whole graph."""
+    mini, full = compare(
+        request("reference", "hyscale", "hongtu", modes=("mini-batch", "full-graph")), registry
+    ).runs[:2]
+    dataset = make_dataset()
+    seeds = int((dataset.train_mask & (dataset.labels >= 0)).sum())
+    by_mode = {run.mode: run.work for run in (mini, full)}
+    assert by_mode["mini-batch"].updates == -(-seeds // 13)
+    assert by_mode["full-graph"].updates == 1
+    assert by_mode["mini-batch"].seeds == by_mode["full-graph"].seeds == seeds
+    assert by_mode["full-graph"].edges == 2 * dataset.graph.num_edges
+    assert by_mode["mini-batch"].sampling == "uniform without replacement, fan-outs 4, 3"
+    assert by_mode["full-graph"].devices == by_mode["mini-batch"].devices == ("gpu0",)
 
 
 # --------------------------------------------------------------------------- one row and the others
@@ -440,21 +333,45 @@ def test_a_row_out_of_memory_leaves_the_others(registry):
 # --------------------------------------------------------------------------- repeats and accuracy
 
 
-def test_repeats_are_rows_of_their_own_and_checked_once(registry):
-    result = compare(request("hongtu", repeats=3), registry)
-    assert [run.repeat for run in result.runs] == [0, 1, 2]
-    assert [run.equivalence is not None for run in result.runs] == [True, False, False]
-    assert len({run.loss for run in result.runs}) == 1
+@pytest.mark.parametrize("strategy", ["hongtu", "reference"])
+def test_repeats_have_seeds_of_their_own_and_are_each_checked(registry, strategy):
+    """A repeat is what a run with the next seed would be."""
+    runs = compare(request(strategy, repeats=3, modes=("full-graph",)), registry).runs
+    assert [run.repeat for run in runs] == [0, 1, 2]
+    assert all(run.equivalence.holds for run in runs)
+    assert len({run.loss for run in runs}) == 3
+    base = request(strategy, modes=("full-graph",))
+    for number, run in enumerate(runs):
+        workload = dataclasses.replace(base.workload, seed=base.workload.seed + number)
+        (alone,) = compare(dataclasses.replace(base, workload=workload), registry).runs
+        assert alone.loss == run.loss
+
+
+def test_repeats_of_the_same_seed_are_alike(registry):
+    runs = compare(request("hongtu", repeats=3, same_seed=True), registry).runs
+    assert len({run.loss for run in runs}) == 1
 
 
 def test_time_to_accuracy_is_the_time_of_the_epochs_it_took(registry):
-    base = request("hongtu", epochs=8)
-    (plain,) = compare(base, registry).runs
-    epochs = plain.metrics["epoch_time"].samples
-    (at_once,) = compare(dataclasses.replace(base, target_accuracy=0.0), registry).runs
-    assert at_once.metrics["time_to_accuracy"].value == epochs[0]
-    assert at_once.metrics["time_to_accuracy"].provenance == "modelled"
-    (never,) = compare(dataclasses.replace(base, target_accuracy=1.01), registry).runs
+    """The accuracies of all epochs are found by training as many; each that is higher than all
+    before is a target that is first reached there."""
+    epochs = 8
+
+    def train(epochs, **fields):
+        base = request("hongtu", epochs=epochs, check=False, model="sage", **fields)
+        fast = dataclasses.replace(base.workload, learning_rate=0.05)
+        return compare(dataclasses.replace(base, workload=fast), registry).runs[0]
+
+    reached = [train(count).accuracy["val"] for count in range(1, epochs + 1)]
+    records = [n for n, value in enumerate(reached) if n == 0 or value > max(reached[:n])]
+    within = [n for n in records if 0 < n < epochs - 1]
+    assert within, reached
+    samples = train(epochs).metrics["epoch_time"].samples
+    for number in (0, *within):
+        metric = train(epochs, target_accuracy=reached[number]).metrics["time_to_accuracy"]
+        assert metric.value == pytest.approx(sum(samples[: number + 1]), rel=1e-12)
+        assert metric.provenance == "modelled"
+    never = train(epochs, target_accuracy=1.01)
     assert "time_to_accuracy" not in never.metrics
     assert "validation accuracy 1.01 was not reached in 8 epochs" in never.notes
 

@@ -134,7 +134,7 @@ def test_list(folders: tuple[Path, Path, Path]) -> None:
     assert (found.vertices, found.edges, found.features, found.classes) == (5, 3, 4, 2)
     assert found.where == str(folders[0] / "star_graph.npz")
     assert entries["broken"].vertices is None
-    assert "unreadable" in entries["broken"].where
+    assert "cannot be used: this is not a readable .npz" in entries["broken"].where
     assert entries["sbm"].edges == 400_000
     assert entries["rmat"].vertices == 1 << 20
     for real in STAND_INS:

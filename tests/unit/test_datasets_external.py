@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import collections
+import fcntl
+import os
+import pickle
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 import torch_geometric.datasets
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from gnnbench.datasets import from_pyg, load
+from gnnbench.datasets.pickles import arrays_only
 from gnnbench.errors import DatasetError, MissingDependency
 
 EDGES = np.array([[0, 1, 2, 2], [1, 2, 3, 2]])
@@ -169,7 +175,10 @@ def test_load_ogb(
     np.testing.assert_array_equal(dataset.labels, [0, 1, -1, 1])
     np.testing.assert_array_equal(dataset.train_ids, [0])
     np.testing.assert_array_equal(np.flatnonzero(dataset.test_mask), [3])
-    assert fake_ogb.roots == [str(empty_cache / "ogb")]
+    assert fake_ogb.roots[-1] == str(empty_cache / "ogb" / name)
+    assert [path.name for path in (empty_cache / "ogb").iterdir()] == [name]
+    load(name)
+    assert len(fake_ogb.roots) == 3  # once to download, and once for each time it is loaded
     assert capsys.readouterr().out == ""
 
 
@@ -184,3 +193,117 @@ def test_without_ogb(monkeypatch: pytest.MonkeyPatch) -> None:
         load("ogbn-products")
     with pytest.raises(MissingDependency, match="pip install ogb"):
         load("ogbn-arxiv")
+
+
+# --------------------------------------------------------------------------- what is kept, and how
+
+
+@pytest.mark.parametrize("name", ["pyg:SmallPyG/broken", "pyg:Planetoid/NoSuchGraph"])
+def test_nothing_is_left_of_a_failed_download(
+    name: str, monkeypatch: pytest.MonkeyPatch, empty_cache: Path
+) -> None:
+    monkeypatch.setattr(torch_geometric.datasets, "SmallPyG", SmallPyG, raising=False)
+    with pytest.raises(DatasetError, match="could not load or download"):
+        load(name)
+    assert list((empty_cache / "pyg").iterdir()) == []
+
+
+def test_what_a_killed_download_left_is_cleared_away(
+    fake_ogb: type[SmallOGB], empty_cache: Path
+) -> None:
+    """But for what another process is still at work on, and what nobody here made."""
+    folder = empty_cache / "ogb"
+    names = (".gnnbench-dead.tmp", ".gnnbench-alive.tmp", ".gnnbench-new.tmp", "theirs")
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "part").write_text("x")
+        if "new" not in name:
+            os.utime(folder / name, (0, 0))
+    alive = os.open(folder / names[1], os.O_RDONLY)
+    fcntl.flock(alive, fcntl.LOCK_EX)
+    load("ogbn-arxiv")
+    os.close(alive)
+    assert {path.name for path in folder.iterdir()} == {*names[1:], "ogbn-arxiv"}
+
+
+class Runs:
+    """Unpickled, it would make a folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (self.path,)
+
+
+class CachedOGB(SmallOGB):
+    """Keeps what it has parsed as OGB does, and reads it back when it is there."""
+
+    content: object = None
+
+    def __init__(self, name: str, root: str) -> None:
+        self.roots.append(root)
+        file = Path(root) / "data_processed"
+        if not file.exists():
+            torch.save(self.content, file, pickle_protocol=4)
+        self.loaded = torch.load(file, weights_only=False)
+
+    def __getitem__(self, index: int) -> tuple[dict[str, object], np.ndarray]:
+        return self.loaded["graph"], self.loaded["labels"]
+
+
+def test_ogb_reads_its_own_arrays_back(
+    fake_ogb: type[SmallOGB], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, labels = SmallOGB("ogbn-arxiv", "")[0]
+    years = {"node_year": np.array([["2010"]] * 4), "flags": np.ones(4, bool), "one": np.float32(1)}
+    monkeypatch.setattr(CachedOGB, "content", {"graph": graph | years, "labels": labels})
+    monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "NodePropPredDataset", CachedOGB)
+    assert load("ogbn-arxiv").digest() == load("ogbn-arxiv").digest()
+    assert load("ogbn-arxiv").graph.num_edges == 6
+
+
+def test_a_pickle_that_could_run_code_is_refused(
+    fake_ogb: type[SmallOGB], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, empty_cache: Path
+) -> None:
+    trap = tmp_path / "it ran"
+    monkeypatch.setattr(CachedOGB, "content", {"graph": Runs(str(trap))})
+    monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "NodePropPredDataset", CachedOGB)
+    with pytest.raises(DatasetError, match=r"holds a pickled posix\.mkdir, .* delete .* again, or"):
+        load("ogbn-arxiv")
+    assert not trap.exists()
+    assert list((empty_cache / "ogb").iterdir()) == []
+
+
+@pytest.mark.parametrize("way", ["pickle.load", "pickle.loads", "numpy", "torch", "torch legacy"])
+def test_no_way_of_unpickling_runs_code(tmp_path: Path, way: str) -> None:
+    trap, file = tmp_path / "it ran", tmp_path / "file"
+    hostile = Runs(str(trap))
+    if way == "numpy":
+        with file.open("wb") as stream:
+            np.save(stream, np.array([hostile], dtype=object))
+    elif way.startswith("torch"):
+        torch.save(hostile, file, _use_new_zipfile_serialization=way == "torch")
+    else:
+        file.write_bytes(pickle.dumps(hostile))
+    call = {
+        "pickle.load": lambda: pickle.load(file.open("rb")),
+        "pickle.loads": lambda: pickle.loads(file.read_bytes()),
+        "numpy": lambda: np.load(file, allow_pickle=True),
+    }.get(way, lambda: torch.load(file, None, pickle, weights_only=False))
+    with pytest.raises(pickle.UnpicklingError, match="mkdir"), arrays_only():
+        call()
+    assert not trap.exists()
+    call()  # outside, as ever
+    assert trap.is_dir()
+
+
+def test_matrices_of_planetoid_are_arrays() -> None:
+    """They are SciPy's, beside NumPy's arrays and a dictionary of lists; in every protocol."""
+    matrix = sp.csr_matrix(np.eye(3))
+    content = (matrix, np.arange(3), collections.defaultdict(list, {0: [1, 2]}))
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with arrays_only():
+            read = pickle.loads(pickle.dumps(content, protocol))
+        assert (read[0] != matrix).nnz == 0
+        assert read[2] == content[2]

@@ -169,7 +169,9 @@ def test_evaluation_between_epochs_borrows_the_gradients_memory(
             return False
 
         watched = run(watch, borrowing.borrow)
-    assert found == expected
+    # How a block's edges fall into vector registers decides the last bit of an exponential.
+    assert [loss for loss, _ in found] == pytest.approx([loss for loss, _ in expected], rel=1e-14)
+    assert [accuracy for _, accuracy in found] == [accuracy for _, accuracy in expected]
     assert len(found) == workload.epochs > 1
     assert [epoch.loss for epoch in watched.epochs] == [epoch.loss for epoch in alone.epochs]
     if spilled:

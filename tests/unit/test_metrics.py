@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gnnbench.metrics import (
@@ -14,7 +15,8 @@ from gnnbench.metrics import (
     summarise,
 )
 from gnnbench.platforms.machine import Device
-from gnnbench.records import BYTE_KINDS, EpochTrace, Span, Trace, Work
+from gnnbench.records import BYTE_KINDS, EpochTrace, Scheduled, Span, Trace, Work
+from gnnbench.statistics import count_warmup
 
 
 def span(id, stage, place, seconds, after=(), resources=None, wall_start_s=0.0, wall_s=0.0):
@@ -43,6 +45,7 @@ def epoch(spans=(), index=0, wall_s=2.0, harness_s=0.5, work=None, **counted):
         bytes=sizes,
         edges=counted.get("edges", 0),
         vertices=counted.get("vertices", 0),
+        seeds=counted.get("seeds", 0),
         loss=1.0,
         round_losses=(1.0,),
         work_by_device=work or {},
@@ -67,6 +70,11 @@ def test_a_modelled_epoch_is_laid_out_by_the_scheduler():
     laid = [(item.start_s, item.end_s) for item in lay_out(epoch(SPANS), "modelled")]
     assert laid == [(0, 1), (1, 3), (1, 4), (3, 8), (4, 5), (5, 6.5), (8, 8.5)]
     assert digest(epoch(SPANS), "modelled").epoch_s == 8.5
+
+
+def test_a_modelled_epoch_ends_with_its_latest_span_not_the_last_in_the_list():
+    spans = (span(0, "update", "gpu0", 5.0), span(1, "load", "host", 2.0))
+    assert digest(epoch(spans), "modelled").epoch_s == 5.0
 
 
 def test_a_measured_epoch_stands_as_it_happened():
@@ -134,6 +142,31 @@ def test_a_device_is_busy_once_however_many_of_its_units_run():
     assert busy_seconds(lay_out(epoch(spans), "modelled"), "host") == 0.0
 
 
+def at(start_s, end_s, place="gpu0"):
+    return Scheduled(span(0, "update", place, end_s - start_s), start_s, end_s)
+
+
+@pytest.mark.parametrize(
+    ("intervals", "busy_s"),
+    [
+        # A span that ends before the one it lies in: the longer one is counted to its end, once.
+        ([(0.0, 10.0), (2.0, 3.0)], 10.0),
+        ([(0.0, 10.0), (2.0, 3.0), (4.0, 5.0), (9.0, 12.0)], 12.0),
+        ([(0.0, 4.0), (1.0, 2.0), (3.0, 6.0), (8.0, 9.0)], 7.0),
+        ([(1.0, 2.0), (1.0, 2.0)], 1.0),
+        ([], 0.0),
+    ],
+)
+def test_seconds_within_others_count_once(intervals, busy_s):
+    """Against a count of tenths of a second in which any span runs."""
+    for order in (intervals, intervals[::-1]):
+        timeline = [at(*each) for each in order]
+        assert busy_seconds(timeline, "gpu0") == pytest.approx(busy_s)
+        tenths = sum(any(a <= t / 10 + 0.05 < b for a, b in intervals) for t in range(130))
+        assert busy_seconds(timeline, "gpu0") == pytest.approx(tenths / 10)
+        assert busy_seconds([*timeline, at(0.0, 99.0, "gpu1")], "gpu0") == pytest.approx(busy_s)
+
+
 def test_energy_is_a_metric_where_every_busy_device_has_a_power():
     metrics, _ = summarised(devices=(device("host", 2.0), device("gpu0", 1.0), device("gpu1", 1.0)))
     assert metrics["energy"].value == (3.0 + 5.0 + 2.5 + 2 * 4.25) / 2
@@ -167,18 +200,19 @@ def summarised(provenance="modelled", target=None, devices=()):
         ),
     )
     trace = Trace(epochs, {"host": 900, "gpu0": 30, "gpu1": 40}, {}, preprocessing_s=0.75)
-    digests = [digest(item, provenance) for item in epochs]
-    return summarise(trace, digests, provenance, "host", target, devices)
+    digests = [digest(item, provenance, devices) for item in epochs]
+    return summarise(trace, digests, provenance, "host", target)
 
 
-def test_metrics_are_means_over_epochs_with_their_samples():
+def test_times_are_medians_and_counts_means_over_epochs_with_their_samples():
+    """Of two epochs the median is their mean; of three see below."""
     metrics, _ = summarised()
     expected = {
         "epoch_time": ((8.5 + 4.25) / 2, "s", (8.5, 4.25)),
         "wall_time": (3.0, "s", (2.0, 4.0)),
-        # The mean of each epoch's rate: 850 / 8.5 and 850 / 4.25.
-        "throughput_edges": (150.0, "edges/s", (100.0, 200.0)),
-        "throughput_vertices": (15.0, "vertices/s", (10.0, 20.0)),
+        # The work of an epoch over the time of one: 850 / 6.375.
+        "throughput_edges": (850 / 6.375, "edges/s", ()),
+        "throughput_vertices": (85 / 6.375, "vertices/s", ()),
         "host_to_device_bytes": (200.0, "B", (100.0, 300.0)),
         "device_to_host_bytes": (0.0, "B", (0.0, 0.0)),
         "reused_bytes": (3.5, "B", (7.0, 0.0)),
@@ -192,6 +226,39 @@ def test_metrics_are_means_over_epochs_with_their_samples():
         assert metrics[name].value == pytest.approx(value, rel=1e-12), name
         assert metrics[name].unit == unit, name
         assert metrics[name].samples == pytest.approx(samples), name
+
+
+def measured_epochs(*wall_s, edges=1000):
+    epochs = [
+        epoch((span(0, "update", "host", s, wall_s=s),), i, wall_s=s, harness_s=s / 4, edges=edges)
+        for i, s in enumerate(wall_s)
+    ]
+    return epochs, [digest(each, "measured") for each in epochs]
+
+
+def test_cold_epochs_are_in_the_samples_and_in_no_summary():
+    """204, 78, 53, 52, 51, ... ms: the steady epoch takes 52, and so does whatever is told of
+    it."""
+    cold = (0.204, 0.078, 0.053, 0.052, 0.051, 0.052, 0.053, 0.051, 0.052, 0.052)
+    epochs, digests = measured_epochs(*cold)
+    warmup = count_warmup(cold)
+    trace = Trace(tuple(epochs), {"host": 1}, {}, 0.0)
+    metrics, stages = summarise(trace, digests, "measured", "host", None, warmup)
+    assert metrics["epoch_time"].value == 0.052
+    assert metrics["epoch_time"].samples == cold
+    assert metrics["epoch_time"].steady == cold[warmup:]
+    assert metrics["wall_time"].value == stages["update"].value == 0.052
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 3])
+def test_edges_a_second_times_the_epoch_are_the_edges(warmup):
+    """With skewed times the mean of the epochs' rates would be another number."""
+    epochs, digests = measured_epochs(0.9, 0.1, 0.4, 0.1, 0.2, 0.7)
+    trace = Trace(tuple(epochs), {"host": 1}, {}, 0.0)
+    metrics, _ = summarise(trace, digests, "measured", "host", None, warmup)
+    edges = metrics["throughput_edges"].value * metrics["epoch_time"].value
+    assert edges == pytest.approx(1000, rel=1e-12)
+    assert metrics["epoch_time"].value == np.median([0.9, 0.1, 0.4, 0.1, 0.2, 0.7][warmup:])
 
 
 def test_what_this_machine_took_is_measured_on_every_platform():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gnnbench.errors import PlatformError, UsageError
+from gnnbench.errors import GnnbenchError, PlatformError, UsageError
 from gnnbench.platforms import probe as probing
 from gnnbench.platforms.describe import (
     default_platform,
@@ -572,8 +572,8 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
         pytest.param(
             'name = "gpu"\nkind',
             'name = "gpu" kind',
-            "is not valid TOML: Expected newline or end of document after a statement "
-            "(at line 15, column 14)",
+            "cannot be read: it is not valid TOML: Expected newline or end of document after a "
+            "statement (at line 15, column 14)",
             id="TOML syntax",
         ),
     ],
@@ -638,15 +638,15 @@ def test_refused_as_a_whole(text: str, sentence: str, tmp_path: Path) -> None:
 
 def test_unreadable_files(tmp_path: Path) -> None:
     missing = tmp_path / "missing.toml"
-    with pytest.raises(PlatformError, match=r"missing\.toml does not exist\.$"):
+    with pytest.raises(PlatformError, match=r"read: there is no such file\.$"):
         load_platform(str(missing))
     folder = tmp_path / "folder.toml"
     folder.mkdir()
-    with pytest.raises(PlatformError, match=r"folder\.toml cannot be read: Is a directory\.$"):
+    with pytest.raises(PlatformError, match=r"read: it is a folder, not a file\.$"):
         load_platform(str(folder))
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(PlatformError, match=r"binary\.toml is not text in UTF-8\.$"):
+    with pytest.raises(PlatformError, match=r"read: it is not text in UTF-8\.$"):
         load_platform(str(binary))
 
 
@@ -792,5 +792,5 @@ def test_probe_needs_time() -> None:
 def test_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(PlatformError, match=r"local\.toml cannot be written: Not a directory\.$"):
+    with pytest.raises(GnnbenchError, match=r"cannot be written: there is no such folder\."):
         probing.save_local(probing.describe_unmeasured())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from example_comparison import every_status, make_comparison, make_run
+from example_comparison import FAULT, every_status, make_comparison, make_run
 
 from gnnbench.errors import UsageError
 from gnnbench.records import Equivalence, Metric
@@ -23,7 +24,7 @@ def content() -> dict:
 def test_top_level_keys_are_the_contracts(content):
     assert list(content) == [
         "schema", "created", "gnnbench", "command", "machine", "dataset", "workload", "platform",
-        "runs",
+        "runs", "noise", "interrupted",
     ]  # fmt: skip
     assert content["schema"] == 1
     assert content["command"][:2] == ["gnnbench", "compare"]
@@ -48,15 +49,47 @@ def test_setting_keys_are_the_contracts(content):
 def test_run_keys_are_the_contracts(content):
     keys = [
         "strategy", "label", "mode", "parts", "repeat", "status", "reason", "loss", "accuracy",
-        "equivalence", "metrics", "stages", "notes",
+        "equivalence", "work", "metrics", "stages", "notes",
     ]  # fmt: skip
     assert all(list(run) == keys for run in content["runs"])
     done = content["runs"][0]
     assert list(done["parts"]) == ["sampler", "placement", "communication", "memory", "kernel"]
     assert done["loss"] == [1.5, 0.8, 0.4123]
     assert set(done["accuracy"]) == {"train", "val", "test"}
-    assert done["equivalence"] == {"reference": "full-graph", "max_relative_loss_error": 3e-7}
+    assert done["equivalence"] == {
+        "reference": "full-graph", "max_relative_loss_error": 3e-7, "equal": True, "fault": "",
+        "sampling": "every neighbour",
+    }  # fmt: skip
+    assert done["work"] == {
+        "updates": 1, "seeds": 8621, "edges": 10**9, "devices": ["gpu0"],
+        "sampling": "every neighbour", "ranked": True, "why_not": "",
+    }  # fmt: skip
     assert done["stages"]["transfer"] == {"value": 0.059, "provenance": "modelled"}
+
+
+def test_a_run_that_may_not_win_says_why(content):
+    faulty, unchecked = content["runs"][5:7]
+    assert (faulty["equivalence"]["equal"], faulty["equivalence"]["fault"]) == (False, FAULT)
+    assert faulty["work"]["ranked"] is False
+    assert faulty["work"]["why_not"] == f"not equal to the reference: {FAULT}"
+    assert unchecked["work"]["ranked"] is True
+    assert content["runs"][2]["work"] is None
+
+
+def test_how_many_epochs_were_left_out_stands_beside_the_samples():
+    run = make_run("a", provenance="measured")
+    steady = Metric(0.052, "s", "measured", (0.2, 0.052, 0.052), warmup=1)
+    run = replace(run, metrics={**run.metrics, "epoch_time": steady})
+    written = json.loads(dump_json(to_document(make_comparison(run))))["runs"][0]["metrics"]
+    assert written["epoch_time"]["warmup"] == 1
+    assert written["epoch_time"]["samples"] == [0.2, 0.052, 0.052]
+    assert "warmup" not in written["wall_time"]
+
+
+def test_noise_and_an_interrupt_are_told():
+    comparison = replace(make_comparison(make_run("a")), noise="it was loud", interrupted="ended.")
+    written = json.loads(dump_json(to_document(comparison)))
+    assert (written["noise"], written["interrupted"]) == ("it was loud", "ended.")
 
 
 def test_metrics_keep_unit_provenance_and_raw_samples(content):
@@ -81,7 +114,7 @@ def test_what_is_not_finite_is_null_or_left_out_with_a_note():
     run = replace(
         run,
         loss=(1.0, float("nan"), float("inf")),
-        equivalence=Equivalence("full-graph", float("nan"), 1e-4),
+        equivalence=Equivalence("full-graph", float("nan"), "the loss is no number"),
         metrics={**run.metrics, "energy": Metric(float("nan"), "J", "modelled")},
     )
     written = json.loads(dump_json(to_document(make_comparison(run))))["runs"][0]
@@ -113,11 +146,14 @@ def test_the_schema_can_be_dumped_and_names_every_key():
         ('{"schema": NaN}', "NaN is not JSON"),
         ('{"schema": 2}', "at schema"),
         ("[]", "the top level"),
+        ("[" * 100_000, "nests too deep"),
+        ("1" * 10_000, "not strict JSON"),
+        ("\udcff", "not text in UTF-8"),
     ],
 )
 def test_what_is_no_result_file_is_refused(tmp_path, text, says):
     path = tmp_path / "result.json"
-    path.write_text(text)
+    path.write_bytes(os.fsencode(text))
     with pytest.raises(UsageError, match=says):
         read_json(path)
 

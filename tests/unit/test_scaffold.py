@@ -121,10 +121,11 @@ def test_own_test_suite_of_the_package_passes_once_it_is_installed(package, tmp_
         cwd=package,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 passed" in done.stdout, done.stdout
+    # Its options are no choices, so that there is none to try.
+    assert "13 passed, 1 skipped" in done.stdout, done.stdout
 
 
 @pytest.mark.parametrize(

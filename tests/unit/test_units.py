@@ -92,6 +92,11 @@ def test_parse_bytes_refuses(text: str) -> None:
         (2.31, "s", "2.31 s"),
         (-3.5e6, "B", "-3.50 MB"),
         (42.0, "", "42.0"),
+        # What rounds up to a thousand has the next prefix.
+        (999.6e3, "B", "1.00 MB"),
+        (999.4e3, "B", "999 kB"),
+        (9.996e-4, "s", "1.00 ms"),
+        (9.996, "s", "10.0 s"),
     ],
 )
 def test_format_si(value: float, unit: str, text: str) -> None:

@@ -31,5 +31,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="CAGNET: Reducing Communication in Graph Neural Network Training, its 1D "
             "algorithm (as MixGCN has it)",
             bundles={"full-graph": Parts("random", "hongtu", "cagnet", "resident", "torch")},
+            plain="partition",
         )
     ]

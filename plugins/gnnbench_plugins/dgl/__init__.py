@@ -30,5 +30,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("dgl", "single", "vanilla", "host", "dgl"),
                 "full-graph": Parts("full-graph", "single", "none", "resident", "dgl"),
             },
+            plain="reference",
         )
     ]

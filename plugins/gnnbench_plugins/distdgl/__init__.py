@@ -25,6 +25,7 @@ def gnnbench_strategy() -> list[Strategy]:
             summary="mini-batches on accelerators, each trains the seeds of its METIS partition",
             source="DistDGL: Distributed Graph Neural Network Training for Billion-Scale Graphs",
             bundles={"mini-batch": Parts("neighbour", "distdgl", "vanilla", "host", "torch")},
+            plain="data-parallel",
         ),
         Strategy(
             name="distdgl-v2",
@@ -32,5 +33,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="Distributed Hybrid CPU and GPU Training for Graph Neural Networks on "
             "Billion-Scale Heterogeneous Graphs (as HyScale-GNN, section VI-E2, has it)",
             bundles={"mini-batch": Parts("neighbour", "distdgl-v2", "hyscale", "host", "torch")},
+            plain="data-parallel",
         ),
     ]

@@ -32,5 +32,7 @@ def gnnbench_strategy() -> list[Strategy]:
             bundles={
                 "full-graph": Parts("hongtu-im", "distgnn", "distgnn", "resident", "torch"),
             },
+            plain="partition",
+            platform="ecs-r5x16",
         )
     ]

@@ -68,12 +68,15 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+P2P", options=(("communication", "reuse", "false"),)),
                 Ablation("+RU"),
             ),
+            platform="epyc7543x4-4xa100",
         ),
         Strategy(
             name="hongtu-im",
             summary="full-graph training in the devices' memories, a partition each",
             source="HongTu, section 7.1: the in-memory version, HongTu-IM",
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "hongtu-im", "torch")},
+            plain="partition",
+            platform="epyc7543x4-4xa100",
         ),
     ]
 

@@ -132,6 +132,11 @@ class HongTuCommunication(Communication):
             held = mark_sets([fetch.transition for fetch in before], num_vertices)
         return held, needed & ~held if self.neighbour_reuse else np.zeros_like(held)
 
+    def idle(self) -> tuple[str, ...]:
+        if not (self.p2p or self.reuse) or self._host < self._original:
+            return ()
+        return ("deduplication (no row was kept off the host links)",)
+
     def notes(self) -> tuple[str, ...]:
         if not self._original:
             return ()

@@ -13,7 +13,7 @@ from typing import ClassVar
 from gnnbench.errors import IncompatibleParts
 from gnnbench.footprint import ChunkSize, shard_bytes
 from gnnbench.parts import Bundle
-from gnnbench.records import Cell, Table, TableRow
+from gnnbench.records import Cell, PartKind, Table, TableRow
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench_plugins.hongtu.memory import InMemory
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
@@ -32,6 +32,8 @@ class InMemoryPlanner(Planner):
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "memory of every device, halo rows and epoch time, nothing offloaded"
+    # No rows lie at the host's sockets.
+    unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {"placement": ("numa_aware",)}
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         prospect = InMemoryProspect(bundle, request)

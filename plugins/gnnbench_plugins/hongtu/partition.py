@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Literal
 
 import numpy as np
 
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
 from gnnbench.records import Graph, IntArray
+from gnnbench_plugins.hongtu.metis import partition_metis
 
 Partitioner = Literal["metis", "ldg", "fennel", "range"]
 
@@ -63,21 +63,6 @@ def partition(graph: Graph, parts: int, partitioner: Partitioner, seed: int) -> 
         seed=seed,
     )
     return part.astype(np.int64)
-
-
-def partition_metis(graph: Graph, parts: int, seed: int) -> IntArray:
-    """METIS's edge-cut partition, int64 ``(V,)``, in 2 to V parts."""
-    import pymetis
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        _, membership = pymetis.part_graph(
-            parts,
-            xadj=graph.indptr,
-            adjncy=graph.indices,
-            options=pymetis.Options(seed=seed),
-        )
-    return np.asarray(membership, dtype=np.int64)
 
 
 def cut_ranges(graph: Graph, members: IntArray, chunks: int) -> list[IntArray]:

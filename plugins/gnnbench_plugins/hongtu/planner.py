@@ -34,6 +34,7 @@ from gnnbench.records import (
     Graph,
     IndexArray,
     IntArray,
+    PartKind,
     Round,
     Table,
     TableRow,
@@ -87,6 +88,11 @@ class HongTuPlanner(Planner):
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "memory, host-device rows and epoch time, from the chunks' sizes"
+    # Peers are equally far, and nothing is written.
+    unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {
+        "communication": ("interleaved",),
+        "memory": ("spill_dir",),
+    }
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         prospect = Prospect(bundle, request)

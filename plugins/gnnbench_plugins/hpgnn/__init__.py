@@ -56,6 +56,8 @@ def gnnbench_strategy() -> list[Strategy]:
             source="HP-GNN: Generating High Throughput GNN Training Implementation on CPU-FPGA "
             "Heterogeneous Platform",
             bundles={"mini-batch": Parts("hpgnn", "hpgnn", "hpgnn", "resident", "hpgnn")},
+            plain="reference",
+            platform="epyc7763x2-4xu250",
         )
     ]
 

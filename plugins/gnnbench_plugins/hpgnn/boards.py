@@ -5,7 +5,6 @@ A board of one's own is a copy of one of these files, named where a board is ask
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from gnnbench.errors import UsageError
+from gnnbench.files import FileRefused
 from gnnbench.platforms.schema import (
     Bandwidth,
     Capacity,
@@ -24,11 +24,7 @@ from gnnbench.platforms.schema import (
     Text,
     suggest,
 )
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from gnnbench.toml import read_toml
 
 BUNDLED = Path(__file__).parent
 
@@ -131,12 +127,10 @@ def load_board(spec: str) -> Board:
             )
         path = bundled[spec]
     try:
-        table = _BoardTable.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise UsageError(f"board file {path} does not exist; name one that does.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = _BoardTable.model_validate(read_toml(path))
+    except FileRefused as error:
         raise UsageError(
-            f"board file {path} cannot be read as TOML: {error}; start from a copy of u250.toml."
+            f"board file {path} cannot be read: {error.reason}; start from a copy of u250.toml."
         ) from None
     except ValidationError as error:
         raise UsageError(f"board file {path}: {_explain(error)}.") from None

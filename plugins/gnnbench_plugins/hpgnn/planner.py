@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.records import BatchProfile, Dataset, Table, Unit
+from gnnbench.records import BatchProfile, Dataset, PartKind, Table, Unit
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hpgnn.design import tabulate
@@ -22,6 +23,12 @@ class HpgnnPlanner(Planner):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "every design that fits the board, with its resources and throughput"
+    # Designs are explored by Equations 3 to 11, whose mini-batches have both optimisations.
+    unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {
+        "sampler": ("rmt", "rra"),
+        "communication": ("overlap",),
+        "kernel": ("clock",),
+    }
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         placement, sampler = bundle.placement, bundle.sampler
@@ -63,7 +70,8 @@ class HpgnnPlanner(Planner):
             vertices = graph.vertices
         sweep = placement.explore(workload, layers, profile, board)
         stored_bytes = vertices * workload.dims[0] * workload.itemsize
-        fit = "fit" if stored_bytes <= board.memory_bytes else "do not fit"
+        limit_bytes = min(board.memory_bytes, bundle.memory.device_bytes or board.memory_bytes)
+        fit = "fit" if stored_bytes <= limit_bytes else "do not fit"
         notes = (
             f"sizes are those {origin}: |B| {', '.join(f'{n:,}' for n in profile.vertices)}; "
             f"|E| {', '.join(f'{n:,}' for n in profile.edges)}",

@@ -61,6 +61,8 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+DRM", options=(_NO_PREFETCH,), quoted=GAINS["+DRM"]),
                 Ablation("+TFP", quoted=GAINS["+TFP"]),
             ),
+            plain="data-parallel",
+            platform="epyc7763x2-4xu250",
         )
     ]
 

@@ -242,6 +242,17 @@ class HyScalePlacement(Placement):
         )
         return expected.epoch_s(self._num_rounds, filling=True)
 
+    def idle(self) -> tuple[str, ...]:
+        if not self.history or len(self._trainers) == 1:
+            return ()
+        clauses = []
+        if self.cpu_trainer and not any(split.cpu_seeds for split in self.history):
+            total = self._balancer.total_seeds
+            clauses.append(f"hybrid training (0 of {total:,} seeds on the CPU)")
+        if self.drm and len(set(self.history)) == 1:
+            clauses.append(f"DRM (nothing moved in {len(self.history):,} rounds)")
+        return tuple(clauses)
+
     def notes(self) -> tuple[str, ...]:
         if not self.history:
             return ()

@@ -7,7 +7,7 @@ the mini-batches' sizes. Nothing is trained.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ from gnnbench.models import build
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import BatchProfile, Cell, IntArray, Table, TableRow, Unit
+from gnnbench.records import BatchProfile, Cell, IntArray, PartKind, Table, TableRow, Unit
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hyscale.performance import (
@@ -43,6 +43,10 @@ class HyScalePlanner(Planner):
 
     name: ClassVar[str] = "hyscale"
     summary: ClassVar[str] = "stage times, the split and memory, from a few sampled mini-batches"
+    # The plan is the first round's, by the equations alone.
+    unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {
+        "placement": ("drm", "rule", "skew", "design"),
+    }
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         plan = make_plan(bundle, request)

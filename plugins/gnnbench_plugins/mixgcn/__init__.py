@@ -62,6 +62,7 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+pipeline", options=(("sampler", "schedule", "pipelined"),)),
                 Ablation("+reordering", options=(("sampler", "schedule", "reordered"),)),
             ),
+            plain="partition",
         )
     ]
 

@@ -23,7 +23,7 @@ from gnnbench.parts import Kernel, LayerShape
 from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Dataset, Graph, Table, TableRow, Workload
 from gnnbench.studies import MeasuredReproduction, Reproduction
-from gnnbench_plugins.hongtu.partition import partition_metis
+from gnnbench_plugins.hongtu.metis import partition_metis
 from gnnbench_plugins.mixgcn.groups import (
     Groups,
     choose_groups,

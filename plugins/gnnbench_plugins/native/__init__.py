@@ -24,5 +24,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "full-graph": Parts("full-graph", "single", "none", "resident", "native"),
                 "mini-batch": Parts("neighbour", "single", "vanilla", "host", "native"),
             },
+            plain="reference",
         )
     ]

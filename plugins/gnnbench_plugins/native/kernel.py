@@ -10,6 +10,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gnnbench.errors import UsageError
@@ -114,10 +116,11 @@ class NativeAdjacency(Adjacency):
         return autograd.edge_softmax(self._matrix, scores)
 
     def sum_edges(self, messages: Tensor) -> Tensor:
-        return autograd.aggregate(self._edges, messages)
+        out: Tensor = _EdgeSum.apply(self, messages)  # type: ignore[no-untyped-call]
+        return out
 
     @cached_property
-    def _edges(self) -> SparseMatrix:
+    def incidence(self) -> SparseMatrix:
         """``(D, E)``: each destination's in-edges as its sources."""
         count = self.block.num_edges
         return SparseMatrix(self.block.indptr, np.arange(count, dtype=np.int32), count)
@@ -134,6 +137,27 @@ class NativeAdjacency(Adjacency):
     @cached_property
     def in_degrees(self) -> Tensor:
         return torch.from_numpy(np.diff(self.block.indptr)).to(self._dtype)
+
+
+class _Context(FunctionCtx):
+    """What a forward pass leaves for its backward pass."""
+
+    adjacency: NativeAdjacency
+
+
+class _EdgeSum(Function):
+    """The sum over each destination's in-edges. Backward: dm_e = g_v for each edge e = (u, v),
+    which needs no transpose."""
+
+    @staticmethod
+    def forward(ctx: _Context, adjacency: NativeAdjacency, messages: Tensor) -> Tensor:
+        ctx.adjacency = adjacency
+        return autograd.aggregate(adjacency.incidence, messages)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, g: Tensor) -> tuple[None, Tensor]:
+        return None, g.index_select(0, ctx.adjacency.edge_dst)
 
 
 def _factors(scaling: Scaling, *, own: bool) -> Factors:
@@ -171,9 +195,12 @@ class NativeKernel(Kernel):
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """Both CSRs, whose rows begin at 64-bit positions, and which edge each of the transpose's
-        is; where a layer has values on edges, their ends in 64 bits, and a number for each."""
+        is; where a layer has values on edges, their ends in 64 bits, and a number for each; where
+        own rows stand beside means, the transpose of both in one."""
         size = super().adjacency_bytes(block, layer, itemsize)
         size += 4 * (block.num_dst + 1 + block.num_src + 1 + block.num_edges)
+        if layer.aggregate_features == 2 * layer.in_features and not block.own:
+            size += 8 * (block.num_src + 1) + 4 * (block.num_edges + block.num_dst)
         if layer.edge_features:
             size += 20 * block.num_edges
         return size

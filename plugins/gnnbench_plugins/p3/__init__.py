@@ -31,5 +31,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="P3: Distributed Deep Graph Learning at Scale (as HyScale-GNN, section VI-E2, "
             "has it)",
             bundles={"mini-batch": Parts("neighbour", "p3", "p3", "resident", "torch")},
+            plain="data-parallel",
         )
     ]

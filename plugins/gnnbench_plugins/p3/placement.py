@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from gnnbench.parts import Bundle, Setting, divide_evenly
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Shard
-from gnnbench_plugins.pyg.placement import DataParallelPlacement
+from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
 
 
 @dataclass

@@ -28,5 +28,6 @@ def gnnbench_strategy() -> list[Strategy]:
             bundles={
                 "mini-batch": Parts("neighbour", "data-parallel", "vanilla", "pagraph", "torch")
             },
+            plain="data-parallel",
         )
     ]

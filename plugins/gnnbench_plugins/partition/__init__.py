@@ -32,5 +32,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="MixGCN, section 5.1, of DistDGL: Distributed Graph Neural Network Training "
             "for Billion-Scale Graphs",
             bundles={"full-graph": Parts("multi-hop", "hongtu", "halo", "resident", "torch")},
+            plain="partition",
         ),
     ]

@@ -25,5 +25,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="PipeGCN: Efficient Full-Graph Training of Graph Convolutional Networks with "
             "Pipelined Feature Communication",
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "pipegcn", "resident", "torch")},
+            plain="partition",
         )
     ]

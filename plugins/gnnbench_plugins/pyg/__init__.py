@@ -1,26 +1,20 @@
 """PyTorch Geometric as a peer: its message passing and, where it can draw, its own sampler.
 
-``placement`` makes HyScale-GNN's multi-GPU baseline of it (Figure 10).
+``pyg-multi-gpu`` is HyScale-GNN's multi-GPU baseline (Figure 10).
 """
 
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Kernel, MiniBatchSampler, Placement
+from gnnbench.parts import Kernel, MiniBatchSampler
 from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.pyg.kernel import PyGKernel
-from gnnbench_plugins.pyg.placement import DataParallelPlacement
 from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
 
 
 @hookimpl
 def gnnbench_sampler() -> list[type[MiniBatchSampler]]:
     return [PyGSampler]
-
-
-@hookimpl
-def gnnbench_placement() -> list[type[Placement]]:
-    return [DataParallelPlacement]
 
 
 @hookimpl
@@ -45,6 +39,7 @@ def gnnbench_strategy() -> list[Strategy]:
             source="Fey and Lenssen, Fast Graph Representation Learning with PyTorch Geometric, "
             "2019",
             bundles={"mini-batch": mini_batch, "full-graph": full_graph},
+            plain="reference",
         ),
         Strategy(
             name="pyg-multi-gpu",
@@ -52,5 +47,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="HyScale-GNN, section VI-E1 and Figure 10: the multi-GPU baseline",
             # PyG's own sampler draws others for a vertex when a round is split otherwise.
             bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "pyg")},
+            plain="data-parallel",
         ),
     ]

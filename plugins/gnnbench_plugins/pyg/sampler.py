@@ -75,6 +75,7 @@ class PyGSampler(NeighbourSampler):
 
     name: ClassVar[str] = "pyg"
     summary: ClassVar[str] = "PyTorch Geometric's NeighborSampler"
+    law: ClassVar[str] = "PyG's neighbours, drawn once for each vertex of a mini-batch"
     split_invariant: ClassVar[bool] = False
 
     _drawer: NeighborSampler = field(init=False, repr=False, compare=False)

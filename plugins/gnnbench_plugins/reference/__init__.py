@@ -1,4 +1,4 @@
-"""The plain strategy that every other one must equal: one device, plain torch."""
+"""The plain strategies: one device, which every other one must equal, and data parallelism."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gnnbench_plugins.reference.communication import (
     NoCommunication,
     VanillaCommunication,
 )
+from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
 from gnnbench_plugins.reference.placement import SinglePlacement
@@ -31,7 +32,7 @@ def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
 
 @hookimpl
 def gnnbench_placement() -> list[type[Placement]]:
-    return [SinglePlacement]
+    return [SinglePlacement, DataParallelPlacement]
 
 
 @hookimpl
@@ -60,5 +61,11 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("neighbour", "single", "vanilla", "host", "torch"),
                 "full-graph": Parts("full-graph", "single", "none", "resident", "torch"),
             },
-        )
+        ),
+        Strategy(
+            name="data-parallel",
+            summary="even shares of the seeds on all accelerators, features on the host",
+            source="HyScale-GNN, section VI-E1: the multi-GPU baseline",
+            bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "torch")},
+        ),
     ]

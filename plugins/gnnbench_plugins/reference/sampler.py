@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.kernels import dispatch
-from gnnbench.parts import FullGraphSampler, MiniBatchSampler, Setting
+from gnnbench.parts import UNIFORM, FullGraphSampler, MiniBatchSampler, Setting
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
 
 
@@ -19,6 +19,7 @@ class NeighbourSampler(MiniBatchSampler):
 
     name: ClassVar[str] = "neighbour"
     summary: ClassVar[str] = "uniform neighbour sampling without replacement, a fan-out per layer"
+    law: ClassVar[str] = UNIFORM
 
     _setting: Setting = field(init=False, repr=False, compare=False)
 

@@ -16,7 +16,7 @@ import numpy as np
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.reference.sampling import DoubleArray
 from gnnbench.parts import Bundle, Setting, option
-from gnnbench.records import Block, IntArray
+from gnnbench.records import Block, IntArray, Workload
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 
@@ -26,6 +26,7 @@ class RoundSampler(NeighbourSampler):
     the vertices drawn, as they stand in the graph, without a sampling weight."""
 
     heeds_fanouts: ClassVar[bool] = False
+    law: ClassVar[str] = ""
 
     #: An epoch, and each vertex's place among its shuffled seeds, int64 ``(V,)``, -1 for no seed.
     _places: tuple[int, IntArray] | None = field(
@@ -90,6 +91,11 @@ class SaintSampler(RoundSampler):
     steps: int = option(2, "steps of a walk")
 
     _sums: DoubleArray | None = field(default=None, init=False, repr=False, compare=False)
+
+    def sampling(self, workload: Workload) -> str:
+        budget = self.budget or workload.batch_size
+        length = f" of {self.steps} steps" if self.method == "walk" else ""
+        return f"GraphSAINT, {budget:,} {self.method}s{length}"
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         graph = setting.dataset.graph
@@ -160,6 +166,10 @@ class LayerwiseSampler(RoundSampler):
     )
 
     _importance: DoubleArray | None = field(default=None, init=False, repr=False, compare=False)
+
+    def sampling(self, workload: Workload) -> str:
+        name = {"ladies": "LADIES", "fastgcn": "FastGCN"}[self.method]
+        return f"{name}, budgets {self.budgets or f'{workload.batch_size:,} a layer'}"
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         layers = setting.workload.num_layers

@@ -26,5 +26,6 @@ def gnnbench_strategy() -> list[Strategy]:
             source="SANCUS: Staleness-Aware Communication-Avoiding Full-Graph Decentralized "
             "Training in Large-Scale Graph Neural Networks (as HongTu's Table 2 has it)",
             bundles={"full-graph": Parts("random", "hongtu", "sancus", "resident", "torch")},
+            plain="partition",
         )
     ]

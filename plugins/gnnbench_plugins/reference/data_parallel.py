@@ -1,4 +1,4 @@
-"""Data parallelism over the accelerators, as PyG with torch's distributed data parallel has it."""
+"""Data parallelism over the accelerators, as torch's distributed data parallel has it."""
 
 from __future__ import annotations
 

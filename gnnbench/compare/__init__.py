@@ -1,0 +1,339 @@
+"""The main job: train each strategy on the same data, hold it equal to the reference, compare.
+
+Where times are measured, rows take turns, an epoch each, so that whatever else the machine does
+falls on all of them alike; where they are modelled, rows run one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+import psutil
+
+import gnnbench
+from gnnbench.compare.dataset_guard import DatasetGuard
+from gnnbench.compare.machine import MachineLoad, describe_machine
+from gnnbench.compare.progress import Progress, SilentProgress
+from gnnbench.compare.request import CHECKED_UPDATES, Options, Request, Row, Variant
+from gnnbench.compare.rows import (
+    add_plain_rows,
+    check_options,
+    choose_modes,
+    options_for,
+    plan_ablation,
+    plan_row,
+    plan_rows,
+)
+from gnnbench.compare.run import (
+    Run,
+    Scene,
+    clock_for,
+    describe_failure,
+    empty_result,
+    name_meeting,
+    needs_all,
+    seeded,
+)
+from gnnbench.datasets import EDGE_CONVENTION
+from gnnbench.engine import train
+from gnnbench.engine.collectives import PeerLost, Processes
+from gnnbench.errors import GnnbenchError, IncompatibleParts
+from gnnbench.kernels.pages import keep_pages, trim_heap
+from gnnbench.models import build
+from gnnbench.parts import Bundle, LayerClass, Setting
+from gnnbench.plugins import Registry, assemble
+from gnnbench.records import Comparison, Dataset, RunResult, Status
+
+__all__ = [
+    "CHECKED_UPDATES",
+    "Options",
+    "Progress",
+    "Request",
+    "Row",
+    "SilentProgress",
+    "Variant",
+    "check_options",
+    "choose_modes",
+    "compare",
+    "describe_machine",
+    "make_setting",
+    "options_for",
+    "plan_ablation",
+    "plan_row",
+    "plan_rows",
+    "serve",
+]
+
+#: Rows that take turns hold at most this share of the machine's memory together.
+TURNS_SHARE = 0.4
+
+
+def make_setting(request: Request, model: LayerClass | None = None) -> Setting:
+    """The setting of a request; ``model`` is the class that its workload names, if not bundled."""
+    return Setting(
+        dataset=request.dataset,
+        platform=request.platform,
+        workload=request.workload,
+        layers=build(request.workload, model=model).shapes,
+        model=model,
+    )
+
+
+def compare(
+    request: Request,
+    registry: Registry,
+    progress: Progress | None = None,
+    command: tuple[str, ...] = (),
+    processes: Processes | None = None,
+) -> Comparison:
+    """Run every row and return them all; a row that fails says so and the others go on.
+
+    Where there are ``processes``, this one is rank 0, which trains rows that shard by features with
+    the others (:func:`serve`), and all else alone. An interrupt ends the runs that are under way;
+    those that are done are returned, and ``Comparison.interrupted`` says so.
+
+    Freed memory stays in the process from then on, for all rows alike (:func:`keep_pages`); none
+    begins with what another has left.
+
+    Raises ``UsageError`` for a request that cannot mean anything, ``PluginError`` for a model that
+    cannot be trained, and ``IncompatibleParts`` when no row's parts fit together.
+    """
+    keep_pages()
+    model = registry.model(request.workload.model)
+    setting = make_setting(request, model)
+    digest = request.dataset.digest()
+    guard = DatasetGuard(request.dataset)
+    rows, refusals = _find_rows(request, registry, setting, processes, guard)
+    swapped = [row for row in rows if row.swapped]
+    for group in ([row for row in rows if not row.plain], swapped):
+        found = [refusals[row] for row in group if row in refusals]
+        if group and len(found) == len(group) and all(each.status != "error" for each in found):
+            raise IncompatibleParts(found[0].reason)
+    scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
+    load = MachineLoad()
+    stage = _Stage(scene, guard)
+    for repeat in range(request.repeats):
+        stage.perform([row for row in rows if row not in refusals], repeat)
+    results = [
+        empty_result(row, repeat, refusals[row].status, refusals[row].reason)
+        if row in refusals
+        else stage.results[row, repeat]
+        for row in rows
+        for repeat in range(request.repeats)
+    ]
+    return Comparison(
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        gnnbench=gnnbench.__version__,
+        command=command,
+        machine=describe_machine(),
+        dataset=_describe_dataset(request.dataset, digest),
+        workload=request.workload,
+        model_title=model.title,
+        platform=request.platform.name,
+        platform_description=request.platform.description,
+        modelled=request.platform.virtual,
+        runs=tuple(results),
+        noise="" if request.platform.virtual else load.describe(),
+        interrupted=stage.interrupted,
+    )
+
+
+def _describe_dataset(
+    dataset: Dataset, digest: str
+) -> dict[str, str | int | float | tuple[str, ...]]:
+    """The data set as the result file has it; ``digest`` is of before anything ran."""
+    return {
+        "name": dataset.name,
+        "num_vertices": dataset.graph.num_vertices,
+        "num_edges": dataset.graph.num_edges,
+        "edge_convention": EDGE_CONVENTION,
+        "num_features": dataset.num_features,
+        "num_classes": dataset.num_classes,
+        "digest": digest,
+        "origin": dataset.origin,
+        "feature_scaling": dataset.feature_scaling,
+        "notes": dataset.notes,
+    }
+
+
+class _Stage:
+    """Where the rows of a repeat run: one after the other, or in turns."""
+
+    def __init__(self, scene: Scene, guard: DatasetGuard) -> None:
+        self._scene = scene
+        self._guard = guard
+        self._in_turns = not scene.setting.platform.virtual and scene.processes is None
+        self._lots = 0
+        self.results: dict[tuple[Row, int], RunResult] = {}
+        self.interrupted = ""
+
+    def perform(self, rows: Sequence[Row], repeat: int) -> None:
+        """Run every row once; after an interrupt, none."""
+        waiting = deque(rows)
+        runs: dict[Row, Run] = {}
+        try:
+            while waiting and not self.interrupted:
+                runs = {}
+                while waiting and self._has_room(runs):
+                    row = waiting.popleft()
+                    runs[row] = self._open(row, repeat)
+                if self._take_turns(list(runs.values())):
+                    self._close(runs, repeat)
+                    continue
+                for row in runs:
+                    self._close({row: self._run_alone(row, repeat)}, repeat)
+        except KeyboardInterrupt as interrupt:
+            self.interrupted = str(interrupt) or "interrupted."
+            self._close_trained(runs, repeat)
+        for row in rows:
+            if (row, repeat) not in self.results:
+                reason = "the comparison was interrupted before this run was over."
+                self.results[row, repeat] = empty_result(row, repeat, "skipped", reason)
+
+    def _open(self, row: Row, repeat: int) -> Run:
+        """Open a run and train its first epoch, which is never timed, alone."""
+        trim_heap()
+        run = Run(self._scene, row, repeat)
+        run.open()
+        if not run.over:
+            run.run_epoch()
+        self._look_after(run)
+        return run
+
+    def _take_turns(self, runs: Sequence[Run]) -> bool:
+        """An epoch each, in this order and then in the other, until all are over.
+
+        False where one of several has written into the data set meanwhile: nobody knows which, and
+        the others have trained on it, so that all have to run again, alone.
+        """
+        order = list(runs)
+        while any(not run.over for run in order):
+            for run in order:
+                if not run.over:
+                    run.run_epoch()
+            order.reverse()
+        altered = self._guard.restore()
+        if altered and len(runs) == 1:
+            runs[0].fail("error", altered)
+            return True
+        for run in runs if altered else ():
+            run.fail("error", altered)
+        return not altered
+
+    def _run_alone(self, row: Row, repeat: int) -> Run:
+        run = self._open(row, repeat)
+        while not run.over:
+            run.run_epoch()
+        self._look_after(run)
+        return run
+
+    def _look_after(self, run: Run) -> None:
+        """A run during which the data set was written to does not count; others get it back."""
+        altered = self._guard.restore()
+        if altered:
+            run.fail("error", altered)
+
+    def _close(self, runs: Mapping[Row, Run], repeat: int) -> None:
+        """Check and sum up runs that took turns."""
+        self._lots += 1
+        for row, run in runs.items():
+            result = run.close()
+            self._look_after(run)
+            self.results[row, repeat] = replace(run.result or result, lot=self._lots)
+
+    def _close_trained(self, runs: Mapping[Row, Run], repeat: int) -> None:
+        """After an interrupt: what has been trained to its end counts, though its times could have
+        been taken more often. A second interrupt ends this too."""
+        try:
+            self._close({row: run for row, run in runs.items() if run.trained}, repeat)
+        except KeyboardInterrupt:
+            return
+
+    def _has_room(self, runs: dict[Row, Run]) -> bool:
+        if not runs:
+            return True
+        held_bytes = sum(run.held_bytes for run in runs.values())
+        return self._in_turns and held_bytes < TURNS_SHARE * psutil.virtual_memory().total
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a row does not run: its parts do not fit, or one failed when it was asked."""
+
+    status: Status
+    reason: str
+
+
+def _find_rows(
+    request: Request,
+    registry: Registry,
+    setting: Setting,
+    processes: Processes | None,
+    guard: DatasetGuard | None = None,
+) -> tuple[tuple[Row, ...], dict[Row, _Refusal]]:
+    """The rows, plain ones among them, and why some cannot run."""
+    rows = plan_rows(request, registry)
+    check_options(rows, request.options, registry)
+    found: dict[Row, _Refusal | None] = {}
+
+    def ask(row: Row) -> _Refusal | None:
+        try:
+            bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
+            why = bundle.refusal(setting) or _refuse_processes(bundle, setting, processes)
+        except (GnnbenchError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if os.environ.get("GNNBENCH_DEBUG"):
+                raise
+            failed = describe_failure(error)
+            return _Refusal("error", f"its parts could not be asked whether they fit: {failed}")
+        altered = guard.restore() if guard is not None else ""
+        if altered:
+            return _Refusal("error", altered)
+        return None if why is None else _Refusal("skipped", f"{row.label}: {why}")
+
+    def fits(row: Row) -> bool:
+        if row not in found:
+            found[row] = ask(row)
+        return found[row] is None
+
+    if request.plain:
+        rows = add_plain_rows(rows, registry, fits)
+    for row in rows:
+        fits(row)
+    return rows, {row: why for row in rows if (why := found[row]) is not None}
+
+
+def serve(request: Request, registry: Registry, processes: Processes) -> None:
+    """What a rank other than 0 does for a comparison: train its worker of the rows that shard by
+    features, each when rank 0 gets there.
+
+    Raises ``PeerLost`` when the others are gone.
+    """
+    keep_pages()
+    setting = make_setting(request, registry.model(request.workload.model))
+    rows, refusals = _find_rows(request, registry, setting, processes)
+    for repeat in range(request.repeats):
+        for row in rows:
+            bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
+            if row in refusals or not needs_all(bundle):
+                continue
+            processes.meet(name_meeting(row, repeat))
+            own = seeded(setting, request, repeat)
+            try:
+                train(bundle, own, clock_for(bundle, own), collectives=processes)
+            except PeerLost:
+                raise
+            except GnnbenchError:
+                # Memories and parts are the same in every rank: rank 0 has met it too, and says so.
+                continue
+
+
+def _refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | None) -> str | None:
+    if processes is None or not needs_all(bundle):
+        return None
+    return processes.refuses(len(bundle.placement.trainers(setting.platform)))

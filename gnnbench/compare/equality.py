@@ -1,0 +1,312 @@
+"""Whether a run computed what plain training computes, by the rounding of the problem itself.
+
+A run's updates (``gnnbench.engine.evidence``) are computed once more from the same parameters on
+the same mini-batches: in float64, which is what is right, and in the workload's own dtype, whose
+distance from that is what rounding does to this graph, model and step. A run may be ``SLACK`` times
+as far off, because its sums may be taken in another order, and no further.
+
+Three things are held, each where it is well conditioned: the logits from the parameters; the loss
+from the run's own logits; and the gradients by a backward pass that begins at the run's own logits,
+so that a large loss's sensitivity is not taken for a wrong backward pass. Logits are held as a
+whole, and vertex by vertex, so that a vertex with one edge less is seen beside a hub. ReLUs whose
+input is as close to zero as rounding goes may be on either side (``gnnbench.compare.bends``), and
+gradients may be off by what those contribute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from gnnbench.compare.plain import Batch, Pass, PlainTraining
+from gnnbench.engine.evidence import Update
+from gnnbench.engine.machinery import torch_dtype
+from gnnbench.parts import Setting
+from gnnbench.records import IntArray
+
+#: How many times as far as the reference's own rounding a run may be off.
+SLACK = 16.0
+#: How often rounding is tried, each time in another way, while a run is further off: where one edge
+#: or one class decides, a single pass may be nearer to what is right than most.
+ROUNDINGS = 4
+#: How many times as far as by chance the ReLUs that may be on either side may move a gradient:
+#: those that are on another side of a run may all point one way.
+SWAY = 4.0
+#: The size of a vertex's logits, relative to the median vertex's, below which it is held by that.
+TINY = 1 / 64
+#: Units of rounding, relative to its row, by which the input of a ReLU may be off in any run.
+NEAR_UNITS = 64
+#: Relative to what is compared, what a run may be off where the reference is exact: some units of
+#: rounding in float32, and the project's bound in float64.
+FLOOR = {torch.float32: NEAR_UNITS * torch.finfo(torch.float32).eps, torch.float64: 1e-9}
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """How far something that a run computed is from what is right, relative to its size, and how
+    far it may be. ``what`` names it, such as ``"the logits of epoch 0, round 0"``."""
+
+    what: str
+    error: float
+    allowed: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether it may be this far off; an error that is not a number may not."""
+        return self.error <= self.allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found of an update: how far its loss is from plain training's, relative, and all
+    that was held against rounding."""
+
+    loss_error: float
+    deviations: tuple[Deviation, ...]
+
+    @property
+    def fault(self) -> str:
+        """The worst of what is off by more than rounding, as a sentence's end; else empty."""
+        wrong = [each for each in self.deviations if not each.holds]
+        if not wrong:
+            return ""
+        worst = max(wrong, key=lambda each: each.error / max(each.allowed, 1e-300))
+        if not math.isfinite(worst.error):
+            return f"{worst.what} are not what the reference computes, or no numbers"
+        return (
+            f"{worst.what} is off by {worst.error:.0e}, and rounding explains {worst.allowed:.0e}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Labels int64 ``(n,)`` of the rows of logits, and the places of those that have a loss."""
+
+    labels: Tensor
+    seeds: Tensor
+
+    def loss_gradient(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean cross entropy over the seeds and its gradient ``(n, classes)``, in the dtype of
+        the logits, as torch rounds."""
+        leaf = logits[self.seeds].requires_grad_()
+        with torch.enable_grad():
+            total = cross_entropy(leaf, self.labels[self.seeds], reduction="sum")
+            loss = total / len(self.seeds)
+            (part,) = torch.autograd.grad(loss, leaf)
+        gradient = torch.zeros_like(logits)
+        gradient[self.seeds] = part
+        return loss.detach().double(), gradient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A run's update beside the right one, and what both are measured by.
+
+    ``found`` are the run's logits ``(n, classes)``, ``begins`` the gradient of the loss by them, in
+    float64, and ``loss`` the loss that they have.
+    """
+
+    update: Update
+    batches: tuple[Batch, ...]
+    rows: Rows
+    right: Pass
+    found: Tensor
+    loss: Tensor
+    begins: Tensor
+
+    def logit_errors(self, logits: Tensor) -> tuple[float, float]:
+        """How far logits are off as a whole, and of the vertex where they are furthest off."""
+        right = self.right.logits.detach()
+        apart = torch.linalg.vector_norm(logits.double() - right, dim=1)
+        sizes = torch.linalg.vector_norm(right, dim=1)
+        whole = max(float(torch.linalg.vector_norm(sizes)), 1e-300)
+        # A vertex of next to nothing is held by the size of the others.
+        sizes = sizes.clamp(min=max(float(sizes.median()) * TINY, 1e-300))
+        vertex = (apart / sizes).max() if len(apart) else apart.sum()
+        return _number(torch.linalg.vector_norm(apart) / whole), _number(vertex)
+
+    def gradient_errors(self, gradients: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
+        """How far each parameter's gradient is off. None is held closer than a unit of rounding of
+        all gradients together."""
+        return [
+            _number(torch.linalg.vector_norm(own.double() - exact) / size)
+            if own.shape == exact.shape
+            else math.inf
+            for own, exact, size in zip(gradients, right, gradient_sizes(right), strict=True)
+        ]
+
+
+def gradient_sizes(gradients: Sequence[Tensor]) -> list[float]:
+    """What the error of each gradient is relative to."""
+    norms = [float(torch.linalg.vector_norm(part)) for part in gradients]
+    least = max(math.hypot(*norms) * TINY, 1e-300)
+    return [max(norm, least) for norm in norms]
+
+
+class Reference:
+    """Holds a run's updates against plain training's.
+
+    ``partial`` says that others computed some of the vertices: their logits are taken to be right.
+    """
+
+    def __init__(self, setting: Setting, plain: PlainTraining, *, partial: bool = False) -> None:
+        self._setting = setting
+        self._plain = plain
+        self._partial = partial
+        self._dtype = torch_dtype(setting.workload)
+        self._floor = FLOOR[self._dtype]
+
+    def judge(self, update: Update, loss: float) -> Judgement:
+        """Hold an update against plain training; ``loss`` is what the run says its mean was.
+
+        How far rounding goes is looked into only where the run is further off than ``FLOOR``.
+        """
+        batches = self._plain.batches(update)
+        ids = np.concatenate([batch.ids for batch in batches])
+        right = self._plain.find_right(update, batches)
+        exact = right.logits.detach()
+        found = _assemble(update, ids, exact.to(self._dtype) if self._partial else None)
+        if found is None:
+            missing = f"the vertices that {update.name} computed"
+            return Judgement(math.inf, (Deviation(missing, math.inf, 0.0),))
+        rows = Rows(
+            labels=torch.from_numpy(self._setting.dataset.labels[ids]),
+            seeds=self._find_seeds(ids),
+        )
+        plain_loss, _ = rows.loss_gradient(exact)
+        own_loss, begins = rows.loss_gradient(found.double())
+        case = Case(update, batches, rows, right, found, own_loss, begins)
+        off = abs(loss - float(plain_loss)) / max(abs(float(plain_loss)), 1e-12)
+        return Judgement(
+            off,
+            (*self._hold_logits(case), self._hold_loss(case, loss), *self._hold_gradients(case)),
+        )
+
+    # ------------------------------------------------------------------ the three
+
+    def _hold_logits(self, case: Case) -> list[Deviation]:
+        errors = case.logit_errors(case.found)
+        allowed = [self._floor] * len(errors)
+        for attempt in range(ROUNDINGS):
+            if not _exceeds(errors, allowed):
+                break
+            usual = case.logit_errors(self._round(case, attempt).logits.detach())
+            allowed = [max(most, SLACK * near) for most, near in zip(allowed, usual, strict=True)]
+        name = case.update.name
+        names = (f"the logits of {name}", f"one vertex's logits in {name}")
+        return [
+            Deviation(what, error, most)
+            for what, error, most in zip(names, errors, allowed, strict=True)
+        ]
+
+    def _hold_loss(self, case: Case, loss: float) -> Deviation:
+        """A loss rounds by the size of the logits that it is made of."""
+        seeds, size = case.rows.seeds, max(float(case.loss), 1e-300)
+        largest = float(case.found[seeds].abs().max()) if len(seeds) else 0.0
+        error = abs(loss - float(case.loss)) / size
+        if not math.isfinite(error):
+            error = math.inf
+        what = f"the loss of {case.update.name}"
+        return Deviation(what, error, self._floor * (1.0 + largest) / size + self._floor)
+
+    def _hold_gradients(self, case: Case) -> list[Deviation]:
+        given = case.update.gradients
+        right = case.right.gradients(case.begins)
+        errors = case.gradient_errors(given, right)
+        allowed = [self._floor] * len(errors)
+        if _exceeds(errors, allowed):
+            allowed = _add(allowed, self._sway(case, self._near(case), right))
+        for attempt in range(ROUNDINGS):
+            if not _exceeds(errors, allowed):
+                break
+            allowed = list(map(max, allowed, self._find_usual(case, right, attempt)))
+        names = [name for name, _ in case.right.model.named_parameters()]
+        return [
+            Deviation(f"the gradient of {name} in {case.update.name}", error, most)
+            for name, error, most in zip(names, errors, allowed, strict=True)
+        ]
+
+    def _find_usual(self, case: Case, right: Sequence[Tensor], attempt: int) -> list[float]:
+        """How far each gradient may be off by what a rounded pass is."""
+        rounded = self._round(case, attempt)
+        _, begins = case.rows.loss_gradient(case.found)
+        bends = list(zip(case.right.bends, rounded.bends, strict=True))
+        # Where the rounded pass has other ReLUs open, that is no rounding of what it summed.
+        alike = case.right.gradients(case.begins, [one.differs(other) for one, other in bends])
+        usual = case.gradient_errors(rounded.gradients(begins), alike)
+        off = [one.rounding_margins(other, SLACK) for one, other in bends]
+        margins = list(map(torch.maximum, self._near(case), off))
+        rounding = [max(self._floor, SLACK * near) for near in usual]
+        return _add(rounding, self._sway(case, margins, right))
+
+    def _near(self, case: Case) -> list[Tensor]:
+        """How close to zero the input of each ReLU is so close that either side is right."""
+        share = NEAR_UNITS * torch.finfo(self._dtype).eps
+        return [bend.relative_margins(share) for bend in case.right.bends]
+
+    def _sway(self, case: Case, margins: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
+        """How far ReLUs within these margins may move each gradient."""
+        bends = case.right.bends
+        close = [bend.find_close(margin) for bend, margin in zip(bends, margins, strict=True)]
+        if not sum(map(len, close)):
+            return [0.0] * len(right)
+        turns = [bend.sway(places) for bend, places in zip(bends, close, strict=True)]
+        moved = case.right.gradients(case.begins, turns)
+        return [SWAY * error for error in case.gradient_errors(moved, right)]
+
+    def _round(self, case: Case, attempt: int) -> Pass:
+        """The update in the workload's own dtype; after the first ``attempt`` with parameters that
+        are off by a unit of rounding, up or down by chance, so that all sums round otherwise."""
+        update = case.update
+        if attempt:
+            generator = torch.Generator().manual_seed(attempt)
+            unit = torch.finfo(self._dtype).eps
+            nudged = {
+                name: value * (1 + unit * torch.randint(-1, 2, value.shape, generator=generator))
+                for name, value in update.parameters.items()
+            }
+            update = replace(update, parameters=nudged)
+        return self._plain.forward(update, case.batches, self._dtype)
+
+    def _find_seeds(self, ids: IntArray) -> Tensor:
+        """Which rows of ``ids`` have a loss."""
+        dataset = self._setting.dataset
+        return torch.from_numpy(np.flatnonzero((dataset.train_mask & (dataset.labels >= 0))[ids]))
+
+
+def _exceeds(errors: Sequence[float], allowed: Sequence[float]) -> bool:
+    return any(error > most for error, most in zip(errors, allowed, strict=True))
+
+
+def _add(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    return [one + other for one, other in zip(ours, theirs, strict=True)]
+
+
+def _assemble(update: Update, ids: IntArray, others: Tensor | None) -> Tensor | None:
+    """The run's logits in the order of ``ids``, and those of ``others`` where it has none; None
+    where it has one twice, or not all and there are no others."""
+    if not update.logits or not update.gradients:
+        return None
+    given = np.concatenate([part for part, _ in update.logits])
+    rows = torch.cat([part for _, part in update.logits])
+    order = np.argsort(ids, kind="stable")
+    places = np.searchsorted(ids, given, sorter=order)
+    places = order[np.minimum(places, len(ids) - 1)]
+    once = len(np.unique(places)) == len(given) and np.array_equal(ids[places], given)
+    if not once or (others is None and len(given) < len(ids)):
+        return None
+    out = rows.new_empty(len(ids), rows.shape[1]) if others is None else others.clone()
+    out[torch.from_numpy(places)] = rows
+    return out
+
+
+def _number(value: Tensor) -> float:
+    """As a float; what is not a number is infinitely far off."""
+    number = float(value)
+    return number if math.isfinite(number) else math.inf

@@ -1,0 +1,74 @@
+"""The machine that computed the numerics, as the result file describes it."""
+
+from __future__ import annotations
+
+import os
+import platform as host_os
+
+import psutil
+import torch
+
+from gnnbench.kernels.pages import are_kept
+
+
+def describe_machine() -> dict[str, str | int | float | None]:
+    """The machine that computed the numerics."""
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    return {
+        "cpu": _cpu_name(),
+        "cores": psutil.cpu_count(logical=True) or 1,
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpu": gpu,
+        "os": f"{host_os.system()} {host_os.release()}",
+        "python": host_os.python_version(),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "freed_pages": "kept" if are_kept() else "as the C library does",
+    }
+
+
+def _cpu_name() -> str:
+    if os.path.exists("/proc/cpuinfo"):
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    return host_os.processor() or host_os.machine()
+
+
+#: From this share of the cores on, what others computed meanwhile is worth a warning.
+BUSY_SHARE = 0.1
+
+
+class MachineLoad:
+    """What other processes took of this machine's cores since this was made."""
+
+    def __init__(self) -> None:
+        self._began = self._read()
+
+    def describe(self) -> str:
+        """A sentence where others were at work; empty where they were not."""
+        own, busy, stolen, total = (
+            now - before for now, before in zip(self._read(), self._began, strict=True)
+        )
+        if total <= 0:
+            return ""
+        others = max(0.0, (busy - own) / total)
+        causes = []
+        if others > BUSY_SHARE:
+            causes.append(f"other processes took {others:.0%} of the processor's time")
+        if stolen / total > BUSY_SHARE / 5:
+            causes.append(f"the virtual machine's host took {stolen / total:.0%} of it away")
+        return f"{' and '.join(causes)} meanwhile" if causes else ""
+
+    @staticmethod
+    def _read() -> tuple[float, float, float, float]:
+        """Seconds of this process and its children, of all, taken away, and of all cores."""
+        process, machine = psutil.Process().cpu_times(), psutil.cpu_times()
+        idle = machine.idle + getattr(machine, "iowait", 0.0)
+        stolen = getattr(machine, "steal", 0.0)
+        own = process.user + process.system + process.children_user + process.children_system
+        counted = sum(
+            getattr(machine, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq")
+        )
+        return own, counted, stolen, counted + idle + stolen

@@ -1,0 +1,237 @@
+"""Plain training of a setting on the host, one update at a time: what runs are held against.
+
+What several updates and rows have in common is computed once: the whole graph as the kernel keeps
+it, the first layer's aggregates of the features, which have no parameters, and the first update of
+rows that begin at the same parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.compare.bends import Bend, Bends, Turn
+from gnnbench.engine.evaluate import whole_graph_block
+from gnnbench.engine.evidence import Update
+from gnnbench.engine.machinery import feature_rows
+from gnnbench.models import GNN, PROJECTED, BoundBlock, Degrees, build
+from gnnbench.parts import Kernel, MiniBatchSampler, Setting
+from gnnbench.records import Block, IntArray
+
+#: Features of which more than one value in so many is stored are multiplied as dense ones.
+DENSE_SHARE = 16
+#: What is kept for other updates and rows takes at most so many bytes.
+SHARED_BYTES = 1 << 29
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Blocks, input layer first; ``ids`` are the vertices that the last one computes."""
+
+    blocks: tuple[Block, ...]
+    ids: IntArray
+
+
+@dataclass(slots=True, eq=False)
+class Pass:
+    """A forward pass that can still be gone back through: logits ``(n, classes)``, and every place
+    where it bends, in their order."""
+
+    model: GNN
+    logits: Tensor
+    bends: tuple[Bend, ...]
+
+    def gradients(self, of_logits: Tensor, turns: Sequence[Turn | None] = ()) -> list[Tensor]:
+        """The parameters' gradients in float64, from the logits', with some bends turned."""
+        parameters = [p for layer in self.model.stack for p in layer.parameters()]
+        for bend, turn in zip(self.bends, turns or (None,) * len(self.bends), strict=True):
+            bend.turn = turn
+        found = torch.autograd.grad(
+            self.logits,
+            parameters,
+            of_logits.to(self.logits.dtype),
+            allow_unused=True,
+            retain_graph=True,
+        )
+        return [
+            (torch.zeros_like(p) if g is None else g).double()
+            for p, g in zip(parameters, found, strict=True)
+        ]
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """What the passes of one data set and model have in common, over updates and rows.
+
+    ``firsts`` are first updates in float64 by what has drawn them, ``bounds`` the whole graph by
+    dtype, and ``aggregates`` the first layer's by dtype.
+    """
+
+    firsts: dict[str, tuple[Update, Pass]] = field(default_factory=dict)
+    bounds: dict[torch.dtype, BoundBlock] = field(default_factory=dict)
+    aggregates: dict[torch.dtype, Tensor] = field(default_factory=dict)
+
+
+class PlainTraining:
+    """Computes updates once more, from the parameters that they began at.
+
+    ``kernel`` is the reference's. ``sampler`` draws the mini-batches of rounds as a whole, where
+    splits change nothing; None takes the units that the run has drawn, or the whole graph.
+    ``drawn_by`` tells samplers apart whose first updates are ``shared``.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        kernel: Kernel,
+        sampler: MiniBatchSampler | None = None,
+        *,
+        drawn_by: str = "",
+        shared: Shared | None = None,
+    ) -> None:
+        self._setting = setting
+        self._kernel = kernel
+        self._sampler = sampler
+        self._drawn_by = drawn_by
+        self._shared = Shared() if shared is None else shared
+        self._degrees = Degrees(setting.dataset.graph.degrees)
+        self._wide = _find_wide_layers(setting)
+        self._reads_sparse = 0 in self._wide and _is_sparse(setting)
+
+    def _find_projected(self, *, whole: bool) -> frozenset[int]:
+        """Layers that multiply by W first: wide ones, but for the first of the whole graph where
+        its aggregates of the features are computed once for all updates."""
+        once = whole and self._keeps and not self._reads_sparse
+        return self._wide - {0} if once else self._wide
+
+    @property
+    def held_bytes(self) -> int:
+        """About what a pass over the whole graph in float64 takes: rows of all layers, their
+        gradients and what is between, values on edges, and the topology."""
+        graph, layers = self._setting.dataset.graph, self._setting.layers
+        dims = self._setting.workload.dims
+        width = 4 * sum(dims[1:]) + (0 if self._reads_sparse else 2 * dims[0])
+        values = 3 + sum(layer.edge_features for layer in layers)
+        return 8 * graph.num_vertices * width + 8 * graph.num_edges * values
+
+    def batches(self, update: Update) -> tuple[Batch, ...]:
+        """The whole graph, the round's mini-batch drawn once more as a whole, or its units."""
+        layers = self._setting.workload.num_layers
+        if not update.units:
+            block = self._bind_whole(torch.float64).block
+            return (Batch((block,) * layers, block.dst_ids),)
+        if self._sampler is None:
+            return tuple(Batch(unit.blocks, unit.output_ids) for unit in update.units)
+        seeds = np.concatenate([unit.output_ids for unit in update.units])
+        whole = self._sampler.sample(seeds, update.epoch, self._setting.workload.threads)
+        return (Batch(whole, seeds),)
+
+    def find_right(self, update: Update, batches: Sequence[Batch]) -> Pass:
+        """The update in float64. Rows that begin at the same parameters share their first."""
+        known = self._shared.firsts.get(self._drawn_by)
+        first = (update.epoch, update.round) == (0, 0)
+        if first and known is not None and _same(known[0], update):
+            return known[1]
+        right = self.forward(update, batches, torch.float64)
+        if first and self._keeps:
+            self._shared.firsts[self._drawn_by] = update, right
+        return right
+
+    def forward(self, update: Update, batches: Sequence[Batch], dtype: torch.dtype) -> Pass:
+        """The update's forward pass over all batches."""
+        workload = replace(self._setting.workload, dtype=_name(dtype))
+        projected = self._find_projected(whole=not update.units)
+        model = build(workload, projected, self._setting.model)
+        model.load_state_dict(update.parameters)
+        with torch.enable_grad(), Bends() as bends:
+            logits = [self._compute(model, batch, dtype) for batch in batches]
+        return Pass(model, torch.cat(logits), tuple(bends.found))
+
+    def _compute(self, model: GNN, batch: Batch, dtype: torch.dtype) -> Tensor:
+        whole = len(batch.ids) == self._setting.dataset.graph.num_vertices
+        if whole and len({id(block) for block in batch.blocks}) == 1:
+            bounds = [self._bind_whole(dtype)] * len(batch.blocks)
+        else:
+            whole, bounds = False, [self._bind(block, dtype) for block in batch.blocks]
+        h = self._aggregate_first(model, bounds[0], dtype, whole=whole)
+        h = model.stack[0].update(bounds[0], h)
+        for layer, bound in zip(model.stack[1:], bounds[1:], strict=True):
+            h = layer.update(bound, layer.aggregate(bound, h))
+        return h
+
+    def _aggregate_first(
+        self, model: GNN, bound: BoundBlock, dtype: torch.dtype, *, whole: bool
+    ) -> Tensor:
+        """AGGREGATE of the features, which is the same for all updates of the whole graph where it
+        has no parameters."""
+        layer = model.stack[0]
+        keeps = whole and layer.cacheable and self._keeps
+        known = self._shared.aggregates.get(dtype) if keeps else None
+        if known is not None:
+            return known
+        own = replace(self._setting, workload=replace(self._setting.workload, dtype=_name(dtype)))
+        rows = feature_rows(own, bound.block.src_ids, sparse=self._reads_sparse)
+        found = layer.aggregate(bound, rows)
+        if keeps:
+            self._shared.aggregates[dtype] = found
+        return found
+
+    @property
+    def _keeps(self) -> bool:
+        return self.held_bytes < SHARED_BYTES
+
+    def _bind_whole(self, dtype: torch.dtype) -> BoundBlock:
+        bounds = self._shared.bounds
+        if dtype in bounds:
+            return bounds[dtype]
+        blocks = [bound.block for bound in bounds.values()]
+        block = blocks[0] if blocks else whole_graph_block(self._setting.dataset)
+        bound = self._bind(block, dtype)
+        if self._keeps:
+            bounds[dtype] = bound
+        return bound
+
+    def _bind(self, block: Block, dtype: torch.dtype) -> BoundBlock:
+        return BoundBlock(block, self._kernel, self._degrees, dtype, torch.device("cpu"))
+
+
+def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:
+    return "float64" if dtype == torch.float64 else "float32"
+
+
+def _is_sparse(setting: Setting) -> bool:
+    """Whether features are stored sparse, and are so sparse that their products are cheaper so."""
+    features = setting.dataset.features
+    if isinstance(features, np.ndarray):
+        return False
+    return bool(features.nnz * DENSE_SHARE < features.shape[0] * features.shape[1])
+
+
+def _find_wide_layers(setting: Setting) -> frozenset[int]:
+    """Layers that are cheaper multiplied first, where the maths allows it: float64 is exact enough
+    for either order to be right."""
+    workload = setting.workload
+    if workload.model not in PROJECTED:
+        return frozenset()
+    dims = workload.dims
+    return frozenset(n for n in range(workload.num_layers) if dims[n] > dims[n + 1])
+
+
+def _same(ours: Update, theirs: Update) -> bool:
+    """Whether two updates have the same parameters and seeds, in the same order."""
+    one: Mapping[str, Tensor] = ours.parameters
+    other: Mapping[str, Tensor] = theirs.parameters
+    if one.keys() != other.keys() or not all(torch.equal(one[n], other[n]) for n in one):
+        return False
+    return np.array_equal(_seeds(ours), _seeds(theirs))
+
+
+def _seeds(update: Update) -> IntArray:
+    if not update.units:
+        return np.empty(0, dtype=np.int64)
+    return np.concatenate([unit.output_ids for unit in update.units])

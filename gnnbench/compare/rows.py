@@ -1,0 +1,183 @@
+"""Which rows a comparison has: strategies in their modes, with swaps, plain ones, and ablations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gnnbench.compare.request import Options, Request, Row, Variant
+from gnnbench.errors import PluginError, UsageError
+from gnnbench.parts import option_fields
+from gnnbench.plugins import Registry, parse_option, with_swap
+from gnnbench.records import PART_KINDS, Mode, PartKind, Parts, Strategy
+
+
+def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
+    """Modes to run, so that peers stand beside each other.
+
+    Strategies with one mode decide; those with both run in every mode that was decided, or in
+    their usual one when nobody decides.
+    """
+    decided = {s.default_mode for s in strategies if len(s.bundles) == 1}
+    if not decided:
+        decided = {s.default_mode for s in strategies}
+    order: tuple[Mode, ...] = ("full-graph", "mini-batch")
+    return tuple(mode for mode in order if mode in decided)
+
+
+def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
+    """The rows of a comparison: each strategy in its modes, and beside it with its part swapped;
+    or those that the request has."""
+    if request.rows:
+        return request.rows
+    variants = [Variant(each) if isinstance(each, str) else each for each in request.strategies]
+    strategies = tuple(registry.strategy(variant.strategy) for variant in variants)
+    modes = request.modes or choose_modes(strategies)
+    rows: list[Row] = []
+    for variant, strategy in zip(variants, strategies, strict=True):
+        for mode in modes:
+            if mode not in strategy.bundles:
+                continue
+            row = plan_row(variant, strategy, mode, registry)
+            rows.append(row)
+            swaps = (*variant.swaps, *request.swaps)
+            own_mode = _find_mode(strategy, mode, swaps, registry)
+            parts = with_swap(registry, strategy.bundles[own_mode], variant.swaps)
+            swapped = with_swap(registry, parts, request.swaps)
+            if swapped != parts:
+                label = name_swaps(row.label, parts, request.swaps)
+                rows.append(Row(strategy.name, label, own_mode, swapped, swapped=True))
+    # A sampler of one mode makes one row, however many modes its strategy runs in.
+    rows = list(dict.fromkeys(rows))
+    if not rows:
+        raise UsageError(
+            f"no chosen strategy trains {' or '.join(modes)}; see gnnbench plugins list."
+        )
+    return tuple(rows)
+
+
+def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registry) -> Row:
+    """A strategy, or a variant of it, in one mode.
+
+    Raises ``UsageError`` for a swap that changes nothing, since two rows would have one name.
+    """
+    mode = _find_mode(strategy, mode, variant.swaps, registry)
+    parts = strategy.bundles[mode]
+    for kind, name in variant.swaps:
+        if parts.named(kind) == name:
+            raise UsageError(
+                f"strategy {strategy.name!r} has the {kind} {name!r} already; leave out "
+                f"{kind}={name}."
+            )
+    swapped = with_swap(registry, parts, variant.swaps)
+    return Row(strategy.name, name_swaps(strategy.name, parts, variant.swaps), mode, swapped)
+
+
+def _find_mode(
+    strategy: Strategy, mode: Mode, swaps: tuple[tuple[PartKind, str], ...], registry: Registry
+) -> Mode:
+    """The mode that swaps lead to: a mini-batch sampler makes mini-batches of whatever it is put
+    into, where the strategy has parts for that."""
+    names = [name for kind, name in swaps if kind == "sampler"]
+    if not names:
+        return mode
+    trained = registry.part("sampler", names[-1]).modes
+    return next((other for other in (mode, *strategy.bundles) if other in trained), mode)
+
+
+def name_swaps(label: str, parts: Parts, swaps: tuple[tuple[PartKind, str], ...]) -> str:
+    """A row's label, and after it the parts that it has instead of ``parts``."""
+    return "·".join((label, *(name for kind, name in swaps if parts.named(kind) != name)))
+
+
+def plan_ablation(request: Request, registry: Registry, *, each_part: bool) -> tuple[Row, ...]:
+    """The rows that show what the parts of the request's one strategy earn, in its usual mode.
+
+    The steps of its own ablation, or, where it has none or with ``each_part``, the whole strategy
+    and then each part swapped for the reference's, one at a time. Raises ``UsageError`` when all
+    five parts are the reference's.
+    """
+    (name,) = request.strategies
+    if isinstance(name, Variant):
+        raise UsageError("an ablation takes out parts of a whole strategy; swap parts by swaps.")
+    strategy = registry.strategy(name)
+    mode = strategy.default_mode
+    whole = with_swap(registry, strategy.bundles[mode], request.swaps)
+    if strategy.ablation and not each_part:
+        return tuple(
+            Row(
+                name, step.label, mode, with_swap(registry, whole, step.swaps), options=step.options
+            )
+            for step in strategy.ablation
+        )
+    plain = registry.strategy("reference").bundles[mode]
+    rows = [Row(name, name, mode, whole)]
+    for kind in PART_KINDS:
+        part = plain.named(kind)
+        if part != whole.named(kind):
+            parts = with_swap(registry, whole, [(kind, part)])
+            rows.append(Row(name, f"{kind}={part}", mode, parts))
+    if len(rows) == 1:
+        raise UsageError(
+            f"strategy {name!r} has the plain part of every kind, so there is nothing to take out; "
+            f"choose another strategy."
+        )
+    return tuple(rows)
+
+
+def options_for(row: Row, options: Options, registry: Registry) -> dict[PartKind, dict[str, str]]:
+    """Those of ``options`` that a row's parts have, and the row's own."""
+    chosen = {
+        kind: {
+            name: text
+            for name, text in options.get(kind, {}).items()
+            if name in option_fields(registry.part(kind, row.parts.named(kind)))
+        }
+        for kind in PART_KINDS
+    }
+    for kind, name, text in row.options:
+        chosen[kind][name] = text
+    return chosen
+
+
+def check_options(rows: tuple[Row, ...], options: Options, registry: Registry) -> None:
+    """Every option must be one that some row's part has, with a value it takes."""
+    for kind, values in options.items():
+        classes = {registry.part(kind, row.parts.named(kind)) for row in rows}
+        for name, text in values.items():
+            takers = [cls for cls in classes if name in option_fields(cls)]
+            for cls in takers or sorted(classes, key=lambda cls: cls.name):
+                parse_option(cls, name, text)
+
+
+def add_plain_rows(
+    rows: tuple[Row, ...], registry: Registry, fits: Callable[[Row], bool]
+) -> tuple[Row, ...]:
+    """The rows, and after each the one with plain parts that it is shown beside, unless it is there
+    already or cannot run here."""
+    added = list(rows)
+    there = {(row.mode, row.parts, row.options) for row in rows}
+    for row in rows:
+        plain = None if row.swapped else _plain_row(row, registry)
+        if plain is None or (plain.mode, plain.parts, plain.options) in there:
+            continue
+        if fits(plain):
+            there.add((plain.mode, plain.parts, plain.options))
+            added.insert(added.index(row) + 1, plain)
+    return tuple(added)
+
+
+def _plain_row(row: Row, registry: Registry) -> Row | None:
+    """A row's plain counterpart: the strategy that its own names, or its ablation's first step."""
+    strategy = registry.strategy(row.strategy)
+    if strategy.plain:
+        try:
+            parts = registry.strategy(strategy.plain).bundles[row.mode]
+        except (PluginError, KeyError):
+            return None
+        return Row(strategy.plain, strategy.plain, row.mode, parts, plain=True)
+    if not strategy.ablation or row.mode != strategy.default_mode:
+        return None
+    step = strategy.ablation[0]
+    label = f"{strategy.name}·{step.label}"
+    parts = with_swap(registry, strategy.bundles[row.mode], step.swaps)
+    return Row(label, label, row.mode, parts, plain=True, options=step.options)

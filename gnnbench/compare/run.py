@@ -1,0 +1,431 @@
+"""One row's run: opened, trained an epoch at a time so that rows can take turns, and closed.
+
+Whatever a part raises, a call of ``sys.exit`` included, ends its own run and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import psutil
+
+from gnnbench.clock.model import ModelClock
+from gnnbench.clock.wall import WallClock
+from gnnbench.compare.equality import Judgement, Reference
+from gnnbench.compare.plain import PlainTraining, Shared
+from gnnbench.compare.progress import Progress
+from gnnbench.compare.request import Request, Row
+from gnnbench.compare.rows import options_for
+from gnnbench.design_phase import with_design_phase
+from gnnbench.engine import Clock, Evidence, Training, train
+from gnnbench.engine.collectives import PeerLost, Processes
+from gnnbench.engine.evaluate import Evaluator
+from gnnbench.errors import (
+    DeviceOutOfMemory,
+    GnnbenchError,
+    MissingDependency,
+    StageFailed,
+    words_of,
+)
+from gnnbench.metrics import Digest, digest, summarise
+from gnnbench.models import GNN, build
+from gnnbench.models.products import projected_layers
+from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
+from gnnbench.plugins import Registry, assemble
+from gnnbench.records import (
+    EpochTrace,
+    EpochWork,
+    Equivalence,
+    PartKind,
+    RunResult,
+    Status,
+    Trace,
+)
+from gnnbench.statistics import count_warmup
+from gnnbench.units import format_si
+
+T = TypeVar("T")
+
+#: Where times are measured and epochs are short, a run goes on after its last training epoch until
+#: it has so many samples or they have taken so long: the model that is reported is the one before.
+#: A tenth more is shown by 30 pairs on an idle machine, whose epochs vary by a few percent; beside
+#: other work, where pairs differ by a fifth, 30 show it once in four times, and 100 nearly always
+#: (``suites.verdicts``). Ten seconds have eight pairs of epochs of a second, the fewest that show
+#: anything, and a hundred of a tenth of one.
+ENOUGH_SAMPLES = 100
+ENOUGH_S = 10.0
+#: What a full graph's sampling is called.
+EVERY_NEIGHBOUR = "every neighbour"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What all runs of a comparison share. ``processes`` are the ranks, of which this is the
+    first. ``shared`` is what plain training of all rows has in common."""
+
+    request: Request
+    registry: Registry
+    setting: Setting
+    progress: Progress
+    processes: Processes | None = None
+    shared: Shared = field(default_factory=Shared)
+
+
+def clock_for(bundle: Bundle, setting: Setting) -> Clock:
+    """The wall clock where every device exists here, else the model clock."""
+    if setting.platform.virtual:
+        return ModelClock(setting.platform, bundle.kernel)
+    return WallClock()
+
+
+def needs_all(bundle: Bundle) -> bool:
+    """Whether every process has a part in training a bundle."""
+    by_features = bundle.placement.aggregates_by == "features"
+    return by_features and bundle.sampler.mode == "full-graph"
+
+
+def name_meeting(row: Row, repeat: int) -> str:
+    """What ranks that meet for a run must all call it."""
+    return f"{row.mode} {row.label} {repeat}"
+
+
+def seeded(setting: Setting, request: Request, repeat: int) -> Setting:
+    """The setting of a repeat: with a seed of its own, unless all are to have the same."""
+    if request.same_seed or not repeat:
+        return setting
+    workload = setting.workload
+    return replace(setting, workload=replace(workload, seed=workload.seed + repeat))
+
+
+class Run:
+    """A row's repeat. ``open``, then ``run_epoch`` until ``over``, then ``close``; after a failure
+    there is a ``result`` at once."""
+
+    def __init__(self, scene: Scene, row: Row, repeat: int) -> None:
+        self._scene = scene
+        self._row = row
+        self._repeat = repeat
+        self._name = f"{row.label} ({row.mode})"
+        self._setting = seeded(scene.setting, scene.request, repeat)
+        self._digests: list[Digest] = []
+        self._epochs: list[EpochTrace] = []
+        self._timed_s = 0.0
+        self._reached_s: float | None = None
+        self._unchecked = ""
+        self._accuracy: Mapping[str, float] = {}
+        self.result: RunResult | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether no more epochs are to come."""
+        if self.result is not None:
+            return True
+        if len(self._epochs) < self._setting.workload.epochs:
+            return False
+        measured = self._clock.provenance == "measured" and self._scene.processes is None
+        return not measured or len(self._epochs) >= ENOUGH_SAMPLES or self._timed_s >= ENOUGH_S
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has trained the epochs that were asked for, and is not closed yet."""
+        return self.result is None and len(self._epochs) >= self._setting.workload.epochs
+
+    @property
+    def held_bytes(self) -> int:
+        """What it holds of this machine's memory, devices that are described included."""
+        return 0 if self.result is not None else self._training.held_bytes
+
+    def open(self) -> None:
+        """Assemble the parts and place what stays for the whole run."""
+        epochs = self._setting.workload.epochs
+        self._scene.progress.begin(self._name, epochs)
+        self._guard(self._open)
+
+    def run_epoch(self) -> None:
+        """Train one epoch."""
+        self._guard(self._run_epoch)
+
+    def close(self) -> RunResult:
+        """Check what was computed, and sum up."""
+        if self.result is None:
+            found = self._guard(self._close)
+            self.result = found or self.result  # a failure has left its own
+        self._release()
+        if self.result is None:
+            raise RuntimeError("a run that is closed has a result")
+        self._scene.progress.end(self._name, self.result.status)
+        return self.result
+
+    def fail(self, status: Status, reason: str) -> None:
+        """End the run with a reason."""
+        self.result = empty_result(self._row, self._repeat, status, reason)
+        self._release()
+
+    # ------------------------------------------------------------------ the three steps
+
+    def _open(self) -> None:
+        scene, row = self._scene, self._row
+        request, setting = scene.request, self._setting
+        self._options = options_for(row, request.options, scene.registry)
+        self._bundle = assemble(scene.registry, row.parts, self._options)
+        self._clock = clock_for(self._bundle, setting)
+        self._design_s = 0.0
+        if self._bundle.wants_design_phase(setting.platform):
+            began_s = time.perf_counter()
+            setting = self._setting = self._design()
+            self._design_s = time.perf_counter() - began_s
+        self._other_maths = self._bundle.other_maths(setting.platform)
+        self._evidence: Evidence | None = None
+        if request.check:
+            held = 0 if self._other_maths else request.checked_updates
+            self._evidence = Evidence(setting, held)
+        processes = scene.processes if needs_all(self._bundle) else None
+        if processes is not None:
+            processes.meet(name_meeting(row, self._repeat))
+        self._evaluator = Evaluator(setting, self._bundle.kernel, self._bundle.memory)
+        # Evaluation between the epochs takes no memory beside training's; alone it has its own.
+        lends = request.target_accuracy is not None
+        self._training = Training(
+            self._bundle, setting, self._clock, self._evidence, processes, lends=lends
+        )
+        idle = self._training.idle_memory()
+        if lends and idle is not None:
+            self._evaluator.borrow(idle)
+
+    def _run_epoch(self) -> None:
+        number = len(self._epochs)
+        epoch = self._training.run_epoch(number)
+        found = digest(epoch, self._clock.provenance, self._setting.platform.devices)
+        self._digests.append(found)
+        # Spans are in the digest's timeline, of which the last is kept.
+        self._epochs.append(replace(epoch, spans=()))
+        if number:
+            self._digests[-2] = replace(self._digests[-2], timeline=())
+            self._timed_s += found.epoch_s
+        epochs = self._setting.workload.epochs
+        if number < epochs:
+            self._scene.progress.advance(self._name)
+            target = self._scene.request.target_accuracy
+            if target is not None and self._reached_s is None:
+                accuracy = self._evaluator.evaluate(self._training.model)[1].get("val", 0.0)
+                if accuracy >= target:
+                    self._reached_s = sum(item.epoch_s for item in self._digests)
+        if number == epochs - 1:
+            self._accuracy = self._evaluator.evaluate(self._training.model)[1]
+            self._evaluator.give_back()
+
+    def _close(self) -> RunResult:
+        row, setting = self._row, self._setting
+        measured = self._clock.provenance == "measured"
+        warmup = count_warmup([item.epoch_s for item in self._digests]) if measured else 0
+        trace = self._training.finish(self._epochs)
+        trace = replace(trace, preprocessing_s=trace.preprocessing_s + self._design_s)
+        metrics, stages = summarise(
+            trace,
+            self._digests,
+            self._clock.provenance,
+            setting.platform.host.name,
+            self._reached_s,
+            warmup,
+        )
+        trained = trace.epochs[: setting.workload.epochs]
+        return RunResult(
+            strategy=row.strategy,
+            label=row.label,
+            mode=row.mode,
+            parts=row.parts,
+            repeat=self._repeat,
+            status="done",
+            loss=tuple(epoch.loss for epoch in trained),
+            accuracy=self._accuracy,
+            equivalence=self._judge(trace),
+            other_maths=self._other_maths,
+            work=self._state_work(trace),
+            metrics=metrics,
+            stages=stages,
+            timeline=self._digests[-1].timeline,
+            notes=tuple(self._note(trace, metrics["epoch_time"].value)),
+            idle=trace.idle,
+        )
+
+    # ------------------------------------------------------------------ what is found out
+
+    def _judge(self, trace: Trace) -> Equivalence | None:
+        """Hold what was kept of the run against plain training; None where nothing was asked for,
+        and where the maths differ by design and what was sampled is right."""
+        if self._evidence is None:
+            return None
+        row, sampler = self._row, self._bundle.sampler
+        sampling = self._sampling
+        if self._evidence.fault is not None:
+            return Equivalence(row.mode, float("inf"), self._evidence.fault, sampling)
+        if self._other_maths:
+            return None
+        plain = self._scene.registry.strategy("reference").bundles[row.mode]
+        options: dict[PartKind, Mapping[str, str]] = {}
+        if isinstance(sampler, MiniBatchSampler):
+            plain = replace(plain, sampler=row.parts.sampler)
+            options["sampler"] = self._options["sampler"]
+        parts = assemble(self._scene.registry, plain, options)
+        drawer = None
+        if isinstance(parts.sampler, MiniBatchSampler) and parts.sampler.split_invariant:
+            drawer = parts.sampler
+            drawer.begin(self._setting)
+        ranks = self._scene.processes is not None and needs_all(self._bundle)
+        training = PlainTraining(
+            self._setting,
+            parts.kernel,
+            drawer,
+            drawn_by=f"{row.mode} {sampling} {plain.sampler} {self._setting.workload.seed}",
+            shared=self._scene.shared,
+        )
+        reference = Reference(self._setting, training, partial=ranks)
+        free_bytes = psutil.virtual_memory().available
+        if drawer is None and self._row.mode == "full-graph" and training.held_bytes > free_bytes:
+            self._unchecked = (
+                f"not held equal to the reference: plain training in float64 needs about "
+                f"{format_si(training.held_bytes, 'B')}, and {format_si(free_bytes, 'B')} are free"
+            )
+            return None
+        found: list[Judgement] = []
+        for update in self._evidence.updates:
+            loss = trace.epochs[update.epoch].round_losses[update.round]
+            found.append(reference.judge(update, loss))
+            if found[-1].fault:
+                break
+        return Equivalence(
+            row.mode,
+            max((each.loss_error for each in found), default=0.0),
+            next((each.fault for each in found if each.fault), ""),
+            sampling,
+        )
+
+    @property
+    def _sampling(self) -> str:
+        sampler = self._bundle.sampler
+        if isinstance(sampler, MiniBatchSampler):
+            return sampler.sampling(self._setting.workload)
+        return EVERY_NEIGHBOUR
+
+    def _state_work(self, trace: Trace) -> EpochWork:
+        first, count = trace.epochs[0], len(trace.epochs)
+        worked = {name for e in trace.epochs for name, done in e.work_by_device.items() if done}
+        return EpochWork(
+            updates=len(first.round_losses),
+            seeds=first.seeds,
+            edges=round(sum(epoch.edges for epoch in trace.epochs) / count),
+            devices=tuple(d.name for d in self._setting.platform.devices if d.name in worked),
+            sampling=self._sampling,
+        )
+
+    def _note(self, trace: Trace, epoch_s: float) -> list[str]:
+        notes = [*trace.notes, *note_predictions(self._bundle, epoch_s)]
+        if self._other_maths:
+            notes.append(
+                f"not held equal to the reference: the maths differ from {self._row.mode} training "
+                f"by design ({self._other_maths}); compare its losses and accuracy"
+            )
+        if self._unchecked:
+            notes.append(self._unchecked)
+        target = self._scene.request.target_accuracy
+        if target is not None and self._reached_s is None:
+            notes.append(
+                f"validation accuracy {target:g} was not reached in "
+                f"{self._setting.workload.epochs} epochs"
+            )
+        return notes
+
+    def _design(self) -> Setting:
+        """The setting with what a design phase of the row's parts measures, without prefetching."""
+        setting, workload = self._setting, self._setting.workload
+        unlike: dict[PartKind, dict[str, str]] = {k: dict(v) for k, v in self._options.items()}
+        if "stages" in option_fields(type(self._bundle.communication)):
+            unlike["communication"]["stages"] = "0"
+        projected = projected_layers(self._bundle, setting)
+        layers = build(workload, projected, setting.model).shapes
+
+        def train_few(few: Setting) -> list[EpochTrace]:
+            fresh = assemble(self._scene.registry, self._row.parts, unlike)
+            epochs: list[EpochTrace] = []
+
+            def keep(epoch: EpochTrace, _: GNN) -> bool:
+                epochs.append(epoch)
+                return False
+
+            train(fresh, few, WallClock(), keep)
+            return epochs
+
+        designed = with_design_phase(
+            replace(setting, layers=layers),
+            train_few,
+            alone=self._bundle.prefetch_stages(setting.platform) > 0,
+        )
+        return replace(setting, platform=designed.platform)
+
+    # ------------------------------------------------------------------ failures
+
+    def _guard(self, step: Callable[[], T]) -> T | None:
+        """Take a step; what it raises becomes the run's result."""
+        raises = bool(os.environ.get("GNNBENCH_DEBUG"))
+        try:
+            return step()
+        except DeviceOutOfMemory as error:
+            self.fail("out-of-memory", str(error))
+        except MissingDependency as error:
+            self.fail("skipped", describe_failure(error))
+        except (PeerLost, KeyboardInterrupt):
+            raise
+        except GnnbenchError as error:
+            if raises and isinstance(error, StageFailed):
+                raise
+            self.fail("error", describe_failure(error))
+        except BaseException as error:
+            # The others wait for this rank, which cannot go on with the next row.
+            if raises or self._scene.processes is not None:
+                raise
+            self.fail("error", describe_failure(error))
+        return None
+
+    def _release(self) -> None:
+        """Let go of everything that was opened."""
+        for name in ("_training", "_evaluator", "_evidence", "_bundle"):
+            self.__dict__.pop(name, None)
+        self._digests, self._epochs = [], []
+
+
+def describe_failure(error: BaseException) -> str:
+    """What a part raised, as a sentence; its own words may fail too."""
+    if isinstance(error, SystemExit):
+        return "a part called sys.exit, which ends its own run alone."
+    words = words_of(error)
+    if isinstance(error, GnnbenchError):
+        return words
+    name = type(error).__name__
+    return f"{f'{name}: {words}' if words else name}; run with --debug for the traceback."
+
+
+def empty_result(row: Row, repeat: int, status: Status, reason: str) -> RunResult:
+    """The result of a run that is not done."""
+    return RunResult(
+        strategy=row.strategy,
+        label=row.label,
+        mode=row.mode,
+        parts=row.parts,
+        repeat=repeat,
+        status=status,
+        reason=reason,
+    )
+
+
+def note_predictions(bundle: Bundle, achieved_s: float) -> tuple[str, ...]:
+    """A sentence for each epoch that the placement predicts, beside the achieved one, and on what
+    it rests."""
+    return tuple(
+        f"an epoch predicted/achieved: {format_si(predicted_s, 's')}/{format_si(achieved_s, 's')}, "
+        f"{predicted_s / achieved_s - 1.0:+.0%}, {rests_on}"
+        for rests_on, predicted_s in bundle.placement.predicted_epochs().items()
+    )

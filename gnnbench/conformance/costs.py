@@ -1,0 +1,420 @@
+"""The check of costs: what parts state about times and bytes, against what must or really is.
+
+A part that states too little wins a comparison without doing anything for it, so each statement is
+held against something that the part does not make: a device's rates, the tensors that an adjacency
+holds, the bytes that ``pack`` makes.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import types
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from gnnbench import models
+from gnnbench.conformance import graphs
+from gnnbench.conformance.outcome import NonConforming, NotApplicable, NotReached
+from gnnbench.conformance.subject import Subject, World
+from gnnbench.models.bound import BoundBlock, Degrees
+from gnnbench.parts import Adjacency, Communication, Kernel, LayerShape, Memory
+from gnnbench.platforms import list_platforms, load_platform
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Block, BlockSize, Work
+
+#: How many times what the device's rates make of the work a stated time may be.
+SLOWEST = 1000.0
+#: Rounding that a time may be below what the device can do at most.
+FASTEST = 0.999
+EDGES, FEATURES, MACS = (10**3, 10**5, 10**7), (1, 16, 100, 602), (10**5, 10**8, 10**11)
+#: Which part of the bytes that an adjacency holds must be stated at least, and how many times them
+#: at most.
+LEAST_STATED, MOST_STATED = 0.9, 4.0
+#: Of a row's largest magnitude, how far rounding may take a feature.
+ROUNDED = 0.25
+
+
+def check_costs(subject: Subject) -> str:
+    """Times are what the device can do, bytes are what is held and what crosses."""
+    said: list[str] = []
+    seen: set[str] = set()
+    for case, world in subject.worlds(wide=False):
+        bundle = world.bundle
+        new = subject.covers("kernel") and bundle.kernel.name not in seen
+        if new:
+            seen.add(bundle.kernel.name)
+            said += [_check_adjacency_bytes(bundle.kernel), _check_seconds(world)]
+        ran_before = len(subject.reached.priced)
+        run = world.run()
+        if new:
+            said.append(_check_priced(subject, bundle.kernel, ran_before))
+        if subject.covers("communication"):
+            said.append(f"{case}: {_check_row_bytes(bundle.communication)}")
+        if subject.covers("memory"):
+            said.append(f"{case}: {_check_memory(bundle.memory, world)}")
+        if subject.covers("placement"):
+            said += _check_predictions(subject, run.label)
+    if not said:
+        raise NotApplicable("samplers state no costs")
+    return "; ".join(said)
+
+
+# --------------------------------------------------------------------------- times
+
+
+def _check_seconds(world: World) -> str:
+    """A kernel's times of a grid of works, on every described device that it prices by size."""
+    kernel = world.bundle.kernel
+    trainers = world.bundle.placement.trainers(world.setting.platform)
+    others = [
+        device
+        for entry in list_platforms()
+        for device in load_platform(entry.name).devices
+        if device.virtual
+    ]
+    count = 0
+    for device in (*trainers, *others):
+        try:
+            kernel.seconds(Work("aggregate", edges=8, rows=1, features=1), device)
+        except Exception:  # not a device that it prices, or not without having run on it
+            continue
+        _check_grid(kernel, device)
+        count += 1
+    return f"it prices {count or 'no'} devices by size alone"
+
+
+def _check_priced(subject: Subject, kernel: Kernel, ran_before: int) -> str:
+    """The times that a kernel gave to the works of all runs so far, of which those from
+    ``ran_before`` on are the last run's."""
+    for each in subject.reached.priced:
+        if each.kernel == kernel.name:
+            _require_possible(kernel, each.work, each.device, each.seconds)
+    count = len(subject.reached.priced) - ran_before
+    if not count:
+        raise NotReached(f"kernel {kernel.name!r} priced no work in a run")
+    return f"{count} works of a run take what they can"
+
+
+def _check_grid(kernel: Kernel, device: Device) -> None:
+    """Times of works of growing size, each at least that of the smaller one."""
+
+    def aggregate(edges: int, features: int) -> Work:
+        return Work("aggregate", edges=edges, rows=edges // 8, features=features)
+
+    def update(macs: int, features: int) -> Work:
+        return Work("update", macs=macs, rows=64, features=features)
+
+    series = [
+        *([aggregate(edges, features) for edges in EDGES] for features in FEATURES),
+        *([aggregate(edges, features) for features in FEATURES] for edges in EDGES),
+        *([update(macs, features) for macs in MACS] for features in FEATURES),
+    ]
+    for works in series:
+        times = [kernel.seconds(work, device) for work in works]
+        for work, seconds in zip(works, times, strict=True):
+            _require_possible(kernel, work, device, seconds)
+        for index in range(1, len(works)):
+            if times[index] < times[index - 1]:
+                raise NonConforming(
+                    f"kernel {kernel.name!r} takes {times[index]:.3e} s on {device.name} "
+                    f"({device.model}) for {_describe(works[index])}, which is less than the "
+                    f"{times[index - 1]:.3e} s for {_describe(works[index - 1])}"
+                )
+        if not times[-1] > times[0]:
+            raise NonConforming(
+                f"kernel {kernel.name!r} takes {times[0]:.3e} s on {device.name} ({device.model}) "
+                f"for {_describe(works[0])} and for {_describe(works[-1])} alike"
+            )
+
+
+def _require_possible(kernel: Kernel, work: Work, device: Device, seconds: float) -> None:
+    """``NonConforming`` where a time is none, or not one that the device can take."""
+    case = (
+        f"kernel {kernel.name!r} states {seconds!r} s on {device.name} ({device.model}) for "
+        f"{_describe(work)}"
+    )
+    least, most = bound_seconds(work, device)
+    if not (isinstance(seconds, float | int) and math.isfinite(seconds)):
+        raise NonConforming(f"{case}, which is no time")
+    if seconds < 0 or (seconds == 0 and most > 0):
+        raise NonConforming(f"{case}; give a time above zero")
+    if seconds < FASTEST * least:
+        raise NonConforming(
+            f"{case}, and its bytes and operations alone take {least:.3e} s at the device's rates"
+        )
+    if seconds > SLOWEST * most:
+        raise NonConforming(
+            f"{case}, and at the device's rates it takes about {most:.3e} s; what takes more than "
+            f"{SLOWEST:,.0f} times that has the wrong unit"
+        )
+
+
+def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
+    """What a device can do a piece of work in at best, and what its effective rates make of it.
+
+    At best the rows that are summed up are only written, and every edge but a row's first is one
+    addition; a product takes two operations for each multiply-accumulate.
+    """
+    aggregate = device.aggregate.rates if device.aggregate is not None else ()
+    update = device.update.rates if device.update is not None else ()
+    written = work.rows * work.features * work.itemsize if work.edges else 0
+    additions = max(0, work.edges - work.rows) * work.features
+    operations = additions + 2 * work.macs
+    least = max(
+        written / max(device.memory_bandwidth_bytes_per_s, *aggregate, 1.0),
+        operations / max(device.flops_per_s, *update, 1.0),
+    )
+    read = work.edges * work.features * work.itemsize
+    most = (
+        device.launch_s
+        + read / device.aggregate_bytes_per_s(work.features, work.threads)
+        + 2.0 * work.macs / device.update_flop_per_s(work.features, work.threads)
+    )
+    return least, most
+
+
+def _describe(work: Work) -> str:
+    if work.op == "aggregate":
+        return f"{work.edges:,} edges of width {work.features} into {work.rows:,} rows"
+    return f"{work.macs:,} multiply-accumulates of width {work.features}"
+
+
+def _check_predictions(subject: Subject, label: str) -> list[str]:
+    """Predicted epochs must be times; whether they came true the report says."""
+    wrong = [
+        f"{seconds!r} s ({what})"
+        for predicted in subject.reached.predictions
+        for what, seconds in predicted.items()
+        if not (math.isfinite(seconds) and seconds > 0)
+    ]
+    if wrong:
+        raise NonConforming(f"the placement of {label} predicts an epoch of {wrong[0]}")
+    count = sum(map(len, subject.reached.predictions))
+    return [f"{count} predicted epochs are times"] if count else []
+
+
+# --------------------------------------------------------------------------- an adjacency's bytes
+
+
+def _check_adjacency_bytes(kernel: Kernel) -> str:
+    """What ``adjacency_bytes`` states, against what adjacencies hold once every bundled layer has
+    used them forward and backward, both by autograd and by transposes."""
+    block, counts = _make_large_block()
+    ratios = []
+    for dtype, itemsize in ((torch.float32, 4), (torch.float64, 8)):
+        for model in models.MODELS:
+            workload = graphs.make_workload(model)
+            layer = models.build(workload).to(dtype).stack[0]
+            held = [
+                _Held(adjacency).size_bytes
+                for adjacency in _use(kernel, layer, block, Degrees(counts), dtype)
+            ]
+            loops = block.num_dst if layer.shape.loop_features else 0
+            size = BlockSize(block.num_src, block.num_dst, block.num_edges + loops)
+            ratios.append(_require_stated(kernel, model, size, layer.shape, itemsize, max(held)))
+    return (
+        f"kernel {kernel.name!r} states {min(ratios):.2f} to {max(ratios):.2f} times the bytes "
+        f"that its adjacencies hold"
+    )
+
+
+def _require_stated(
+    kernel: Kernel, model: str, size: BlockSize, shape: LayerShape, itemsize: int, held: int
+) -> float:
+    """The ratio of stated to held bytes, where it is within bounds."""
+    stated = kernel.adjacency_bytes(size, shape, itemsize)
+    topology = 4 * (size.num_edges + size.num_dst + 1)
+    # Memory that a library keeps for itself cannot be seen; the edges must be somewhere.
+    seen = max(held, topology)
+    case = (
+        f"kernel {kernel.name!r} states adjacency_bytes of {stated:,} for a layer of model "
+        f"{model!r} with {size.num_edges:,} edges and {itemsize} bytes a value, and its adjacency "
+    )
+    if not stated >= LEAST_STATED * seen:
+        what = f"holds {held:,}" if held >= topology else f"cannot have its edges in {topology:,}"
+        raise NonConforming(f"{case}{what}")
+    most = MOST_STATED * max(held, Kernel.adjacency_bytes(kernel, size, shape, itemsize))
+    if stated > most:
+        raise NonConforming(f"{case}holds {held:,}, far less")
+    return stated / seen
+
+
+def _make_large_block() -> tuple[Block, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """A block whose arrays are much larger than what else an adjacency may hold, and degrees."""
+    random = np.random.default_rng(37)
+    num_src, num_dst, num_edges = 3000, 1500, 24_000
+    adjacent = np.unique(random.integers(0, num_src * num_dst, num_edges))
+    rows, columns = np.divmod(adjacent, num_src)
+    indptr = np.searchsorted(rows, np.arange(num_dst + 1)).astype(np.int64)
+    ids = np.arange(num_src, dtype=np.int64)
+    return Block(ids, num_dst, indptr, columns.astype(np.int32)), np.full(num_src, 9)
+
+
+def _use(
+    kernel: Kernel, layer: models.Layer, block: Block, degrees: Degrees, dtype: torch.dtype
+) -> Iterator[Adjacency]:
+    """The adjacencies of a block once a layer has used them: by autograd, and by transposes where
+    the layer has them."""
+    made: list[Adjacency] = []
+
+    class Keeping(type(kernel)):  # type: ignore[misc]
+        def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
+            made.append(kernel.adjacency(block, dtype, device))
+            return made[-1]
+
+    keeping = object.__new__(Keeping)
+    keeping.__dict__.update(kernel.__dict__)
+    bound = BoundBlock(block, keeping, degrees, dtype, torch.device("cpu"))
+    h = torch.ones(block.num_src, layer.in_features, dtype=dtype, requires_grad=True)
+    aggregated = layer.aggregate(bound, h)
+    out = layer.update(bound, aggregated)
+    torch.autograd.grad(out, h, torch.ones_like(out), retain_graph=True)
+    if layer.cacheable:
+        layer.aggregate_backward(bound, torch.ones_like(aggregated))
+    yield from made
+
+
+class _Held:
+    """The bytes of all tensors and arrays that can be reached from an adjacency, each once."""
+
+    def __init__(self, adjacency: Adjacency) -> None:
+        self._by_address: dict[int, int] = {}
+        seen: set[int] = set()
+        due: list[object] = [adjacency]
+        while due:
+            each = due.pop()
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            if isinstance(each, torch.Tensor):
+                self._add_tensor(each)
+            elif isinstance(each, np.ndarray):
+                self._add_array(each)
+            elif not isinstance(
+                each, type | types.ModuleType | types.FunctionType | types.FrameType | Kernel
+            ):
+                due.extend(gc.get_referents(each))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self._by_address.values())
+
+    def _add_tensor(self, tensor: torch.Tensor) -> None:
+        if tensor.layout == torch.sparse_csr:
+            for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()):
+                self._add_tensor(part)
+            return
+        if tensor.layout == torch.sparse_coo:
+            for part in (tensor._indices(), tensor._values()):
+                self._add_tensor(part)
+            return
+        storage = tensor.untyped_storage()
+        self._add(storage.data_ptr(), storage.nbytes())
+
+    def _add_array(self, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        self._add(owner.__array_interface__["data"][0], owner.nbytes)
+
+    def _add(self, address: int, size_bytes: int) -> None:
+        self._by_address[address] = max(self._by_address.get(address, 0), size_bytes)
+
+
+# --------------------------------------------------------------------------- rows and memories
+
+
+def _check_row_bytes(communication: Communication) -> str:
+    """``row_bytes``, against what ``pack`` makes; and ``unpack`` gives the rows back."""
+    name = communication.name
+    random = np.random.default_rng(41)
+    for dtype in (torch.float32, torch.float64):
+        for width in (1, 7, 100):
+            rows = torch.from_numpy(random.standard_normal((5, width))).to(dtype)
+            rows[1] = 0.0
+            kept = rows.clone()
+            packed = communication.pack(rows)
+            if not torch.equal(rows, kept):
+                raise NonConforming(f"communication {name!r} writes into the rows that it packs")
+            rounds = bool(communication.rounds_features)
+            crossed = packed if rounds else (rows,)
+            size = sum(part.numel() * part.element_size() for part in crossed)
+            stated = communication.row_bytes(width, dtype) * len(rows)
+            if stated != size:
+                raise NonConforming(
+                    f"communication {name!r} states row_bytes of {stated // len(rows)} for "
+                    f"{width} values of {dtype}, and {len(rows)} such rows cross as {size} bytes"
+                )
+            _check_unpacked(communication, rows, packed, rounds=rounds)
+    return f"rows of communication {name!r} cross as stated"
+
+
+def _check_unpacked(
+    communication: Communication,
+    rows: torch.Tensor,
+    packed: tuple[torch.Tensor, ...],
+    *,
+    rounds: bool,
+) -> None:
+    name = communication.name
+    again = communication.unpack(packed, rows.dtype)
+    if again.shape != rows.shape or again.dtype != rows.dtype:
+        raise NonConforming(
+            f"communication {name!r} unpacks {tuple(rows.shape)} rows of {rows.dtype} as "
+            f"{tuple(again.shape)} of {again.dtype}"
+        )
+    off = (again - rows).abs().amax(dim=1)
+    allowed = rows.abs().amax(dim=1) * (ROUNDED if rounds else 0.0)
+    if not bool((off <= allowed).all()):
+        row = int((off - allowed).argmax())
+        raise NonConforming(
+            f"communication {name!r} unpacks a row off by {off[row]:.3g} where its largest value "
+            f"is {rows[row].abs().max():.3g}"
+            + ("" if rounds else ", and it does not say that it rounds")
+        )
+
+
+def _check_memory(memory: Memory, world: World) -> str:
+    """A memory has no more than the platform's, and caches no more rows than there is room for."""
+    setting, name = world.setting, memory.name
+    for device in world.bundle.placement.trainers(setting.platform):
+        if not 0 <= memory.capacity_bytes(device) <= device.memory_bytes:
+            raise NonConforming(
+                f"memory {name!r} states a capacity of {memory.capacity_bytes(device):,} bytes on "
+                f"{device.name}, which has {device.memory_bytes:,}"
+            )
+    host = setting.platform.host
+    if not 0 <= memory.host_capacity_bytes(host) <= host.memory_bytes:
+        raise NonConforming(
+            f"memory {name!r} states a host capacity of {memory.host_capacity_bytes(host):,} "
+            f"bytes, and the host has {host.memory_bytes:,}"
+        )
+    cached = 0
+    if world.mode == "mini-batch" and memory.vertex_data == "host":
+        cached = _check_cache(memory, world)
+    return f"memory {name!r} stays within its devices" + (
+        f" and caches {cached} rows where all fit" if cached else ""
+    )
+
+
+def _check_cache(memory: Memory, world: World) -> int:
+    setting, name = world.setting, memory.name
+    row_bytes = setting.dataset.num_features * setting.workload.itemsize
+    num_vertices, cached = setting.dataset.graph.num_vertices, 0
+    asked = bool(world.options.get("memory"))
+    for room in (0, 1, num_vertices // 2, 2 * num_vertices):
+        batch = 3 * row_bytes
+        ids = memory.cached_vertices(setting, room * row_bytes + batch, batch)
+        cached = len(ids)
+        if len(np.unique(ids)) != cached or (cached and not 0 <= ids.min() <= ids.max()):
+            raise NonConforming(f"memory {name!r} caches a vertex twice, or one below 0")
+        if cached and ids.max() >= num_vertices:
+            raise NonConforming(f"memory {name!r} caches vertex {ids.max()} of {num_vertices}")
+        if cached > room and not asked:
+            raise NonConforming(
+                f"memory {name!r} caches {cached} rows where mini-batches leave room for {room}"
+            )
+    return cached

@@ -1,0 +1,122 @@
+"""Which of a part's own methods were called: part classes that note it and do the same."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from gnnbench import parts as parts_module
+from gnnbench.parts import Kernel, Part, Placement
+from gnnbench.platforms.machine import Device
+from gnnbench.plugins import Registry
+from gnnbench.records import PART_KINDS, PartKind, Parts, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """A piece of work that a kernel gave a duration to."""
+
+    kernel: str
+    work: Work
+    device: Device
+    seconds: float
+
+
+@dataclass(slots=True)
+class Reached:
+    """What was called, (kind, part's name, method); what kernels priced, placements predicted."""
+
+    methods: set[tuple[PartKind, str, str]] = field(default_factory=set)
+    priced: list[Priced] = field(default_factory=list)
+    predictions: list[Mapping[str, float]] = field(default_factory=list)
+
+
+def list_overridden(part: type[Part]) -> tuple[str, ...]:
+    """The hooks that a part has of its own: methods and properties that stand in a base class of
+    ``gnnbench.parts`` and that the part, or a class of a plugin that it derives from, replaces."""
+    hooks = {
+        name
+        for base in part.__mro__
+        if base.__module__ == parts_module.__name__
+        for name in vars(base)
+        if not name.startswith("_")
+    }
+    return tuple(sorted(name for name in hooks if _find_own(part, name) is not None))
+
+
+def _find_own(part: type[Part], name: str) -> Callable[..., object] | None:
+    """A method, or what gets a property, unless it is one of ``gnnbench.parts``."""
+    found = inspect.getattr_static(part, name)
+    method = found.fget if isinstance(found, property) else found
+    if not isinstance(method, types.FunctionType) or method.__module__ == parts_module.__name__:
+        return None
+    return method
+
+
+def record(registry: Registry, bundles: Iterable[Parts], reached: Reached) -> Registry:
+    """The registry with the bundles' parts replaced by classes that do the same and note it."""
+    parts = dict(registry.parts)
+    for bundle in bundles:
+        for kind in PART_KINDS:
+            key = (kind, bundle.named(kind))
+            if parts[key] is registry.part(*key):
+                parts[key] = _make_recording(parts[key], reached)
+    return replace(registry, parts=parts)
+
+
+def _make_recording(part: type[Part], reached: Reached) -> type[Part]:
+    replaced: dict[str, object] = {
+        "__module__": part.__module__,
+        "__qualname__": part.__qualname__,
+        "__doc__": part.__doc__,
+    }
+    for name in list_overridden(part):
+        note = functools.partial(reached.methods.add, (part.kind, part.name, name))
+        own = _noting(cast("Callable[..., object]", _find_own(part, name)), note)
+        is_property = isinstance(inspect.getattr_static(part, name), property)
+        replaced[name] = property(own) if is_property else own
+    if issubclass(part, Kernel):
+        priced = replaced.get("seconds", part.seconds)
+        replaced["seconds"] = _keeping_prices(cast("Callable[..., float]", priced), reached)
+    if issubclass(part, Placement):
+        predict = replaced.get("predicted_epochs", part.predicted_epochs)
+        replaced["predicted_epochs"] = _keeping_predictions(
+            cast("Callable[..., Mapping[str, float]]", predict), reached
+        )
+    made = types.new_class(part.__name__, (part,), exec_body=lambda names: names.update(replaced))
+    return cast("type[Part]", made)
+
+
+def _noting(method: Callable[..., object], note: Callable[[], None]) -> Callable[..., object]:
+    @functools.wraps(method)
+    def call(*args: object, **named: object) -> object:
+        note()
+        return method(*args, **named)
+
+    return call
+
+
+def _keeping_prices(method: Callable[..., float], reached: Reached) -> Callable[..., float]:
+    @functools.wraps(method)
+    def seconds(kernel: Part, work: Work, device: Device) -> float:
+        took_s = method(kernel, work, device)
+        reached.priced.append(Priced(kernel.name, work, device, took_s))
+        return took_s
+
+    return seconds
+
+
+def _keeping_predictions(
+    method: Callable[..., Mapping[str, float]], reached: Reached
+) -> Callable[..., Mapping[str, float]]:
+    @functools.wraps(method)
+    def predicted_epochs(placement: Part) -> Mapping[str, float]:
+        predicted = method(placement)
+        reached.predictions.append(predicted)
+        return predicted
+
+    return predicted_epochs

@@ -1,0 +1,122 @@
+"""The check of traffic: what a communication plans is what its rows need, and what crosses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnnbench.conformance import faults
+from gnnbench.conformance.outcome import NonConforming
+from gnnbench.conformance.subject import Subject, World
+from gnnbench.parts import Communication
+from gnnbench.plugins import Registry
+from gnnbench.records import IntArray, Round, RoundTraffic
+
+
+def check_bytes_add_up(subject: Subject) -> str:
+    """Rows needed = rows transferred + rows reused; bytes counted = bytes that crossed links."""
+    established, unmoved = [], []
+    for case, world in subject.worlds():
+        communication = world.bundle.communication
+        if not communication.moves_rows:
+            _require_nothing(case, world)
+            unmoved.append(f"{case}: communication {communication.name!r} moves nothing")
+            continue
+        if communication.exchanges:
+            _check_counted_bytes(case, world)
+            established.append(f"{case}: what is counted crossed between shards")
+            continue
+        rows = dict.fromkeys(("needed", "from host", "reused", "from peers", "kept"), 0)
+        previous = None
+        rounds = world.visiting(world.rounds())
+        owner = world.owner()
+        for round_ in rounds:
+            traffic = communication.plan(round_, previous, owner)
+            # Rows of a device's own partition are there in every round.
+            before = traffic if world.bundle.memory.vertex_data == "device" else previous
+            fault = faults.find_traffic_fault(
+                round_, traffic, before, shares_rows=communication.shares_rows
+            )
+            if fault is not None:
+                raise NonConforming(
+                    f"{case}, round {round_.index}, communication {communication.name!r}, {fault}"
+                )
+            for fetch in traffic.fetches:
+                rows["needed"] += len(fetch.needed)
+                rows["from host"] += len(fetch.from_host)
+                rows["reused"] += len(fetch.reused)
+                rows["from peers"] += sum(len(peer.ids) for peer in fetch.from_peers)
+                rows["kept"] += sum(len(peer.kept) for peer in fetch.from_peers)
+            previous = traffic
+        _check_counted_bytes(case, world)
+        established.append(f"{case}: " + ", ".join(f"{rows[key]} rows {key}" for key in rows))
+        if world.mode == "mini-batch" and world.bundle.memory.vertex_data == "host":
+            established.append(_check_moved_rows(case, world))
+    return "; ".join([*established, *unmoved])
+
+
+def _require_nothing(case: str, world: World) -> None:
+    """What says that it moves no rows must plan none to be moved."""
+    communication, previous = world.bundle.communication, None
+    for round_ in world.rounds():
+        previous = communication.plan(round_, previous, world.owner())
+        for fetch in previous.fetches:
+            moved = len(fetch.from_host) + sum(len(peer.ids) for peer in fetch.from_peers)
+            if moved:
+                raise NonConforming(
+                    f"{case}, round {round_.index}: communication {communication.name!r} says "
+                    f"that it moves no rows, and plans {moved} to slot {fetch.slot}"
+                )
+
+
+def _check_counted_bytes(case: str, world: World) -> None:
+    """What the run's metrics count must be what its spans carried over links."""
+    links = {link.name for link in world.setting.platform.links}
+    run = world.run()
+    crossed = sum(entry.span.work.bytes for entry in run.timeline if entry.span.place in links)
+    kinds = ("host_to_device", "device_to_host", "device_to_device", "all_to_all", "all_reduce")
+    # The timeline is the last epoch's, and so is the last sample.
+    counted = sum(run.metrics[f"{kind}_bytes"].samples[-1] for kind in kinds)
+    if crossed != counted:
+        raise NonConforming(
+            f"{case}: {crossed:,.0f} bytes crossed links in spans, {counted:,.0f} were counted"
+        )
+
+
+def _check_moved_rows(case: str, world: World) -> str:
+    """Of mini-batches: the rows that crossed in a run and those that were reused must be what was
+    planned, whatever a memory part keeps on the devices besides."""
+    recording, planned = _record_plans(world.subject.registry, world.bundle.communication)
+    run = world.run(registry=recording)
+    epoch = planned[-1 - max(entry.span.round for entry in run.timeline) :]
+    fetches = [fetch for traffic in epoch for fetch in traffic.fetches]
+    from_host = sum(len(fetch.from_host) for fetch in fetches)
+    kept = sum(len(peer.kept) for fetch in fetches for peer in fetch.from_peers)
+    due = from_host + kept + sum(len(fetch.reused) for fetch in fetches)
+    crossed = sum(
+        entry.span.work.rows for entry in run.timeline if entry.span.label == "host to device"
+    )
+    setting = world.setting
+    row_bytes = setting.dataset.num_features * setting.workload.itemsize
+    reused = run.metrics["reused_bytes"].samples[-1] / row_bytes
+    if crossed + reused != due or crossed > from_host:
+        raise NonConforming(
+            f"{case}: of {due} rows that were to cross or to be reused {crossed} crossed and "
+            f"{reused:g} were reused"
+        )
+    return f"in a run {crossed} rows crossed and {reused:g} were reused"
+
+
+def _record_plans(registry: Registry, part: Communication) -> tuple[Registry, list[RoundTraffic]]:
+    """A registry whose part of this name does the same, and the plans it will have made."""
+    planned: list[RoundTraffic] = []
+
+    class Recording(type(part)):  # type: ignore[misc]
+        def plan(
+            self, round_: Round, previous: RoundTraffic | None, owner: IntArray
+        ) -> RoundTraffic:
+            traffic: RoundTraffic = super().plan(round_, previous, owner)
+            planned.append(traffic)
+            return traffic
+
+    parts = {**registry.parts, (part.kind, part.name): Recording}
+    return replace(registry, parts=parts), planned

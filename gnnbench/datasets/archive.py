@@ -1,0 +1,179 @@
+"""A zip of arrays, as ``numpy.savez`` writes it, read without trusting a byte of it.
+
+Every member is held against its header before anything is allocated, and is never unpickled.
+Whatever is wrong is one sentence that names the member.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.datasets.memory import check_memory
+from gnnbench.errors import DatasetError
+from gnnbench.files import FileRefused, open_input
+
+_SUFFIX = ".npy"
+#: NumPy's own bound for the text of a header that is safe to parse, and room for the rest.
+_HEADER_BYTES = 10_000
+_START_BYTES = 1 << 16
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_ENCRYPTED = 0x41
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a member says of its array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Archive:
+    """The arrays of a ``.npz`` file by name; use it as a context, which closes the file.
+
+    Raises :class:`DatasetError`: one sentence with the file, the member and what is wrong.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._stream = open_input(path)
+        except FileRefused as error:
+            raise DatasetError(
+                f"{path}: {error.reason}; give the path of a .npz dataset."
+            ) from error
+        try:
+            self._zip = self._open_zip()
+            self._members = self._list_members()
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the arrays, in the order of the file; none of them has been read."""
+        return tuple(self._members)
+
+    def header(self, name: str) -> Header:
+        """The shape and dtype of an array; its data are as long as they say."""
+        member = self._members[name]
+        with self._reading(member), self._zip.open(member) as stream:
+            start = io.BytesIO(stream.read(_START_BYTES))
+            header = _parse_header(start)
+        if header.dtype.hasobject:
+            self._refuse(member, "holds pickled Python objects, which are never loaded")
+        if min(header.shape, default=0) < 0:
+            self._refuse(member, f"has the impossible shape {header.shape}")
+        stored_bytes = member.file_size - start.tell()
+        if stored_bytes != header.size_bytes:
+            self._refuse(
+                member,
+                f"holds {stored_bytes:,} bytes of data and its header, shape {header.shape} of "
+                f"{header.dtype}, asks for {header.size_bytes:,}",
+            )
+        return header
+
+    def read(self, name: str) -> npt.NDArray[np.generic]:
+        """An array, whole and with the right checksum."""
+        member = self._members[name]
+        header = self.header(name)
+        check_memory(f"{self._path}: {member.filename}", "its array", header.size_bytes)
+        with self._reading(member), self._zip.open(member) as stream:
+            array: npt.NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
+        return array
+
+    def _open_zip(self) -> zipfile.ZipFile:
+        start = self._stream.read(6)
+        self._stream.seek(0)
+        try:
+            return zipfile.ZipFile(self._stream)
+        except Exception as error:  # zipfile raises whatever its parser stumbles on
+            reason = "it is no zip archive of arrays, as numpy.savez writes it"
+            if start.startswith(b"\x93NUMPY"):
+                reason = "it holds a single array; store several by name with numpy.savez"
+            elif start.startswith(b"PK"):
+                reason = "its list of members is damaged or missing; it may have been cut off"
+            elif not start:
+                reason = "it is empty"
+            raise DatasetError(
+                f"{self._path}: this is not a readable .npz file: {reason}."
+            ) from error
+
+    def _list_members(self) -> dict[str, zipfile.ZipInfo]:
+        members: dict[str, zipfile.ZipInfo] = {}
+        for member in self._zip.infolist():
+            name = member.filename.removesuffix(_SUFFIX)
+            if name == member.filename:
+                self._refuse(
+                    member, f"is no array; store arrays only, whose names end in {_SUFFIX}"
+                )
+            if name in members:
+                self._refuse(member, "is there twice; store each array once")
+            members[name] = member
+        return members
+
+    @contextlib.contextmanager
+    def _reading(self, member: zipfile.ZipInfo) -> Iterator[None]:
+        if member.flag_bits & _ENCRYPTED:
+            self._refuse(member, "is encrypted; store it without a password")
+        if member.compress_type not in _COMPRESSIONS:
+            self._refuse(
+                member,
+                f"is compressed by method {member.compress_type}, which is not supported; use "
+                f"numpy.savez_compressed",
+            )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # NumPy's and Python's, about the header's text
+                yield
+        except MemoryError as error:
+            self._refuse(member, "takes more memory than there is", error)
+        except Exception as error:  # zipfile, zlib and NumPy raise whatever they stumble on
+            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            self._refuse(member, f"is damaged ({reason[:200]})", error)
+
+    def _refuse(
+        self, member: zipfile.ZipInfo, what: str, cause: BaseException | None = None
+    ) -> NoReturn:
+        raise DatasetError(
+            f"{self._path}: this is not a readable .npz file: {member.filename} {what}."
+        ) from cause
+
+
+def _parse_header(stream: io.BytesIO) -> Header:
+    """The header of a ``.npy`` file, after which ``stream`` stands; raises what NumPy raises."""
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not known")
+    begin, digits = stream.tell(), 2 if version == (1, 0) else 4
+    size_bytes = int.from_bytes(stream.read(digits), "little")
+    if size_bytes > _HEADER_BYTES:
+        raise ValueError(f"its header has {size_bytes:,} bytes")
+    stream.seek(begin)
+    # Versions 2 and 3 differ in the encoding of field names only.
+    read = (
+        np.lib.format.read_array_header_1_0 if digits == 2 else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = read(stream)
+    return Header(shape, dtype)

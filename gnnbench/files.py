@@ -1,0 +1,293 @@
+"""Files that a user names: opened without waiting, told apart, and replaced only as a whole.
+
+A name is whatever was typed. It may be too long, hold a null byte, run in a loop of links, or stand
+for a pipe or a device; each of these is a reason in plain words (:func:`explain`), never a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from gnnbench.errors import UsageError
+
+_REASONS = {
+    errno.ENOENT: "there is no such file",
+    errno.ENOTDIR: "there is no such folder",
+    errno.ENAMETOOLONG: "its name is longer than the file system takes",
+    errno.ELOOP: "it is a link that leads back to itself",
+    errno.EACCES: "this user may not open it",
+    errno.EISDIR: "it is a folder",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "its file system is read-only",
+    errno.EFBIG: "the file would be larger than is allowed here",
+    errno.EPIPE: "whoever read the pipe has gone",
+}
+#: Around the random part of a temporary name.
+_PREFIX, _SUFFIX = ".gnnbench-", ".tmp"
+#: A folder that is younger may not have been locked yet by the process that made it.
+_NEW_S = 60.0
+#: What a file system says that has no hard links, or no more of them.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+
+class FileRefused(UsageError):
+    """A file that cannot be read; ``reason`` says why, as a clause about it."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{path} cannot be read: {reason}.")
+
+
+def explain(error: OSError | ValueError) -> str:
+    """Why a file could not be opened or written, as a clause without a full stop.
+
+    A ``ValueError`` is what Python raises for a name that no file system can hold.
+    """
+    if isinstance(error, OSError):
+        return _REASONS.get(error.errno or 0) or error.strerror or str(error)
+    if isinstance(error, UnicodeError):
+        return "its name has characters that no file's has"
+    return "its name has a null byte"
+
+
+def _describe_kind(mode: int) -> str:
+    """What a file that is not regular is, by its ``st_mode``."""
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISFIFO(mode):
+        return "a pipe, which can be read only once"
+    if stat.S_ISSOCK(mode):
+        return "a socket"
+    return "a device"
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def open_input(path: Path) -> BinaryIO:
+    """A regular file, open for reading bytes.
+
+    Raises :class:`FileRefused` for everything else, a pipe without a writer included, at once.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise FileRefused(path, explain(error)) from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise FileRefused(path, f"it is {_describe_kind(mode)}, not a file")
+    return open(descriptor, "rb")
+
+
+def read_text(path: Path, limit_bytes: int) -> str:
+    """A file's text in UTF-8; :class:`FileRefused` where it is none or has over ``limit_bytes``."""
+    try:
+        with open_input(path) as stream:
+            content = stream.read(limit_bytes + 1)
+    except OSError as error:
+        raise FileRefused(path, explain(error)) from error
+    if len(content) > limit_bytes:
+        raise FileRefused(path, f"it has more than {limit_bytes:,} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileRefused(path, "it is not text in UTF-8") from error
+
+
+# --------------------------------------------------------------------------- telling apart
+
+
+def resolve(path: str | Path) -> Path:
+    """The path without links, ``~`` and dots; as it is where no file can have it."""
+    try:
+        return Path(os.path.realpath(os.path.expanduser(path)))
+    except (OSError, ValueError):
+        return Path(path)
+
+
+def identify(path: Path) -> tuple[int, int] | Path:
+    """What two names of one file have in common: its device and inode where it exists, whichever
+    links lead there, else the path without links."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return resolve(path)
+    return found.st_dev, found.st_ino
+
+
+# --------------------------------------------------------------------------- writing
+
+
+@contextlib.contextmanager
+def publish(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
+    """A stream of bytes whose content stands at ``path`` when the block ends, whole.
+
+    Where the block raises, or the process is killed in it, ``path`` is as it was and nothing is
+    left beside it (but for a hidden ``.tmp`` file where the file system has no nameless ones and
+    the process is killed). A link is followed. A pipe or a device is written to directly. Without
+    ``overwrite`` nothing is replaced, not even what appears while the block runs.
+
+    Raises ``OSError``, among them ``FileExistsError``; :func:`explain` says it in words.
+    """
+    target = Path(os.path.realpath(path)) if overwrite else path
+    mode: int | None = None
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.stat(path).st_mode
+    if mode is not None and not overwrite:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    if mode is not None and not stat.S_ISREG(mode):
+        with _open_special(path) as stream:
+            yield stream
+        return
+    # A folder that may be written to need not be one that may be listed.
+    kind = getattr(os, "O_PATH", os.O_RDONLY)
+    folder = os.open(target.parent, kind | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with _Unpublished(folder) as unpublished:
+            yield unpublished.stream
+            unpublished.finish(mode)
+            unpublished.name_as(target.name, overwrite=overwrite)
+    finally:
+        os.close(folder)
+
+
+def _open_special(path: Path) -> BinaryIO:
+    """A pipe or a device, open for writing; a pipe that nobody reads is an error at once."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            reason = "it is a pipe that nobody reads, so start its reader first"
+            raise OSError(errno.ENXIO, reason) from error
+        raise
+    os.set_blocking(descriptor, True)
+    return open(descriptor, "wb")
+
+
+class _Unpublished:
+    """A new file in a folder (an open descriptor) that has no name yet, or one that nobody can
+    guess; it is gone when the block ends unless it was given its own."""
+
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+        self._name: str | None = None
+        self.stream = os.fdopen(self._create(), "w+b")
+
+    def __enter__(self) -> _Unpublished:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.stream.close()
+        finally:
+            if self._name is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._name, dir_fd=self._folder)
+
+    def _create(self) -> int:
+        # Any other file system than the usual ones refuses with an error of its own choice.
+        with contextlib.suppress(OSError, AttributeError):
+            if os.path.isdir("/proc/self/fd"):
+                return os.open(
+                    ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o666, dir_fd=self._folder
+                )
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        name = _draw_name()
+        descriptor = os.open(name, flags, 0o666, dir_fd=self._folder)
+        self._name = name
+        return descriptor
+
+    def finish(self, mode: int | None) -> None:
+        """Let the disk have everything, with the permissions in ``mode`` where it is given."""
+        self.stream.flush()
+        if mode is not None:
+            os.fchmod(self.stream.fileno(), stat.S_IMODE(mode) & 0o777)
+        os.fsync(self.stream.fileno())
+
+    def name_as(self, name: str, *, overwrite: bool) -> None:
+        """Give the file its name in the folder, at once."""
+        if not overwrite:
+            self._name_unless_taken(name)
+            return
+        if self._name is None:
+            # Only a file with a name can take another's place.
+            name_for_now = _draw_name()
+            self._link(name_for_now)
+            self._name = name_for_now
+        os.replace(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._name = None
+
+    def _name_unless_taken(self, name: str) -> None:
+        try:
+            self._link(name)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if self._name is None or error.errno not in _NO_LINKS:
+                raise
+            # No links here: an empty file takes the name, which then is ours to replace.
+            flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o600, dir_fd=self._folder))
+            os.replace(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            self._name = None
+
+    def _link(self, name: str) -> None:
+        if self._name is not None:
+            os.link(self._name, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        else:
+            # A descriptor for the folder makes this linkat(2), which follows the link in /proc.
+            os.link(f"/proc/self/fd/{self.stream.fileno()}", name, dst_dir_fd=self._folder)
+
+
+@contextlib.contextmanager
+def publish_folder(path: Path) -> Iterator[Path]:
+    """A new folder to fill, which stands at ``path`` when the block ends, whole.
+
+    Where the block raises, nothing is left of it; what a killed process left is cleared away by the
+    next that makes a folder beside it. Where another process was quicker, its folder stays.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _clear_abandoned(path.parent)
+    scratch = path.parent / _draw_name()
+    scratch.mkdir()
+    lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield scratch
+        with contextlib.suppress(FileExistsError, OSError):
+            os.rename(scratch, path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        os.close(lock)
+
+
+def _clear_abandoned(parent: Path) -> None:
+    """Remove the folders that :func:`publish_folder` began in ``parent`` in processes that are no
+    more: nobody holds their lock."""
+    for folder in parent.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.lstat().st_mtime < _NEW_S:
+                continue  # about to be locked
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            finally:
+                os.close(lock)
+
+
+def _draw_name() -> str:
+    """A hidden name of 64 random bits: not to be guessed, and taken by no other file."""
+    return f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"

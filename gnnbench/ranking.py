@@ -1,0 +1,292 @@
+"""Which runs may be ranked beside which, and how much faster one is than another.
+
+A row is one strategy in one mode, its repeats together. A group's rows did the same work in an
+epoch: the same mode, updates, seeds, and law of sampling. Only they are compared by their epochs;
+figures of different provenance never are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from gnnbench.parts import UNIFORM
+from gnnbench.records import (
+    STAGES,
+    Comparison,
+    EpochWork,
+    Equivalence,
+    Metric,
+    Mode,
+    Provenance,
+    RunResult,
+    Stage,
+)
+from gnnbench.statistics import Difference, compare_pairs, compare_samples
+
+MODE_TITLES: dict[Mode, str] = {"full-graph": "full graph", "mini-batch": "mini-batch"}
+#: A modelled time that differs by less is the same.
+SAME = 0.005
+#: Mode, updates and seeds an epoch, and the law of sampling: what rows of a group have in common.
+Kind = tuple[Mode, int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The runs of one label in one mode; ``done`` are those that finished, in order of repeat."""
+
+    label: str
+    mode: Mode
+    runs: tuple[RunResult, ...]
+    done: tuple[RunResult, ...]
+
+    def metric(self, name: str) -> Metric | None:
+        """A metric over all finished repeats: the median of their values, and every sample."""
+        return _pool([run.metrics[name] for run in self.done if name in run.metrics])
+
+    def stage(self, stage: Stage) -> Metric | None:
+        """Seconds of a stage over all finished repeats."""
+        return _pool([run.stages[stage] for run in self.done if stage in run.stages])
+
+    def sum_metrics(self, *names: str) -> Metric | None:
+        """The sum of metrics of one unit; None when none is there, or their provenance differs."""
+        found = [metric for name in names if (metric := self.metric(name)) is not None]
+        if not found or len({metric.provenance for metric in found}) > 1:
+            return None
+        total = sum(metric.value for metric in found)
+        return Metric(total, found[0].unit, found[0].provenance)
+
+    @property
+    def final_loss(self) -> float | None:
+        """Loss of the last epoch of the first finished repeat."""
+        return self.done[0].loss[-1] if self.done and self.done[0].loss else None
+
+    @property
+    def test_accuracy(self) -> float | None:
+        return self.done[0].accuracy.get("test") if self.done else None
+
+    @property
+    def equivalence(self) -> Equivalence | None:
+        """The worst of the finished repeats: one with a fault, or the one that is furthest off."""
+        checked = [run.equivalence for run in self.done if run.equivalence is not None]
+        return max(checked, key=_badness, default=None)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """``"status: reason"`` of every run that did not finish, each sentence once.
+
+        A reason that starts with the row's own label loses it: it stands beside it.
+        """
+        sentences = (
+            f"{run.status}: {run.reason.removeprefix(f'{run.label}: ')}"
+            if run.reason
+            else run.status
+            for run in self.runs
+            if run.status != "done"
+        )
+        return tuple(dict.fromkeys(sentences))
+
+    @property
+    def trainers(self) -> tuple[str, ...]:
+        """The devices that trained in the first finished repeat."""
+        return self.work.devices if self.work is not None else ()
+
+    @property
+    def why_not(self) -> str:
+        """Why this row may not win, in a few words: it did not finish, or it computes something
+        else, by design or as was found. Empty where it may."""
+        if not self.done:
+            return next((run.status for run in self.runs), "did not run")
+        equivalence = self.equivalence
+        if equivalence is not None and not equivalence.holds:
+            return f"not equal to the reference: {equivalence.fault}"
+        return f"{self.other_maths}: other maths" if self.other_maths else ""
+
+    @property
+    def ranked(self) -> bool:
+        """Whether this row may win."""
+        return not self.why_not
+
+    @property
+    def work(self) -> EpochWork | None:
+        """What an epoch of the first finished repeat did."""
+        return next((run.work for run in self.done), None)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Ideas of the row that did nothing in its runs, each a clause."""
+        return tuple(dict.fromkeys(clause for run in self.done for clause in run.idle))
+
+    @property
+    def other_maths(self) -> str:
+        """By which design the maths differ from the reference's; empty where they do not."""
+        return next((run.other_maths for run in self.done), "")
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    """Sorts gpu10 after gpu9."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0)
+
+
+def list_devices(names: Sequence[str]) -> str:
+    """``"gpu0-gpu3, host"``: devices numbered one after the other as a range."""
+    runs: list[list[str]] = []
+    for name in names:
+        stem, number = _by_number(name)
+        if runs and _by_number(runs[-1][-1]) == (stem, number - 1):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _badness(equivalence: Equivalence) -> tuple[bool, float]:
+    return not equivalence.holds, equivalence.max_relative_loss_error
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that did the same work in an epoch. ``main`` is the group of its mode that most rows are
+    in; the others sample by another law, or make other updates."""
+
+    mode: Mode
+    rows: tuple[Row, ...]
+    main: bool = True
+
+    @property
+    def title(self) -> str:
+        """``"mini-batch"``, or what sets the group apart from the main one of its mode."""
+        work = next((row.work for row in self.rows if row.work is not None), None)
+        if self.main or work is None:
+            return MODE_TITLES[self.mode]
+        updates = "1 update" if work.updates == 1 else f"{work.updates:,} updates"
+        return (
+            f"{MODE_TITLES[self.mode]}, other work ({work.sampling}; {updates} from "
+            f"{work.seeds:,} seeds an epoch)"
+        )
+
+    def base(self, provenance: Provenance) -> Row | None:
+        """What ratios refer to: the first row that may win whose epoch time has this provenance, or
+        the first finished one where none may."""
+        timed = [
+            row
+            for row in self.rows
+            if (epoch := row.metric("epoch_time")) is not None and epoch.provenance == provenance
+        ]
+        return next((row for row in timed if row.ranked), timed[0] if timed else None)
+
+    def ratio(self, row: Row) -> Difference | None:
+        """How fast ``row`` is against the group's base of the same provenance; None of a row that
+        computes something wrong, which is fast for nothing."""
+        if row.equivalence is not None and not row.equivalence.holds:
+            return None
+        epoch = row.metric("epoch_time")
+        base = None if epoch is None else self.base(epoch.provenance)
+        return None if base is None else find_difference(row, base)
+
+    def rank(self, provenance: Provenance) -> list[Row]:
+        """The rows that may win whose times have this provenance, the fastest first."""
+        timed = [
+            (epoch.value, row)
+            for row in self.rows
+            if row.ranked
+            and (epoch := row.metric("epoch_time")) is not None
+            and epoch.provenance == provenance
+        ]
+        return [row for _, row in sorted(timed, key=lambda pair: pair[0])]
+
+
+def group_runs(comparison: Comparison) -> tuple[Group, ...]:
+    """Full graph first, then mini-batch, of each the main group first: that of uniform sampling, or
+    of most rows. Rows are in the order in which they ran; those that did no work are in it."""
+    groups = []
+    for mode in MODE_TITLES:
+        runs = [run for run in comparison.runs if run.mode == mode]
+        labels = dict.fromkeys(run.label for run in runs)
+        rows = [_make_row(label, mode, runs) for label in labels]
+        kinds = [_kind_of(row) for row in rows]
+        counted = Counter(kind for kind in kinds if kind is not None)
+        sound = {kind for row, kind in zip(rows, kinds, strict=True) if row.ranked}
+        main = max(
+            counted,
+            key=lambda kind: (kind in sound, UNIFORM in kind[3], counted[kind]),
+            default=None,
+        )
+        for kind in (main, *[other for other in counted if other != main]):
+            own = [
+                row
+                for row, its in zip(rows, kinds, strict=True)
+                if its == kind or (its is None and kind == main)
+            ]
+            if own:
+                groups.append(Group(mode, tuple(own), kind == main))
+    return tuple(groups)
+
+
+def _kind_of(row: Row) -> Kind | None:
+    work = row.work
+    return None if work is None else (row.mode, work.updates, work.seeds, work.sampling)
+
+
+def _make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
+    own = tuple(run for run in runs if run.label == label)
+    return Row(label, mode, own, tuple(run for run in own if run.status == "done"))
+
+
+def _pool(metrics: Sequence[Metric]) -> Metric | None:
+    """One metric out of several repeats': the median of their values, and all samples that those
+    summarise. None when there is none, or their provenance differs."""
+    if not metrics or len({metric.provenance for metric in metrics}) > 1:
+        return None
+    samples = tuple(v for metric in metrics for v in (metric.steady or (metric.value,)))
+    value = float(median(metric.value for metric in metrics))
+    return Metric(value, metrics[0].unit, metrics[0].provenance, samples)
+
+
+def find_difference(row: Row, base: Row) -> Difference | None:
+    """How fast a row is against another, above 1 where it is faster; None where their epochs
+    cannot be compared. Modelled epochs differ where every one of them does, and their interval is
+    the range over epochs: what the model is off by is not in it."""
+    ours, theirs = row.metric("epoch_time"), base.metric("epoch_time")
+    if ours is None or theirs is None or ours.provenance != theirs.provenance:
+        return None
+    if min(ours.value, theirs.value, *ours.samples, *theirs.samples) <= 0:
+        return None
+    pairs = _pair_samples(row, base)
+    if ours.provenance != "measured":
+        ratio = theirs.value / ours.value
+        ratios = [b / a for a, b in pairs] or [ratio]
+        low, high = min(ratio, *ratios), max(ratio, *ratios)
+        return Difference(ratio, low, high, low > 1.0 + SAME or high < 1.0 - SAME)
+    if pairs:
+        found = compare_pairs([a for a, _ in pairs], [b for _, b in pairs])
+    else:
+        found = compare_samples(ours.samples, theirs.samples)
+    return found.about(theirs.value / ours.value)
+
+
+def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:
+    """Epochs of the same number that ran in turns, both after their warm-ups; empty where they did
+    not. Modelled epochs of one number and repeat drew the same mini-batches."""
+    pairs: list[tuple[float, float]] = []
+    others = {run.repeat: run for run in base.done}
+    for run in row.done:
+        other = others.get(run.repeat)
+        if other is None:
+            continue
+        ours, theirs = run.metrics["epoch_time"], other.metrics["epoch_time"]
+        if ours.provenance == "measured" and run.lot != other.lot:
+            return []
+        begin = max(ours.warmup, theirs.warmup)
+        pairs += zip(ours.samples[begin:], theirs.samples[begin:], strict=False)
+    return pairs
+
+
+def longest_stage(row: Row) -> tuple[Stage, float] | None:
+    """The stage with the most busy seconds; None when no stage took any time."""
+    times = [(s, metric.value) for s in STAGES if (metric := row.stage(s)) is not None]
+    best = max(times, key=lambda pair: pair[1], default=None)
+    return best if best is not None and best[1] > 0 else None

@@ -1,0 +1,172 @@
+"""The answer in sentences: who wins each group, by how much and why, and what was not ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnnbench.ranking import Group, Row, find_difference, longest_stage
+from gnnbench.records import STAGES, Comparison, Provenance
+from gnnbench.statistics import FEWEST_PAIRS, NOISY, Difference, spread
+from gnnbench.units import format_si
+
+_PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
+
+
+def summarise(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Who wins each group, and then what was not ranked and why, a sentence each."""
+    sentences = [sentence for group in groups for sentence in _summarise_group(group)]
+    sentences += _compare_accuracy(groups)
+    sentences += _name_idle(groups)
+    return tuple(sentences)
+
+
+def describe_noise(comparison: Comparison, groups: Sequence[Group]) -> str:
+    """A warning where measured epochs vary much, with the cause where it is known; else empty."""
+    if comparison.modelled:
+        return ""
+    spreads = {
+        row.label: spread(epoch.samples)
+        for group in groups
+        for row in group.rows
+        if (epoch := row.metric("epoch_time")) is not None
+    }
+    worst = max(spreads, key=lambda label: spreads[label], default="")
+    if comparison.noise and (not worst or spreads[worst] <= NOISY):
+        return f"{comparison.noise[0].upper()}{comparison.noise[1:]}."
+    if not worst or spreads[worst] <= NOISY:
+        return ""
+    cause = f": {comparison.noise}" if comparison.noise else ", for no cause that can be seen here"
+    return f"Epochs of {worst} vary by {spreads[worst]:.0%} about their median{cause}."
+
+
+def _summarise_group(group: Group) -> list[str]:
+    title = f"{group.title[0].upper()}{group.title[1:]}"
+    sentences = []
+    for provenance in _PROVENANCES:
+        ranked = group.rank(provenance)
+        if ranked:
+            sentences.append(f"{title}: {_summarise(ranked, provenance)}")
+    left_out = [f"{row.label} ({row.why_not})" for row in group.rows if row.done and not row.ranked]
+    if left_out:
+        sentences.append(f"{title}, not ranked: {'; '.join(left_out)}.")
+    unchecked = [row.label for row in group.rows if row.ranked and row.equivalence is None]
+    if unchecked:
+        sentences.append(f"{title}, not held equal to the reference: {', '.join(unchecked)}.")
+    return sentences
+
+
+def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
+    """Who of the rows, the fastest first, wins, in a sentence."""
+    winner, *others = ranked
+    epoch = winner.metric("epoch_time")
+    if epoch is None:
+        raise ValueError("a row that is ranked has an epoch time")
+    seconds = f"{format_si(epoch.value, 's')} an epoch [{provenance}]"
+    if not others:
+        stage = longest_stage(winner)
+        busy = f" (the longest stage is {stage[0]}, {format_si(stage[1], 's')})" if stage else ""
+        return f"{winner.label} takes {seconds}{busy}; there is no row to rank it beside."
+    level = [row for row in others if not _is_shown(find_difference(winner, row))]
+    if level:
+        fewest = min(len(_samples(row)) for row in (winner, *level))
+        hint = ""
+        if provenance == "measured" and fewest < FEWEST_PAIRS:
+            epochs = "1 epoch is" if fewest == 1 else f"{fewest} epochs are"
+            hint = f" ({epochs} too few to show one; ask for more --epochs or --repeats)"
+        rest = [row for row in others if row not in level]
+        slower = f"; slower: {', '.join(row.label for row in rest)}" if rest else ""
+        return f"no difference is shown between {_join([winner, *level])}, {seconds}{hint}{slower}."
+    runner_up = others[0]
+    gap = widest_gap(winner, runner_up)
+    return (
+        f"{winner.label} is fastest, {seconds}, "
+        f"{_times(find_difference(winner, runner_up), provenance)} as fast as {runner_up.label}"
+        f"{_tell_devices(winner, runner_up)}{gap}."
+    )
+
+
+def _join(rows: Sequence[Row]) -> str:
+    *first, last = [row.label for row in rows]
+    return f"{', '.join(first)} and {last}"
+
+
+def _samples(row: Row) -> tuple[float, ...]:
+    epoch = row.metric("epoch_time")
+    return () if epoch is None else epoch.samples
+
+
+def _is_shown(difference: Difference | None) -> bool:
+    return difference is not None and difference.shown
+
+
+def _times(difference: Difference | None, provenance: Provenance) -> str:
+    """``"1.80 times (1.74 to 1.86)"``; of modelled times the range is that over epochs."""
+    if difference is None:
+        raise ValueError("rows of one group and provenance can be compared")
+    low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
+    if low == high:
+        return f"{difference.ratio:.2f} times"
+    over = " over epochs" if provenance == "modelled" else ""
+    return f"{difference.ratio:.2f} times ({low} to {high}{over})"
+
+
+def _tell_devices(winner: Row, other: Row) -> str:
+    """Where the two use different numbers of devices."""
+    ours, theirs = len(winner.trainers), len(other.trainers)
+    if ours == theirs:
+        return ""
+    return f", with {ours} {'device' if ours == 1 else 'devices'} against {theirs}"
+
+
+def _compare_accuracy(groups: Sequence[Group]) -> list[str]:
+    """Times to the target accuracy, over all groups: what unlike work may be compared by."""
+    sentences = []
+    for provenance in _PROVENANCES:
+        found = sorted(
+            (metric.value, row.label)
+            for group in groups
+            for row in group.rows
+            if row.equivalence is None or row.equivalence.holds
+            if (metric := row.metric("time_to_accuracy")) is not None
+            and metric.provenance == provenance
+        )
+        if found:
+            told = ", ".join(f"{label} {format_si(seconds, 's')}" for seconds, label in found)
+            sentences.append(f"Time to the target accuracy [{provenance}]: {told}.")
+    return sentences
+
+
+def _name_idle(groups: Sequence[Group]) -> list[str]:
+    """What ideas did nothing here, since nothing can be concluded about them."""
+    found = [(row.label, idea) for group in groups for row in group.rows for idea in row.idle]
+    if not found:
+        return []
+    told = ", ".join(f"{label}'s {idea}" for label, idea in found)
+    return [f"Not at work here, so that nothing can be concluded about it: {told}."]
+
+
+def widest_gap(winner: Row, loser: Row) -> str:
+    """Where the winner saves the most, as a clause: a stage, or running stages side by side.
+
+    Stages are busy seconds. Where none shrinks by as much as a twentieth of what the epoch gained,
+    the gain is in how much of them overlaps, or in how evenly devices share them. Empty where no
+    stage of the two differs in what is printed.
+    """
+    gaps = []
+    for stage in STAGES:
+        ours, theirs = winner.stage(stage), loser.stage(stage)
+        if ours is None and theirs is None:
+            continue
+        if ours is not None and theirs is not None and ours.provenance != theirs.provenance:
+            continue
+        spent, other = (metric.value if metric else 0.0 for metric in (ours, theirs))
+        gaps.append((other - spent, stage, spent, other))
+    if not gaps:
+        return ""
+    gain, stage, spent, other = max(gaps)
+    won, lost = winner.metric("epoch_time"), loser.metric("epoch_time")
+    if won is not None and lost is not None and gain < 0.05 * (lost.value - won.value):
+        return " (no stage is much shorter: its stages overlap more)"
+    if format_si(spent, "s") == format_si(other, "s"):
+        return ""
+    return f" (the widest gap is {stage}, {format_si(spent, 's')} against {format_si(other, 's')})"

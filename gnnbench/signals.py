@@ -1,0 +1,114 @@
+"""Ctrl-C and SIGTERM end the command in one sentence: with status 130 and 143, and no traceback.
+
+Both arrive as ``KeyboardInterrupt``, so that whatever cleans up after the one does after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import NoReturn
+
+from gnnbench.rank import end, is_watched
+
+#: A shell's for a command that a signal has ended.
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+#: A second signal after this long ends the process whatever it is doing; some senders send two.
+INSIST_S = 1.0
+#: Until an interrupt that could not be raised is tried once more.
+AGAIN_S = 0.02
+#: An import that lasts longer is interrupted after all.
+IMPORT_S = 10.0
+
+
+class _Came:
+    """The first signal that came, and when; whether there is something to clean up after it, and
+    whether people were told."""
+
+    number: int | None = None
+    at_s = 0.0
+    in_work = False
+    said = False
+
+
+def take() -> None:
+    """Have the signals end this process in order; they stay ignored where they are."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+    signal.signal(signal.SIGALRM, _raise_or_defer)
+    sys.unraisablehook = _raise_again
+
+
+def begin_work() -> None:
+    """From here on there may be files and processes that an end must clean up."""
+    _Came.in_work = True
+
+
+def has_come() -> bool:
+    """Whether one of the signals has come, and so an error may be its doing."""
+    return _Came.number is not None
+
+
+def status() -> int:
+    """What an interrupted command exits with."""
+    return TERMINATED if _Came.number == signal.SIGTERM else INTERRUPTED
+
+
+def say(where: str = "") -> int:
+    """Tell people, once, that the command was ended, and ``where``; its exit status."""
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    told, _Came.said = _Came.said, has_come()
+    # A rank is ended by the command that started it, which says why.
+    if not (told or is_watched()):
+        word = "terminated" if status() == TERMINATED else "interrupted"
+        print(f"gnnbench: error: {word}{where}.", file=sys.stderr, flush=True)
+    return status()
+
+
+def leave(code: int) -> NoReturn:
+    """Exit: nothing is interrupted any more, since all has been said."""
+    if signal.getsignal(signal.SIGINT) == _interrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    end(code)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _Came.number is None:
+        _Came.number, _Came.at_s = number, time.monotonic()
+        _raise_or_defer(number, frame)
+    elif time.monotonic() - _Came.at_s > INSIST_S:
+        os._exit(say())
+
+
+def _raise_or_defer(_: int, frame: FrameType | None) -> None:
+    """Raise the interrupt, but not within an import: some libraries take whatever is raised there
+    for something missing, and go on without it. Before work has begun nothing is lost by leaving
+    at once; else the import is awaited."""
+    if not _is_importing(frame) or time.monotonic() - _Came.at_s > IMPORT_S:
+        raise KeyboardInterrupt
+    if not _Came.in_work:
+        os._exit(say())
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """An interrupt that came where nothing may be raised, as in a finaliser, is raised soon after;
+    all else that ends there is shown as usual."""
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+    else:
+        sys.__unraisablehook__(unraisable)

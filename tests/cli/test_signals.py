@@ -1,0 +1,119 @@
+"""Ctrl-C and SIGTERM end the command in one sentence from its first import on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+#: Protects from hanging alone.
+HANGING_S = 600
+#: Sends the process a signal where a function of a module is first called, or as a module's import
+#: begins; in a library that takes whatever is raised there for something missing.
+PROGRAM = """
+import builtins, importlib, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+number, kind, where = int(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
+
+def send():
+    os.kill(os.getpid(), number)
+
+if kind == "import":
+    find = importlib._bootstrap._find_spec
+
+    def find_spec(name, *given):
+        if name == where:
+            try:
+                send()
+                for _ in range(1000): pass
+            except BaseException:
+                pass
+        return find(name, *given)
+
+    importlib._bootstrap._find_spec = find_spec
+elif kind == "call":
+    import sys
+    module, name = where.split(":")
+
+    def trace(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == name:
+            if frame.f_globals.get("__name__") == module:
+                sys.setprofile(None)
+                send()
+
+    sys.setprofile(trace)
+from gnnbench.__main__ import start
+start()
+"""
+GRAPH = "sbm:vertices=60,edges=200,features=4,classes=2"
+COMPARE = ("compare", "--plugins", "hongtu", "--dataset", GRAPH, "--epochs", "2", "--no-check")
+ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+
+
+def run(number, kind, where, *words):
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(int(number)), kind, where, *words],
+        capture_output=True,
+        text=True,
+        timeout=HANGING_S,
+    )
+
+
+#: Where a comparison has begun.
+IN_TRAINING = ("gnnbench_plugins.hongtu.sampler:read_sets", "gnnbench.engine.evaluate:evaluate")
+
+
+@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("import", "click"),
+        ("import", "gnnbench.cli.reproduce"),
+        ("import", "torch"),
+        ("import", "gnnbench_plugins.hongtu.search"),
+        ("call", "gnnbench.cli.compare:parse_strategies"),
+        ("call", "gnnbench.plugins:load"),
+        ("call", "gnnbench.datasets.synthetic:check_size"),
+        ("call", "gnnbench_plugins.hongtu.sampler:read_sets"),
+        ("call", "gnnbench.engine.evaluate:evaluate"),
+        ("call", "gnnbench.results.schema:to_document"),
+    ],
+)
+def test_a_signal_ends_the_command_wherever_it_comes(tmp_path, number, kind, where):
+    found = tmp_path / "found.json"
+    ended = run(number, kind, where, *COMPARE, "--json", str(found))
+    status, word = ENDS[number]
+    assert ended.returncode == status, ended.stderr
+    assert ended.stderr.strip() == f"gnnbench: error: {word}."
+    if where in IN_TRAINING:  # what is done is told, and that the rest is not
+        assert "interrupted" in ended.stdout
+        assert json.loads(found.read_text())["interrupted"]
+    else:
+        assert ended.stdout == "" or where == "gnnbench.results.schema:to_document"
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_in_training_cleans_up_what_was_spilt(tmp_path):
+    """SIGTERM with files on the disk: the folder is empty again."""
+    spilling = ("--set", f"memory.spill_dir={tmp_path}", "--set", "memory.host_bytes=40kB")
+    ended = run(signal.SIGTERM, "call", "gnnbench.engine.evaluate:evaluate", *COMPARE, *spilling)
+    assert ended.returncode == 143, ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ignored_signals_stay_ignored():
+    """As what a shell runs in the background has them."""
+    program = PROGRAM.replace("signal.default_int_handler", "signal.SIG_IGN")
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-c", program, str(int(signal.SIGINT))),
+            *("call", "gnnbench.plugins:load", *COMPARE),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=HANGING_S,
+    )
+    assert ended.returncode == 0, ended.stderr

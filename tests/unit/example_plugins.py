@@ -1,0 +1,296 @@
+"""Plugins as text, for tests of what a comparison says: samplers of other work, and parts that do
+what no part may."""
+
+from __future__ import annotations
+
+_HEAD = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import UNIFORM, Placement, divide_evenly, option
+from gnnbench.records import PART_KINDS, Block, Parts, Share, Strategy
+from gnnbench_plugins.reference.communication import VanillaCommunication
+from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.memory import HostMemory
+from gnnbench_plugins.reference.placement import SinglePlacement
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+PLAIN = dict(
+    sampler="neighbour", placement="single", communication="vanilla", memory="host", kernel="torch"
+)
+
+
+def offer(name, **parts):
+    return Strategy(name, "for a test", "gnnbench", {"mini-batch": Parts(**PLAIN | parts)})
+"""
+
+#: Samplers that do less, or something else, than uniform neighbour sampling; a strategy for each.
+OTHER_WORK = (
+    _HEAD
+    + '''
+
+@dataclass
+class Lonely(NeighbourSampler):
+    name: ClassVar[str] = "lonely"
+    law: ClassVar[str] = "no neighbours"
+
+    def sample(self, seeds, epoch, threads):
+        nothing = np.zeros(len(seeds) + 1, dtype=np.int64)
+        block = Block(seeds, len(seeds), nothing, np.empty(0, dtype=np.int32))
+        return (block,) * self._setting.workload.num_layers
+
+
+@dataclass
+class LonelyLiar(Lonely):
+    name: ClassVar[str] = "lonely-liar"
+    law: ClassVar[str] = UNIFORM
+
+
+@dataclass
+class Clusters(NeighbourSampler):
+    """Ten updates an epoch, of what its own clusters would be."""
+
+    name: ClassVar[str] = "clusters"
+    law: ClassVar[str] = "ten clusters"
+
+    def rounds(self, epoch):
+        return np.array_split(np.concatenate(super().rounds(epoch)), 10)
+
+
+@dataclass
+class Frequent(NeighbourSampler):
+    """The same law and seeds, in ten updates."""
+
+    name: ClassVar[str] = "frequent"
+
+    def rounds(self, epoch):
+        return np.array_split(np.concatenate(super().rounds(epoch)), 10)
+
+
+@dataclass
+class Cheat(NeighbourSampler):
+    """Trains on the vertices that it will be tested on."""
+
+    name: ClassVar[str] = "cheat"
+
+    def rounds(self, epoch):
+        return [*super().rounds(epoch), np.flatnonzero(self._setting.dataset.test_mask)]
+
+
+@dataclass
+class Lazy(NeighbourSampler):
+    """Skips nine seeds of ten."""
+
+    name: ClassVar[str] = "lazy"
+
+    def rounds(self, epoch):
+        return [seeds[::10].copy() for seeds in super().rounds(epoch)]
+
+
+@dataclass
+class Scant(NeighbourSampler):
+    """Draws one neighbour and says that it draws as many as it was told."""
+
+    name: ClassVar[str] = "scant"
+
+    def sample(self, seeds, epoch, threads):
+        from gnnbench.kernels import dispatch
+
+        graph, workload = self._setting.dataset.graph, self._setting.workload
+        return dispatch.sample_neighbours(
+            graph.indptr, graph.indices, seeds, (1,) * workload.num_layers, seed=workload.seed,
+            epoch=epoch, threads=threads,
+        )
+
+
+@dataclass
+class Even(Placement):
+    name: ClassVar[str] = "even"
+    summary: ClassVar[str] = "all accelerators, even shares"
+
+    def trainers(self, platform):
+        self._count = len(platform.accelerators)
+        return platform.accelerators
+
+    def split(self, num_seeds):
+        bounds = divide_evenly(num_seeds, self._count)
+        return tuple(Share(slot, end - begin) for slot, (begin, end) in enumerate(bounds))
+
+
+SAMPLERS = [Lonely, LonelyLiar, Clusters, Frequent, Cheat, Lazy, Scant]
+
+
+@hookimpl
+def gnnbench_sampler():
+    return SAMPLERS
+
+
+@hookimpl
+def gnnbench_placement():
+    return [Even]
+
+
+@hookimpl
+def gnnbench_strategy():
+    return [offer("even", placement="even"), *(offer(s.name, sampler=s.name) for s in SAMPLERS)]
+'''
+)
+
+#: A sampler that writes into an array of the data set in an epoch, by NumPy or through torch.
+WRITER = (
+    _HEAD
+    + """
+
+@dataclass
+class Writer(NeighbourSampler):
+    name: ClassVar[str] = "writer"
+
+    array: str = option("features", "what it writes into")
+    way: str = option("numpy", "by numpy, or through torch")
+    epoch: int = option(0, "when it does; -1 is when it is asked whether it fits")
+
+    def refuses(self, bundle, setting):
+        if self.epoch < 0:
+            self._write(setting.dataset)
+        return None
+
+    def rounds(self, epoch):
+        found = super().rounds(epoch)
+        if epoch == self.epoch:
+            self._write(self._setting.dataset)
+        return found
+
+    written = False
+
+    def _write(self, dataset):
+        if self.written:  # twice would be as before
+            return
+        self.written = True
+        holder = dataset.graph if hasattr(dataset.graph, self.array) else dataset
+        array = getattr(holder, self.array)
+        if self.way == "torch":
+            view = torch.from_numpy(array).view(-1)
+            view[:] = view.flip(0)
+        else:
+            array.flags.writeable = True
+            array[...] = np.flip(array.copy())
+
+
+@hookimpl
+def gnnbench_sampler():
+    return [Writer]
+
+
+@hookimpl
+def gnnbench_strategy():
+    return [offer("writer", sampler="writer")]
+"""
+)
+
+#: For every public method of the plain parts a strategy, "KIND-METHOD", in which a call of it ends
+#: as ``ENDING`` says.
+ENDING_HOOKS = (
+    _HEAD
+    + '''
+
+class Unlike(BaseException):
+    """No Exception."""
+
+
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def end(*given, **named):
+    if ENDING == "exit":
+        raise SystemExit(0)
+    raise {"unlike": Unlike("unlike others"), "mute": Mute()}[ENDING]
+
+
+PLAIN_PARTS = (
+    NeighbourSampler, SinglePlacement, VanillaCommunication, HostMemory, TorchKernel
+)
+
+
+def find_hooks(part):
+    return [
+        name for name in dir(part)
+        if not name.startswith("_") and callable(getattr(part, name)) and name != "kind"
+    ]
+
+
+def make_part(kind, plain, hook):
+    return dataclass(type(f"{kind}_{hook}", (plain,), {"name": f"{kind}-{hook}", hook: end}))
+
+
+MADE = {
+    kind: [make_part(kind, plain, hook) for hook in find_hooks(plain)]
+    for kind, plain in zip(PART_KINDS, PLAIN_PARTS)
+}
+
+
+@hookimpl
+def gnnbench_sampler():
+    return MADE["sampler"]
+
+
+@hookimpl
+def gnnbench_placement():
+    return MADE["placement"]
+
+
+@hookimpl
+def gnnbench_communication():
+    return MADE["communication"]
+
+
+@hookimpl
+def gnnbench_memory():
+    return MADE["memory"]
+
+
+@hookimpl
+def gnnbench_kernel():
+    return MADE["kernel"]
+
+
+@hookimpl
+def gnnbench_strategy():
+    return [offer(part.name, **{kind: part.name}) for kind, parts in MADE.items() for part in parts]
+'''
+)
+
+#: A sampler that is interrupted in an epoch.
+INTERRUPTED = (
+    _HEAD
+    + """
+
+@dataclass
+class Interrupted(NeighbourSampler):
+    name: ClassVar[str] = "interrupted"
+
+    epoch: int = option(0, "when it is")
+
+    def rounds(self, epoch):
+        if epoch == self.epoch:
+            raise KeyboardInterrupt
+        return super().rounds(epoch)
+
+
+@hookimpl
+def gnnbench_sampler():
+    return [Interrupted]
+
+
+@hookimpl
+def gnnbench_strategy():
+    return [offer("interrupted", sampler="interrupted")]
+"""
+)

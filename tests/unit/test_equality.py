@@ -1,0 +1,461 @@
+"""The check of equality: right rows pass where rounding is hard, and wrong ones are found."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from gnnbench import datasets, plugins
+from gnnbench.cli.compare import exit_status
+from gnnbench.clock.model import ModelClock
+from gnnbench.compare import Request, Row, compare, make_setting
+from gnnbench.compare.bends import Bends
+from gnnbench.compare.equality import FLOOR, Reference, Rows
+from gnnbench.compare.plain import PlainTraining, Shared
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.engine import Evidence, Training
+from gnnbench.engine.evidence import are_edges, find_unit_fault
+from gnnbench.parts import UNIFORM
+from gnnbench.plugins import assemble, with_swap
+from gnnbench.records import Block, Graph, Unit, Workload
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+#: The strategy in whose row a fault is, where it is not in shards with a halo, and the model, where
+#: it is not GCN.
+HOSTS = {
+    "seeds-skipped": "hyscale",
+    "seeds-repeated": "hyscale",
+    "seeds-of-test": "hyscale",
+    "fanouts-ignored": "hyscale",
+    "fanouts-less-one": "hyscale",
+    "edges-repeated": "hyscale",
+    "edges-strange": "hyscale",
+    "features-rounded": "distdgl",
+    "norm-of-block": "hyscale",
+    "unweighted": "hyscale",
+    "gradient-twice": "hongtu",
+    "update-missed": "hongtu",
+    "vertex-twice": "hongtu",
+    "halo-stale": "partition",
+    "rows-stale": "reference",
+}
+MODELS = {"attention-lost": "gat"}
+AUDITED = {
+    "seeds-skipped": "leaves out",
+    "seeds-repeated": "leaves out",
+    "seeds-of-test": "not training vertices",
+    "fanouts-ignored": "in-edges where sampler",
+    "fanouts-less-one": "in-edges where sampler",
+    "edges-repeated": "in-edge twice",
+    "edges-strange": "in-edge twice, or one that the graph does not have",
+}
+
+
+@pytest.fixture(scope="module")
+def faults(import_suite):
+    return import_suite("faults")
+
+
+@pytest.fixture(scope="module")
+def registry(faults):
+    return plugins.load([faults.__file__])
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    """Small, with communities, and a few hubs that every community knows."""
+    made = datasets.load("sbm:vertices=600,edges=5000,features=12,classes=4")
+    graph = made.graph
+    src = np.repeat(np.arange(graph.num_vertices), graph.degrees)
+    ends = np.stack((src, graph.indices))
+    hub = np.stack((np.zeros(200, dtype=np.int64), np.arange(1, 401, 2)))
+    more = datasets.build(
+        "with a hub", np.concatenate((ends, hub), axis=1), num_vertices=600, report_repairs=False
+    )
+    return dataclasses.replace(made, graph=more.graph)
+
+
+def request(dataset, model="gcn", rows=(), *, depth=2, hidden=16, dtype="float32", **fields):
+    workload = Workload(
+        model=model,
+        dims=(dataset.num_features, *[hidden] * (depth - 1), dataset.num_classes),
+        epochs=3,
+        batch_size=60,
+        fanouts=(6, 4, 3)[:depth],
+        seed=1,
+        dtype=dtype,
+    )
+    return Request((), dataset, workload, make_platform(3), rows=rows, **fields)
+
+
+def row(registry, strategy, mode=None, fault=None, kind=None):
+    offered = registry.strategy(strategy)
+    mode = mode or ("full-graph" if "full-graph" in offered.bundles else offered.default_mode)
+    parts = offered.bundles[mode]
+    if fault is not None:
+        parts = with_swap(registry, parts, [(kind, fault)])
+    return Row(strategy, fault or strategy, mode, parts)
+
+
+# --------------------------------------------------------------------------- wrong rows
+
+
+def list_faults():
+    """By name, as the suite has them."""
+    return (
+        *("edge-dropped", "last-edges-dropped", "edge-twice", "edge-misread", "sums-scaled"),
+        *("inputs-float16", "inputs-bfloat16", "sums-float16", "rows-stale", "rows-shifted"),
+        *("column-lost", "self-lost", "norm-wrong", "norm-of-block", "backward-drops-100th"),
+        *("backward-drops-10th", "backward-scaled", "attention-lost", "not-a-number"),
+        *("weight-gradients-doubled", "weight-gradients-bfloat16", "bias-gradients-lost"),
+        *("last-bias-lost", "mask-of-another", "mask-lost", "logits-copied", "dropout-on"),
+        *("gradient-twice", "unweighted", "update-missed", "seeds-skipped", "seeds-repeated"),
+        *("seeds-of-test", "fanouts-ignored", "fanouts-less-one", "edges-repeated"),
+        *("edges-strange", "vertex-lost", "vertex-twice", "features-rounded", "halo-stale"),
+    )
+
+
+def test_every_fault_of_the_suite_is_tried(faults):
+    assert sorted(list_faults()) == sorted(faults.FAULTS)
+
+
+@pytest.mark.parametrize("fault", list_faults())
+def test_a_wrong_row_is_found_and_not_ranked(registry, faults, dataset, fault):
+    wrong = row(registry, HOSTS.get(fault, "hongtu-im"), fault=fault, kind=faults.FAULTS[fault])
+    comparison = compare(request(dataset, MODELS.get(fault, "gcn"), (wrong,)), registry)
+    (run,) = comparison.runs
+    assert run.status == "done", run.reason
+    assert not run.equivalence.holds
+    assert AUDITED.get(fault, "") in run.equivalence.fault
+    assert exit_status(comparison) == 1
+
+
+def test_labels_of_the_neighbours_are_found(registry, dataset, import_suite):
+    suite = import_suite("equality")
+    parts = registry.strategy("hongtu").bundles["full-graph"]
+    setting = suite.make_row(dataset, "sage", 16, 2)
+    trained = suite.train_row(registry, setting, parts, tamper=suite.shift_labels)
+    (fault, *_) = (
+        each.fault for each in suite.hold_row(registry, setting, parts, trained, Shared())
+    )
+    assert "the loss of" in fault or "gradient" in fault
+
+
+# --------------------------------------------------------------------------- right rows
+
+
+@pytest.fixture(scope="module")
+def hard():
+    """Dense, with labels that nothing explains and sparse binary features."""
+    import scipy.sparse as sp
+
+    random = np.random.default_rng(3)
+    features = sp.random(700, 200, 0.05, "csr", dtype=np.float32, random_state=5)
+    features.data[:] = 1
+    return datasets.build(
+        "dense",
+        random.integers(0, 700, (2, 15_000)),
+        num_vertices=700,
+        features=features,
+        labels=random.integers(0, 5, 700),
+        report_repairs=False,
+    )
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "commnet", "ggcn"])
+@pytest.mark.parametrize("factor", [1, 10_000])
+def test_right_rows_are_equal_where_rounding_is_hard(registry, hard, model, factor):
+    scaled = dataclasses.replace(hard, features=hard.features * np.float32(factor))
+    names = ["native", "hongtu-im", "pyg", "hyscale"]
+    names += ["mixgcn"] if model not in ("gat", "ggcn") else []
+    rows = tuple(row(registry, name) for name in names)
+    for run in compare(request(scaled, model, rows, depth=3, hidden=32), registry).runs:
+        assert run.status == "done", run.reason
+        assert run.equivalence.holds, (run.label, run.equivalence.fault)
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_a_relu_may_be_on_its_other_side_only_next_to_zero(registry, dataset, close):
+    """The gradients are those with one ReLU on its other side: one whose input is next to nothing,
+    for which a bias is chosen, or one that is far from zero."""
+    setting = make_setting(request(dataset))
+    (update,) = train(registry, setting, "native", updates=1)[0].updates
+    plain = plain_training(registry, setting)
+    vertex, column = int(dataset.train_ids[5]), 3
+    batches = plain.batches(update)
+    (bend,) = plain.forward(update, batches, torch.float64).bends
+    moved = {name: value.clone() for name, value in update.parameters.items()}
+    if close:
+        moved["layers.0.bias"][column] -= bend.input[vertex, column].float()
+    update = dataclasses.replace(update, parameters=moved)
+    right = plain.forward(update, batches, torch.float64)
+    (bend,) = right.bends
+    ids = batches[0].ids
+    rows = Rows(
+        labels=torch.from_numpy(dataset.labels[ids]),
+        seeds=torch.from_numpy(np.flatnonzero(dataset.train_mask[ids])),
+    )
+    logits = right.logits.detach().float()
+    loss, begins = rows.loss_gradient(logits.double())
+    open_ = torch.nonzero(bend.input[vertex] > 0.1)[0, 0]
+    place = vertex * bend.input.shape[1] + (column if close else int(open_))
+    change = -1.0 if bend.input.flatten()[place] > 0 else 1.0
+    turn = (torch.tensor([place]), torch.tensor([change], dtype=torch.float64))
+    gradients = [part.float() for part in right.gradients(begins, [turn])]
+    update = dataclasses.replace(update, logits=[(ids, logits)], gradients=gradients)
+    fault = Reference(setting, plain).judge(update, float(loss)).fault
+    assert (fault == "") is close
+    if not close:
+        assert "the gradient of layers.0" in fault
+
+
+@pytest.mark.parametrize("strategy", ["native", "hongtu", "hyscale"])
+def test_float64_keeps_the_bound_of_the_project(registry, dataset, strategy):
+    assert FLOOR[torch.float64] == 1e-9
+    (run,) = compare(
+        request(dataset, rows=(row(registry, strategy),), dtype="float64"), registry
+    ).runs
+    assert run.equivalence.holds
+    assert run.equivalence.max_relative_loss_error <= 1e-9
+
+
+# --------------------------------------------------------------------------- parts of the check
+
+
+def train(registry, setting, strategy, updates=3, mode=None):
+    parts = row(registry, strategy, mode).parts
+    bundle = assemble(registry, parts, {})
+    evidence = Evidence(setting, updates)
+    training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel), evidence)
+    epochs = [training.run_epoch(number) for number in range(setting.workload.epochs)]
+    return evidence, [epoch.round_losses for epoch in epochs]
+
+
+def plain_training(registry, setting, shared=None):
+    kernel = assemble(registry, row(registry, "reference").parts, {}).kernel
+    return PlainTraining(setting, kernel, shared=shared)
+
+
+def test_rows_that_begin_alike_share_their_first_update(registry, dataset, monkeypatch):
+    setting = make_setting(request(dataset))
+    passes = []
+    real = PlainTraining.forward
+
+    def counting(self, update, batches, dtype):
+        passes.append((update.epoch, dtype))
+        return real(self, update, batches, dtype)
+
+    monkeypatch.setattr(PlainTraining, "forward", counting)
+    shared = Shared()
+    for strategy in ("native", "hongtu"):
+        evidence, losses = train(registry, setting, strategy)
+        reference = Reference(setting, plain_training(registry, setting, shared))
+        for update in evidence.updates:
+            judgement = reference.judge(update, losses[update.epoch][update.round])
+            assert not judgement.fault
+    exact = [epoch for epoch, dtype in passes if dtype == torch.float64]
+    assert exact == [0, 1, 2, 1, 2]
+
+
+def test_a_row_that_begins_elsewhere_shares_nothing(registry, dataset):
+    setting = make_setting(request(dataset))
+    shared = Shared()
+    evidence, losses = train(registry, setting, "native")
+    first = evidence.updates[0]
+    plain = plain_training(registry, setting, shared)
+    one = plain.find_right(first, plain.batches(first))
+    assert plain.find_right(first, plain.batches(first)) is one
+    elsewhere = {name: value * 1.5 for name, value in first.parameters.items()}
+    moved = dataclasses.replace(first, parameters=elsewhere)
+    assert plain.find_right(moved, plain.batches(moved)) is not one
+    assert Reference(setting, plain).judge(moved, losses[0][0]).fault
+
+
+def test_vertices_of_others_are_taken_to_be_right(registry, dataset):
+    """Of several processes one has its own vertices' logits alone, and all the gradients."""
+    setting = make_setting(request(dataset))
+    evidence, losses = train(registry, setting, "native", updates=1)
+    (update,) = evidence.updates
+    ((ids, rows),) = update.logits
+    update.logits = [(ids[:250], rows[:250])]
+    plain = plain_training(registry, setting)
+    assert not Reference(setting, plain, partial=True).judge(update, losses[0][0]).fault
+    whole = Reference(setting, plain).judge(update, losses[0][0])
+    assert "are not what the reference computes" in whole.fault
+    rows[7] += 0.1
+    assert Reference(setting, plain, partial=True).judge(update, losses[0][0]).fault
+
+
+def test_a_loss_that_its_logits_do_not_have_is_found(registry, dataset):
+    setting = make_setting(request(dataset))
+    evidence, losses = train(registry, setting, "native", updates=1)
+    (update,) = evidence.updates
+    reference = Reference(setting, plain_training(registry, setting))
+    assert not reference.judge(update, losses[0][0]).fault
+    assert "the loss of" in reference.judge(update, losses[0][0] * (1 + 1e-4)).fault
+    judgement = reference.judge(update, math.nan)
+    assert "no numbers" in judgement.fault
+
+
+def test_what_does_not_fit_in_memory_is_not_held_and_says_so(registry, dataset, monkeypatch):
+    memory = psutil.virtual_memory()
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory._replace(available=1000))
+    (run,) = compare(request(dataset, rows=(row(registry, "hongtu"),)), registry).runs
+    assert run.status == "done"
+    assert run.equivalence is None
+    (note,) = [note for note in run.notes if "not held equal" in note]
+    assert "plain training in float64 needs about" in note
+    assert "1.00 kB are free" in note
+
+
+def test_bends_keep_the_inputs_of_relus_and_their_gradients():
+    z = torch.tensor([[-1.0, 1e-9], [2.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    with Bends() as bends:
+        out = torch.relu(z)
+        leaky = torch.nn.functional.leaky_relu(z, 0.2)
+    relu, slanted = bends.found
+    assert torch.equal(out, z.clamp(min=0))
+    assert torch.allclose(leaky, torch.where(z > 0, z, 0.2 * z))
+    assert (relu.slope, slanted.slope) == (0.0, 0.2)
+    # The input next to nothing is close; the one that is nothing is so by no rounding.
+    close = relu.find_close(relu.relative_margins(1e-6))
+    assert close.tolist() == [1]
+    (plain,) = torch.autograd.grad(out.sum(), z, retain_graph=True)
+    assert plain.tolist() == [[0, 1], [1, 0]]
+    relu.turn = relu.differs(dataclasses.replace(relu, input=torch.tensor([[-1.0, -1.0], [2, 0]])))
+    (turned,) = torch.autograd.grad(out.sum(), z)
+    assert turned.tolist() == [[0, 0], [1, 0]]
+
+
+# --------------------------------------------------------------------------- what is kept
+
+
+@pytest.mark.parametrize(
+    ("epochs", "rounds", "updates", "kept"),
+    [
+        (10, 1, 3, [0, 4, 9]),
+        (10, 1, 2, [0, 9]),
+        (2, 3, 3, [0, 2, 5]),
+        (1, 2, 3, [0, 1]),
+        (5, 1, 1, [0]),
+        (5, 1, 0, []),
+        (4, 1, 4, [0, 1, 2, 3]),
+    ],
+)
+def test_the_first_the_last_and_what_is_between_are_kept(epochs, rounds, updates, kept):
+    workload = make_workload(epochs=epochs)
+    setting = make_setting(Request((), make_dataset(), workload, make_platform()))
+    evidence = Evidence(setting, updates)
+    wanted = [
+        epoch * rounds + round_
+        for epoch in range(epochs + 1)
+        for round_ in range(rounds)
+        if evidence.wants(epoch, round_, rounds)
+    ]
+    assert wanted == kept
+
+
+# --------------------------------------------------------------------------- what was sampled
+
+
+def path_graph(count):
+    """0 - 1 - 2 - ..., in both directions."""
+    neighbours = [[u for u in (v - 1, v + 1) if 0 <= u < count] for v in range(count)]
+    indptr = np.concatenate(([0], np.cumsum([len(each) for each in neighbours])))
+    indices = np.array([u for each in neighbours for u in each], dtype=np.int32)
+    return Graph(indptr.astype(np.int64), indices)
+
+
+def block(sources, num_dst, *rows):
+    indptr = np.concatenate(([0], np.cumsum([len(each) for each in rows]))).astype(np.int64)
+    indices = np.array([u for each in rows for u in each], dtype=np.int32)
+    return Block(np.array(sources, dtype=np.int64), num_dst, indptr, indices)
+
+
+@pytest.mark.parametrize(
+    ("made", "right"),
+    [
+        (block([2, 1, 3], 1, [1, 2]), True),
+        (block([2, 1, 3], 1, []), True),
+        # An edge twice, one that is not there, one to itself, and a source that is there twice.
+        (block([2, 1, 3], 1, [1, 1]), False),
+        (block([2, 1, 4], 1, [1, 2]), False),
+        (block([2, 1, 3], 1, [0, 2]), False),
+        (block([2, 1, 1], 1, [1, 2]), False),
+        # The ends of the rows of the graph, where a search may read what is another vertex's.
+        (block([5, 4], 1, [1]), True),
+        (block([5, 0], 1, [1]), False),
+        (block([0, 1], 2, [1], [0]), True),
+        (block([0, 5], 1, [1]), False),
+    ],
+)
+def test_edges_of_a_block_are_the_graphs(made, right):
+    assert are_edges(path_graph(6), made) is right
+
+
+class _Sampler:
+    name = "one"
+
+    def __init__(self, law):
+        self.law = law
+
+
+def audit(blocks, seeds, *, law=UNIFORM, fanouts=(2, 1), edges=True):
+    graph = path_graph(6)
+    dataset = dataclasses.replace(
+        make_dataset(),
+        graph=graph,
+        features=np.ones((6, 7), dtype=np.float32),
+        labels=np.zeros(6, dtype=np.int64),
+        **{f"{name}_mask": np.ones(6, dtype=bool) for name in ("train", "val", "test")},
+    )
+    workload = dataclasses.replace(make_workload(), fanouts=fanouts)
+    setting = make_setting(Request((), dataset, workload, make_platform()))
+    unit = Unit(0, tuple(blocks))
+    return find_unit_fault(unit, np.array(seeds), _Sampler(law), setting, edges=edges)
+
+
+#: For seed 2: both its neighbours, and one of each of those.
+ABOVE = block([2, 1, 3], 1, [1, 2])
+BELOW = block([2, 1, 3, 0, 4], 3, [1], [3], [4])
+
+
+def test_a_right_mini_batch_has_no_fault():
+    assert audit([BELOW, ABOVE], [2]) is None
+
+
+@pytest.mark.parametrize(
+    ("blocks", "options", "fault"),
+    [
+        ([ABOVE], {}, "has 1 blocks for 2 layers"),
+        ([BELOW, ABOVE], {"seeds": [3]}, "other vertices than its seeds"),
+        ([ABOVE, ABOVE], {}, "are not the sources of the next"),
+        ([BELOW, ABOVE], {"fanouts": (1, 1)}, "vertex 2 has 2 in-edges where sampler 'one' says"),
+        ([BELOW, ABOVE], {"fanouts": (2, 0)}, "vertex 2 has 1 in-edges"),
+        (
+            [block([2, 1, 3, 0, 4], 3, [1], [3], [3]), ABOVE],
+            {},
+            "an in-edge twice, or one that the graph does not have",
+        ),
+        # Under a law of its own a sampler may draw less, and not more than there is.
+        ([block([2, 1, 3], 3, [1, 2, 0], [], []), ABOVE], {"law": "own"}, "has 3 in-edges"),
+    ],
+)
+def test_what_is_wrong_with_a_mini_batch_is_said(blocks, options, fault):
+    found = audit(blocks, options.pop("seeds", [2]), **options)
+    assert fault in found
+
+
+def test_fewer_edges_are_right_under_a_law_of_its_own():
+    assert audit([block([2, 1, 3], 3, [1], [], []), ABOVE], [2], law="own") is None
+
+
+def test_edges_are_looked_at_only_where_asked():
+    strange = block([2, 1, 3, 0, 4], 3, [1], [3], [3])
+    assert audit([strange, ABOVE], [2], edges=False) is None

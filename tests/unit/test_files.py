@@ -1,0 +1,411 @@
+"""Files of users: whole or not at all, never through a planted link, never another's; and TOML
+within bounds."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gnnbench.errors import GnnbenchError, PlatformError, UsageError
+from gnnbench.files import FileRefused, open_input, publish
+from gnnbench.platforms.describe import load_platform
+from gnnbench.results.output import check_output, check_outputs, write_all, write_text
+from gnnbench.toml import LIMIT_BYTES, MAX_DEPTH, read_toml
+
+
+@pytest.fixture(params=["nameless", "named", "named without links"])
+def file_system(request, monkeypatch):
+    """The usual file system, one that has no nameless files, and one that has no links either."""
+    if request.param != "nameless":
+        monkeypatch.delattr(os, "O_TMPFILE")
+    if request.param == "named without links":
+
+        def refuse(*_, **__):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(os, "link", refuse)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --------------------------------------------------------------------------- writing
+
+
+@pytest.mark.usefixtures("file_system")
+def test_a_file_appears_whole_when_the_block_ends(tmp_path):
+    path = tmp_path / "new"
+    with publish(path) as stream:
+        stream.write(b"some")
+        stream.flush()
+        assert not path.exists()
+        stream.write(b"thing")
+    assert path.read_bytes() == b"something"
+    path.chmod(0o640)
+    with publish(path) as stream:
+        stream.write(b"other")
+        stream.flush()
+        assert path.read_bytes() == b"something"
+    assert path.read_bytes() == b"other"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert names(tmp_path) == ["new"]
+
+
+@pytest.mark.usefixtures("file_system")
+def test_a_new_file_has_the_permissions_that_the_user_gives_to_new_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        with publish(tmp_path / "new") as stream:
+            stream.write(b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.usefixtures("file_system")
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_nothing_is_left_of_a_block_that_raises(tmp_path, overwrite):
+    path = tmp_path / "file"
+    if overwrite:
+        path.write_bytes(b"precious")
+
+    def write() -> None:
+        with publish(path, overwrite=overwrite) as stream:
+            stream.write(b"x" * 100_000)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert names(tmp_path) == (["file"] if overwrite else [])
+    assert not overwrite or path.read_bytes() == b"precious"
+
+
+@pytest.mark.usefixtures("file_system")
+def test_what_appears_meanwhile_is_not_replaced_unless_asked(tmp_path):
+    path = tmp_path / "file"
+
+    def write_while(other: Callable[[], object]) -> None:
+        with publish(path, overwrite=False) as stream:
+            stream.write(b"mine")
+            other()
+
+    with pytest.raises(FileExistsError):
+        write_while(lambda: path.write_bytes(b"another's"))
+    assert path.read_bytes() == b"another's"
+    path.unlink()
+    with pytest.raises(FileExistsError):
+        write_while(lambda: path.symlink_to(tmp_path / "nowhere"))
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.usefixtures("file_system")
+def test_planted_links_are_not_written_through(tmp_path):
+    """Whoever else may write to the folder cannot know the name of the file that is being made."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    for name in (f".out.{os.getpid()}.tmp", f".out.{os.getpid()}.part", f"out.{os.getpid()}.tmp"):
+        (folder / name).symlink_to(victim)
+    planted = names(folder)
+    write_text(folder / "out", "new")
+    assert victim.read_text() == "precious"
+    assert names(folder) == sorted([*planted, "out"])
+
+
+def test_temporary_names_cannot_be_guessed(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE")
+    seen = []
+    for _ in range(3):
+        with publish(tmp_path / "out") as stream:
+            stream.write(b"x")
+            seen += [name for name in names(tmp_path) if name != "out"]
+    assert len(set(seen)) == 3
+    assert all(len(set(name) & set("0123456789abcdef")) > 5 for name in seen)
+
+
+def test_not_even_a_link_under_the_very_name_is_written_through(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE")
+    monkeypatch.setattr("gnnbench.files._draw_name", lambda: "known.tmp")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "known.tmp").symlink_to(victim)
+    with pytest.raises(GnnbenchError, match="out could not be written: File exists"):
+        write_text(tmp_path / "out", "new")
+    assert victim.read_text() == "precious"
+    assert names(tmp_path) == ["known.tmp", "victim"]
+
+
+def test_what_is_there_is_not_touched_even_where_it_is_no_file():
+    with pytest.raises(FileExistsError), publish(Path("/dev/full"), overwrite=False) as stream:
+        stream.write(b"text")
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from gnnbench.files import publish
+with publish(Path(sys.argv[1])) as stream:
+    stream.write(b"x" * 100_000)
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="needs files without a name")
+def test_nothing_is_left_by_a_process_that_is_killed(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"precious")
+    done = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert names(tmp_path) == ["file"]
+    assert path.read_bytes() == b"precious"
+
+
+@pytest.fixture
+def small_disk():
+    """No file of this process may grow beyond 10,000 bytes: writing ends in the middle."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("file_system", "small_disk")
+def test_a_disk_that_refuses_in_the_middle_leaves_everything_as_it_was(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("precious")
+    for path in (old, new):
+        with pytest.raises(GnnbenchError) as caught:
+            write_text(path, "x" * 100_000)
+        assert caught.value.exit_status == 3
+        assert str(caught.value) == (
+            f"{path} could not be written: the file would be larger than is allowed here."
+        )
+    assert old.read_text() == "precious"
+    assert names(tmp_path) == ["old"]
+
+
+def test_a_disk_that_is_full_only_when_it_must_keep_the_data(tmp_path, monkeypatch):
+    def refuse(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(GnnbenchError, match=r"out could not be written: the disk is full\.$"):
+        write_text(tmp_path / "out", "text")
+    assert names(tmp_path) == []
+
+
+def test_a_full_device_is_one_sentence():
+    with pytest.raises(GnnbenchError, match="/dev/full could not be written: the disk is full"):
+        write_text(Path("/dev/full"), "text")
+
+
+def test_a_pipe_that_nobody_reads_is_refused_at_once(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(GnnbenchError, match="a pipe that nobody reads, so start its reader first"):
+        write_text(path, "text")
+
+
+def test_a_pipe_that_is_read_is_written_to(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(path.read_text()))
+    reader.start()
+    text = "x" * 200_000  # more than a pipe holds
+    while reader.is_alive():
+        try:
+            write_text(path, text)
+            break
+        except GnnbenchError:  # it has not opened it yet
+            time.sleep(0.01)
+    reader.join()
+    assert read == [text]
+    assert path.is_fifo()
+
+
+def test_an_open_pipe_by_its_number_is_written_to():
+    """What a shell hands over for ``>(command)``."""
+    end, start = os.pipe()
+    write_text(Path(f"/dev/fd/{start}"), "text")
+    os.close(start)
+    with open(end) as stream:
+        assert stream.read() == "text"
+
+
+def test_half_a_surrogate_pair_is_written_as_its_escape(tmp_path):
+    write_text(tmp_path / "out", "a\udcffb")
+    assert (tmp_path / "out").read_text() == "a\\udcffb"
+
+
+def test_one_failed_output_does_not_lose_the_others(tmp_path):
+    def write(name: str):
+        return name, lambda: write_text(tmp_path / name, name)
+
+    with pytest.raises(GnnbenchError, match=r"^\S+none/x cannot be written: there is no folder"):
+        write_all([write("a"), write("none/x"), write("b")])
+    assert names(tmp_path) == ["a", "b"]
+    with pytest.raises(GnnbenchError, match=r"none/x cannot .*; .*none/y cannot .*make it\.$"):
+        write_all([write("none/x"), write("c"), write("none/y")])
+    assert names(tmp_path) == ["a", "b", "c"]
+    write_all([write("d")])
+
+
+# --------------------------------------------------------------------------- names
+
+
+def bad_names(folder: Path) -> dict[str, tuple[Path, str]]:
+    loop = folder / "loop"
+    loop.symlink_to(loop)
+    return {
+        "too long": (folder / ("n" * 300), "longer than the file system takes"),
+        "path too long": (folder / "/".join(["n" * 200] * 30), "longer than the file system"),
+        "null byte": (folder / "a\0b", "null byte"),
+        "surrogate": (folder / "a\ud800b", "characters that no file's has"),
+        "loop": (loop, "leads back to itself"),
+        "below a loop": (loop / "x", "leads back to itself"),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["too long", "path too long", "null byte", "surrogate", "loop", "below a loop"]
+)
+def test_names_that_no_file_can_have_are_one_sentence(tmp_path, kind):
+    path, reason = bad_names(tmp_path)[kind]
+    with pytest.raises(UsageError, match=reason):
+        check_output(path)
+    with pytest.raises(UsageError, match=reason):
+        write_text(path, "text")
+    with pytest.raises(FileRefused, match=reason):
+        open_input(path)
+
+
+def test_what_is_no_file_is_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileRefused, match="it is a pipe, which can be read only once, not a file"):
+        open_input(tmp_path / "pipe")
+    with pytest.raises(FileRefused, match="it is a folder, not a file"):
+        open_input(tmp_path)
+    with pytest.raises(FileRefused, match="it is a device, not a file"):
+        open_input(Path("/dev/zero"))
+    with pytest.raises(FileRefused, match="there is no such file"):
+        open_input(tmp_path / "absent")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        with pytest.raises(FileRefused):
+            open_input(tmp_path / "socket")
+
+
+def test_a_link_to_nowhere_needs_a_folder_there(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "none" / "file")
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_output(tmp_path / "link")
+    (tmp_path / "none").mkdir()
+    write_text(tmp_path / "link", "text")
+    assert (tmp_path / "none" / "file").read_text() == "text"
+
+
+@pytest.mark.parametrize("way", ["same", "dots", "symlink", "hard link", "folder link"])
+def test_an_output_may_be_no_input_by_whichever_name(tmp_path, monkeypatch, way):
+    (tmp_path / "folder").mkdir()
+    data = tmp_path / "data.npz"
+    data.write_text("data")
+    output = {
+        "same": data,
+        "dots": tmp_path / "folder" / ".." / "data.npz",
+        "symlink": tmp_path / "symlink",
+        "hard link": tmp_path / "hard",
+        "folder link": tmp_path / "again" / "data.npz",
+    }[way]
+    (tmp_path / "symlink").symlink_to("data.npz")
+    (tmp_path / "hard").hardlink_to(data)
+    (tmp_path / "again").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="would be overwritten, and the command reads it"):
+        check_outputs([tmp_path / "fine", output], [data])
+    with pytest.raises(UsageError, match="would be overwritten"):
+        check_outputs([data], [output])
+    with pytest.raises(UsageError, match="named for two outputs"):
+        check_outputs([data, output])
+    check_outputs([output, tmp_path / "fine"], [tmp_path / "absent"])
+
+
+def test_two_names_of_a_file_that_is_not_there_yet_are_one(tmp_path):
+    (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "link").symlink_to("new")
+    for other in ("again/new", "link"):
+        with pytest.raises(UsageError, match="named for two outputs"):
+            check_outputs([tmp_path / "new", tmp_path / other])
+
+
+def test_the_file_that_standard_output_goes_to_is_no_output(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from gnnbench.results.output import check_output\n"
+        "check_output(Path(sys.argv[1]))"
+    )
+    path = tmp_path / "out"
+    for name in (path, "/dev/stdout"):
+        with path.open("w") as stream:
+            done = subprocess.run(
+                [sys.executable, "-c", code, name],
+                stdout=stream,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert "is where standard output or standard error goes" in done.stderr
+
+
+# --------------------------------------------------------------------------- TOML
+
+
+def test_toml_of_bounded_depth_is_read(tmp_path):
+    path = tmp_path / "some.toml"
+    path.write_text(
+        f"a{'.b' * (MAX_DEPTH - 1)} = {'[' * MAX_DEPTH}{']' * MAX_DEPTH}\n"
+        f'text = "{"[" * 100}" # {"{" * 100} {"a." * 100}\n'
+        f"more = '''\n{'[' * 100}\n'''\nescaped = \"\\\"{'a.' * 100}\"\n"
+    )
+    content = read_toml(path)
+    assert content["text"] == "[" * 100
+    assert content["more"] == "[" * 100 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("a = " + "[" * 50_000 + "]" * 50_000, "over 16 deep", id="lists"),
+        pytest.param("a = " + "{b = " * 50_000, "over 16 deep", id="tables"),
+        pytest.param("a" + ".a" * 100_000 + " = 1", "over 16 deep", id="key"),
+        pytest.param("a" + " . 'a'" * 100_000 + " = 1", "over 16 deep", id="quoted key"),
+        pytest.param("[a" + ".a" * 100_000 + "]", "over 16 deep", id="heading"),
+        pytest.param("a = {" + "b" + ".b" * 100_000 + " = 1}", "over 16 deep", id="inline"),
+        pytest.param("a = '" + "\n[" * 50_000, "over 16 deep", id="unclosed"),
+        pytest.param("a = 1\n" * (LIMIT_BYTES // 6 + 1), "more than 1,048,576 bytes", id="size"),
+        pytest.param("a = " + "9" * 5_000, "not valid TOML", id="digits"),
+        pytest.param("a" * 1_000_000, "not valid TOML", id="one word"),
+        pytest.param('a = "' + '\\"' * 300_000, "not valid TOML", id="quotes"),
+        pytest.param("a = 1\n" + "'''\"\"\"" * 100_000, "not valid TOML", id="more quotes"),
+    ],
+)
+def test_toml_that_would_take_gigabytes_is_refused_before_it_is_parsed(tmp_path, text, reason):
+    path = tmp_path / "bomb.toml"
+    path.write_text(text)
+    began = resource.getrusage(resource.RUSAGE_SELF)
+    with pytest.raises(PlatformError, match=reason):
+        load_platform(str(path))
+    ended = resource.getrusage(resource.RUSAGE_SELF)
+    assert ended.ru_maxrss - began.ru_maxrss < 200_000  # KiB

@@ -1,0 +1,480 @@
+"""Modelled epochs of runs that a hand can count: two devices, two layers, one round.
+
+Each formula is written from what the system's paper says it does, in the order in which it must:
+critical path, out of the platform's rates. Durations follow HyScale-GNN's Equations 7 to 13:
+bytes over a bandwidth after a latency, |E| f s over a memory's bandwidth and two FLOP a
+multiply-accumulate after a launch. The graphs are such that both devices do the same: ten vertices
+that all know each other, and two groups of five that are joined by one edge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+
+from gnnbench import plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.datasets import build as build_dataset
+from gnnbench.engine import train
+from gnnbench.metrics import busy_by_stage, digest, energy
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.records import Parts, Workload
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+#: Rates and times such that no two terms of a formula are alike.
+MEMORY, FLOPS, LAUNCH_S = 7e5, 1.3e6, 3e-4
+PCIE, PCIE_S = 1.1e5, 1.7e-3
+NVLINK, NVLINK_S = 4.3e5, 1.9e-4
+HOST_MEMORY, SAMPLED, CORES = 2.3e5, 1.01e4, 4
+GPU_W, HOST_W = 41.0, 97.0
+#: Values of 4 bytes, the widths of the layers, vertices a device, and of both.
+S = 4
+F0, F1, F2 = 6, 4, 3
+N, V = 5, 10
+#: The model's bytes: two weights and two biases.
+MODEL = (F0 * F1 + F1 + F1 * F2 + F2) * S
+
+
+@cache
+def dataset(name):
+    """``complete``: 45 edges between all of ten vertices. ``pair``: twice ten, and one between."""
+    groups = [range(V)] if name == "complete" else [range(N), range(N, V)]
+    edges = [(a, b) for group in groups for a in group for b in group if a < b]
+    edges += [] if name == "complete" else [(N - 1, N)]
+    random = np.random.default_rng(3)
+    labels = np.arange(V) % F2
+    everyone, nobody = np.ones(V, dtype=bool), np.zeros(V, dtype=bool)
+    return build_dataset(
+        name,
+        np.array(edges, dtype=np.int64).T,
+        num_vertices=V,
+        features=random.standard_normal((V, F0)).astype(np.float32),
+        labels=labels,
+        masks=(everyone, nobody, nobody),
+    )
+
+
+def make_platform(count=2):
+    host = Device(
+        "host", "cpu", "a host", flops_per_s=9e5, memory_bandwidth_bytes_per_s=HOST_MEMORY,
+        memory_bytes=10**9, launch_s=2e-4, cores=CORES, core_bandwidth_bytes_per_s=HOST_MEMORY,
+        sampled_edges_per_s=SAMPLED, power_w=HOST_W,
+    )  # fmt: skip
+    accelerators = tuple(
+        Device(
+            f"gpu{number}", "gpu", "a GPU", flops_per_s=FLOPS, memory_bandwidth_bytes_per_s=MEMORY,
+            memory_bytes=10**9, launch_s=LAUNCH_S, power_w=GPU_W,
+        )
+        for number in range(count)
+    )  # fmt: skip
+    links = [Link(f"pcie{i}", ("host", d.name), PCIE, PCIE_S) for i, d in enumerate(accelerators)]
+    if count == 2:
+        links.append(Link("nvlink", ("gpu0", "gpu1"), NVLINK, NVLINK_S))
+    return Platform("by hand", "made by hand", host, accelerators, tuple(links))
+
+
+def run(parts, graph="complete", *, devices=2, epochs=1, batch=V, options=None):
+    """The last epoch's digest, energy and bytes."""
+    workload = Workload(
+        model="gcn", dims=(F0, F1, F2), epochs=epochs, batch_size=batch, fanouts=(V, V), seed=0
+    )
+    setting = Setting(
+        dataset=dataset(graph),
+        platform=make_platform(devices),
+        workload=workload,
+        layers=build(workload).shapes,
+    )
+    bundle = plugins.assemble(plugins.load(), parts, options or {})
+    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    result = digest(trace.epochs[-1], "modelled")
+    assert result.stages == busy_by_stage(trace.epochs[-1].spans)
+    return result, energy(result.timeline, setting.platform.devices), trace.epochs[-1].bytes
+
+
+# --------------------------------------------------------------------------- what a step takes
+
+
+def aggregated(edges, width):
+    """Equation 11."""
+    return LAUNCH_S + edges * width * S / MEMORY
+
+
+def updated(rows, width_in, width_out, products=1):
+    """Equation 12: so many products with the weights or their transpose."""
+    return LAUNCH_S + 2 * rows * width_in * width_out * products / FLOPS
+
+
+def moved(rows, width):
+    """Within a device's memory."""
+    return rows * width * S / MEMORY
+
+
+def over_pcie(rows, width):
+    return PCIE_S + rows * width * S / PCIE
+
+
+def over_nvlink(rows, width):
+    return NVLINK_S + rows * width * S / NVLINK
+
+
+def on_host(rows, width):
+    return rows * width * S / HOST_MEMORY
+
+
+#: A ring of two: each sends 2 (m - 1) / m of the model to the other, both at once.
+RING = NVLINK_S + MODEL / NVLINK
+#: Adam reads the gradients and two moments.
+STEP = 3 * MODEL / MEMORY
+#: The loss reads and writes the logits.
+LOSS = 2 * moved(N, F2)
+#: Edges into a device's five vertices; rows that it reads of the other.
+WITHIN_COMPLETE, HALO_COMPLETE = N * (V - 1), N
+WITHIN_PAIR, HALO_PAIR = N * (N - 1) + 1, 1
+
+
+# --------------------------------------------------------------------------- full graph, on devices
+
+
+def partition_epoch(edges, halo):
+    """At every layer: own rows and then the halo, AGGREGATE, UPDATE; backward UPDATE (two products,
+    for the weights and for its input), AGGREGATE, and the halo's gradients go back to rows that
+    have been cleared. Nobody wants the features' gradient."""
+    forward = sum(
+        moved(N, width) + over_nvlink(halo, width) + aggregated(edges, width)
+        + updated(N, width, after)
+        for width, after in ((F0, F1), (F1, F2))
+    )  # fmt: skip
+    backward = (
+        moved(N, F1)  # cleared
+        + updated(N, F1, F2, products=2)
+        + aggregated(edges, F1)
+        + moved(N, F1)
+        + over_nvlink(halo, F1)
+        + updated(N, F0, F1)
+    )
+    return forward + LOSS + backward + RING + STEP
+
+
+@pytest.mark.parametrize(
+    ("graph", "edges", "halo"),
+    [("complete", WITHIN_COMPLETE, HALO_COMPLETE), ("pair", WITHIN_PAIR, HALO_PAIR)],
+)
+def test_partition_parallelism(graph, edges, halo):
+    parts = Parts("hongtu-im", "hongtu", "halo", "resident", "torch")
+    result, joules, counted = run(parts, graph)
+    assert result.epoch_s == pytest.approx(partition_epoch(edges, halo), rel=1e-12)
+    links_s = sum(over_nvlink(halo, width) for width in (F0, F1, F1)) + RING
+    computing_s = partition_epoch(edges, halo) - links_s - STEP
+    assert joules == pytest.approx(GPU_W * (2 * computing_s + STEP), rel=1e-12)
+    assert result.stages == pytest.approx(
+        {
+            "transfer": max(
+                sum(over_nvlink(halo, width) for width in (F0, F1, F1)),
+                sum(moved(N, width) for width in (F0, F1, F1)),
+            ),
+            "aggregate": sum(aggregated(edges, width) for width in (F0, F1, F1)) + moved(N, F1),
+            "update": LOSS + updated(N, F0, F1) + updated(N, F1, F2)
+            + updated(N, F1, F2, products=2) + updated(N, F0, F1),
+            "synchronize": max(RING, STEP),
+        },
+        rel=1e-12,
+    )  # fmt: skip
+    assert counted["device_to_device"] == 2 * halo * (F0 + F1 + F1) * S
+    assert counted["all_reduce"] == 2 * MODEL
+
+
+def test_broadcasts_move_the_whole_partition():
+    """CAGNET's 1D algorithm: of two groups joined by one edge, five rows cross and not one. Which
+    vertices a device has is drawn, so that the edges are those of the complete graph."""
+    parts = Parts("random", "hongtu", "cagnet", "resident", "torch")
+    result, _, counted = run(parts, "complete")
+    expected = partition_epoch(WITHIN_COMPLETE, N)
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    parts = dataclasses.replace(parts, sampler="hongtu-im")
+    result, _, counted = run(parts, "pair")
+    assert result.epoch_s == pytest.approx(partition_epoch(WITHIN_PAIR, N), rel=1e-12)
+    assert counted["device_to_device"] == 2 * N * (F0 + F1 + F1) * S
+
+
+def test_pipegcn_waits_for_no_halo():
+    """From the second epoch on rows of peers are there: they are taken into the input rows, and
+    gradients that have come are added (two reads and a write), which nothing crosses for."""
+    parts = Parts("hongtu-im", "hongtu", "pipegcn", "resident", "torch")
+    result, _, _ = run(parts, "pair", epochs=3)
+    forward = sum(
+        moved(N, width) + moved(HALO_PAIR, width) + aggregated(WITHIN_PAIR, width)
+        + updated(N, width, after)
+        for width, after in ((F0, F1), (F1, F2))
+    )  # fmt: skip
+    backward = (
+        moved(N, F1)
+        + updated(N, F1, F2, products=2)
+        + aggregated(WITHIN_PAIR, F1)
+        + moved(N, F1)
+        + 3 * moved(HALO_PAIR, F1)
+        + updated(N, F0, F1)
+    )
+    assert result.epoch_s == pytest.approx(forward + LOSS + backward + RING + STEP, rel=1e-12)
+
+
+def test_all_hops_of_a_part_cost_work_twice_and_no_rows_between_layers():
+    """DistDGL, full graph: a device computes layer 1 of all ten vertices, out of features that
+    cross once, and no gradient goes back."""
+    parts = Parts("multi-hop", "hongtu", "halo", "resident", "torch")
+    result, _, counted = run(parts)
+    expected = (
+        moved(N, F0) + over_nvlink(N, F0)
+        + aggregated(V * (V - 1), F0) + updated(V, F0, F1)
+        + aggregated(WITHIN_COMPLETE, F1) + updated(N, F1, F2)
+        + LOSS
+        + updated(N, F1, F2, products=2) + aggregated(WITHIN_COMPLETE, F1)
+        + updated(V, F0, F1)
+        + RING + STEP
+    )  # fmt: skip
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert counted["device_to_device"] == 2 * N * F0 * S
+
+
+def test_one_device_with_the_whole_graph_copies_nothing():
+    parts = Parts("full-graph", "single", "none", "resident", "torch")
+    result, joules, counted = run(parts, devices=1)
+    edges = V * (V - 1)
+    expected = (
+        aggregated(edges, F0) + updated(V, F0, F1) + aggregated(edges, F1) + updated(V, F1, F2)
+        + 2 * moved(V, F2)
+        + updated(V, F1, F2, products=2) + aggregated(edges, F1) + updated(V, F0, F1)
+        + STEP
+    )  # fmt: skip
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert joules == pytest.approx(GPU_W * expected, rel=1e-12)
+    assert not any(counted.values())
+
+
+# -------------------------------------------------------------------------- full graph, host memory
+
+
+def offloaded_epoch(brought, cleared, returned, all_reduce):
+    """HongTu's Algorithm 1 with cached aggregates, a chunk a device: ``brought`` is what a layer's
+    rows of a width take to come, ``cleared`` and ``returned`` the gradients of the rows below."""
+    forward = sum(
+        brought(width) + aggregated(WITHIN_COMPLETE, width) + updated(N, width, after)
+        + over_pcie(N, after) + over_pcie(N, width)
+        for width, after in ((F0, F1), (F1, F2))
+    )  # fmt: skip
+    loss = 2 * on_host(V, F2)
+    upper = (
+        on_host(V, F1)  # cleared on the host
+        + cleared(F1)
+        + over_pcie(N, F2) + over_pcie(N, F1)
+        + updated(N, F1, F2) + updated(N, F1, F2, products=2)
+        + aggregated(WITHIN_COMPLETE, F1)
+        + returned(F1)
+    )  # fmt: skip
+    lower = over_pcie(N, F1) + over_pcie(N, F0) + 2 * updated(N, F0, F1)
+    return forward + loss + upper + lower + all_reduce + STEP
+
+
+def test_hongtu_deduplicated():
+    """Algorithms 2 and 3: a device brings the rows of its partition and copies the others from its
+    peer; gradients go the same ways, and the CPU adds them, one device's after the other's."""
+    parts = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
+    options = {"sampler": {"chunks_per_partition": "1"}, "memory": {"topology": "device"}}
+    result, joules, counted = run(parts, options=options)
+    expected = offloaded_epoch(
+        brought=lambda f: over_pcie(N, f) + over_nvlink(N, f),
+        cleared=lambda f: moved(V, f),
+        # Pushed, gathered in the device's memory, sent, and added: two reads and a write each.
+        returned=lambda f: (
+            over_nvlink(N, f) + moved(N, f) + over_pcie(N, f) + 2 * 3 * on_host(N, f)
+        ),
+        all_reduce=RING,
+    )
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert counted["host_to_device"] == 2 * N * (F0 + F1 + F2 + F1 + F1 + F0) * S
+    assert counted["device_to_host"] == 2 * N * (F1 + F0 + F2 + F1 + F1) * S
+    host_s = 2 * on_host(V, F2) + on_host(V, F1) + 2 * 3 * on_host(N, F1)
+    device_s = (
+        sum(
+            aggregated(WITHIN_COMPLETE, width) + updated(N, width, after)
+            for width, after in ((F0, F1), (F1, F2))
+        )
+        + moved(V, F1) + updated(N, F1, F2) + updated(N, F1, F2, products=2)
+        + aggregated(WITHIN_COMPLETE, F1) + moved(N, F1)
+        + 2 * updated(N, F0, F1)
+    )  # fmt: skip
+    expected_j = HOST_W * host_s + GPU_W * (2 * device_s + STEP)
+    assert joules == pytest.approx(expected_j, rel=1e-12)
+    recomputed = updated(N, F1, F2) + updated(N, F0, F1)
+    assert result.stages["recompute"] == pytest.approx(recomputed, rel=1e-12)
+    out = (F1, F0, F2, F1, F1)
+    assert result.stages["offload"] == pytest.approx(
+        max(sum(over_pcie(N, width) for width in out), on_host(V, F1) + 6 * on_host(N, F1)),
+        rel=1e-12,
+    )
+    assert counted["device_to_device"] == 2 * N * (F0 + F1 + F1) * S
+
+
+def test_hongtu_without_deduplication():
+    """Every device brings all that it reads over its own link, and returns gradients of as much;
+    gradients of the weights meet on the host."""
+    parts = Parts("hongtu", "hongtu", "vanilla", "hongtu", "torch")
+    options = {"sampler": {"chunks_per_partition": "1"}, "memory": {"topology": "device"}}
+    result, _, counted = run(parts, options=options)
+    expected = offloaded_epoch(
+        brought=lambda f: over_pcie(V, f),
+        cleared=lambda f: 0.0,
+        returned=lambda f: over_pcie(V, f) + 2 * 3 * on_host(V, f),
+        all_reduce=PCIE_S + 2 * MODEL / PCIE,
+    )
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert counted["device_to_device"] == 0
+
+
+# --------------------------------------------------------------------------- by features
+
+
+def test_mixgcn_in_one_round():
+    """Algorithm 2: half of the columns of all rows are aggregated on each device, and all columns
+    of half of the rows updated; of what is exchanged a device keeps half. The ring has two steps
+    of half of the model."""
+    parts = Parts("mixgcn", "mixgcn", "mixgcn", "resident", "torch")
+    result, _, counted = run(parts, options={"sampler": {"schedule": "naive"}})
+    edges = V * (V - 1)
+    expected = (
+        aggregated(edges, F0 / 2) + over_nvlink(N, F0 / 2) + updated(N, F0, F1)
+        + over_nvlink(N, F1 / 2)
+        + aggregated(edges, F1 / 2) + over_nvlink(N, F1 / 2) + updated(N, F1, F2)
+        + LOSS
+        + updated(N, F1, F2, products=2) + over_nvlink(N, F1 / 2) + aggregated(edges, F1 / 2)
+        + over_nvlink(N, F1 / 2)
+        + updated(N, F0, F1)
+        + 2 * (NVLINK_S + (MODEL / 2 + 2) / NVLINK)  # 43 numbers: 22 and 21
+        + STEP
+    )  # fmt: skip
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert counted["all_to_all"] == 2 * N * (F0 + 4 * F1) / 2 * S
+    assert counted["all_reduce"] == 2 * MODEL
+
+
+# --------------------------------------------------------------------------- mini-batches
+
+
+def drawn(seeds):
+    """Edges of both layers: every vertex has nine neighbours, all of which are drawn."""
+    return seeds * (V - 1) + V * (V - 1)
+
+
+def topology_bytes(rows):
+    """Of a layer's CSR with 32-bit offsets and columns."""
+    return 4 * (rows + 1) + 4 * rows * (V - 1)
+
+
+def trained(seeds):
+    """A trainer's forward and backward pass: layer 1 has all ten vertices, layer 2 the seeds."""
+    return (
+        aggregated(V * (V - 1), F0) + updated(V, F0, F1)
+        + aggregated(seeds * (V - 1), F1) + updated(seeds, F1, F2)
+        + LAUNCH_S + 2 * seeds * F2 / FLOPS
+        + updated(seeds, F1, F2, products=2) + aggregated(seeds * (V - 1), F1)
+        + updated(V, F0, F1)
+    )  # fmt: skip
+
+
+def test_a_mini_batch_on_one_device():
+    """Equations 7, 8, 11 and 12, one after the other: draw, load, transfer, train, step."""
+    parts = Parts("neighbour", "single", "vanilla", "host", "torch")
+    result, _, _ = run(parts, devices=1)
+    expected = (
+        drawn(V) / (SAMPLED * CORES)
+        + on_host(V, F0)
+        + PCIE_S + (V * F0 * S + 2 * topology_bytes(V)) / PCIE
+        + trained(V)
+        + MODEL / MEMORY
+    )  # fmt: skip
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_mini_batch_on_two_devices():
+    """The host draws both mini-batches and loads for both; links and devices work at once; the
+    synchroniser gathers over the links, averages, and sends the average back (Equation 13)."""
+    parts = Parts("neighbour", "data-parallel", "vanilla", "host", "torch")
+    result, _, counted = run(parts)
+    crossing = V * F0 * S + topology_bytes(V) + topology_bytes(N)
+    expected = (
+        2 * drawn(N) / (SAMPLED * CORES)
+        + 2 * on_host(V, F0)
+        + PCIE_S + crossing / PCIE
+        + trained(N)
+        + PCIE_S + MODEL / PCIE
+        + 2 * MODEL / HOST_MEMORY
+        + PCIE_S + MODEL / PCIE
+    )  # fmt: skip
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert counted["host_to_device"] == 2 * crossing
+    assert counted["all_reduce"] == 4 * MODEL
+
+
+@pytest.mark.parametrize(("stages", "under_way"), [(0, 1), (1, 3), (2, 4)])
+def test_five_rounds_in_the_pipeline(stages, under_way):
+    """HyScale-GNN, Figure 7: a stage begins a round when it is done with the one before and the
+    stage before it with this one. A round is let in when the one ``under_way`` before it has been
+    trained on, and rows go to one of two buffers; with one stage, loading and transfer are one."""
+    parts = Parts("neighbour", "data-parallel", "hyscale", "host", "torch")
+    options = {"communication": {"stages": str(stages)}}
+    result, _, _ = run(parts, devices=1, batch=2, options=options)
+    sample_s = drawn(2) / (SAMPLED * CORES)
+    load_s = on_host(V, F0)
+    transfer_s = PCIE_S + (V * F0 * S + topology_bytes(V) + topology_bytes(2)) / PCIE
+    train_s = trained(2) + MODEL / MEMORY
+    sampled, loaded, sent, trained_at = [0.0], [0.0], [0.0], [0.0] * under_way
+    for number in range(5):
+        begin_s = max(sampled[-1], trained_at[number])
+        sampled.append(begin_s + sample_s)
+        begin_s = max(sampled[-1], loaded[-1], sent[-1] if stages == 1 else 0.0)
+        loaded.append(begin_s + load_s)
+        free_s = trained_at[-2] if stages else 0.0
+        begin_s = max(loaded[-1], sent[-1], free_s)
+        sent.append(begin_s + transfer_s)
+        trained_at.append(max(sent[-1], trained_at[-1]) + train_s)
+    assert result.epoch_s == pytest.approx(trained_at[-1], rel=1e-12)
+    alone_s = 5 * (sample_s + load_s + transfer_s + train_s)
+    assert (result.epoch_s < 0.8 * alone_s) == (stages > 0)
+
+
+def test_p3_pushes_and_pulls():
+    """Each device aggregates half of the columns for both mini-batches and multiplies them by its
+    rows of W; products of the hidden width cross, are summed, and training goes on from there.
+    Backward, their gradient goes to both, each of which has that of its rows of W."""
+    parts = Parts("neighbour", "p3", "p3", "resident", "torch")
+    result, _, counted = run(parts)
+    blocks = 2 * topology_bytes(V) + topology_bytes(N)  # its own two, and the other's first
+    product = LAUNCH_S + 2 * V * (F0 / 2) * F1 / FLOPS
+    crossing = over_nvlink(V, F1)
+    columns = aggregated(V * (V - 1), F0 / 2) + product
+    rest = LAUNCH_S  # ReLU and bias have no products
+    # Device 0 sums the first mini-batch's products before its product for the second, which then
+    # crosses and is summed by device 1; its gradient crosses back.
+    summed = moved(V, 2 * F1)
+    pushed = 2 * columns + summed + crossing + summed
+    pulled = (
+        rest
+        + aggregated(N * (V - 1), F1) + updated(N, F1, F2)
+        + LAUNCH_S + 2 * N * F2 / FLOPS
+        + updated(N, F1, F2, products=2) + aggregated(N * (V - 1), F1)
+        + rest
+    )  # fmt: skip
+    averaged = MODEL - F0 * F1 * S
+    step = 2 * (PCIE_S + averaged / PCIE) + 2 * averaged / HOST_MEMORY
+    drawing = 2 * drawn(N) / (SAMPLED * CORES)
+    before = drawing + PCIE_S + blocks / PCIE
+    expected = before + pushed + pulled + crossing + product + step
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert counted["all_to_all"] == 2 * 2 * V * F1 * S
+    assert counted["all_reduce"] == 4 * averaged
+    assert counted["host_to_device"] == 2 * blocks

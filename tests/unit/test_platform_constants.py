@@ -1,0 +1,343 @@
+"""Every number of every bundled platform a second time, with where it comes from.
+
+What makers and papers publish is written as they publish it (cores, clock, operations a cycle), so
+that a number is held against its derivation and not against its own copy. ``assumed`` marks those
+that nobody publishes: they stand here so that a change of one is seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from gnnbench.platforms import list_platforms, load_platform
+from gnnbench.platforms.machine import Device, Link, RateCurve
+
+GB = 1e9  # bytes a second, or bytes
+TERA = 1e12
+GHZ = 1e9
+MEGA = 1e6
+US = 1e-6
+
+ASSUMED_CORE_ZEN = (20 * GB, "assumed: one Zen core's sequential reads from DDR4-3200")
+ASSUMED_CORE_INTEL = (12 * GB, "assumed: one Sapphire Rapids core's sequential reads")
+ASSUMED_SAMPLING = (20 * MEGA, "assumed: one core of a native sampler")
+ASSUMED_REGION = (5 * US, "assumed: opening one parallel region")
+ASSUMED_LAUNCH = (10 * US, "assumed: one kernel launched from PyTorch")
+ASSUMED_OPENCL = (50 * US, "assumed: one kernel enqueued through OpenCL")
+ASSUMED_NVME3 = (3 * GB, "assumed: one NVMe drive on four lanes of PCIe 3.0")
+ASSUMED_NVME4 = (7 * GB, "assumed: one NVMe drive on four lanes of PCIe 4.0")
+ASSUMED_COPY = (10 * US, "assumed: one copy call over PCIe")
+ASSUMED_MIGRATION = (30 * US, "assumed: one buffer migrated through OpenCL")
+ASSUMED_PEER = (3 * US, "assumed: one peer access over NVLink")
+ASSUMED_MESSAGE = (10 * US, "assumed: one message over InfiniBand")
+ASSUMED_TCP = (30 * US, "assumed: one message over TCP in a data centre")
+
+#: A lane carries 8 and 16 GT/s in PCIe 3.0 and 4.0: about 1 and 2 GB/s each way, times 16 lanes.
+PCIE_3 = (16 * 1 * GB, "PCIe 3.0 x16, one direction, nominal")
+PCIE_4 = (16 * 2 * GB, "PCIe 4.0 x16, one direction, nominal")
+PCIE_5 = (16 * 4 * GB, "PCIe 5.0 x16, one direction, nominal")
+INFINIBAND = (400 / 8 * GB, "InfiniBand NDR: 400 Gbit/s a port")
+NVLINK_3 = (200 * GB, "HongTu, sections 2.1 and 7.1: 200 GB/s for a pair of A100")
+NVLINK_4 = (900 / 2 * GB, "NVIDIA H100 datasheet: 900 GB/s for both directions")
+ETHERNET = (20 / 8 * GB, "HongTu, section 7.1: 20 Gbit/s")
+
+#: HyScale-GNN's Figure 11 is met with 6.4 % of a host's peaks in training.
+FITTED = 0.064
+
+
+def loading(memory_gb: float) -> RateCurve:
+    """A loaded row is read and written: half of the memory's rate and of a core's 20 GB/s."""
+    return RateCurve((1,), (memory_gb / 2 * GB,), (20 / 2 * GB,))
+
+
+def aggregating(memory_gb: float) -> RateCurve:
+    return RateCurve((1,), (FITTED * memory_gb * GB,), (FITTED * 20 * GB,))
+
+
+EPYC_7763 = {
+    "cores": (64 * 2, "AMD: 64 cores, two sockets"),
+    "flops_per_s": (3.6 * TERA * 2, "HyScale-GNN, Table II: 3.6 TFLOPS a socket"),
+    "memory_bandwidth_bytes_per_s": (205 * GB * 2, "HyScale-GNN, Table II: 205 GB/s a socket"),
+    "core_bandwidth_bytes_per_s": ASSUMED_CORE_ZEN,
+    "memory_bytes": (1024 * GB, "assumed: MAG240M's features alone need 368 GB"),
+    "sampled_edges_per_s": ASSUMED_SAMPLING,
+    "launch_s": ASSUMED_REGION,
+    "disk_bandwidth_bytes_per_s": ASSUMED_NVME3,
+    "power_w": (280 * 2, "AMD: TDP 280 W, two sockets"),
+    "gather": (loading(410), "half of Table II's 410 GB/s"),
+    "aggregate": (aggregating(410), "fitted to HyScale-GNN's Figure 11"),
+    "update": (
+        RateCurve((1,), (FITTED * 7.2 * TERA,), (FITTED * 7.2 * TERA / 128,)),
+        "fitted to HyScale-GNN's Figure 11",
+    ),
+}
+
+XEON_8462Y = {
+    "cores": (32 * 2, "Intel: 32 cores, two sockets"),
+    "flops_per_s": (32 * 2.8 * GHZ * 64 * 2, "Intel: two 512-bit FMA units at 2.8 GHz"),
+    "memory_bandwidth_bytes_per_s": (8 * 4.8 * GB * 8 * 2, "Intel: 8 channels of DDR5-4800"),
+    "core_bandwidth_bytes_per_s": ASSUMED_CORE_INTEL,
+    "memory_bytes": (16 * 64 * GB, "assumed: 16 modules of 64 GB"),
+    "sampled_edges_per_s": ASSUMED_SAMPLING,
+    "launch_s": ASSUMED_REGION,
+    "disk_bandwidth_bytes_per_s": ASSUMED_NVME4,
+    "power_w": (300 * 2, "Intel: TDP 300 W, two sockets"),
+}
+
+H100 = {
+    "flops_per_s": (67 * TERA, "NVIDIA H100 datasheet: SXM, float32"),
+    "memory_bandwidth_bytes_per_s": (3.35 * TERA, "NVIDIA H100 datasheet: SXM, 3.35 TB/s"),
+    "memory_bytes": (80 * GB, "NVIDIA H100 datasheet: SXM"),
+    "launch_s": ASSUMED_LAUNCH,
+    "power_w": (700, "NVIDIA H100 datasheet: SXM, TDP"),
+}
+
+U250 = {
+    "memory_bandwidth_bytes_per_s": (77 * GB, "HyScale-GNN, Table II; HP-GNN's script"),
+    "memory_bytes": (4 * 16 * GB, "Xilinx: four DDR4 channels of 16 GB"),
+    "launch_s": ASSUMED_OPENCL,
+    "power_w": (225, "Xilinx: maximum total power"),
+    "pipelined": (True, "HyScale-GNN, section V: AGGREGATE and UPDATE at once"),
+}
+
+ECS_R5 = {
+    "cores": (56 // 2, "HongTu, section 7.1: 56 vCPUs; assumed: two threads of a core each"),
+    "flops_per_s": (28 * 2.5 * GHZ * 32, "assumed: Skylake, two 256-bit FMA units at 2.5 GHz"),
+    "memory_bandwidth_bytes_per_s": (
+        149 * GB,
+        "assumed: 28 of 48 cores' share of 256 GB/s (12 channels of DDR4-2666)",
+    ),
+    "memory_bytes": (512 * GB, "HongTu, section 7.1"),
+    "launch_s": ASSUMED_REGION,
+}
+
+#: By platform and device; of accelerators by the name before their number.
+DEVICES = {
+    "epyc7543x4-4xa100": {
+        "host": {
+            "cores": (32 * 4, "AMD: 32 cores, four sockets"),
+            "flops_per_s": (32 * 2.8 * GHZ * 32 * 4, "AMD: two 256-bit FMA units at 2.8 GHz"),
+            "memory_bandwidth_bytes_per_s": (8 * 3.2 * GB * 8 * 4, "AMD: 8 channels of DDR4-3200"),
+            "core_bandwidth_bytes_per_s": ASSUMED_CORE_ZEN,
+            "memory_bytes": (128 * 4 * GB, "HongTu, section 7.1: 128 GB a socket"),
+            "sampled_edges_per_s": ASSUMED_SAMPLING,
+            "launch_s": ASSUMED_REGION,
+            "disk_bandwidth_bytes_per_s": ASSUMED_NVME3,
+            "sockets": (4, "HongTu, section 7.1"),
+            "socket_bandwidth_bytes_per_s": (9.6 * 2 * GB, "QPI: 2 bytes at 9.6 GT/s"),
+            "power_w": (225 * 4, "AMD: TDP 225 W, four sockets"),
+        },
+        "gpu": {
+            "flops_per_s": (19.5 * TERA, "NVIDIA A100 datasheet: float32"),
+            "memory_bandwidth_bytes_per_s": (2039 * GB, "NVIDIA A100 datasheet: 80 GB SXM"),
+            "memory_bytes": (80 * GB, "HongTu, section 7.1"),
+            "launch_s": ASSUMED_LAUNCH,
+            "power_w": (400, "NVIDIA A100 datasheet: 80 GB SXM"),
+        },
+    },
+    "epyc7763x2-4xa5000": {
+        "host": EPYC_7763,
+        "gpu": {
+            "flops_per_s": (27.8 * TERA, "HyScale-GNN, Table II"),
+            "memory_bandwidth_bytes_per_s": (768 * GB, "HyScale-GNN, Table II"),
+            "memory_bytes": (24 * GB, "NVIDIA RTX A5000 datasheet"),
+            "sampled_edges_per_s": (200 * MEGA, "assumed: ten host cores' rate"),
+            "launch_s": ASSUMED_LAUNCH,
+            "power_w": (230, "NVIDIA RTX A5000 datasheet"),
+        },
+    },
+    "epyc7763x2-4xu250": {
+        "host": EPYC_7763,
+        "fpga": {
+            **U250,
+            "flops_per_s": (2 * 2048 * 300 * MEGA, "HyScale-GNN, Table IV: 2048 MACs at 300 MHz"),
+            "sampled_edges_per_s": (300 * MEGA, "assumed: an edge a cycle at 300 MHz"),
+        },
+    },
+    "ryzen3990x-a100-u250": {
+        "host": {
+            "cores": (64, "HP-GNN, section 1"),
+            "flops_per_s": (19.5 / 5.27 * TERA, "HP-GNN, section 6: a 5.27th of the A100's"),
+            "memory_bandwidth_bytes_per_s": (1555 / 14.5 * GB, "HP-GNN, section 6: a 14.5th"),
+            "core_bandwidth_bytes_per_s": ASSUMED_CORE_ZEN,
+            "memory_bytes": (8 * 32 * GB, "assumed: eight modules of 32 GB"),
+            "sampled_edges_per_s": ASSUMED_SAMPLING,
+            "launch_s": ASSUMED_REGION,
+            "disk_bandwidth_bytes_per_s": ASSUMED_NVME3,
+            "power_w": (280, "AMD: TDP"),
+            "gather": (loading(107), "half of the memory's rate"),
+            "aggregate": (aggregating(107), "as HyScale-GNN's host"),
+            "update": (
+                RateCurve((1,), (FITTED * 3.7 * TERA,), (FITTED * 3.7 * TERA / 64,)),
+                "as HyScale-GNN's host",
+            ),
+        },
+        "gpu": {
+            "flops_per_s": (19.5 * TERA, "NVIDIA A100 datasheet: float32"),
+            "memory_bandwidth_bytes_per_s": (1555 * GB, "NVIDIA A100 datasheet: 40 GB"),
+            "memory_bytes": (40 * GB, "NVIDIA A100 datasheet: 40 GB"),
+            "launch_s": ASSUMED_LAUNCH,
+            "power_w": (250, "NVIDIA A100 datasheet: 40 GB PCIe"),
+        },
+        "fpga": {
+            **U250,
+            "flops_per_s": (2 * 4 * 256 * 300 * MEGA, "HP-GNN's script: 256 MACs a die, four dies"),
+        },
+    },
+    "ecs-r5x16": {
+        "host": {
+            **ECS_R5,
+            "core_bandwidth_bytes_per_s": (10 * GB, "assumed: one Skylake core"),
+            "sampled_edges_per_s": (20 / 2 * MEGA, "assumed: half of a Zen 3 core's"),
+        },
+        "node": ECS_R5,
+    },
+    "xeon8462-8xh100-8xspu": {
+        "host": XEON_8462Y,
+        "gpu": H100,
+        "spu": {
+            "flops_per_s": (16_384 * 500 * MEGA, "MixGCN, section 4.1: 16,384 adders at 500 MHz"),
+            "memory_bandwidth_bytes_per_s": (4 * 256 * GB, "MixGCN, section 4.1: 1 TB/s of HBM"),
+            "memory_bytes": (4 * 8 * GB, "assumed: four HBM2 stacks of 8 GB"),
+            "launch_s": (5 * US, "assumed: one descriptor fetched"),
+            "power_w": (38.96, "MixGCN, section 4.1"),
+        },
+    },
+    "xeon8462x4-32xh100": {
+        "host": XEON_8462Y,
+        **{f"node{node}_gpu": H100 for node in range(4)},
+    },
+}
+
+#: How many of each there are.
+COUNTS = {
+    "epyc7543x4-4xa100": {"gpu": 4},
+    "epyc7763x2-4xa5000": {"gpu": 4},
+    "epyc7763x2-4xu250": {"fpga": 4},
+    "ryzen3990x-a100-u250": {"gpu": 1, "fpga": 1},
+    "ecs-r5x16": {"node": 16},
+    "xeon8462-8xh100-8xspu": {"gpu": 8, "spu": 8},
+    "xeon8462x4-32xh100": {f"node{node}_gpu": 8 for node in range(4)},
+}
+
+#: By platform and kinds of ends: bandwidth, latency, and what it goes through.
+LINKS = {
+    "epyc7543x4-4xa100": {
+        ("host", "gpu"): (PCIE_4, ASSUMED_COPY, None),
+        ("gpu", "gpu"): (NVLINK_3, ASSUMED_PEER, None),
+    },
+    "epyc7763x2-4xa5000": {
+        ("host", "gpu"): (PCIE_4, ASSUMED_COPY, None),
+        ("gpu", "gpu"): (PCIE_4, ASSUMED_COPY, "host"),
+    },
+    "epyc7763x2-4xu250": {
+        ("host", "fpga"): (PCIE_3, ASSUMED_MIGRATION, None),
+        ("fpga", "fpga"): (PCIE_3, ASSUMED_MIGRATION, "host"),
+    },
+    "ryzen3990x-a100-u250": {
+        ("host", "gpu"): (PCIE_4, ASSUMED_COPY, None),
+        ("host", "fpga"): (PCIE_3, ASSUMED_MIGRATION, None),
+        ("gpu", "fpga"): (PCIE_3, ASSUMED_MIGRATION, "host"),
+    },
+    "ecs-r5x16": {
+        ("host", "node"): (ETHERNET, ASSUMED_TCP, None),
+        ("node", "node"): (ETHERNET, ASSUMED_TCP, "host"),
+    },
+    "xeon8462-8xh100-8xspu": {
+        ("host", "gpu"): (PCIE_5, ASSUMED_COPY, None),
+        ("host", "spu"): (PCIE_5, ASSUMED_COPY, None),
+        ("gpu", "gpu"): (NVLINK_4, ASSUMED_PEER, None),
+        ("spu", "gpu"): (PCIE_5, ASSUMED_COPY, "host"),
+        ("spu", "spu"): (PCIE_5, ASSUMED_COPY, "host"),
+    },
+    "xeon8462x4-32xh100": {
+        ("host", "node0_gpu"): (PCIE_5, ASSUMED_COPY, None),
+        **{("host", f"node{n}_gpu"): (INFINIBAND, ASSUMED_MESSAGE, None) for n in (1, 2, 3)},
+        **{(f"node{n}_gpu", f"node{n}_gpu"): (NVLINK_4, ASSUMED_PEER, None) for n in range(4)},
+        **{
+            (f"node{a}_gpu", f"node{b}_gpu"): (INFINIBAND, ASSUMED_MESSAGE, "host")
+            for a in range(4)
+            for b in range(a + 1, 4)
+        },
+    },
+}
+
+#: The Ryzen's numbers are rounded where they are derived: two ratios of HP-GNN, and a share.
+ROUNDED = {
+    "flops_per_s": 1e-3,
+    "memory_bandwidth_bytes_per_s": 3e-3,
+    "aggregate": 5e-4,
+}
+#: What a device is called, and what it is here.
+NAMES = {"name", "kind", "model", "virtual", "torch_device"}
+
+
+def is_close(one: object, other: object, tolerance: float = 1e-12) -> bool:
+    if isinstance(one, RateCurve) and isinstance(other, RateCurve):
+        return one.widths == other.widths and all(
+            is_close(a, b, tolerance)
+            for mine, theirs in ((one.rates, other.rates), (one.core_rates, other.core_rates))
+            for a, b in zip(mine, theirs, strict=True)
+        )
+    if isinstance(one, bool | None) or isinstance(other, bool | None):
+        return one == other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=tolerance)
+    return one == other
+
+
+def kind_of(name: str) -> str:
+    return name if name == "host" else name.rstrip("0123456789")
+
+
+def test_every_bundled_platform_is_here():
+    bundled = {entry.name for entry in list_platforms()} - {"local"}
+    assert bundled == set(DEVICES) == set(LINKS) == set(COUNTS)
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_every_number_of_a_device(name):
+    platform = load_platform(name)
+    counted: dict[str, int] = {}
+    for device in platform.accelerators:
+        counted[kind_of(device.name)] = counted.get(kind_of(device.name), 0) + 1
+    assert counted == COUNTS[name]
+    defaults = {field.name: field.default for field in dataclasses.fields(Device)}
+    for device in platform.devices:
+        known = DEVICES[name][kind_of(device.name)]
+        for field in set(defaults) - NAMES:
+            expected, source = known.get(field, (defaults[field], "not stated"))
+            rounded = name.startswith("ryzen") and device.name == "host"
+            tolerance = ROUNDED.get(field, 1e-12) if rounded else 1e-12
+            found = getattr(device, field)
+            assert is_close(found, expected, tolerance), (device.name, field, found, source)
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_every_number_of_a_link(name):
+    platform = load_platform(name)
+    kinds: set[tuple[str, str]] = set()
+    for link in platform.links:
+        ends = (kind_of(link.ends[0]), kind_of(link.ends[1]))
+        key = ends if ends in LINKS[name] else ends[::-1]
+        kinds.add(key)
+        (bandwidth, source), (latency_s, why), via = LINKS[name][key]
+        assert is_close(link.bandwidth_bytes_per_s, bandwidth), (link.name, source)
+        assert is_close(link.latency_s, latency_s), (link.name, why)
+        assert link.via == via, link.name
+    assert kinds == set(LINKS[name])
+    assert {field.name for field in dataclasses.fields(Link)} == {
+        "name", "ends", "bandwidth_bytes_per_s", "latency_s", "via",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_every_pair_of_devices_has_one_link(name):
+    platform = load_platform(name)
+    pairs = [frozenset(link.ends) for link in platform.links]
+    assert len(pairs) == len(set(pairs))
+    names = [device.name for device in platform.devices]
+    assert set(pairs) == {frozenset((a, b)) for a in names for b in names if a != b}

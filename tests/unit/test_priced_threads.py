@@ -1,0 +1,57 @@
+"""Every stage of a mini-batch is priced on the threads of the host that the placement gave it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gnnbench import plugins
+from gnnbench.clock.model import ModelClock
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.engine import train
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.records import HostThreads, Parts
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+#: Of the eight cores of the conformance host, whose core draws a fifth of its memory's rate.
+THREADS = HostThreads(1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def traced():
+    """An epoch of hyscale whose placement always gives the same threads, and its platform."""
+    workload = dataclasses.replace(make_workload("gcn", 2), epochs=1)
+    platform = make_platform(2)
+    setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
+    parts = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
+    bundle = plugins.assemble(plugins.load(), parts, {"placement": {"drm": "false"}})
+    bundle.placement.host_threads = lambda: THREADS
+    (epoch,) = train(bundle, setting, ModelClock(platform, bundle.kernel)).epochs
+    return epoch.spans, platform
+
+
+@pytest.mark.parametrize(
+    ("label", "threads"), [("sample", THREADS.sample), ("load features", THREADS.load)]
+)
+def test_a_stage_has_its_threads(traced, label, threads):
+    found = [span.work.threads for span in traced[0] if span.label == label]
+    assert found
+    assert set(found) == {threads}
+
+
+def test_a_stage_takes_as_long_as_its_threads_do(traced):
+    """Equation 7: rows over what two cores draw; sampling: edges over what one draws."""
+    spans, platform = traced
+    loads = [span for span in spans if span.label == "load features"]
+    draws = [span for span in spans if span.label == "sample"]
+    host = platform.host
+    for span in loads:
+        expected = span.work.bytes / (THREADS.load * host.core_bandwidth_bytes_per_s)
+        assert span.seconds == pytest.approx(expected, rel=1e-12)
+        assert span.work.bytes == span.work.rows * 7 * 8
+    for span in draws:
+        expected = span.work.edges / (THREADS.sample * host.sampled_edges_per_s)
+        assert span.seconds == pytest.approx(expected, rel=1e-12)

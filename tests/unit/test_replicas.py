@@ -1,0 +1,95 @@
+"""The model's replicas: what is saved, what is gone back to, and who has the same weights."""
+
+from __future__ import annotations
+
+import torch
+
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.engine.machinery import Replicas
+from gnnbench.models import build
+from gnnbench.parts import Setting
+
+
+def make_replicas():
+    workload = make_workload("gcn", 2)
+    platform = make_platform(2)
+    setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
+    return Replicas(setting, platform.accelerators, frozenset())
+
+
+def gradients(replicas, value):
+    return [
+        torch.full_like(parameter, value)
+        for layer in replicas.master.stack
+        for parameter in layer.parameters()
+    ]
+
+
+def weights(replicas):
+    return {name: value.clone() for name, value in replicas.master.state_dict().items()}
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def test_a_saved_state_stays_what_it_was():
+    replicas = make_replicas()
+    replicas.step(gradients(replicas, 1.0))
+    before, state = weights(replicas), replicas.save()
+    moments = [entry["exp_avg"].clone() for entry in state.optimiser["state"].values()]
+    replicas.step(gradients(replicas, -3.0))
+    assert_same(state.parameters, before)
+    after = [entry["exp_avg"] for entry in state.optimiser["state"].values()]
+    assert all(torch.equal(a, b) for a, b in zip(moments, after, strict=True))
+    assert any(not torch.equal(before[name], weights(replicas)[name]) for name in before)
+
+
+def test_going_back_repeats_what_followed():
+    """The moments are gone back to as well, and going on does not change what was saved."""
+    replicas = make_replicas()
+    replicas.step(gradients(replicas, 1.0))
+    state = replicas.save()
+    replicas.step(gradients(replicas, -3.0))
+    first = weights(replicas)
+    for _ in range(2):
+        replicas.restore(state)
+        assert_same(weights(replicas), dict(state.parameters))
+        replicas.step(gradients(replicas, -3.0))
+        assert_same(weights(replicas), first)
+
+
+def test_a_step_leaves_no_gradient_and_is_adam_s():
+    """Adam's first step is the learning rate, against the gradient's sign."""
+    replicas = make_replicas()
+    before = weights(replicas)
+    replicas.step(gradients(replicas, 0.5))
+    rate = make_workload().learning_rate
+    decayed = make_workload().weight_decay
+    for name, value in weights(replicas).items():
+        towards = torch.sign(0.5 + decayed * before[name])
+        torch.testing.assert_close(value, before[name] - rate * towards, rtol=0, atol=rate * 1e-5)
+    assert all(parameter.grad is None for parameter in replicas.master.parameters())
+
+
+def test_devices_of_one_processor_share_a_replica():
+    replicas = make_replicas()
+    platform = make_platform(2)
+    assert all(replicas.on(device) is replicas.master for device in platform.accelerators)
+
+
+def test_weights_decay_without_a_gradient():
+    """Adam with L2: the decay is all of the gradient, and its first step the learning rate."""
+    replicas = make_replicas()
+    before = weights(replicas)
+    replicas.step(gradients(replicas, 0.0))
+    workload = make_workload()
+    assert workload.weight_decay > 0
+    (weight, *_) = [name for name, value in before.items() if value.ndim == 2]
+    moved = weights(replicas)[weight] - before[weight]
+    gradient = workload.weight_decay * before[weight]
+    # Adam divides by the gradient's size and 1e-8.
+    expected = -workload.learning_rate * gradient / (gradient.abs() + 1e-8)
+    torch.testing.assert_close(moved, expected, rtol=1e-3, atol=0)

@@ -1,0 +1,268 @@
+"""Statistics against hand examples, exact tests by enumeration, and simulations of known truth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from gnnbench.statistics import (
+    CONFIDENCE,
+    FEWEST_PAIRS,
+    MOST_WARMUP,
+    SIGNIFICANCE,
+    Difference,
+    compare_pairs,
+    compare_samples,
+    count_warmup,
+    find_interval,
+    spread,
+)
+
+# --------------------------------------------------------------------------- warm-up
+
+
+@pytest.mark.parametrize(
+    ("samples", "cut"),
+    [
+        ([], 0),
+        ([5.0], 0),
+        # The first of two is all that may go; of three too.
+        ([9.0, 5.0], 1),
+        ([204.0, 78.0, 53.0], 1),
+        # Two cold epochs, then steady; three of nine, of which a quarter may go, and of twelve.
+        ([204.0, 78.0, 53.0, 52.0, 51.0, 52.0, 53.0, 51.0], 2),
+        ([50.0, 30.0, 20.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0], 2),
+        ([50.0, 30.0, 20.0, *[10.0] * 9], 3),
+        # Nothing to leave out but the first, which always goes.
+        ([10.0] * 12, 1),
+        ([10.0, 11.0, 10.0, 11.0, 10.0, 11.0, 10.0, 11.0], 1),
+        # A drift to the end: at most a quarter, and at most five.
+        ([float(n) for n in range(10, 0, -1)], 2),
+        ([*[20.0] * 9, *[10.0] * 21], MOST_WARMUP),
+    ],
+)
+def test_warm_up_of_series_made_by_hand(samples, cut):
+    assert count_warmup(samples) == cut
+
+
+def test_the_cut_is_where_the_standard_error_of_the_rest_is_least():
+    """By MSER's definition, term by term."""
+    random = np.random.default_rng(4)
+    for _ in range(200):
+        samples = random.gamma(3.0, size=random.integers(2, 25)).tolist()
+
+        def error(cut, samples=samples):
+            rest = samples[cut:]
+            mean = sum(rest) / len(rest)
+            return sum((value - mean) ** 2 for value in rest) / len(rest) ** 2
+
+        cuts = range(1, max(1, min(MOST_WARMUP, len(samples) // 4)) + 1)
+        best = min(cuts, key=error)
+        assert error(count_warmup(samples)) == pytest.approx(error(best))
+
+
+def test_cold_epochs_do_not_move_the_median():
+    samples = (204, 78, 53, 52, 51, 52, 53, 52, 51, 52, 52, 53)
+    assert np.median(samples[count_warmup(samples) :]) == 52
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        ([1.0, 2.0, 3.0], 0.0),
+        ([0.0] * 5, 0.0),
+        ([4.0] * 9, 0.0),
+        ([8.0, 9.0, 10.0, 11.0, 12.0], 0.1),
+    ],
+)
+def test_spread_is_half_the_interquartile_range_over_the_median(samples, expected):
+    assert spread(samples) == pytest.approx(expected)
+
+
+# --------------------------------------------------------------------------- intervals
+
+
+def draw_skewed(random, size):
+    """Times as they are: a floor, and a long tail."""
+    return 1.0 + random.lognormal(-2.0, 1.0, size)
+
+
+TRUE_MEDIAN = 1.0 + math.exp(-2.0)
+
+
+@pytest.mark.parametrize("size", [12, 30])
+def test_intervals_hold_the_median_as_often_as_they_say(size):
+    random = np.random.default_rng(size)
+    held = 0
+    for _ in range(400):
+        low, high = find_interval(draw_skewed(random, size))
+        held += low <= TRUE_MEDIAN <= high
+    assert CONFIDENCE == 0.95
+    assert 0.90 <= held / 400 <= 0.99
+
+
+def test_intervals_of_a_ratio_hold_it_as_often_as_they_say():
+    random = np.random.default_rng(2)
+    paired = apart = 0
+    for _ in range(300):
+        pace = draw_skewed(random, 24)
+        ours, theirs = pace * random.lognormal(0, 0.05, 24), pace * random.lognormal(0, 0.05, 24)
+        found = compare_pairs(ours, 1.3 * theirs)
+        paired += found.low <= 1.3 <= found.high
+        found = compare_samples(draw_skewed(random, 24), 1.3 * draw_skewed(random, 24))
+        apart += found.low <= 1.3 <= found.high
+    assert paired / 300 >= 0.90
+    assert 0.90 <= apart / 300 <= 0.99
+
+
+def test_an_interval_is_reproducible_and_within_the_samples():
+    samples = draw_skewed(np.random.default_rng(1), 20)
+    low, high = find_interval(samples)
+    assert (low, high) == find_interval(list(samples))
+    assert samples.min() <= low <= np.median(samples) <= high <= samples.max()
+    assert find_interval([3.0]) == (3.0, 3.0)
+    assert find_interval([3.0, 1.0]) == (1.0, 3.0)
+    assert find_interval([2.0] * 5) == (2.0, 2.0)
+
+
+# --------------------------------------------------------------------------- decisions
+
+
+def test_a_row_is_seldom_faster_than_itself():
+    """At most 2 % of 500, in pairs and apart, with a pace that both share and times that are
+    skewed."""
+    random = np.random.default_rng(11)
+    paired = apart = 0
+    for _ in range(500):
+        pace = draw_skewed(random, 29)
+        ours, theirs = (pace * random.lognormal(0, 0.1, 29) for _ in range(2))
+        paired += compare_pairs(ours, theirs).shown
+        apart += compare_samples(draw_skewed(random, 29), draw_skewed(random, 29)).shown
+    assert paired <= 10
+    assert apart <= 10
+
+
+def test_a_tenth_more_is_shown():
+    """With 29 epochs and 5 % of noise of their own, nearly always; of pairs even where the
+    machine's pace varies by far more than the tenth, which hides it from samples apart."""
+    random = np.random.default_rng(12)
+    paired = apart = unpaired = 0
+    for _ in range(100):
+        pace = draw_skewed(random, 29)
+        ours, theirs = (pace * random.lognormal(0, 0.05, 29) for _ in range(2))
+        found = compare_pairs(ours, 1.1 * theirs)
+        paired += found.shown and found.ratio > 1.0
+        unpaired += compare_samples(ours, 1.1 * theirs[::-1]).shown
+        steady, other = (random.lognormal(0, 0.05, 29) for _ in range(2))
+        apart += compare_samples(steady, 1.1 * other).shown
+    assert paired >= 90
+    assert apart >= 90
+    assert unpaired < 0.8 * paired
+
+
+def exact_signed_rank(logs) -> float:
+    """Wilcoxon's two-sided p-value by all 2^n signs; no ties, no zeros."""
+    ranks = np.argsort(np.argsort(np.abs(logs))) + 1
+    total = ranks.sum()
+    seen = abs(2 * ranks[logs > 0].sum() - total)
+    sums = [
+        abs(2 * sum(r for r, sign in zip(ranks, signs, strict=True) if sign) - total)
+        for signs in itertools.product((False, True), repeat=len(ranks))
+    ]
+    return float(np.mean([value >= seen for value in sums]))
+
+
+def test_pairs_are_decided_as_all_their_signs_would():
+    """What is shown has an exact p-value below the bound; what has not is not shown."""
+    random = np.random.default_rng(3)
+    decided = set()
+    for effect in (0.0, 0.05, 0.1, 0.2) * 6:
+        logs = random.normal(effect, 0.1, 10)
+        found = compare_pairs(np.ones(10), np.exp(logs))
+        p = exact_signed_rank(logs)
+        if found.shown:
+            assert p < SIGNIFICANCE
+        elif found.low > 1.0 or found.high < 1.0:
+            assert p >= SIGNIFICANCE
+        decided.add(found.shown)
+    assert decided == {True, False}
+
+
+def test_samples_are_decided_as_all_their_splits_would():
+    """Mann and Whitney's count of who is smaller, over all ways to split eight into two."""
+    ours, near, far = (
+        [1.0, 1.1, 1.2, 1.3, 1.4],
+        [1.25, 1.35, 1.5, 1.05, 1.6],
+        [2.0, 2.1, 2.2, 2.3, 2.4],
+    )
+
+    def p_value(a, b):
+        pool = [*a, *b]
+
+        def count(places):
+            mine = [pool[i] for i in places]
+            rest = [pool[i] for i in range(len(pool)) if i not in places]
+            return abs(sum(x < y for x in mine for y in rest) - len(mine) * len(rest) / 2)
+
+        seen = count(range(len(a)))
+        splits = list(itertools.combinations(range(len(pool)), len(a)))
+        return sum(count(set(places)) >= seen for places in splits) / len(splits)
+
+    assert p_value(ours, far) < SIGNIFICANCE <= p_value(ours, near)
+    assert compare_samples(ours, far).shown
+    assert not compare_samples(ours, near).shown
+
+
+def test_the_direction_is_theirs_over_ours():
+    fast, slow = [1.0 + 0.01 * n for n in range(12)], [2.0 + 0.01 * n for n in range(12)]
+    for compare in (compare_pairs, compare_samples):
+        won, lost = compare(fast, slow), compare(slow, fast)
+        assert won.shown
+        assert lost.shown
+        assert 1.0 < won.low <= won.ratio <= won.high
+        assert lost.low <= lost.ratio <= lost.high < 1.0
+
+
+def test_pairs_that_are_equal_or_few_show_nothing():
+    equal = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    assert compare_pairs(equal, equal) == Difference(1.0, 1.0, 1.0, shown=False)
+    few = [1.0] * (FEWEST_PAIRS - 1)
+    assert not compare_pairs(few, [2.0] * len(few)).shown
+    assert compare_pairs([1.0] * FEWEST_PAIRS, [2.0] * FEWEST_PAIRS).shown
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_or_two_samples_have_a_ratio_and_show_nothing(count):
+    ours, theirs = [1.0, 1.5][:count], [3.0, 2.0][:count]
+    paired, apart = compare_pairs(ours, theirs), compare_samples(ours, theirs)
+    assert paired.ratio == apart.ratio == np.median(theirs) / np.median(ours)
+    assert not paired.shown
+    assert not apart.shown
+    for found in (paired, apart):
+        assert found.low <= found.ratio <= found.high
+
+
+def test_some_equal_pairs_among_others_do_not_hide_a_difference():
+    ours = [1.0] * 20
+    theirs = [1.0] * 3 + [1.2 + 0.01 * n for n in range(17)]
+    assert compare_pairs(ours, theirs).shown
+
+
+def test_what_is_no_number_shows_nothing():
+    clean, spoilt = [1.0] * 12, [2.0] * 11 + [math.nan]
+    for compare in (compare_pairs, compare_samples):
+        assert not compare(clean, spoilt).shown
+        assert not compare(spoilt, clean).shown
+
+
+def test_about_keeps_the_ratio_in_the_interval_and_needs_agreement():
+    found = Difference(1.2, 1.1, 1.3, shown=True)
+    assert found.about(1.25) == Difference(1.25, 1.1, 1.3, shown=True)
+    assert found.about(1.4) == Difference(1.4, 1.1, 1.4, shown=True)
+    # Figures that put it the other way round, or alike, leave nothing shown.
+    assert not found.about(0.99).shown
+    assert not found.about(1.0).shown
+    assert not Difference(1.2, 0.9, 1.3, shown=False).about(1.2).shown

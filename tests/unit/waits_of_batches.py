@@ -1,0 +1,226 @@
+"""The waits of mini-batch training, and of P3's, and their reasons."""
+
+from __future__ import annotations
+
+from steps import Case, Relation, Step, Wait, in_round, in_unit, in_unit_listed, next_listed
+
+# --------------------------------------------------------------------------- mini-batches
+
+NO_CPU = "placement.cpu_trainer=false"
+
+UNIT_MAJOR = (
+    Case("reference", mode="mini-batch"),
+    Case("hyscale"),
+    Case("hyscale", (NO_CPU,)),
+    Case("hyscale", ("communication.stages=1",)),
+    Case("hyscale", (NO_CPU, "communication.stages=1")),
+    Case("hyscale", (NO_CPU, "placement.accelerator_sampling=true")),
+    Case("hyscale", (NO_CPU,), swaps=("communication=vanilla",)),
+    Case("hyscale", (NO_CPU,), swaps=("communication=hongtu",)),
+    Case("hyscale", (NO_CPU,), swaps=("communication=hyscale-hongtu",)),
+    Case("hyscale", (NO_CPU,), swaps=("communication=hyscale-int8",)),
+    Case("pagraph"),
+    Case("hyscale", (NO_CPU,), model="gat", pipelined=True),
+    Case("hpgnn", kind="fpga", accelerators=1),
+    Case("distdgl-v2"),
+)
+
+#: HyScale-GNN §III-B and Listing 1: with so many prefetch stages, the rounds that are under way,
+#: and the buffers of input rows that a device has.
+UNDER_WAY = {0: 1, 1: 3, 2: 4}
+BUFFERS = {1: 2, 2: 2}
+
+DRAWN = "sample|input vertices to the host"
+COPIED = "host to device|mini-batch topology|assemble input rows"
+COMPUTED = "aggregate forward|update forward|loss|update backward|aggregate backward"
+AVERAGED = "average and step|scatter gradients"
+
+
+def of_round(distance: int) -> Relation:
+    """The earlier one belongs to the round so many before."""
+    return lambda later, earlier: later.round - earlier.round == distance
+
+
+def let_in(later: Step, earlier: Step) -> bool:
+    return later.round - earlier.round == UNDER_WAY[later.prefetch]
+
+
+def in_round_shared(later: Step, earlier: Step) -> bool:
+    return in_round(later, earlier) and later.shares
+
+
+def one_after_the_other(later: Step, earlier: Step) -> bool:
+    """Two computations of a unit, unless they are AGGREGATE and UPDATE of one layer, pipelined."""
+    at_once = (
+        later.pipelined
+        and later.layer == earlier.layer
+        and later.backward == earlier.backward
+        and "loss" not in (later.label, earlier.label)
+    )
+    return in_unit_listed(later, earlier) and not at_once
+
+
+SYNCHRONISER = (
+    Wait(
+        "a round is let in when the one that many before is synchronised",
+        "sample|load features",
+        AVERAGED,
+        let_in,
+    ),
+    Wait("a round is trained with the model of the one before", COMPUTED, AVERAGED, of_round(1)),
+    Wait(
+        "the layers of a unit follow each other",
+        COMPUTED,
+        COMPUTED,
+        one_after_the_other,
+    ),
+    Wait(
+        "the synchroniser waits for all trainers",
+        f"gather gradients|{AVERAGED}",
+        COMPUTED,
+        in_round,
+    ),
+    Wait("the average is of all gradients", AVERAGED, "gather gradients", in_round),
+    Wait("trainers get the average", "scatter gradients", "average and step", in_round),
+)
+
+UNIT_WAITS = (
+    *SYNCHRONISER,
+    Wait(
+        "the host learns what an accelerator has drawn",
+        "input vertices to the host",
+        "sample",
+        in_unit,
+    ),
+    Wait("rows are loaded when their vertices are drawn", "load features", DRAWN, in_round),
+    Wait(
+        "with one stage, a round is loaded when the one before has been transferred",
+        "load features",
+        f"{COPIED}|load features",
+        lambda later, earlier: later.prefetch == 1 and later.round - earlier.round == 1,
+    ),
+    Wait(
+        "a mini-batch is transferred when it is drawn and loaded",
+        "host to device|mini-batch topology",
+        f"{DRAWN}|load features",
+        in_round,
+    ),
+    Wait(
+        "rows go to a buffer that is free",
+        "host to device|mini-batch topology|aggregate forward|update forward",
+        AVERAGED,
+        lambda later, earlier: later.round - earlier.round == BUFFERS.get(later.prefetch),
+    ),
+    Wait(
+        "devices exchange what all of them have received",
+        "pull",
+        "host to device|load features",
+        in_round,
+    ),
+    Wait("a device asks one peer after the other", "pull", "pull", in_unit_listed),
+    Wait(
+        "input rows are put together when all of them are there",
+        "assemble input rows",
+        "host to device|load features|pull",
+        in_unit,
+    ),
+    Wait(
+        "and, out of a buffer that peers fill too, when all devices have received theirs",
+        "assemble input rows",
+        "host to device|load features",
+        in_round_shared,
+    ),
+    Wait("a unit computes when its rows are there", COMPUTED, f"{COPIED}|pull", in_unit),
+    Wait("a unit computes when its rows are loaded", COMPUTED, f"{DRAWN}|load features", in_round),
+)
+
+# --------------------------------------------------------------------------- P3
+
+P3 = (Case("p3"), Case("p3", model="sage", layers=3), Case("p3", pipelined=True))
+
+SOME = ", some columns"
+
+
+def for_one_unit(later: Step, earlier: Step) -> bool:
+    """Between the sum of the partial products of the unit before and this unit's."""
+    return in_round(later, earlier) and later.sums == earlier.sums and earlier.index < later.index
+
+
+P3_WAITS = (
+    *SYNCHRONISER,
+    Wait("blocks are sent when they are drawn", "host to device", "sample", in_round),
+    Wait(
+        "a device aggregates its columns when it has all blocks",
+        f"aggregate forward{SOME}",
+        "host to device",
+        in_unit,
+    ),
+    Wait(
+        "blocks are on the host when they are drawn", f"aggregate forward{SOME}", "sample", in_round
+    ),
+    Wait(
+        "the first layer has the weights of the round before",
+        f"aggregate forward{SOME}",
+        AVERAGED,
+        of_round(1),
+    ),
+    Wait(
+        "a product is of what is aggregated",
+        f"update forward{SOME}",
+        f"aggregate forward{SOME}",
+        next_listed,
+    ),
+    Wait(
+        "a product is sent when it is computed",
+        "all-to-all of partial products",
+        f"update forward{SOME}",
+        next_listed,
+    ),
+    Wait(
+        "the sum is of all partial products",
+        "sum of partial products",
+        f"update forward{SOME}|all-to-all of partial products",
+        for_one_unit,
+    ),
+    Wait(
+        "a unit goes on from its sum",
+        "update forward",
+        "sum of partial products|host to device|sample",
+        lambda later, earlier: (
+            in_unit(later, earlier) or (earlier.label == "sample" and in_round(later, earlier))
+        ),
+    ),
+    Wait(
+        "a sum's gradient is sent when it is computed",
+        "all-to-all of partial products",
+        "update backward",
+        lambda later, earlier: (
+            in_round(later, earlier)
+            and earlier.layer == 0
+            and earlier.index < later.index
+            and earlier.device == later.source
+        ),
+    ),
+    Wait(
+        "a device's part of the weights has its gradient from what it was sent",
+        f"update backward{SOME}",
+        "all-to-all of partial products",
+        next_listed,
+    ),
+    Wait(
+        "or from what it has computed itself",
+        f"update backward{SOME}",
+        "update backward",
+        lambda later, earlier: (
+            in_unit(later, earlier)
+            and earlier.layer == 0
+            and later.previous != "all-to-all of partial products"
+        ),
+    ),
+    Wait(
+        "the synchroniser waits for every device's part of the weights",
+        "gather gradients|average and step",
+        f"update backward{SOME}",
+        in_round,
+    ),
+)
