@@ -307,6 +307,8 @@ def run_right_rows(registry: Registry, share: float, graphs: Sequence[str]) -> d
                 run_right_row(
                     registry, setting, strategy, mode, name, shared, counts[f"{model} x{factor:g}"]
                 )
+        rows = sum(count.rows for count in counts.values())
+        print(f"{graph} is done: {rows} right rows so far", flush=True)
     return counts
 
 
