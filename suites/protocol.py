@@ -31,13 +31,8 @@ import torch
 from gnnbench import datasets, plugins
 from gnnbench.clock.wall import WallClock
 from gnnbench.engine import make_engine
-from gnnbench.engine.machinery import (
-    Replicas,
-    feature_rows,
-    torch_dtype,
-)
+from gnnbench.engine.machinery import Replicas, feature_rows, torch_dtype
 from gnnbench.engine.passes import (
-    needs_aggregate_gradient,
     run_aggregate,
     run_aggregate_backward,
     run_update,
@@ -45,6 +40,7 @@ from gnnbench.engine.passes import (
     take_gradients,
 )
 from gnnbench.engine.recorder import Recorder
+from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting

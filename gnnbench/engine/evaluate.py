@@ -16,14 +16,8 @@ import torch
 from torch import Tensor
 
 from gnnbench.engine.host_store import HostStore, IdleMemory
-from gnnbench.engine.machinery import (
-    feature_rows,
-    host_graph_bytes,
-    shares_features,
-    torch_dtype,
-)
+from gnnbench.engine.machinery import feature_rows, shares_features, torch_dtype
 from gnnbench.engine.movement import read_rows
-from gnnbench.engine.recorder import Ledger
 from gnnbench.footprint import (
     HostTensor,
     adjacency_bytes,
@@ -34,8 +28,10 @@ from gnnbench.footprint import (
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
 from gnnbench.parts import Kernel, Memory, Setting
+from gnnbench.program import Ledger
 from gnnbench.records import Block, Dataset, Graph, IntArray
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.

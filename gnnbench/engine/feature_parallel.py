@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.machinery import compute_resource, feature_rows
+from gnnbench.engine.machinery import feature_rows
 from gnnbench.engine.passes import AggregateTape, UpdateTape, run_update_backward
 from gnnbench.engine.recorder import Opened, Track
 from gnnbench.engine.unit_major import (
@@ -30,6 +30,7 @@ from gnnbench.engine.unit_major import (
     RoundUnderWay,
     UnitMajorEngine,
 )
+from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Share, Unit, Work

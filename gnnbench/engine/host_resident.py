@@ -29,7 +29,6 @@ from gnnbench.engine.movement import (
     to_host,
 )
 from gnnbench.engine.passes import AggregateTape, without_outputs
-from gnnbench.engine.recorder import Held
 from gnnbench.engine.saved import SavedTensors
 from gnnbench.footprint import (
     ChunkSize,
@@ -49,6 +48,7 @@ from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
 from gnnbench.models import Layer
 from gnnbench.platforms.machine import DISK, Device, Route
+from gnnbench.program import Held
 from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic, Stage, Unit, Work
 
 #: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gnnbench.engine.recorder import Ledger
 from gnnbench.errors import UsageError
 from gnnbench.footprint import HostTensor, choose_spilled
 from gnnbench.platforms.machine import DISK
+from gnnbench.program import Ledger
 from gnnbench.units import format_si
 
 PAGE_BYTES = mmap.PAGESIZE

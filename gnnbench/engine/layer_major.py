@@ -18,22 +18,21 @@ import torch
 from torch import Tensor
 
 from gnnbench.engine.base import Engine
-from gnnbench.engine.capacity import TrainerCapacity
 from gnnbench.engine.evidence import Evidence
-from gnnbench.engine.machinery import allocate_host_graph, allocate_model, compute_resource
 from gnnbench.engine.passes import (
     AggregateTape,
     UpdateTape,
-    needs_aggregate_gradient,
     run_aggregate,
     run_aggregate_backward,
     run_update,
     run_update_backward,
     take_gradients,
-    update_gemms,
 )
 from gnnbench.engine.recorder import Recorder
 from gnnbench.footprint import ChunkSize, adjacency_bytes, size_of
+from gnnbench.lowering.capacity import TrainerCapacity
+from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
+from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import BoundBlock
 from gnnbench.parts import Bundle, FullGraphSampler, Setting
 from gnnbench.platforms.machine import Device

@@ -1,4 +1,4 @@
-"""What both engines stand on: the model's replicas, the optimiser, and the memories' ledger."""
+"""What all engines stand on: the model's replicas, the optimiser, and rows of features."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.recorder import Ledger
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows
 from gnnbench.models import GNN, Layer, build
-from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms.machine import Device, Platform
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device
 from gnnbench.records import IntArray, Workload
 
 #: How many bytes of features are converted at a time.
@@ -23,29 +22,6 @@ FILLED_BYTES = 1 << 26
 
 def torch_dtype(workload: Workload) -> torch.dtype:
     return torch.float32 if workload.dtype == "float32" else torch.float64
-
-
-def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
-    """Capacities of the host and of every trainer.
-
-    The memory part may cap both. Its cap of a device holds for a host that trains alone, but not
-    for one that trains beside accelerators.
-    """
-    host = platform.host
-    capacity = {host.name: bundle.memory.host_capacity_bytes(host)}
-    for device in trainers:
-        if device.name != host.name:
-            capacity[device.name] = bundle.memory.capacity_bytes(device)
-        elif len(trainers) == 1:
-            capacity[host.name] = min(capacity[host.name], bundle.memory.capacity_bytes(host))
-    return Ledger(capacity)
-
-
-def compute_resource(device: Device, host: Device, op: str) -> tuple[str, ...]:
-    """The resource that AGGREGATE or UPDATE holds: a pipelined device has one for each."""
-    if device.pipelined:
-        return (f"{device.name}.{op}",)
-    return ("host.train",) if device.name == host.name else (device.name,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,20 +93,6 @@ class Replicas:
                 model.load_state_dict(self.master.state_dict())
 
 
-def masks_gradients(bundle: Bundle) -> bool:
-    """Whether the backward pass of AGGREGATE applies the masks of the ReLUs before it.
-
-    They are kept with the tapes, which is where vertex data lives on devices; and they must be
-    those of the rows' owners, which those of stale rows are not.
-    """
-    return (
-        bundle.sampler.mode == "full-graph"
-        and bundle.memory.vertex_data == "device"
-        and not bundle.communication.stale
-        and bundle.kernel.masks_gradients()
-    )
-
-
 def feature_rows(
     setting: Setting,
     ids: IntArray,
@@ -196,35 +158,3 @@ def count_stored_macs(layer: Layer, rows: Tensor, num_dst: int) -> int:
     ends = rows.crow_indices()
     macs = int(ends[-1]) * layer.source_macs + int(ends[num_dst]) * layer.destination_macs
     return macs // layer.in_features
-
-
-def allocate_model(ledger: Ledger, setting: Setting, device: Device) -> None:
-    """Parameters, their gradients, and Adam's two moments."""
-    ledger.allocate(device.name, "model parameters", setting.parameter_bytes)
-    ledger.allocate(device.name, "model gradients", setting.parameter_bytes)
-
-
-def feature_store_bytes(setting: Setting) -> int:
-    """Bytes of the feature matrix as it is stored."""
-    features = setting.dataset.features
-    if not isinstance(features, np.ndarray):
-        return int(features.data.nbytes + features.indices.nbytes + features.indptr.nbytes)
-    return int(features.size) * setting.workload.itemsize
-
-
-def host_graph_bytes(setting: Setting) -> dict[str, int]:
-    """By name, bytes of the topology, the features as stored, and labels and masks."""
-    graph = setting.dataset.graph
-    return {
-        "graph topology": graph.indptr.nbytes + graph.indices.nbytes,
-        "vertex features": feature_store_bytes(setting),
-        "labels and masks": 11 * graph.num_vertices,
-    }
-
-
-def allocate_host_graph(ledger: Ledger, setting: Setting) -> None:
-    """The data set, the master model and Adam's moments."""
-    host = setting.platform.host.name
-    for name, size_bytes in host_graph_bytes(setting).items():
-        ledger.allocate(host, name, size_bytes)
-    ledger.allocate(host, "optimiser state", 3 * setting.parameter_bytes)

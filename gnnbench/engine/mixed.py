@@ -29,25 +29,15 @@ from gnnbench.engine.base import Engine
 from gnnbench.engine.collectives import Collectives, Message, VirtualWorkers, ring_steps
 from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.feature_shards import Crossing, FeatureShards, Range
-from gnnbench.engine.machinery import (
-    FILLED_BYTES,
-    allocate_host_graph,
-    allocate_model,
-    compute_resource,
-    feature_rows,
-)
-from gnnbench.engine.passes import (
-    UpdateTape,
-    needs_aggregate_gradient,
-    run_update,
-    run_update_backward,
-    update_gemms,
-)
+from gnnbench.engine.machinery import FILLED_BYTES, feature_rows
+from gnnbench.engine.passes import UpdateTape, run_update, run_update_backward
 from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.errors import IncompatibleParts
 from gnnbench.footprint import mask_bytes
 from gnnbench.kernels.autograd import mask_positive
 from gnnbench.kernels.dispatch.checks import MaskArray
+from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
+from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting
 from gnnbench.platforms.machine import Device

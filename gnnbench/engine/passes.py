@@ -105,16 +105,6 @@ def run_update(
     return UpdateTape(leaf, layer.update(bound, entered))
 
 
-def needs_aggregate_gradient(layer: Layer, *, first: bool) -> bool:
-    """Whether the gradient goes on below UPDATE: to the layer before, or to attention weights."""
-    return not (first and layer.cacheable)
-
-
-def update_gemms(layer: Layer, *, first: bool) -> int:
-    """Matrix products in UPDATE's backward: for W, and for its input unless that is a feature."""
-    return 2 if needs_aggregate_gradient(layer, first=first) else 1
-
-
 def run_update_backward(tape: UpdateTape, gradient: Tensor) -> Tensor | None:
     """Accumulate the gradients of W and b; return the aggregate's, if it is asked for."""
     torch.autograd.backward(tape.output, gradient)

@@ -27,25 +27,16 @@ from torch import Tensor
 from gnnbench.engine.base import Engine
 from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.feature_cache import FeatureCache
-from gnnbench.engine.machinery import (
-    allocate_host_graph,
-    allocate_model,
-    compute_resource,
-    count_stored_macs,
-    feature_rows,
-    stored_bytes,
-)
+from gnnbench.engine.machinery import count_stored_macs, feature_rows, stored_bytes
 from gnnbench.engine.movement import Buffers, MovementPlanner, SlotMovement
 from gnnbench.engine.passes import (
     AggregateTape,
     UpdateTape,
-    needs_aggregate_gradient,
     run_aggregate,
     run_aggregate_backward,
     run_update,
     run_update_backward,
     take_gradients,
-    update_gemms,
 )
 from gnnbench.engine.processors import (
     AS_IT_IS,
@@ -61,12 +52,15 @@ from gnnbench.engine.protocol import (
     run_in_turn,
     run_on_threads,
 )
-from gnnbench.engine.recorder import HOST, Held, Opened, Recorder, SpanKind, Track
+from gnnbench.engine.recorder import HOST, Opened, Recorder, SpanKind, Track
 from gnnbench.engine.timers import HostTimer
 from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY, reserved_bytes
+from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
+from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.machine import Device
+from gnnbench.program import Held
 from gnnbench.records import (
     BatchProfile,
     EpochTrace,

@@ -23,8 +23,8 @@ from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
 from gnnbench.engine import train
-from gnnbench.engine.shards import Read
 from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering.shards import Read
 from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Setting

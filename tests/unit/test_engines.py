@@ -17,11 +17,11 @@ from gnnbench.datasets import build
 from gnnbench.engine import train
 from gnnbench.engine.evaluate import whole_graph_block
 from gnnbench.engine.machinery import feature_rows, stored_bytes
-from gnnbench.engine.recorder import Ledger
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.models import MODELS, BoundBlock, Degrees
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
+from gnnbench.program import Ledger
 from gnnbench.records import Parts
 
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")

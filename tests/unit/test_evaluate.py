@@ -16,7 +16,8 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
 from gnnbench.engine import evaluate, host_resident, host_store, train
 from gnnbench.engine.evaluate import Evaluator, cut_rows, whole_graph_block
-from gnnbench.engine.machinery import feature_rows, host_graph_bytes
+from gnnbench.engine.machinery import feature_rows
+from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.records import Graph, Parts

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from gnnbench.engine.host_store import PAGE_BYTES, HostStore, page_bytes
-from gnnbench.engine.recorder import Ledger
 from gnnbench.errors import DeviceOutOfMemory, UsageError
 from gnnbench.footprint import HostTensor
 from gnnbench.platforms.machine import DISK
+from gnnbench.program import Ledger
 
 ROWS = 1000
 

@@ -20,12 +20,12 @@ from gnnbench import plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import train
-from gnnbench.engine.machinery import masks_gradients
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch import aggregation
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix, pack_mask
 from gnnbench.kernels.dispatch.checks import MaskArray
+from gnnbench.lowering.memory import masks_gradients
 from gnnbench.models import MODELS, GCNLayer, build
 from gnnbench.parts import Adjacency, Scaling, Setting
 from gnnbench.platforms.machine import Platform

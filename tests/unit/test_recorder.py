@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
-from gnnbench.engine.recorder import Ledger, Recorder, SpanKind
+from gnnbench.engine.recorder import Recorder, SpanKind
 from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.program import Ledger
 from gnnbench.records import Span, Work
 
 # --------------------------------------------------------------------------- recorder

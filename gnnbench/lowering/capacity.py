@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 
-from gnnbench.engine.recorder import Ledger
 from gnnbench.footprint import ChunkSize, device_bytes, size_of
 from gnnbench.parts import Bundle, LayerShape
 from gnnbench.platforms.machine import Device
+from gnnbench.program import Ledger
 from gnnbench.records import IntArray, Round, RoundTraffic
 
 

@@ -1,0 +1,121 @@
+"""What every lowering has: the parts, the model's layers, the platform, and how a step is made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+from gnnbench.lowering.memory import compute_resource
+from gnnbench.models import Layer
+from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device
+from gnnbench.program import Buffer, Item, Ledger, Step
+from gnnbench.records import Block, Work
+
+
+class Lowering(ABC):
+    """A bundle's epochs in one setting as programs.
+
+    ``layers`` are the model's. Whoever reads the programs may set ``deciding``, which makes a
+    context for what parts decide along the way: it is no harness.
+    """
+
+    deciding: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        self.bundle = bundle
+        self.setting = setting
+        self.layers = layers
+        self.platform = setting.platform
+        self.trainers = bundle.placement.trainers(setting.platform)
+        self._itemsize = setting.workload.itemsize
+
+    @abstractmethod
+    def prepare(self, ledger: Ledger) -> None:
+        """Plan, and put into ``ledger`` what stays in memory for the whole run.
+
+        Raises ``DeviceOutOfMemory`` for what does not fit.
+        """
+
+    @abstractmethod
+    def run_epoch(self, epoch: int) -> Iterator[Item]:
+        """One epoch, item by item; epochs follow each other from 0."""
+
+    # ------------------------------------------------------------------ a device's compute
+
+    def _compute(
+        self,
+        op: str,
+        device: Device,
+        number: int,
+        operands: tuple[object, ...],
+        *,
+        round_index: int,
+        reads: tuple[Buffer, ...],
+        writes: tuple[Buffer, ...] = (),
+        adds: tuple[Buffer, ...] = (),
+        block: Block,
+        gemms: int = 1,
+    ) -> Step:
+        """AGGREGATE or UPDATE of a layer over a block, forward or backward, as ``op`` says.
+
+        ``gemms`` is how many matrix products UPDATE takes.
+        """
+        layer = self.layers[number]
+        aggregates = op.startswith("aggregate")
+        return Step(
+            op,
+            operands,
+            "aggregate" if aggregates else "update",
+            op,
+            device.name,
+            compute_resource(device, self.platform.host, "aggregate" if aggregates else "update"),
+            layer.aggregate_work(block, self._itemsize)
+            if aggregates
+            else layer.update_work(block.num_dst, self._itemsize, gemms),
+            number,
+            round_index,
+            reads,
+            writes,
+            adds,
+        )
+
+    # ------------------------------------------------------------------ the update of the model
+
+    def _synchronise(self, after: Buffer, round_index: int) -> Iterator[Step]:
+        """All-reduce the gradients among the devices, and update every replica."""
+        devices, platform = self.trainers, self.platform
+        size = self.setting.parameter_bytes
+        reduced = Buffer("averaged gradients")
+        if len(devices) > 1:
+            # A ring: every device sends 2 (m-1)/m of the model to its neighbour.
+            ring = self.bundle.communication.all_reduce == "ring"
+            moved = 2 * (len(devices) - 1) * size // len(devices) if ring else 2 * size
+            for slot, device in enumerate(devices):
+                peer = devices[(slot + 1) % len(devices)] if ring else platform.host
+                route = platform.route(device, peer)
+                yield Step(
+                    "",
+                    (),
+                    "synchronize",
+                    "all-reduce gradients",
+                    route.place,
+                    route.lanes,
+                    Work("copy", bytes=moved),
+                    round=round_index,
+                    reads=(after,),
+                    adds=(reduced,),
+                    moves=(("all_reduce", moved),),
+                )
+        yield Step(
+            "step",
+            (),
+            "synchronize",
+            "average and step",
+            devices[0].name,
+            (devices[0].name,),
+            Work("copy", bytes=3 * size),
+            round=round_index,
+            reads=(after, reduced),
+        )

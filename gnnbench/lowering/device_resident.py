@@ -1,0 +1,449 @@
+"""Full-graph training whose vertex data lives on the devices, a partition's rows on each.
+
+A device keeps all that its own units make. What they read of others' rows crosses the links between
+devices at every layer, and gradients go back (``shards``); or, where a unit has a block for every
+layer, features alone cross, once, and it computes what it needs of others itself. One device that
+has the whole graph is the case in which nothing moves or is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes, mask_bytes, sparse_bytes
+from gnnbench.lowering.full_graph import FullGraphLowering
+from gnnbench.lowering.shards import Read, ShardPlan, Staleness
+from gnnbench.models.products import keeps_sparse, projected_layers
+from gnnbench.parts import PeerData
+from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
+from gnnbench.records import BoolArray, IntArray, RoundTraffic, Unit, Work
+
+#: Where a unit's outputs go, and where their gradients come from: rows of its device's shard, all
+#: of the shard as it is, or the unit itself, which has them for its next layer.
+Place = Literal["shard", "whole shard", "next layer"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crossing:
+    """Rows that cross for a unit in this epoch: of its ``read``, those that are ``chosen``.
+
+    ``sent_in`` is the epoch in which what arrives now was sent; -1 where nothing does.
+    """
+
+    number: int
+    round_index: int
+    slot: int
+    read: Read
+    chosen: BoolArray
+    sent_in: int = -1
+
+    @property
+    def picked(self) -> Read:
+        """What the unit reads of the rows that cross."""
+        return self.read.pick(self.chosen)
+
+    def way(self, what: PeerData) -> tuple[object, ...]:
+        """By what it goes in every epoch."""
+        return (what, self.number, self.round_index, self.slot, self.read.slot)
+
+
+class DeviceResidentLowering(FullGraphLowering):
+    """Everything of a partition on its device; see the module's docstring."""
+
+    # ------------------------------------------------------------------ preparation
+
+    def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
+        communication = self.bundle.communication
+        units = [unit for round_ in self.rounds for unit in round_.units]
+        # One unit that is the whole graph in the device's memory: tensors need no copies at all.
+        self.undivided = (
+            len(self.trainers) == len(units) == 1
+            and len(units[0].blocks) == 1
+            and np.array_equal(units[0].input_ids, np.arange(len(owner)))
+        )
+        #: Whether a unit's outputs of one layer are its inputs of the next, as they are.
+        self.goes_on = self.undivided or any(len(unit.blocks) > 1 for unit in units)
+        self.shards = ShardPlan(
+            self.rounds,
+            traffic,
+            owner,
+            len(self.trainers),
+            broadcasts=communication.broadcasts,
+        )
+        self.staleness = Staleness(communication)
+
+    def _place(self, ledger: Ledger) -> None:
+        """Each device holds the features of its partition and all that its own units make."""
+        for slot, device in enumerate(self.trainers):
+            size = self._count_feature_bytes(slot)
+            ledger.allocate(device.name, "vertex features on the device", size)
+            for number, shape in enumerate(self._shapes):
+                chunks = self._chunks_of(slot, number)
+                ledger.allocate(
+                    device.name,
+                    f"kept intermediates of layer {number + 1}",
+                    kept_bytes(shape, chunks, self._itemsize, copied=self.crosses(number)),
+                )
+                if self.layers[number].masks_below:
+                    size = sum(mask_bytes(chunk.rows, shape.in_features) for chunk in chunks)
+                    ledger.allocate(device.name, f"mask of layer {number + 1}'s input", size)
+            if not self.undivided:
+                self._place_for_peers(ledger, slot)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features stay as they are stored, in sparse rows."""
+        projected = projected_layers(self.bundle, self.setting)
+        return self.undivided and keeps_sparse(self.bundle, self.setting, self.trainers, projected)
+
+    def _count_feature_bytes(self, slot: int) -> int:
+        features, count = self.setting.dataset.features, len(self.shards.owned[slot])
+        if self.sparse and not isinstance(features, np.ndarray):
+            return int(sparse_bytes(count, features.nnz, self._itemsize))
+        return count * self.layers[0].in_features * self._itemsize
+
+    def _place_for_peers(self, ledger: Ledger, slot: int) -> None:
+        """What a device holds, besides its shard, for rows that cross and for those that did."""
+        name, shapes, item = self.trainers[slot].name, self._shapes, self._itemsize
+        crossing = [number for number in range(len(shapes)) if self.crosses(number)]
+        widest = max(shapes[number].in_features for number in crossing)
+        if count := self.shards.broadcast_rows:
+            ledger.allocate(name, "broadcast rows", count * widest * item)
+        if self.staleness.keeps("rows"):
+            # The input rows of other layers are kept for the backward pass anyway.
+            size = sum(
+                chunk.num_src * shapes[number].in_features * item
+                for number in crossing
+                if shapes[number].cacheable
+                for chunk in self._chunks_of(slot, number)
+            )
+            ledger.allocate(name, "stale rows", size)
+        if self.staleness.keeps("gradients"):
+            width = sum(shapes[number].in_features for number in crossing if number)
+            count = self.shards.count_read_by_peers(slot)
+            ledger.allocate(name, "stale gradients", count * width * item)
+        if self.staleness.delay:
+            ledger.allocate(name, "rows under way", 0)
+
+    def crosses(self, number: int) -> bool:
+        """Whether a layer's input rows are put together for it, out of several shards."""
+        return not self.undivided and (number == 0 or not self.goes_on)
+
+    def _chunks_of(self, slot: int, number: int) -> list[ChunkSize]:
+        """The sizes of a device's blocks in one layer."""
+        units = [unit for round_ in self.rounds for unit in round_.units if unit.slot == slot]
+        return [self._size_at(number, unit) for unit in units]
+
+    def _size_at(self, number: int, unit: Unit) -> ChunkSize:
+        sizes = self._sizes_of(unit)
+        return sizes[number] if len(sizes) > 1 else sizes[0]
+
+    # ------------------------------------------------------------------ one epoch
+
+    def run_epoch(self, epoch: int) -> Iterator[Item]:
+        """All layers forward, the loss, all layers backward, and the update."""
+        self._epoch, self._round = epoch, 0
+        #: After it all devices go on together; and the shards of a layer's rows, by slot.
+        self._meeting = Buffer("start")
+        rows = self._open("features")
+        #: By round and slot, what a unit hands on to its next layer.
+        self._handed: dict[tuple[int, int], Buffer] = {}
+        for number in range(len(self.layers)):
+            outputs = self._open(f"rows of layer {number + 1}")
+            yield from self._forward_layer(number, rows, outputs)
+            rows = outputs
+        gradients = self._open("gradients of the logits")
+        yield from self._take_loss(rows, gradients)
+        for number in reversed(range(len(self.layers))):
+            below = self._open(f"gradients of layer {number}")
+            yield from self._backward_layer(number, gradients, below)
+            gradients = below
+        yield from self._synchronise(self._meeting, self._round)
+
+    def _open(self, name: str) -> list[Buffer]:
+        return [Buffer(name) for _ in self.trainers]
+
+    def place_of(self, number: int) -> Place:
+        """Where the outputs of a layer go, and the gradients of them come from."""
+        if self.goes_on and number < len(self.layers) - 1:
+            return "next layer"
+        return "whole shard" if self.undivided else "shard"
+
+    # ------------------------------------------------------------------ forward
+
+    def _forward_layer(
+        self, number: int, rows: list[Buffer], outputs: list[Buffer]
+    ) -> Iterator[Item]:
+        for round_ in self.rounds:
+            self._round = round_.index
+            arrived, inputs = Buffer("rows have arrived"), {}
+            for unit in round_.units:
+                key = (round_.index, unit.slot)
+                if self.crosses(number):
+                    inputs[unit.slot] = Buffer("input rows")
+                    yield from self._read_shards(number, unit, rows, inputs[unit.slot], arrived)
+                else:
+                    inputs[unit.slot] = self._handed[key] if number else rows[unit.slot]
+            after = Buffer("round is over")
+            for unit in round_.units:
+                key = (round_.index, unit.slot)
+                output = outputs[unit.slot]
+                if self.place_of(number) == "next layer":
+                    output = self._handed[key] = Buffer("rows for the next layer")
+                holds = self._hold_unit(number, unit, backward=False)
+                yield from holds
+                ready = (inputs[unit.slot], arrived, self._meeting)
+                yield from self._forward_unit(number, round_, unit, ready, (output,), after)
+                yield from self._free(holds)
+            if round_.units:
+                self._meeting = after
+
+    def _read_shards(
+        self, number: int, unit: Unit, rows: list[Buffer], inputs: Buffer, arrived: Buffer
+    ) -> Iterator[Item]:
+        """A unit's input rows, from its own shard and from its peers'.
+
+        A device asks one peer after the other (HongTu's Algorithm 2, line 6).
+        """
+        width, sends = self.layers[number].in_features, Buffer("sends")
+        for read in self.shards.reads[self._round, unit.slot]:
+            chosen = self._choose(number, "rows", unit.slot, read)
+            crossing = Crossing(number, self._round, unit.slot, read, chosen)
+            if read.slot != unit.slot and self.staleness.delays("rows"):
+                under_way = Buffer("rows under way")
+                yield from self._take_rows(crossing, inputs, under_way, arrived)
+                yield from self._send_rows(crossing, rows[read.slot], under_way, sends)
+            elif crossing.picked.rows:
+                step = self._exchange("read rows", crossing, width, push=False)
+                step.reads = (self._meeting, rows[read.slot])
+                step.writes, step.adds = (inputs,), (arrived,)
+                yield step
+
+    def _choose(self, number: int, what: PeerData, slot: int, read: Read) -> BoolArray:
+        """Which rows of a read cross in this epoch; those of the own shard always do."""
+        if read.slot == slot:
+            return np.ones(read.rows, dtype=np.bool_)
+        with self.deciding():
+            return self.staleness.choose(self._epoch, number, what, read)
+
+    def _exchange(self, op: str, crossing: Crossing, width: int, *, push: bool) -> Step:
+        """Rows between two shards' devices, or within one; one peer at a time reads or adds to a
+        device's shard."""
+        device, peer = self.trainers[crossing.slot], self.trainers[crossing.read.slot]
+        route = self.platform.route(*((device, peer) if push else (peer, device)))
+        between = device.name != peer.name
+        rows = crossing.picked.rows
+        size = rows * width * self._itemsize
+        return Step(
+            op,
+            (crossing,),
+            "transfer",
+            "device to device" if between else "copy between buffers",
+            route.place,
+            (*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
+            Work("copy", rows=rows, bytes=size),
+            crossing.number,
+            self._round,
+            moves=(("device_to_device", size),) if between else (),
+        )
+
+    # ------------------------------------------------------------------ rows that arrive later
+
+    def _receive(self, what: PeerData, crossing: Crossing, slot: int) -> tuple[Crossing, int, Hold]:
+        """A crossing of what was sent in an earlier epoch, its bytes, and the memory then."""
+        size, under_way = self.staleness.receive(crossing.way(what), slot)
+        if size:
+            crossing = replace(crossing, sent_in=self._epoch - self.staleness.delay)
+        return crossing, size or 0, Hold(self.trainers[slot].name, "rows under way", under_way)
+
+    def _send(self, what: PeerData, crossing: Crossing, slot: int, size: int) -> Hold:
+        """The memory once so many bytes are on their way to ``slot``."""
+        under_way = self.staleness.send(crossing.way(what), slot, size)
+        return Hold(self.trainers[slot].name, "rows under way", under_way)
+
+    def _take_rows(
+        self, crossing: Crossing, inputs: Buffer, under_way: Buffer, arrived: Buffer
+    ) -> Iterator[Item]:
+        """Put rows that were sent in an earlier epoch, and have arrived, among a unit's inputs."""
+        taken, size, held = self._receive("rows", crossing, crossing.slot)
+        yield held
+        if size:
+            device = self.trainers[crossing.slot].name
+            row_bytes = self.layers[crossing.number].in_features * self._itemsize
+            yield Step(
+                "take rows",
+                (taken,),
+                "transfer",
+                "take rows that arrived",
+                device,
+                (device,),
+                Work("copy", rows=size // row_bytes, bytes=size),
+                crossing.number,
+                self._round,
+                (self._meeting, under_way),
+                (inputs,),
+                (arrived,),
+            )
+
+    def _send_rows(
+        self, crossing: Crossing, shard: Buffer, under_way: Buffer, sends: Buffer
+    ) -> Iterator[Item]:
+        """Send a unit rows of a peer that it reads in a later epoch; nothing waits for them."""
+        size = 0
+        if crossing.picked.rows:
+            width = self.layers[crossing.number].in_features
+            step = self._exchange("send rows", crossing, width, push=False)
+            step.reads, step.writes = (self._meeting, shard), (under_way, sends)
+            yield step
+            size = len(crossing.picked.here) * width * self._itemsize
+        yield self._send("rows", crossing, crossing.slot, size)
+
+    # ------------------------------------------------------------------ memory of one unit
+
+    def _hold_unit(self, number: int, unit: Unit, *, backward: bool) -> tuple[Hold, ...]:
+        """What one unit of one layer takes on its device while it is worked on."""
+        copied = self.crosses(number)
+        if not backward and copied and self.staleness.keeps("rows"):
+            return ()
+        shape, chunk, first = self._shapes[number], self._size_at(number, unit), number == 0
+        owned = chunk.num_dst if self.goes_on else len(self.shards.owned[unit.slot])
+        size = in_flight_bytes(
+            shape, chunk, owned, self._itemsize, backward=backward, first=first, copied=copied
+        )
+        if backward and self.goes_on and not first:
+            # The gradient that is handed on is of all source rows, which may be others' too.
+            size += (chunk.num_src - chunk.num_dst) * shape.in_features * self._itemsize
+        return (Hold(self.trainers[unit.slot].name, "rows and gradients in flight", size),)
+
+    @staticmethod
+    def _free(holds: tuple[Hold, ...]) -> Iterator[Free]:
+        for hold in holds:
+            yield Free(hold.memory, hold.tensor)
+
+    # ------------------------------------------------------------------ loss and backward
+
+    def _take_loss(self, logits: list[Buffer], gradients: list[Buffer]) -> Iterator[Step]:
+        """Mean cross entropy over the training vertices, each device's own."""
+        after = Buffer("loss is known")
+        train = self.setting.dataset.train_mask
+        for slot, device in enumerate(self.trainers):
+            owned = self.shards.owned[slot]
+            size = len(owned) * self.layers[-1].shape.out_features * self._itemsize
+            yield Step(
+                "loss",
+                (slot,),
+                "update",
+                "loss",
+                device.name,
+                (device.name,),
+                Work("copy", rows=int(train[owned].sum()), bytes=2 * size),
+                len(self.layers),
+                self._round,
+                (logits[slot], self._meeting),
+                (gradients[slot],),
+                (after,),
+            )
+        self._meeting = after
+
+    def _backward_layer(
+        self, number: int, gradients: list[Buffer], below: list[Buffer]
+    ) -> Iterator[Item]:
+        first, handed = number == 0, self.place_of(number) == "next layer"
+        if not (first or self.goes_on):
+            yield from self._clear_shards(number, below)
+        for round_ in self.rounds:
+            self._round = round_.index
+            after = Buffer("round is over")
+            for unit in round_.units:
+                key = (round_.index, unit.slot)
+                upper = self._handed[key] if handed else gradients[unit.slot]
+                rows = self._handed[key] = Buffer("gradients of the input rows")
+                holds = self._hold_unit(number, unit, backward=True)
+                yield from holds
+                ready = (upper, self._meeting)
+                yield from self._backward_unit(number, round_, unit, ready, rows, after)
+                if not (first or self.goes_on):
+                    yield from self._return_to_shards(number, unit.slot, rows, below, after)
+                yield from self._free(holds)
+            if round_.units:
+                self._meeting = after
+
+    def _clear_shards(self, number: int, below: list[Buffer]) -> Iterator[Step]:
+        """The layer's input gradients, zero."""
+        after, width = Buffer("gradients are clear"), self.layers[number].in_features
+        for slot, device in enumerate(self.trainers):
+            count = len(self.shards.owned[slot])
+            yield Step(
+                "clear gradients",
+                (number, slot),
+                "aggregate",
+                "clear gradients",
+                device.name,
+                (device.name,),
+                Work("copy", rows=count, bytes=count * width * self._itemsize),
+                number,
+                self._round,
+                (self._meeting,),
+                (below[slot],),
+                (after,),
+            )
+        self._meeting = after
+
+    def _return_to_shards(
+        self, number: int, slot: int, rows: Buffer, below: list[Buffer], after: Buffer
+    ) -> Iterator[Item]:
+        """A unit's input gradients to the owners of the rows; of those that do not cross, what was
+        sent last counts once more, and of those that are late what has arrived."""
+        width, turn, sends = self.layers[number].in_features, Buffer("requests"), Buffer("sends")
+        for read in self.shards.reads[self._round, slot]:
+            shard = below[read.slot]
+            chosen = self._choose(number, "gradients", slot, read)
+            crossing = Crossing(number, self._round, slot, read, chosen)
+            if read.slot != slot and self.staleness.delays("gradients"):
+                taken, _, held = self._receive("gradients", crossing, read.slot)
+                yield held
+                if len(read.there):
+                    kept = np.arange(len(read.there))
+                    step = self._add_kept(taken, kept, width)
+                    step.reads, step.adds = (self._meeting,), (shard, after)
+                    yield step
+                size = 0
+                if crossing.picked.rows:
+                    step = self._exchange("send gradients", crossing, width, push=True)
+                    step.reads, step.writes = (rows,), (sends,)
+                    yield step
+                    size = len(crossing.picked.there) * width * self._itemsize
+                yield self._send("gradients", crossing, read.slot, size)
+                continue
+            if crossing.picked.rows:
+                step = self._exchange("return gradients", crossing, width, push=True)
+                step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
+                yield step
+            if read.slot != slot and self.staleness.keeps("gradients"):
+                kept = np.flatnonzero(~read.mark(chosen))
+                if len(kept):
+                    step = self._add_kept(crossing, kept, width)
+                    step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
+                    yield step
+
+    def _add_kept(self, crossing: Crossing, kept: IntArray, width: int) -> Step:
+        """Add to a shard the gradients that its device has ``kept`` of a unit, some of those that
+        the unit reads."""
+        device = self.trainers[crossing.read.slot].name
+        # Each element is read twice and written once by the addition.
+        size = 3 * len(kept) * width * self._itemsize
+        return Step(
+            "add stale gradients",
+            (crossing, kept),
+            "aggregate",
+            "add stale gradients",
+            device,
+            (device,),
+            Work("copy", rows=len(kept), bytes=size),
+            crossing.number,
+            self._round,
+        )

@@ -1,0 +1,1 @@
+"""What a program takes on a platform, without training."""
