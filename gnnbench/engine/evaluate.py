@@ -144,7 +144,7 @@ class Evaluator:
         setting, host = self._setting, self._setting.platform.host
         held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
         budget_bytes = self._memory.host_capacity_bytes(host) - held_bytes
-        plan = HostPlan(buffers, budget_bytes, self._memory.spill_directory())
+        plan = HostPlan(buffers, budget_bytes, self._memory.spill_directory(), host.name)
         store = HostStore(plan, self._dtype)
         return [store.empty(buffer) for buffer in buffers], store.drop_pages
 

@@ -197,7 +197,8 @@ class DeviceResidentLowering(FullGraphLowering):
                 holds = self._hold_unit(number, unit, backward=False)
                 yield from holds
                 ready = (inputs[unit.slot], arrived, self._meeting)
-                yield from self._forward_unit(number, round_, unit, ready, (output, after))
+                count = len(unit.input_ids)
+                yield from self._forward_unit(number, round_, unit, ready, (output, after), count)
                 yield from self._free(holds)
             if round_.units:
                 self._meeting = after

@@ -91,8 +91,10 @@ class FullGraphLowering(Lowering):
         unit: Unit,
         inputs: tuple[Buffer, ...],
         into: tuple[Buffer, ...],
+        num_inputs: int,
     ) -> Iterator[Step]:
-        """AGGREGATE of the unit's ``inputs`` and UPDATE, which adds to the buffers ``into``.
+        """AGGREGATE of the ``num_inputs`` rows that ``inputs`` have, and UPDATE, which adds to the
+        buffers ``into``.
 
         A pipelined device updates rows while it aggregates others, so that neither waits for the
         other, and both add.
@@ -112,7 +114,7 @@ class FullGraphLowering(Lowering):
             block=block,
         )
         step.edges = block.num_edges
-        step.vertices = block.num_dst + (len(unit.input_ids) if number == 0 else 0)
+        step.vertices = block.num_dst + (num_inputs if number == 0 else 0)
         step.arithmetic = float(
             block.num_edges * layer.in_features + block.num_dst * layer.macs_per_row
         )

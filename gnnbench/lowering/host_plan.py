@@ -10,71 +10,78 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnbench.footprint import ChunkSize, HostKind, HostTensor, choose_spilled
+from gnnbench.footprint import ChunkSize, HostKind, HostTensor, choose_spilled, size_of
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.parts import Placement, Setting
 from gnnbench.platforms.machine import DISK, Device, Platform
-from gnnbench.program import Ledger
-from gnnbench.records import BoolArray, IndexArray, IntArray, Unit
+from gnnbench.program import Free, Hold, Ledger
+from gnnbench.records import BoolArray, BufferRows, IndexArray, IntArray, Unit
 from gnnbench.units import format_si
 
 PAGE_BYTES = mmap.PAGESIZE
 
 
 class HostPlan:
-    """Which tensors a run has on the host, and which of them are ``spilled`` to its disk.
+    """Which tensors a run has on the ``host``, and which of them are ``spilled`` to its disk.
 
     ``directory`` is where files go; without one nothing is spilled. ``budget_bytes`` is what the
     host's memory has left for ``tensors``.
     """
 
     def __init__(
-        self, tensors: Sequence[HostTensor], budget_bytes: int, directory: Path | None
+        self,
+        tensors: Sequence[HostTensor],
+        budget_bytes: int,
+        directory: Path | None,
+        host: str,
     ) -> None:
+        self._host = host
         self.tensors = tensors
         self.directory = directory
         self.spilled = () if directory is None else choose_spilled(tensors, budget_bytes)
         self._serving = {(tensor.kind, n): tensor for tensor in tensors for n in tensor.layers}
-        #: Bytes of saved intermediates by tensor, which grow unit by unit.
-        self._grown_bytes: dict[str, int] = {}
+        #: By tensor, what this epoch has saved of intermediates.
+        self._saved_bytes: dict[str, int] = {}
 
     def is_spilled(self, kind: HostKind, layer: int) -> bool:
         """Whether the tensor of that kind that serves a layer, h^0 being 0, lies on the disk."""
         return self._serving.get((kind, layer)) in self.spilled
 
-    def name_of(self, kind: HostKind, layer: int) -> str:
-        return self._serving[kind, layer].name
-
-    def memory_of(self, tensor: HostTensor, host: str) -> str:
+    def _memory_of(self, tensor: HostTensor) -> str:
         """The ledger's account that a tensor is held on: the host's, or the disk's."""
-        return DISK if tensor in self.spilled else host
+        return DISK if tensor in self.spilled else self._host
 
-    def allocate(self, ledger: Ledger, host: str) -> None:
+    def allocate(self, ledger: Ledger) -> None:
         """Hold what is there for the whole run; the account ``DISK`` is opened where something is
         spilled, as large as the file system has room."""
         if self.directory is not None and self.spilled:
             ledger.open(DISK, shutil.disk_usage(self.directory).free)
         for tensor in self.tensors:
             if tensor.what != "saved intermediates":
-                ledger.allocate(self.memory_of(tensor, host), tensor.name, tensor.size_bytes)
+                ledger.allocate(self._memory_of(tensor), tensor.name, tensor.size_bytes)
 
-    def grow(self, layer: int, size_bytes: int, host: str) -> tuple[str, str, int]:
-        """A layer's saved intermediates are so much more: the account, the name, and the bytes."""
+    def save(self, layer: int, size_bytes: int) -> Hold:
+        """A layer's saved intermediates are so much more."""
         tensor = self._serving["intermediates", layer]
-        grown_bytes = self._grown_bytes.get(tensor.name, 0) + size_bytes
-        self._grown_bytes[tensor.name] = grown_bytes
-        return self.memory_of(tensor, host), tensor.name, grown_bytes
+        saved_bytes = self._saved_bytes.get(tensor.name, 0) + size_bytes
+        self._saved_bytes[tensor.name] = saved_bytes
+        return Hold(self._memory_of(tensor), tensor.name, saved_bytes)
+
+    def let_go(self, layer: int) -> Free:
+        """A layer's saved intermediates are done with."""
+        tensor = self._serving["intermediates", layer]
+        return Free(self._memory_of(tensor), tensor.name)
 
     def clear(self) -> None:
-        """An epoch begins, and has saved nothing yet."""
-        self._grown_bytes.clear()
+        """An epoch begins, and has saved nothing."""
+        self._saved_bytes.clear()
 
     def notes(self) -> tuple[str, ...]:
         """``"spilled to disk: cached aggregates of layer 1 (2.05 GB)"``."""
         if not self.spilled:
             return ()
         listed = ", ".join(
-            f"{one.name} ({format_si(self._grown_bytes.get(one.name, one.size_bytes), 'B')})"
+            f"{one.name} ({format_si(self._saved_bytes.get(one.name, one.size_bytes), 'B')})"
             for one in self.spilled
         )
         return (f"spilled to disk: {listed}",)
@@ -96,12 +103,18 @@ class UnitPlan:
     remote_outputs: int
 
     @classmethod
-    def count(cls, move: SlotMovement, chunk: ChunkSize, remote: BoolArray | None) -> UnitPlan:
-        """``remote`` says which rows of the host are remote to the unit's device, if any are."""
-        unit = Unit(move.slot, (move.block,))
+    def count(
+        cls,
+        move: SlotMovement,
+        rows: Mapping[int, BufferRows],
+        remote: Mapping[int, BoolArray],
+    ) -> UnitPlan:
+        """``rows`` are those of the slots' buffers, if they have any, and ``remote`` says which of
+        the host's are remote to them, if any are."""
+        unit, far = Unit(move.slot, (move.block,)), remote.get(move.slot)
         moved = (move.host_ids, move.leaving_ids, unit.output_ids)
-        counts = [0 if remote is None else int(remote[ids].sum()) for ids in moved]
-        return cls(unit, move, chunk, *counts)
+        counts = [0 if far is None else int(far[ids].sum()) for ids in moved]
+        return cls(unit, move, size_of(move.block, rows.get(move.slot)), *counts)
 
     @property
     def slot(self) -> int:
@@ -134,14 +147,14 @@ def page_bytes(ids: IntArray | IndexArray, row_bytes: int) -> int:
 
 def mark_remote(
     platform: Platform, placement: Placement, trainers: Sequence[Device], owner: IntArray
-) -> Mapping[str, BoolArray]:
-    """By accelerator, whether each vertex's rows lie at another socket of the host, bool ``(V,)``;
-    empty for a host of one socket."""
+) -> Mapping[int, BoolArray]:
+    """By the slot of an accelerator, whether each vertex's rows lie at another socket of the host,
+    bool ``(V,)``; empty for a host of one socket."""
     if platform.host.sockets == 1:
         return {}
     sockets = placement.sockets(platform, owner)
     return {
-        device.name: sockets != platform.socket(device)
-        for device in trainers
+        slot: sockets != platform.socket(device)
+        for slot, device in enumerate(trainers)
         if device != platform.host
     }

@@ -41,8 +41,7 @@ LENT_SHARE = 8
 
 #: What the buffers of a pass over a layer's rounds are for.
 Held = Literal["rows", "gradients"]
-#: Items, and the buffers that have what they brought.
-Arriving = Generator[Item, None, tuple[Buffer, ...]]
+Buffers = tuple[Buffer, ...]
 
 
 class HostResidentLowering(FullGraphLowering):
@@ -62,24 +61,13 @@ class HostResidentLowering(FullGraphLowering):
 
     def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
         self._shares_rows = self.bundle.communication.shares_rows
+        self._streams = self.bundle.memory.streams_topology()
         self.buffer_rows = largest_buffers(traffic) if self._shares_rows else {}
         remote = mark_remote(self.platform, self.bundle.placement, self.trainers, owner)
-        moved = plan_movement(
-            self.rounds,
-            traffic,
-            len(owner),
-            shares_rows=self._shares_rows,
-            threads=self.setting.workload.threads,
-        )
+        threads, shares = self.setting.workload.threads, self._shares_rows
+        moved = plan_movement(self.rounds, traffic, len(owner), shares_rows=shares, threads=threads)
         self.plans = tuple(
-            tuple(
-                UnitPlan.count(
-                    move,
-                    size_of(move.block, self.buffer_rows.get(move.slot)),
-                    remote.get(self.trainers[move.slot].name),
-                )
-                for move in moves
-            )
+            tuple(UnitPlan.count(move, self.buffer_rows, remote) for move in moves)
             for moves in moved
         )
         # The chunks as they were cut are not needed beside those that read buffers.
@@ -110,10 +98,10 @@ class HostResidentLowering(FullGraphLowering):
             )
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
-        self.host = HostPlan(tensors, budget_bytes, memory.spill_directory())
+        self.host = HostPlan(tensors, budget_bytes, memory.spill_directory(), host.name)
         if self.host.spilled and self.platform.virtual:
             _ = self.platform.disk  # refuses a platform that cannot price it
-        self.host.allocate(ledger, host.name)
+        self.host.allocate(ledger)
         saved = SavedSizes(self.layers, self.bundle.kernel, setting.workload)
         self._make = HostSteps(setting, self.trainers, self.layers, self.host, saved)
 
@@ -133,7 +121,8 @@ class HostResidentLowering(FullGraphLowering):
         #: After it all devices go on together.
         self._meeting = Buffer("start")
         for number in range(len(self.layers)):
-            yield from self._forward_layer(number)
+            holds = self._hold_buffers(number, "rows")
+            yield from during(holds, self._forward_layer(number))
         yield from self._meet(self._make.take_loss())
         for number in reversed(range(len(self.layers))):
             yield from self._backward_layer(number)
@@ -148,69 +137,42 @@ class HostResidentLowering(FullGraphLowering):
     # ------------------------------------------------------------------ forward
 
     def _forward_layer(self, number: int) -> Iterator[Item]:
-        yield from self._open_buffers(number, "rows")
         for round_, plans in zip(self.rounds, self.plans, strict=True):
             self._make.round = round_.index
             arrived = yield from self._bring(number, plans)
             after = Buffer("round is over")
             for plan in plans:
-                yield from self._forward(number, round_, plan, arrived, after)
+                holds = self._hold_unit(number, plan, backward=False)
+                yield from during(holds, self._forward(number, round_, plan, arrived, after))
             if plans:
                 self._meeting = after
-        yield from self._close_buffers("rows")
 
     def _forward(
-        self,
-        number: int,
-        round_: Round,
-        plan: UnitPlan,
-        arrived: tuple[Buffer, ...],
-        after: Buffer,
+        self, number: int, round_: Round, plan: UnitPlan, arrived: Buffers, after: Buffer
     ) -> Iterator[Item]:
-        """One unit of one layer; nothing that it made is on the device when this is over."""
-        make, policy, made = self._make, self._policies[number], Buffer("outputs of a unit")
-        holds = self._hold_unit(number, plan, backward=False)
-        yield from holds
-        if self.bundle.memory.streams_topology():
-            sent = Buffer("topology of a unit")
-            yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, (sent,))
-            arrived = (sent,)
-        yield from self._compute_forward(number, round_, plan, arrived, made)
+        """One unit of one layer."""
+        make, policy, made = self._make, self._policies[number], (Buffer("outputs of a unit"),)
+        if self._streams:
+            sent = (Buffer("topology of a unit"),)
+            yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
+            arrived = sent
+        count = len(plan.move.input_ids)
+        yield from self._forward_unit(number, round_, plan.unit, arrived, made, count)
         steps = make.store(number, plan, "outputs")
         if policy == "cache":
             steps += make.store(number, plan, "aggregates")
         elif policy == "offload":
-            size = make.saved_bytes(number, plan)
-            yield Hold(*self.host.grow(number + 1, size, self.platform.host.name))
+            yield self.host.save(number + 1, make.saved_bytes(number, plan))
             steps += make.offload(number, plan)
-        yield from in_turn(steps, (made,), (after,))
-        yield from free(holds)
+        yield from in_turn(steps, made, (after,))
 
-    def _compute_forward(
-        self,
-        number: int,
-        round_: Round,
-        plan: UnitPlan,
-        inputs: tuple[Buffer, ...],
-        made: Buffer,
-    ) -> Iterator[Step]:
-        """AGGREGATE and UPDATE for the first time."""
-        for step in self._forward_unit(number, round_, plan.unit, inputs, (made,)):
-            if step.edges or step.vertices:
-                # A buffer may have rows that the unit does not read.
-                step.vertices = plan.chunk.num_dst + (len(plan.move.input_ids) if not number else 0)
-            yield step
-
-    def _bring(self, number: int, plans: Sequence[UnitPlan]) -> Arriving:
+    def _bring(self, number: int, plans: Sequence[UnitPlan]) -> Generator[Item, None, Buffers]:
         """The input rows of a round's units: from the host, and, when all devices have loaded
         theirs, from one peer after the other (Algorithm 2, line 6)."""
         loaded, arrived = Buffer("rows from the host"), Buffer("rows from peers")
-        row_bytes = self.layers[number].in_features * self._itemsize
         for plan in plans:
-            held = self._hold_crossing(plan, row_bytes)
-            yield held
-            yield from in_turn(self._make.bring(number, plan), (self._meeting,), (loaded,))
-            yield Free(held.memory, held.tensor)
+            steps = in_turn(self._make.bring(number, plan), (self._meeting,), (loaded,))
+            yield from during(self._hold_crossing(number, plan), steps)
         for plan in plans:
             turn = Buffer("requests of a device")
             for pull in plan.move.pulls:
@@ -221,27 +183,22 @@ class HostResidentLowering(FullGraphLowering):
 
     # ------------------------------------------------------------------ what devices hold
 
-    def _open_buffers(self, number: int, what: Held) -> Iterator[Hold]:
+    def _hold_buffers(self, number: int, what: Held) -> list[Hold]:
         """The buffers of one pass over a layer's rounds, as large as the largest of them needs."""
-        row_bytes = self.layers[number].in_features * self._itemsize
+        row_bytes, holds = self.layers[number].in_features * self._itemsize, []
         for slot, rows in self.buffer_rows.items():
             name = self.trainers[slot].name
-            yield Hold(name, f"neighbour {what}", rows.neighbour * row_bytes)
+            holds.append(Hold(name, f"neighbour {what}", rows.neighbour * row_bytes))
             if rows.transition is not None:
-                yield Hold(name, f"transition {what}", rows.transition * row_bytes)
+                holds.append(Hold(name, f"transition {what}", rows.transition * row_bytes))
+        return holds
 
-    def _close_buffers(self, what: Held) -> Iterator[Free]:
-        for slot, rows in self.buffer_rows.items():
-            yield Free(self.trainers[slot].name, f"neighbour {what}")
-            if rows.transition is not None:
-                yield Free(self.trainers[slot].name, f"transition {what}")
-
-    def _hold_crossing(self, plan: UnitPlan, row_bytes: int) -> Hold:
+    def _hold_crossing(self, number: int, plan: UnitPlan) -> tuple[Hold]:
         """Room on a device for the rows between the host and its buffers."""
-        chunk = plan.chunk
+        row_bytes, chunk = self.layers[number].in_features * self._itemsize, plan.chunk
         largest = max(chunk.rows, chunk.transition) if chunk.buffered else 0
-        device = self.trainers[plan.slot].name
-        return Hold(device, "crossing rows", staging_bytes(largest, row_bytes))
+        name = self.trainers[plan.slot].name
+        return (Hold(name, "crossing rows", staging_bytes(largest, row_bytes)),)
 
     def _hold_unit(self, number: int, plan: UnitPlan, *, backward: bool) -> list[Hold]:
         """What one unit of one layer takes on its device while it is worked on."""
@@ -253,8 +210,7 @@ class HostResidentLowering(FullGraphLowering):
             sizes.append(("neighbour rows", rows_in))
         elif backward and policy == "offload":
             sizes.append(("restored rows", rows_in))
-        streams = self.bundle.memory.streams_topology()
-        if streams and (not backward or reads_topology(policy, first=first)):
+        if self._streams and (not backward or reads_topology(policy, first=first)):
             sizes.append(("chunk topology", adjacency_bytes(self._shapes, chunk, item, kernel)))
         sizes.append(("chunk intermediates", intermediate_bytes(shape, chunk, item)))
         if backward:
@@ -268,124 +224,103 @@ class HostResidentLowering(FullGraphLowering):
     # ------------------------------------------------------------------ backward
 
     def _backward_layer(self, number: int) -> Iterator[Item]:
-        again, first = self._policies[number] == "recompute", number == 0
-        if not first:
+        holds = self._hold_buffers(number, "rows") if self._policies[number] == "recompute" else []
+        if number:
             yield from self._meet(self._make.clear_gradients(number))
-        if again:
-            yield from self._open_buffers(number, "rows")
-        if not first:
-            yield from self._open_buffers(number, "gradients")
+            holds += self._hold_buffers(number, "gradients")
+        yield from during(holds, self._backward_rounds(number))
+        if self._policies[number] == "offload":
+            yield self.host.let_go(number + 1)
+
+    def _backward_rounds(self, number: int) -> Iterator[Item]:
+        make, shares = self._make, number and self._shares_rows
         for round_, plans in zip(self.rounds, self.plans, strict=True):
-            self._make.round = round_.index
-            ready: tuple[Buffer, ...] = (self._meeting,)
-            if again:
+            make.round = round_.index
+            ready: Buffers = (self._meeting,)
+            if self._policies[number] == "recompute":
                 ready = yield from self._bring(number, plans)
-            if not first and self._shares_rows:
-                clear = Buffer("gradients on devices are clear")
+            if shares:
+                clear = (Buffer("gradients on devices are clear"),)
                 for plan in plans:
-                    yield from in_turn([self._make.clear_buffer(number, plan)], ready, (clear,))
-                ready = (clear,)
+                    yield from in_turn([make.clear_buffer(number, plan)], ready, clear)
+                ready = clear
             returned = Buffer("gradients of a round")
             for plan in plans:
-                yield from self._backward(number, round_, plan, ready, returned)
+                holds = self._hold_unit(number, plan, backward=True)
+                yield from during(holds, self._backward(number, round_, plan, ready, returned))
             if plans:
                 self._meeting = returned
-            if not first and self._shares_rows:
+            if shares:
                 yield from self._leave(number, plans)
-        if again:
-            yield from self._close_buffers("rows")
-        if not first:
-            yield from self._close_buffers("gradients")
-        if self._policies[number] == "offload":
-            tensor = self.host.grow(number + 1, 0, self.platform.host.name)
-            yield Free(*tensor[:2])
 
     def _backward(
-        self,
-        number: int,
-        round_: Round,
-        plan: UnitPlan,
-        ready: tuple[Buffer, ...],
-        returned: Buffer,
+        self, number: int, round_: Round, plan: UnitPlan, ready: Buffers, returned: Buffer
     ) -> Iterator[Item]:
-        """One unit of one layer; as forward, nothing that it made is on the device afterwards."""
+        """One unit of one layer: what it goes back from arrives over its link, one after the
+        other; what it makes goes on to its peers' buffers, or straight to where it lives."""
         make, policy, first = self._make, self._policies[number], number == 0
-        holds = self._hold_unit(number, plan, backward=True)
-        yield from holds
-        steps: list[Step] = []
-        if self.bundle.memory.streams_topology() and reads_topology(policy, first=first):
-            steps.append(make.send_topology(number, plan, backward=True))
-        steps += make.fetch(number, plan, "gradients")
+        steps = make.fetch(number, plan, "gradients")
+        if self._streams and reads_topology(policy, first=first):
+            steps.insert(0, make.send_topology(number, plan, backward=True))
         if policy == "offload":
             steps += make.restore(number, plan)
         elif policy == "cache":
             steps += make.fetch(number, plan, "aggregates")
-        arrived = Buffer("what a unit goes back from")
-        yield from in_turn(steps, ready, (arrived,))
-        if policy in ("recompute", "cache"):
-            inputs, arrived = arrived, Buffer("forward pass of a unit")
-            forward = self._forward_unit(number, round_, plan.unit, (inputs,), (arrived,))
-            yield from recompute(forward, (inputs,), aggregates=policy == "recompute")
-        pushes = () if first else plan.move.pushes
-        last = (
-            Buffer("gradients of a unit")
-            if pushes or not (first or self._shares_rows)
-            else returned
-        )
-        yield from self._backward_unit(number, round_, plan.unit, (arrived,), (last,))
-        if pushes:
-            turn = [make.exchange(number, plan, push, push=True) for push in pushes]
-            yield from in_turn(turn, (last,), (returned,))
-        elif last is not returned:
-            yield from in_turn(make.accumulate(number, plan), (last,), (returned,))
-        yield from free(holds)
+        arrived = (Buffer("what a unit goes back from"),)
+        yield from in_turn(steps, ready, arrived)
+        if policy != "offload":
+            inputs, arrived = arrived, (Buffer("forward pass of a unit"),)
+            forward = self._forward_unit(number, round_, plan.unit, inputs, arrived, 0)
+            yield from recompute(forward, inputs, cached=policy == "cache")
+        after: list[Step] = []
+        if not first and self._shares_rows:
+            after = [make.exchange(number, plan, push, push=True) for push in plan.move.pushes]
+        elif not first:
+            after = make.accumulate(number, plan)
+        made = Buffer("gradients of a unit") if after else returned
+        yield from self._backward_unit(number, round_, plan.unit, arrived, (made,))
+        yield from in_turn(after, (made,), (returned,))
 
     def _leave(self, number: int, plans: Sequence[UnitPlan]) -> Iterator[Item]:
         """After all units have pushed: rows that the next round does not keep go to the host."""
-        row_bytes = self.layers[number].in_features * self._itemsize
         after = Buffer("round is over")
         for plan in plans:
-            compact = Buffer("compact gradients")
-            steps = [self._make.compact(number, plan)]
-            yield from in_turn(steps, (self._meeting,), (compact,))
-            held = self._hold_crossing(plan, row_bytes)
-            yield held
-            yield from in_turn(self._make.accumulate(number, plan), (compact,), (after,))
-            yield Free(held.memory, held.tensor)
+            compact = (Buffer("compact gradients"),)
+            yield from in_turn([self._make.compact(number, plan)], (self._meeting,), compact)
+            steps = in_turn(self._make.accumulate(number, plan), compact, (after,))
+            yield from during(self._hold_crossing(number, plan), steps)
         if plans:
             self._meeting = after
 
 
-def in_turn(
-    steps: Sequence[Step], after: tuple[Buffer, ...], into: tuple[Buffer, ...]
-) -> Iterator[Step]:
+def in_turn(steps: Sequence[Step], after: Buffers, into: Buffers) -> Iterator[Step]:
     """Steps each of which takes up what the one before has made: the first reads ``after``, the
     last adds to ``into``."""
-    for step in steps[:-1]:
-        made = Buffer(step.label)
-        step.reads, step.writes = after, (made,)
+    for number, step in enumerate(steps, 1):
+        step.reads = after
+        if number == len(steps):
+            step.adds = into
+        else:
+            after = step.writes = (Buffer(step.label),)
         yield step
-        after = (made,)
-    steps[-1].reads, steps[-1].adds = after, into
-    yield steps[-1]
 
 
-def recompute(
-    forward: Iterator[Step], inputs: tuple[Buffer, ...], *, aggregates: bool
-) -> Iterator[Step]:
-    """A unit's forward pass once more, from its input rows, or UPDATE alone from what
-    ``inputs`` has of its aggregates."""
+def recompute(forward: Iterator[Step], inputs: Buffers, *, cached: bool) -> Iterator[Step]:
+    """A unit's forward pass once more, from its input rows, or UPDATE alone where ``inputs`` have
+    its ``cached`` aggregates."""
     for step in forward:
-        if step.op == "aggregate forward" and not aggregates:
+        if cached and step.op == "aggregate forward":
             continue
         step.op, step.stage = step.op.replace("forward", "again"), "recompute"
         step.edges, step.vertices, step.arithmetic = 0, 0, 0.0
-        if not aggregates:
+        if cached:
             step.reads = inputs
         yield step
 
 
-def free(holds: Sequence[Hold]) -> Iterator[Free]:
-    """The end of what was held for a while."""
+def during(holds: Sequence[Hold], items: Iterator[Item]) -> Iterator[Item]:
+    """Items while a memory holds something."""
+    yield from holds
+    yield from items
     for hold in holds:
         yield Free(hold.memory, hold.tensor)

@@ -13,7 +13,7 @@ from gnnbench.lowering.movement import Exchange
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import DISK, Device
+from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.program import Step
 from gnnbench.records import BlockSize, IndexArray, IntArray, Stage, Work
 
@@ -54,59 +54,39 @@ class HostSteps:
         there = setting.platform.host
         self._from_host = [setting.platform.route(there, device) for device in trainers]
         self._to_host = [setting.platform.route(device, there) for device in trainers]
+        self._between: dict[tuple[int, int, bool], Route] = {}
 
     # ------------------------------------------------------------------ between host and devices
 
     def bring(self, number: int, plan: UnitPlan) -> list[Step]:
         """Input rows from the host, those that stay from the round before left out."""
         move, row_bytes = plan.move, self._layers[number].in_features * self._itemsize
-        step = self._transfer(
-            "bring rows",
-            number,
-            plan,
-            "host to device",
-            move.rows_from_host,
-            row_bytes,
-            plan.remote_loaded,
-        )
+        work = _copy(move.rows_from_host, row_bytes, plan.remote_loaded)
+        step = self._transfer("bring rows", "host to device", number, plan, work)
         step.moves += (("reused", move.rows_reused * row_bytes),)
         kind: HostKind = "representations" if number else "features"
         return [*self._page("load", number, kind, number, move.host_ids, row_bytes), step]
 
     def fetch(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """Rows of a unit's outputs to its device."""
-        row_bytes = self._width(number, part) * self._itemsize
-        return [
-            *self._page("load", number, KINDS[part], number + 1, plan.unit.output_ids, row_bytes),
-            self._transfer(
-                f"fetch {part}",
-                number,
-                plan,
-                f"{part} to device",
-                plan.chunk.num_dst,
-                row_bytes,
-                plan.remote_outputs,
-            ),
-        ]
+        row_bytes = self._row_bytes(number, part)
+        work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
+        step = self._transfer(f"fetch {part}", f"{part} to device", number, plan, work)
+        ids = plan.unit.output_ids
+        return [*self._page("load", number, KINDS[part], number + 1, ids, row_bytes), step]
 
     def store(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """And to the host."""
-        row_bytes = self._width(number, part) * self._itemsize
-        return [
-            self._transfer(
-                f"store {part}",
-                number,
-                plan,
-                f"{part} to host",
-                plan.chunk.num_dst,
-                row_bytes,
-                plan.remote_outputs,
-                to_host=True,
-            ),
-            *self._page(
-                "offload", number, KINDS[part], number + 1, plan.unit.output_ids, row_bytes
-            ),
-        ]
+        row_bytes = self._row_bytes(number, part)
+        work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
+        step = self._transfer(f"store {part}", f"{part} to host", number, plan, work, to_host=True)
+        ids = plan.unit.output_ids
+        return [step, *self._page("offload", number, KINDS[part], number + 1, ids, row_bytes)]
+
+    def _row_bytes(self, number: int, part: Part) -> int:
+        layer = self._layers[number]
+        width = layer.aggregate_features if part == "aggregates" else layer.out_features
+        return width * self._itemsize
 
     def saved_bytes(self, number: int, plan: UnitPlan) -> int:
         """What autograd saves of a unit's forward pass."""
@@ -116,69 +96,45 @@ class HostSteps:
 
     def offload(self, number: int, plan: UnitPlan) -> list[Step]:
         """What autograd has saved, to the host."""
-        size = self.saved_bytes(number, plan)
-        step = self._transfer(
-            "offload saved", number, plan, "intermediates to host", 0, 0, to_host=True, more=size
-        )
+        work = Work("copy", bytes=self.saved_bytes(number, plan))
+        label = "intermediates to host"
+        step = self._transfer("offload saved", label, number, plan, work, to_host=True)
         spilled = self._host.is_spilled("intermediates", number + 1)
-        return [step, *([self._disk("offload", number, size)] if spilled else [])]
+        return [step, self._disk("offload", number, work.bytes)] if spilled else [step]
 
     def restore(self, number: int, plan: UnitPlan) -> list[Step]:
         """And back to the device."""
-        size = self.saved_bytes(number, plan)
-        step = self._transfer(
-            "restore saved", number, plan, "intermediates to device", 0, 0, more=size
-        )
+        work = Work("copy", bytes=self.saved_bytes(number, plan))
+        step = self._transfer("restore saved", "intermediates to device", number, plan, work)
         spilled = self._host.is_spilled("intermediates", number + 1)
-        return [*([self._disk("load", number, size)] if spilled else []), step]
+        return [self._disk("load", number, work.bytes), step] if spilled else [step]
 
     def send_topology(self, number: int, plan: UnitPlan, *, backward: bool) -> Step:
         """A chunk's topology to its device, where it does not stay there. It is copied when a
         kernel first needs it, which is in that kernel's step."""
         shape = self._layers[number].shape
         size = crossing_topology_bytes(shape, plan.chunk, self._itemsize, backward=backward)
-        return self._transfer("", number, plan, "topology to device", 0, 0, more=size)
+        return self._transfer("", "topology to device", number, plan, Work("copy", bytes=size))
 
     def accumulate(self, number: int, plan: UnitPlan) -> list[Step]:
         """Algorithm 3, lines 6 and 7: gradients cross the link and are added by the CPU, in whose
         step both are done, some rows after the other."""
-        row_bytes = self._layers[number].in_features * self._itemsize
-        ids = plan.move.leaving_ids
-        rows, size = len(ids), len(ids) * row_bytes
-        label, key = "accumulate on host", (number, self.round, plan.slot)
+        ids, row_bytes = plan.move.leaving_ids, self._layers[number].in_features * self._itemsize
+        work, label = _copy(len(ids), row_bytes, plan.remote_leaving), "gradients to host"
+        # Each element is read twice and written once by the addition.
+        added, key = _copy(len(ids), 3 * row_bytes), (number, self.round, plan.slot)
         return [
-            self._transfer(
-                "",
-                number,
-                plan,
-                "gradients to host",
-                rows,
-                row_bytes,
-                plan.remote_leaving,
-                to_host=True,
-            ),
+            self._transfer("", label, number, plan, work, to_host=True),
             *self._page("load", number, "gradients", number, ids, row_bytes),
-            # Each element is read twice and written once by the addition.
-            self._on_host("accumulate", key, "offload", label, number, rows, 3 * size),
+            self._on_host("accumulate", key, "offload", "accumulate on host", number, added),
             *self._page("offload", number, "gradients", number, ids, row_bytes),
         ]
 
     def _transfer(
-        self,
-        op: str,
-        number: int,
-        plan: UnitPlan,
-        label: str,
-        rows: int,
-        row_bytes: int,
-        remote_rows: int = 0,
-        *,
-        to_host: bool = False,
-        more: int = 0,
+        self, op: str, label: str, number: int, plan: UnitPlan, work: Work, *, to_host: bool = False
     ) -> Step:
-        """Rows of a unit, or so many bytes ``more`` of it, over its device's link."""
+        """Something of a unit over its device's link with the host."""
         route = (self._to_host if to_host else self._from_host)[plan.slot]
-        size = rows * row_bytes + more
         return Step(
             op,
             (number, self.round, plan.slot),
@@ -186,15 +142,11 @@ class HostSteps:
             label,
             route.place,
             route.lanes,
-            Work("copy", rows=rows, bytes=size, remote_bytes=remote_rows * row_bytes),
+            work,
             number,
             self.round,
-            moves=(("device_to_host" if to_host else "host_to_device", size),),
+            moves=(("device_to_host" if to_host else "host_to_device", work.bytes),),
         )
-
-    def _width(self, number: int, part: Part) -> int:
-        layer = self._layers[number]
-        return layer.aggregate_features if part == "aggregates" else layer.out_features
 
     # ------------------------------------------------------------------ the host and its disk
 
@@ -202,18 +154,19 @@ class HostSteps:
         """Mean cross entropy over the training vertices, and the gradient of h^L."""
         depth, row_bytes = len(self._layers), self._layers[-1].out_features * self._itemsize
         size = 2 * self._num_vertices * row_bytes
+        work = Work("copy", rows=len(self._train_ids), bytes=size)
         return [
             *self._page("load", depth, "representations", depth, self._train_ids, row_bytes),
-            self._on_host("loss", (), "update", "loss", depth, len(self._train_ids), size),
+            self._on_host("loss", (), "update", "loss", depth, work),
             *self._page("offload", depth, "gradients", depth, None, row_bytes),
         ]
 
     def clear_gradients(self, number: int) -> list[Step]:
         """The layer's input gradients, zero."""
-        rows, row_bytes = self._num_vertices, self._layers[number].in_features * self._itemsize
-        label = "clear gradients"
+        row_bytes, label = self._layers[number].in_features * self._itemsize, "clear gradients"
+        work = _copy(self._num_vertices, row_bytes)
         return [
-            self._on_host(label, (number,), "offload", label, number, rows, rows * row_bytes),
+            self._on_host(label, (number,), "offload", label, number, work),
             *self._page("offload", number, "gradients", number, None, row_bytes),
         ]
 
@@ -224,10 +177,9 @@ class HostSteps:
         stage: Stage,
         label: str,
         number: int,
-        rows: int,
-        size: int,
+        work: Work,
     ) -> Step:
-        host, work = self._platform.host.name, Work("copy", rows=rows, bytes=size)
+        host = self._platform.host.name
         return Step(op, operands, stage, label, host, (host,), work, number, self.round)
 
     def _page(
@@ -256,41 +208,50 @@ class HostSteps:
     def exchange(self, number: int, plan: UnitPlan, exchange: Exchange, *, push: bool) -> Step:
         """Rows between two buffers, of two devices or of one, of which one peer at a time reads or
         adds to a device's."""
-        device, peer = self._trainers[plan.slot], self._trainers[exchange.slot]
-        route = self._platform.route(*((device, peer) if push else (peer, device)))
-        between = device.name != peer.name
-        size = exchange.rows * self._layers[number].in_features * self._itemsize
+        key = (plan.slot, exchange.slot, push)
+        if key not in self._between:
+            self._between[key] = self._route(*key)
+        route, between = self._between[key], plan.slot != exchange.slot
+        work = _copy(exchange.rows, self._layers[number].in_features * self._itemsize)
         return Step(
             "push gradients" if push else "pull rows",
             (plan.move, exchange),
             "transfer",
             "device to device" if between else "copy between buffers",
             route.place,
-            (*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
-            Work("copy", rows=exchange.rows, bytes=size),
+            route.lanes,
+            work,
             number,
             self.round,
-            moves=(("device_to_device", size),) if between else (),
+            moves=(("device_to_device", work.bytes),) if between else (),
         )
+
+    def _route(self, slot: int, other: int, push: bool) -> Route:
+        """To a peer's buffer or from there, and the buffer."""
+        device, peer = self._trainers[slot], self._trainers[other]
+        route = self._platform.route(*((device, peer) if push else (peer, device)))
+        return route if slot == other else Route(route.place, (*route.lanes, f"{peer.name}.buffer"))
 
     def clear_buffer(self, number: int, plan: UnitPlan) -> Step:
         """Start a round's gradients: zero, but for rows that stay from the round before."""
         row_bytes = self._layers[number].in_features * self._itemsize
-        step = self._within("clear buffer", number, plan, "transfer", plan.move.rows_cleared)
-        step.label = "clear gradients on device"
+        work, label = _copy(plan.move.rows_cleared, row_bytes), "clear gradients on device"
+        step = self._within("clear buffer", "transfer", label, number, plan, work)
         step.moves = (("reused", plan.move.rows_reused * row_bytes),)
         return step
 
     def compact(self, number: int, plan: UnitPlan) -> Step:
         """HongTu Figure 7 (b): gathered in the device's memory, so that whole copies cross."""
-        step = self._within("", number, plan, "offload", len(plan.move.leaving_ids))
-        step.label = "compact gradients"
-        return step
+        row_bytes = self._layers[number].in_features * self._itemsize
+        work = _copy(len(plan.move.leaving_ids), row_bytes)
+        return self._within("", "offload", "compact gradients", number, plan, work)
 
-    def _within(self, op: str, number: int, plan: UnitPlan, stage: Stage, rows: int) -> Step:
-        device = self._trainers[plan.slot].name
-        work = Work(
-            "copy", rows=rows, bytes=rows * self._layers[number].in_features * self._itemsize
-        )
-        key = (number, self.round, plan.slot)
-        return Step(op, key, stage, op, device, (device,), work, number, self.round)
+    def _within(
+        self, op: str, stage: Stage, label: str, number: int, plan: UnitPlan, work: Work
+    ) -> Step:
+        device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
+        return Step(op, key, stage, label, device, (device,), work, number, self.round)
+
+
+def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> Work:
+    return Work("copy", rows=rows, bytes=rows * row_bytes, remote_bytes=remote_rows * row_bytes)

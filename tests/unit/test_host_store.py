@@ -32,14 +32,14 @@ TENSORS = (
 
 
 def make_store(directory, budget_bytes, tensors=TENSORS):
-    plan = HostPlan(tensors, budget_bytes, directory)
+    plan = HostPlan(tensors, budget_bytes, directory, "host")
     return HostStore(plan, torch.float64), plan
 
 
 def hold(plan, capacity_bytes=10**9):
     """The books with all that is there for the whole run."""
     ledger = Ledger({"host": capacity_bytes})
-    plan.allocate(ledger, "host")
+    plan.allocate(ledger)
     return ledger
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_is_held_on_the_disk(tmp_path):
 
 
 def test_without_a_directory_nothing_is_spilled():
-    assert HostPlan(TENSORS, 0, None).spilled == ()
+    assert HostPlan(TENSORS, 0, None, "host").spilled == ()
 
 
 def test_files_hold_what_is_written_and_are_not_to_be_seen(tmp_path):
@@ -119,8 +119,9 @@ def test_rooms_under_one_name_are_apart_and_come_again(tmp_path, budget_bytes):
         assert [tuple(room.shape) for room in rooms] == shapes
         assert all((room == number).all() for number, room in enumerate(rooms))
         size_bytes = [4 * room.numel() for room in rooms]
-        held = [plan.grow(1, each, "host") for each in size_bytes][-1]
-        assert held == (memory, "saved intermediates of layer 1", 4 * (15 + 7 + 1))
+        held = [plan.save(1, each) for each in size_bytes][-1]
+        assert (held.memory, held.tensor) == (memory, "saved intermediates of layer 1")
+        assert held.size_bytes == 4 * (15 + 7 + 1)
         store.rewind()
         plan.clear()
 
@@ -174,9 +175,9 @@ def test_a_full_disk_and_a_full_host_say_so(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=8 * ROWS - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
     with pytest.raises(DeviceOutOfMemory, match="disk is out of memory: representations of layer"):
-        hold(HostPlan(TENSORS, 0, tmp_path))
+        hold(HostPlan(TENSORS, 0, tmp_path, "host"))
     with pytest.raises(DeviceOutOfMemory, match="host is out of memory"):
-        hold(HostPlan(TENSORS, 10**9, tmp_path), capacity_bytes=100)
+        hold(HostPlan(TENSORS, 10**9, tmp_path, "host"), capacity_bytes=100)
 
 
 def test_a_file_that_cannot_be_made_is_one_sentence(tmp_path):
