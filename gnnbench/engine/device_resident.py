@@ -21,6 +21,7 @@ from gnnbench.engine.passes import (
     run_update_backward,
     take_gradients,
 )
+from gnnbench.lowering import lower
 from gnnbench.lowering.device_resident import Crossing, DeviceResidentLowering
 from gnnbench.lowering.shards import Read
 from gnnbench.lowering.units import needs_aggregate_gradient
@@ -37,7 +38,10 @@ class DeviceResidentEngine(Engine):
     def prepare(self) -> None:
         """Lower, bind the blocks, and put the features on the devices."""
         stack = self.replicas.master.stack
-        self._lowering = DeviceResidentLowering(self._bundle, self._setting, stack)
+        lowering = lower(self._bundle, self._setting, stack)
+        if not isinstance(lowering, DeviceResidentLowering):
+            raise TypeError("vertex data does not live on the devices")
+        self._lowering = lowering
         self._lowering.deciding = self._recorder.inside_part
         self._lowering.prepare(self.ledger)
         self._bounds: dict[UnitKey, tuple[BoundBlock, ...]] = {}

@@ -42,6 +42,14 @@ class Lowering(ABC):
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """One epoch, item by item; epochs follow each other from 0."""
 
+    @abstractmethod
+    def count_seeds(self) -> tuple[int, ...]:
+        """How many seeds each update of the last epoch had."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the reader of the result, of what was decided in lowering."""
+        return ()
+
     # ------------------------------------------------------------------ a device's compute
 
     def _compute(
