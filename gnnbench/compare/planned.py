@@ -27,7 +27,7 @@ def plan_run(request: Request, row: Row, setting: Setting, registry: Registry) -
         dry = DryRun(bundle, setting)
         for number in range(setting.workload.epochs):
             epoch = dry.run_epoch(number)
-            digests.append(digest(epoch, "modelled", setting.platform.devices))
+            digests.append(digest(epoch, "modelled", setting.platform))
             epochs.append(replace(epoch, spans=()))
     except DeviceOutOfMemory as error:
         return empty_result(row, 0, "out-of-memory", str(error))

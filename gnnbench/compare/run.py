@@ -199,7 +199,7 @@ class Run:
     def _run_epoch(self) -> None:
         number = len(self._epochs)
         epoch = self._training.run_epoch(number)
-        found = digest(epoch, self._clock.provenance, self._setting.platform.devices)
+        found = digest(epoch, self._clock.provenance, self._setting.platform)
         self._digests.append(found)
         # Spans are in the digest's timeline, of which the last is kept.
         self._epochs.append(replace(epoch, spans=()))

@@ -142,7 +142,7 @@ def describe(combination: Combination, trace: Trace, platform: Platform) -> dict
 def describe_epoch(epoch: EpochTrace, platform: Platform) -> dict[str, Any]:
     """What an epoch did; bytes of a kind of which there are none, and stages that never ran, are
     left out; energy is None where a busy device has no stated power."""
-    found = metrics.digest(epoch, "modelled", platform.devices)
+    found = metrics.digest(epoch, "modelled", platform)
     return {
         "loss": keep(epoch.loss),
         "epoch_s": keep(found.epoch_s),
@@ -165,8 +165,7 @@ def follow_waits(epoch: EpochTrace) -> float:
     """Seconds of the longest chain of spans that wait for each other: what the epoch would take if
     no two of them shared a resource, which hides waits that are missing."""
     tasks = [Task(span.seconds, (), span.after) for span in epoch.spans]
-    ends = (start + task.duration_s for start, task in zip(schedule(tasks), tasks, strict=True))
-    return max(ends, default=0.0)
+    return max((end_s for _, end_s in schedule(tasks)), default=0.0)
 
 
 def keep(value: float, digits: int = DIGITS) -> float:

@@ -14,7 +14,7 @@ from gnnbench.metrics import (
     lay_out,
     summarise,
 )
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BYTE_KINDS, EpochTrace, Scheduled, Span, Trace, Work
 from gnnbench.statistics import count_warmup
 
@@ -200,7 +200,8 @@ def summarised(provenance="modelled", target=None, devices=()):
         ),
     )
     trace = Trace(epochs, {"host": 900, "gpu0": 30, "gpu1": 40}, {}, preprocessing_s=0.75)
-    digests = [digest(item, provenance, devices) for item in epochs]
+    platform = Platform("made", "", devices[0], devices[1:], ()) if devices else None
+    digests = [digest(item, provenance, platform) for item in epochs]
     return summarise(trace, digests, provenance, "host", target)
 
 
