@@ -12,9 +12,10 @@ from torch import Tensor
 from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.machinery import Replicas, torch_dtype
-from gnnbench.engine.movement import Exchange
+from gnnbench.engine.passes import take_gradients
 from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.lowering.memory import masks_gradients, open_ledger
+from gnnbench.lowering.movement import Exchange
 from gnnbench.models import Degrees
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
@@ -94,6 +95,17 @@ class Engine(ABC):
             with self._recorder.excluded():
                 self._evidence.add_gradients(self._epoch, round, gradients)
         self.replicas.step(gradients)
+
+    def _update_model(self) -> None:
+        """Add up the gradients that the replicas have accumulated, and step."""
+        models = {d.torch_device: self.replicas.on(d).stack for d in self._trainers}
+        gradients = [take_gradients(stack) for stack in models.values()]
+        self._step(
+            [
+                torch.stack([part.to("cpu") for part in parts]).sum(dim=0)
+                for parts in zip(*gradients, strict=True)
+            ]
+        )
 
     @contextmanager
     def _exchange_rows(

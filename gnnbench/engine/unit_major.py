@@ -28,7 +28,7 @@ from gnnbench.engine.base import Engine
 from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.feature_cache import FeatureCache
 from gnnbench.engine.machinery import count_stored_macs, feature_rows, stored_bytes
-from gnnbench.engine.movement import Buffers, MovementPlanner, SlotMovement
+from gnnbench.engine.movement import Buffers
 from gnnbench.engine.passes import (
     AggregateTape,
     UpdateTape,
@@ -56,6 +56,7 @@ from gnnbench.engine.recorder import HOST, Opened, Recorder, SpanKind, Track
 from gnnbench.engine.timers import HostTimer
 from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY, reserved_bytes
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
+from gnnbench.lowering.movement import MovementPlanner, SlotMovement
 from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
@@ -398,6 +399,7 @@ class UnitMajorEngine(Engine):
         self._movements = MovementPlanner(
             self._setting.dataset.graph.num_vertices,
             shares_rows=self._bundle.communication.shares_rows,
+            threads=torch.get_num_threads(),
         )
         with recorder.inside_part():
             self._seeds = self._sampler.rounds(epoch)
@@ -567,7 +569,7 @@ class UnitMajorEngine(Engine):
             loaded: list[tuple[int, tuple[Tensor, ...], int]] = []
             for unit in round_.units:
                 move = round_.moves.get(unit.slot)
-                ids = unit.input_ids if move is None else move.host_ids.numpy()
+                ids = unit.input_ids if move is None else move.host_ids.astype(np.int64)
                 rows = feature_rows(
                     self._setting,
                     ids,

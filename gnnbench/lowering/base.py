@@ -125,5 +125,5 @@ class Lowering(ABC):
             (devices[0].name,),
             Work("copy", bytes=3 * size),
             round=round_index,
-            reads=(after, reduced),
+            reads=(reduced,) if len(devices) > 1 else (after,),
         )
