@@ -20,7 +20,6 @@ from gnnbench.engine.passes import (
     run_update,
     run_update_backward,
 )
-from gnnbench.lowering import lower
 from gnnbench.lowering.device_resident import Crossing, DeviceResidentLowering
 from gnnbench.lowering.shards import Read
 from gnnbench.lowering.units import needs_aggregate_gradient
@@ -37,10 +36,7 @@ class DeviceResidentEngine(Engine):
     def prepare(self) -> None:
         """Lower, bind the blocks, and put the features on the devices."""
         stack = self.replicas.master.stack
-        lowering = lower(self._bundle, self._setting, stack)
-        if not isinstance(lowering, DeviceResidentLowering):
-            raise TypeError("vertex data does not live on the devices")
-        self._lowering = lowering
+        self._lowering = DeviceResidentLowering(self._bundle, self._setting, stack)
         self._lowering.deciding = self._recorder.inside_part
         self._lowering.prepare(self.ledger)
         self._bounds: dict[UnitKey, tuple[BoundBlock, ...]] = {}

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Setting
+from gnnbench.lowering.feature_shards import FeatureShardsLowering
+from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.parts import Bundle
 
-__all__ = ["Lowering", "lower"]
+__all__ = ["Lowering", "choose_lowering"]
 
 
-def lower(bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> Lowering:
-    """What makes the programs of a bundle's epochs; its parts must have begun."""
-    return DeviceResidentLowering(bundle, setting, layers)
+def choose_lowering(bundle: Bundle) -> type[Lowering]:
+    """What makes the programs of a bundle's epochs."""
+    if bundle.placement.aggregates_by == "features":
+        return FeatureShardsLowering
+    if bundle.memory.vertex_data == "host":
+        return HostResidentLowering
+    return DeviceResidentLowering

@@ -27,6 +27,7 @@ from gnnbench.lowering.shardings import Range, Shardings
 from gnnbench.lowering.units import update_gemms
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
+from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Exchange, Free, Hold, Item, Ledger, Step
 from gnnbench.records import BoolArray, IntArray, Stage, Work
 
@@ -96,6 +97,15 @@ class FeatureShardsLowering(Lowering):
             self._place_updater(ledger, slot)
         for slot in shards.aggregators:
             self._place_aggregator(ledger, slot)
+
+    def count_seeds(self) -> tuple[int, ...]:
+        """All labelled training vertices, in one update."""
+        return (sum(self._seeds.values()),)
+
+    @property
+    def workers(self) -> tuple[Device, ...]:
+        """All trainers: one without a column or a vertex is idle, and counts."""
+        return self.trainers
 
     def _sum_updated(self, values: IntArray | BoolArray) -> dict[tuple[int, int], int]:
         """Sums of what there is for each vertex, by round and updater."""

@@ -8,7 +8,7 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.engine.execute import take_items
 from gnnbench.engine.recorder import Recorder
 from gnnbench.errors import IncompatibleParts
-from gnnbench.lowering import lower
+from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
@@ -23,10 +23,10 @@ class DryRun:
     nothing is multiplied. Times are those of the model clock; there are no losses.
 
     Raises ``IncompatibleParts`` when the parts do not fit together, and ``DeviceOutOfMemory`` at
-    the allocation that would exceed a capacity.
+    the allocation that would exceed a capacity. ``lends`` is that of training.
     """
 
-    def __init__(self, bundle: Bundle, setting: Setting) -> None:
+    def __init__(self, bundle: Bundle, setting: Setting, *, lends: bool = False) -> None:
         reason = bundle.refusal(setting)
         if reason is not None:
             raise IncompatibleParts(reason)
@@ -34,7 +34,8 @@ class DryRun:
         self._bundle = bundle
         projected = projected_layers(bundle, setting)
         model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
-        self._lowering = lower(bundle, setting, model.stack)
+        self._lowering = choose_lowering(bundle)(bundle, setting, model.stack)
+        self._lowering.lends = lends
         self._ledger = open_ledger(bundle, setting.platform, self._lowering.trainers)
         self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
         self._lowering.prepare(self._ledger)
@@ -42,6 +43,8 @@ class DryRun:
     def run_epoch(self, epoch: int) -> EpochTrace:
         """What one epoch does; epochs follow each other from 0. Its loss is no number."""
         self._recorder.start_epoch(epoch)
+        for device in self._lowering.workers:
+            self._recorder.count_work(device.name, 0.0)
         items = self._lowering.run_epoch(epoch)
         take_items(items, self._recorder, self._ledger, None)
         seeds = self._lowering.count_seeds()

@@ -123,7 +123,7 @@ def record_dry_run(combination: Combination) -> dict[str, Any]:
     """The same of a dry run, whose losses are no numbers; raises as :func:`record` does."""
     bundle, setting = set_up(combination)
     try:
-        dry = DryRun(bundle, setting)
+        dry = DryRun(bundle, setting, lends=combination.lends)
         trace = dry.finish([dry.run_epoch(epoch) for epoch in range(combination.epochs)])
     except DeviceOutOfMemory as error:
         return {"out of memory": error.device}
