@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from gnnbench.engine.recorder import Recorder
-from gnnbench.program import Free, Hold, Item, Ledger, Waits
+from gnnbench.program import Exchange, Free, Hold, Item, Ledger, Waits
 
 #: What a step's operation computes, by its name.
 Bodies = Mapping[str, Callable[..., None]]
@@ -22,25 +22,27 @@ def take_items(
     for item in items:
         if isinstance(item, Hold):
             ledger.allocate(item.memory, item.tensor, item.size_bytes)
-        elif isinstance(item, Free):
+            continue
+        if isinstance(item, Free):
             ledger.free(item.memory, item.tensor)
-        else:
-            recorder.round = item.round
+            continue
+        for step in item.steps if isinstance(item, Exchange) else (item,):
+            recorder.round = step.round
             with recorder.span(
-                item.stage,
-                item.label,
-                item.place,
-                item.work,
-                after=waits.follow(item, number),
-                resources=item.resources,
-                layer=item.layer,
+                step.stage,
+                step.label,
+                step.place,
+                step.work,
+                after=waits.follow(step, number),
+                resources=step.resources,
+                layer=step.layer,
             ):
-                if bodies is not None and item.op:
-                    bodies[item.op](*item.operands)
+                if bodies is not None and step.op:
+                    bodies[step.op](*step.operands)
             number += 1
-            for kind, size_bytes in item.moves:
+            for kind, size_bytes in step.moves:
                 recorder.count_bytes(kind, size_bytes)
-            if item.edges or item.vertices:
-                recorder.count_traversed(item.edges, item.vertices)
-            if item.arithmetic:
-                recorder.count_work(item.place, item.arithmetic)
+            if step.edges or step.vertices:
+                recorder.count_traversed(step.edges, step.vertices)
+            if step.arithmetic:
+                recorder.count_work(step.place, step.arithmetic)

@@ -65,6 +65,10 @@ class FullGraphLowering(Lowering):
             allocate_model(ledger, setting, device)
         self._place(ledger)
 
+    def count_seeds(self) -> tuple[int, ...]:
+        """All training vertices, in one update."""
+        return (len(self.setting.dataset.train_ids),)
+
     @abstractmethod
     def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
         """Take over the plan of where the rows of each round come from."""

@@ -47,12 +47,10 @@ Buffers = tuple[Buffer, ...]
 class HostResidentLowering(FullGraphLowering):
     """Representations and gradients of all layers on the host; see the module's docstring.
 
-    ``lends`` says, before ``prepare``, that others borrow idle memory between epochs and need some
-    of the host's beside it. ``host`` says where tensors lie, ``plans`` has the units of every
+    ``host`` says where tensors lie, ``plans`` has the units of every
     round, and ``buffer_rows`` by slot what the largest of them needs.
     """
 
-    lends = False
     _topologies = "chunk topologies, unless memory.topology=host,"
     host: HostPlan
     plans: tuple[tuple[UnitPlan, ...], ...]

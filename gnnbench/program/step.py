@@ -36,6 +36,9 @@ class Step:
     whoever has written, added or read it. ``adds`` adds to what was written, in any order with
     others that add.
 
+    ``device`` is the index of the trainer that takes the step, None where each does for itself; of
+    a transfer between trainers it is the one that receives, and ``source`` the one that sends.
+
     Accounting: ``moves`` are bytes by kind, ``edges`` and ``vertices`` what is traversed, and
     ``arithmetic`` is what the place does for the imbalance of devices.
     """
@@ -56,6 +59,15 @@ class Step:
     edges: int = 0
     vertices: int = 0
     arithmetic: float = 0.0
+    device: int | None = None
+    source: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """Transfers between trainers of which none sends what another one brings: a collective."""
+
+    steps: tuple[Step, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -76,4 +88,4 @@ class Free:
     tensor: str
 
 
-Item: TypeAlias = Step | Hold | Free
+Item: TypeAlias = Step | Exchange | Hold | Free

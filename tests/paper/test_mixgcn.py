@@ -23,9 +23,9 @@ from gnnbench.compare import Request, compare
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import train
-from gnnbench.engine.collectives import ring_steps
-from gnnbench.engine.feature_shards import find_shard_fault
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.lowering.feature_shards import ring_steps
+from gnnbench.lowering.shardings import find_shard_fault
 from gnnbench.metrics import digest, imbalance
 from gnnbench.models import build
 from gnnbench.parts import Setting
