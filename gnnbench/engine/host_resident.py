@@ -126,8 +126,8 @@ class HostResidentEngine(Engine):
         return IdleMemory(self._idle, self._store.drop_pages, self.ledger, self._host.name)
 
     def notes(self) -> tuple[str, ...]:
-        """What was spilled."""
-        return self._store.notes()
+        """What was spilled, and what was not pinned."""
+        return (*self._lowering.notes(), *self._store.notes())
 
     # ------------------------------------------------------------------ one epoch
 

@@ -114,9 +114,8 @@ class HostStore:
             file.madvise(mmap.MADV_DONTNEED)
 
     def notes(self) -> tuple[str, ...]:
-        """What was spilled, and what was not pinned."""
-        unpinned = (self._not_pinned,) if self._not_pinned else ()
-        return (*self._plan.notes(), *unpinned)
+        """What was not pinned."""
+        return (self._not_pinned,) if self._not_pinned else ()
 
     def _map(self, size_bytes: int) -> mmap.mmap:
         """A new file of that size, open, mapped, and already deleted."""

@@ -47,8 +47,8 @@ Buffers = tuple[Buffer, ...]
 class HostResidentLowering(FullGraphLowering):
     """Representations and gradients of all layers on the host; see the module's docstring.
 
-    ``host`` says where tensors lie, ``plans`` has the units of every
-    round, and ``buffer_rows`` by slot what the largest of them needs.
+    ``host`` says where tensors lie, ``plans`` has the units of every round, and ``buffer_rows`` by
+    slot what the largest of them needs.
     """
 
     _topologies = "chunk topologies, unless memory.topology=host,"
@@ -105,6 +105,10 @@ class HostResidentLowering(FullGraphLowering):
 
     def _sizes_of(self, unit: Unit) -> tuple[ChunkSize, ...]:
         return (size_of(unit.blocks[0], self.buffer_rows.get(unit.slot)),)
+
+    def notes(self) -> tuple[str, ...]:
+        """What was spilled."""
+        return self.host.notes()
 
     def policy(self, number: int) -> Intermediates:
         """What becomes of a layer's intermediates."""
