@@ -112,7 +112,7 @@ def run_tests(root: Path, tests: Sequence[str]) -> str:
     """The first test that fails in the tree ``root``; empty where all pass."""
     words = (
         sys.executable, "-m", "pytest", "-x", "-v", "--tb=no", "-m", "not long",
-        "-p", "no:cacheprovider", "-p", "no:xdist", *tests,
+        "-p", "no:cacheprovider", "-n", "0", *tests,
     )  # fmt: skip
     environment = {
         **os.environ,
