@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from gnnbench.engine.recorder import Recorder
-from gnnbench.program import Exchange, Free, Hold, Item, Ledger, Waits
+from gnnbench.program import Collective, Free, Hold, Item, Ledger, Waits
 
 #: What a step's operation computes, by its name.
 Bodies = Mapping[str, Callable[..., None]]
@@ -26,7 +26,7 @@ def take_items(
         if isinstance(item, Free):
             ledger.free(item.memory, item.tensor)
             continue
-        for step in item.steps if isinstance(item, Exchange) else (item,):
+        for step in item.steps if isinstance(item, Collective) else (item,):
             recorder.round = step.round
             with recorder.span(
                 step.stage,

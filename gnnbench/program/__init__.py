@@ -6,7 +6,7 @@ what a step waits for: :class:`Waits` finds it in what steps read and write.
 """
 
 from gnnbench.program.ledger import Held, Ledger
-from gnnbench.program.step import Buffer, Exchange, Free, Hold, Item, Step
+from gnnbench.program.step import Buffer, Collective, Free, Hold, Item, Step
 from gnnbench.program.waits import Waits
 
-__all__ = ["Buffer", "Exchange", "Free", "Held", "Hold", "Item", "Ledger", "Step", "Waits"]
+__all__ = ["Buffer", "Collective", "Free", "Held", "Hold", "Item", "Ledger", "Step", "Waits"]

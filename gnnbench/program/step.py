@@ -64,8 +64,9 @@ class Step:
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
-    """Transfers between trainers of which none sends what another one brings: a collective."""
+class Collective:
+    """Transfers between trainers of which none sends what another one brings: one all-to-all, or a
+    step of a ring."""
 
     steps: tuple[Step, ...]
 
@@ -88,4 +89,4 @@ class Free:
     tensor: str
 
 
-Item: TypeAlias = Step | Exchange | Hold | Free
+Item: TypeAlias = Step | Collective | Hold | Free
