@@ -12,9 +12,9 @@ from torch import Tensor
 from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.machinery import Replicas, torch_dtype
-from gnnbench.engine.movement import Exchange
 from gnnbench.engine.recorder import Opened, Recorder
 from gnnbench.lowering.memory import masks_gradients, open_ledger
+from gnnbench.lowering.movement import Exchange
 from gnnbench.models import Degrees
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting

@@ -20,14 +20,7 @@ from torch import Tensor
 from gnnbench.engine.host_store import HostStore, IdleMemory, page_bytes
 from gnnbench.engine.layer_major import Ids, LayerMajorEngine
 from gnnbench.engine.machinery import fill_features, shares_features
-from gnnbench.engine.movement import (
-    Buffers,
-    SlotMovement,
-    largest_buffers,
-    plan_movement,
-    read_rows,
-    to_host,
-)
+from gnnbench.engine.movement import Buffers, read_rows, to_host
 from gnnbench.engine.passes import AggregateTape, without_outputs
 from gnnbench.engine.saved import SavedTensors
 from gnnbench.footprint import (
@@ -46,10 +39,20 @@ from gnnbench.footprint import (
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering.movement import SlotMovement, largest_buffers, plan_movement
 from gnnbench.models import Layer
 from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.program import Held
-from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic, Stage, Unit, Work
+from gnnbench.records import (
+    BufferRows,
+    IndexArray,
+    IntArray,
+    Round,
+    RoundTraffic,
+    Stage,
+    Unit,
+    Work,
+)
 
 #: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
 LENT_SHARE = 8
@@ -70,7 +73,13 @@ class HostResidentEngine(LayerMajorEngine):
         self._streams = self._bundle.memory.streams_topology()
         shares_rows = self._bundle.communication.shares_rows
         vertices = self._setting.dataset.graph.num_vertices
-        self._moves = plan_movement(self._rounds, traffic, vertices, shares_rows=shares_rows)
+        self._moves = plan_movement(
+            self._rounds,
+            traffic,
+            vertices,
+            shares_rows=shares_rows,
+            threads=torch.get_num_threads(),
+        )
         self._buffer_rows = largest_buffers(traffic) if shares_rows else {}
         # The chunks as they were cut are not needed beside those that read buffers.
         self._rounds = tuple(
@@ -289,17 +298,17 @@ class HostResidentEngine(LayerMajorEngine):
                         "copy",
                         rows=move.rows_from_host,
                         bytes=size,
-                        remote_bytes=self._remote_bytes(move.host_ids, device, row_bytes),
+                        remote_bytes=self._remote_bytes(_ids(move.host_ids), device, row_bytes),
                     ),
                     after=self._cross_disk(
-                        "load", "read from disk", number, source, move.host_ids, self._barrier
+                        "load", "read from disk", number, source, _ids(move.host_ids), self._barrier
                     ),
                     layer=number,
                 ) as span,
             ):
                 if move.direct:
                     on = torch.device(device.torch_device)
-                    inputs[move.slot] = read_rows(source, move.host_ids, on)
+                    inputs[move.slot] = read_rows(source, _ids(move.host_ids), on)
                 else:
                     buffers.bring(move, source)
             self._recorder.count_bytes("host_to_device", size)
@@ -671,12 +680,12 @@ class HostResidentEngine(LayerMajorEngine):
             def add() -> None:
                 scatter_add_rows(
                     below.numpy(),
-                    move.input_ids.numpy(),
+                    move.input_ids,
                     to_host(rows).numpy(),
                     threads=torch.get_num_threads(),
                 )
 
-            return self._accumulate_on_host(number, below, move.input_ids, device, after, add)
+            return self._accumulate_on_host(number, below, _ids(move.input_ids), device, after, add)
         ready = after
         for push in move.pushes:
             with self._exchange_rows(move.slot, push, row_bytes, ready, number, push=True) as span:
@@ -750,6 +759,10 @@ class HostResidentEngine(LayerMajorEngine):
                 pass
             add = partial(buffers.leave, move, below)
             with self._hold_crossing(move, below.shape[1] * self._itemsize):
-                ids = move.leaving_ids
+                ids = _ids(move.leaving_ids)
                 ends.extend(self._accumulate_on_host(number, below, ids, device, (span.id,), add))
         return ends
+
+
+def _ids(positions: IndexArray) -> Tensor:
+    return torch.from_numpy(positions)

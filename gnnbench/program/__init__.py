@@ -6,7 +6,20 @@ what a step waits for: :class:`Waits` finds it in what steps read and write.
 """
 
 from gnnbench.program.ledger import Held, Ledger
-from gnnbench.program.step import Buffer, Free, Hold, Item, Step
+from gnnbench.program.step import Aside, Buffer, Drop, Free, Hold, Item, Section, Step, Take
 from gnnbench.program.waits import Waits
 
-__all__ = ["Buffer", "Free", "Held", "Hold", "Item", "Ledger", "Step", "Waits"]
+__all__ = [
+    "Aside",
+    "Buffer",
+    "Drop",
+    "Free",
+    "Held",
+    "Hold",
+    "Item",
+    "Ledger",
+    "Section",
+    "Step",
+    "Take",
+    "Waits",
+]
