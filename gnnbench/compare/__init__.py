@@ -325,7 +325,7 @@ def serve(request: Request, registry: Registry, processes: Processes) -> None:
             processes.meet(name_meeting(row, repeat))
             own = seeded(setting, request, repeat)
             try:
-                train(bundle, own, clock_for(bundle, own), collectives=processes)
+                train(bundle, own, clock_for(bundle, own), processes=processes)
             except PeerLost:
                 raise
             except GnnbenchError:

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 import torch
 
 from gnnbench.engine.base import Engine
-from gnnbench.engine.collectives import Collectives
+from gnnbench.engine.collectives import Processes
 from gnnbench.engine.device_resident import DeviceResidentEngine
 from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.feature_parallel import FeatureParallelEngine
+from gnnbench.engine.feature_shards import FeatureShardsEngine
 from gnnbench.engine.host_resident import HostResidentEngine
 from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.mini_batch import MiniBatchEngine
-from gnnbench.engine.mixed import MixedEngine
 from gnnbench.engine.processors import on_devices
 from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.errors import IncompatibleParts
@@ -47,7 +47,7 @@ def make_engine(
     setting: Setting,
     recorder: Recorder,
     evidence: Evidence | None = None,
-    collectives: Collectives | None = None,
+    processes: Processes | None = None,
 ) -> Engine:
     """The engine that trains such a bundle; its parts must have begun."""
     by_features = bundle.placement.aggregates_by == "features"
@@ -55,7 +55,7 @@ def make_engine(
         made = FeatureParallelEngine if by_features else MiniBatchEngine
         return made(bundle, setting, recorder, evidence)
     if by_features:
-        return MixedEngine(bundle, setting, recorder, evidence, collectives)
+        return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
     if bundle.memory.vertex_data == "host":
         return HostResidentEngine(bundle, setting, recorder, evidence)
     return DeviceResidentEngine(bundle, setting, recorder, evidence)
@@ -70,9 +70,9 @@ def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
 class Training:
     """A bundle's training in a setting, an epoch at a time, so that several can take turns.
 
-    ``evidence`` is kept of some updates along the way. ``collectives`` say where the workers of a
-    placement by features are; by default all are here. ``lends`` says that idle memory will be
-    asked for between epochs.
+    ``evidence`` is kept of some updates along the way. Where there are ``processes``, each
+    trains on its own device of a placement by features; by default all are here. ``lends`` says
+    that idle memory will be asked for between epochs.
 
     Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
     ``DeviceOutOfMemory`` at the allocation that would exceed a capacity, or that torch refuses.
@@ -84,13 +84,13 @@ class Training:
         setting: Setting,
         clock: Clock,
         evidence: Evidence | None = None,
-        collectives: Collectives | None = None,
+        processes: Processes | None = None,
         *,
         lends: bool = False,
     ) -> None:
         reason = bundle.refusal(setting)
-        if reason is None and collectives is not None:
-            reason = collectives.refuses(len(bundle.placement.trainers(setting.platform)))
+        if reason is None and processes is not None:
+            reason = processes.refuses(len(bundle.placement.trainers(setting.platform)))
         if reason is not None:
             raise IncompatibleParts(reason)
         self._bundle, self._setting = bundle, setting
@@ -100,7 +100,7 @@ class Training:
         with self._at_work():
             started_s = time.perf_counter()
             bundle.begin(setting)
-            self._engine = make_engine(bundle, setting, recorder, evidence, collectives)
+            self._engine = make_engine(bundle, setting, recorder, evidence, processes)
             self._engine.lends = lends
             self._engine.prepare()
             self._preprocessing_s = time.perf_counter() - started_s
@@ -157,11 +157,11 @@ def train(
     clock: Clock,
     watch: Watch | None = None,
     evidence: Evidence | None = None,
-    collectives: Collectives | None = None,
+    processes: Processes | None = None,
     lend: Lend | None = None,
 ) -> Trace:
     """Train for the workload's epochs and return everything recorded; see :class:`Training`."""
-    training = Training(bundle, setting, clock, evidence, collectives, lends=lend is not None)
+    training = Training(bundle, setting, clock, evidence, processes, lends=lend is not None)
     idle = training.idle_memory()
     if lend is not None and idle is not None:
         lend(idle)

@@ -1,9 +1,6 @@
-"""What workers say to each other, behind one interface with two backends.
+"""How the ranks of a run speak to each other: a process each, of a ``torch.distributed`` group.
 
-A *worker* is a trainer's slot. ``VirtualWorkers`` are all in this process; ``Processes`` are one a
-rank of a ``torch.distributed`` group: gloo, or NCCL where every worker has a GPU. An engine that is
-written against ``Collectives`` takes the same steps in the same order on every rank, and does the
-work of a step where its worker is held.
+The backend is gloo, or NCCL where every rank has a GPU. ``ranks`` reads programs with it.
 """
 
 from __future__ import annotations
@@ -13,10 +10,8 @@ import os
 import resource
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol, cast
 
 import psutil
@@ -26,7 +21,6 @@ from torch import distributed as group
 from torch.distributed.rendezvous import rendezvous
 
 from gnnbench.errors import GnnbenchError
-from gnnbench.parts import divide_evenly
 from gnnbench.rank import DONE, JOINED, open_store_socket, report
 
 #: How long a rank waits for the others in one collective before it gives them up, seconds, unless
@@ -49,105 +43,6 @@ class PeerSilent(PeerLost):
     exit_status = 6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Message:
-    """A tensor on its way from one worker to another.
-
-    ``pick`` puts it together where ``source`` is held; ``shape`` is known everywhere.
-    """
-
-    source: int
-    target: int
-    shape: tuple[int, int]
-    pick: Callable[[], Tensor]
-
-    @property
-    def elements(self) -> int:
-        return self.shape[0] * self.shape[1]
-
-
-class Exchange(ABC):
-    """An all-to-all of some messages. Receive those for held workers, in order, then finish.
-
-    ``sent_bytes`` are, after that, those of the tensors that left a worker in this process for
-    another worker.
-    """
-
-    def __init__(self) -> None:
-        self.sent_bytes = 0
-
-    def send(self, message: Message) -> Tensor:
-        """The message's tensor, counted if it goes to another worker."""
-        tensor = message.pick()
-        if message.source != message.target:
-            self.sent_bytes += tensor.numel() * tensor.element_size()
-        return tensor
-
-    @abstractmethod
-    def receive(self, message: Message, device: torch.device) -> Tensor:
-        """The message's tensor on ``device``; its target must be held here."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Take part in what this process has not received anything of."""
-
-
-class Collectives(ABC):
-    """The workers of a run: which of them are here, and how they speak to each other."""
-
-    @abstractmethod
-    def holds(self, worker: int) -> bool:
-        """Whether the worker is in this process."""
-
-    @abstractmethod
-    def refuses(self, workers: int) -> str | None:
-        """Why a run of so many workers cannot be had here, as a sentence; None when it can."""
-
-    @abstractmethod
-    def exchange(self, messages: Sequence[Message], dtype: torch.dtype) -> Exchange:
-        """Begin an all-to-all; every process gives the same messages in the same order."""
-
-    @abstractmethod
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over processes of float64 ``(n,)``, the same bits in each of them.
-
-        For bookkeeping (losses, counters, times): not traffic of the strategy.
-        """
-
-    @abstractmethod
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader of the result. Every process must ask at the same point."""
-
-
-class _CopiedHere(Exchange):
-    """Both ends of every message are in this process."""
-
-    def receive(self, message: Message, device: torch.device) -> Tensor:
-        return self.send(message).to(device)
-
-    def finish(self) -> None:
-        pass
-
-
-class VirtualWorkers(Collectives):
-    """All workers in this process, one after the other."""
-
-    def holds(self, worker: int) -> bool:
-        return True
-
-    def refuses(self, workers: int) -> str | None:
-        return None
-
-    def exchange(self, messages: Sequence[Message], dtype: torch.dtype) -> Exchange:
-        return _CopiedHere()
-
-    def sum(self, values: Tensor) -> Tensor:
-        return values
-
-    def notes(self) -> tuple[str, ...]:
-        return ()
-
-
 class Store(Protocol):
     """What ranks meet at."""
 
@@ -155,8 +50,8 @@ class Store(Protocol):
     def wait(self, keys: list[str], timeout: datetime.timedelta) -> None: ...
 
 
-class Processes(Collectives):
-    """One worker a rank of the default process group."""
+class Processes:
+    """The ranks of the default process group, of which this process is one."""
 
     def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
         self._store = store
@@ -174,19 +69,14 @@ class Processes(Collectives):
         with self._together("waiting for rank 0", ALONE.total_seconds()):
             self._store.wait([what], ALONE)
 
-    def holds(self, worker: int) -> bool:
-        return worker == self.rank
-
-    def refuses(self, workers: int) -> str | None:
-        if workers == self.size:
+    def refuses(self, devices: int) -> str | None:
+        """Why a run on so many devices cannot be had here, as a sentence; None when it can."""
+        if devices == self.size:
             return None
         return (
-            f"{workers} devices are at work and there are {self.size} processes, one for each "
-            f"device; ask for --processes {workers}, or set placement.accelerators."
+            f"{devices} devices are at work and there are {self.size} processes, one for each "
+            f"device; ask for --processes {devices}, or set placement.accelerators."
         )
-
-    def exchange(self, messages: Sequence[Message], dtype: torch.dtype) -> Exchange:
-        return _AllToAll(self, messages, dtype)
 
     def all_to_all(
         self, sent: Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
@@ -198,12 +88,17 @@ class Processes(Collectives):
         return received
 
     def sum(self, values: Tensor) -> Tensor:
+        """The sum over ranks of float64 ``(n,)``, the same bits in each of them.
+
+        For bookkeeping (losses, counters, times): not traffic of the strategy.
+        """
         there = values.to(self.device, copy=True)
         with self._together("a sum", self._patience_s):
             group.all_reduce(there)
         return there.to(values.device)
 
     def notes(self) -> tuple[str, ...]:
+        """Sentences for the reader of the result. Every rank must ask at the same point."""
         peaks = torch.zeros(self.size, dtype=torch.float64)
         peaks[self.rank] = peak_resident_bytes()
         each = ", ".join(f"{peak / 1e6:,.0f}" for peak in self.sum(peaks).tolist())
@@ -229,75 +124,6 @@ class Processes(Collectives):
                 f"them did not come: it hangs, or needs longer than that for a step; give a longer "
                 f"--patience if it does."
             ) from error
-
-
-class _AllToAll(Exchange):
-    """The messages packed by rank, sent with the first that is received."""
-
-    def __init__(
-        self, processes: Processes, messages: Sequence[Message], dtype: torch.dtype
-    ) -> None:
-        super().__init__()
-        self._processes = processes
-        self._dtype = dtype
-        self._messages = tuple(messages)
-        self._arrived: dict[tuple[int, int], Tensor] | None = None
-
-    def receive(self, message: Message, device: torch.device) -> Tensor:
-        if self._processes.holds(message.source):
-            return self.send(message).to(device)
-        self.finish()
-        if self._arrived is None:
-            raise RuntimeError("an all-to-all that was finished brought nothing")
-        return self._arrived[message.source, message.target].view(message.shape).to(device)
-
-    def finish(self) -> None:
-        if self._arrived is not None:
-            return
-        here, size = self._processes.rank, self._processes.size
-        leaving = [m for m in self._messages if m.source == here != m.target]
-        coming = [m for m in self._messages if m.target == here != m.source]
-        send_counts, receive_counts = [0] * size, [0] * size
-        for message in leaving:
-            send_counts[message.target] += message.elements
-        for message in coming:
-            receive_counts[message.source] += message.elements
-        leaving.sort(key=lambda message: message.target)
-        parts = [self.send(message).reshape(-1) for message in leaving]
-        empty = torch.empty(0, dtype=self._dtype)
-        sent = torch.cat(parts) if parts else empty
-        received = self._processes.all_to_all(
-            sent.to(self._processes.device), send_counts, receive_counts
-        )
-        coming.sort(key=lambda message: message.source)
-        flats = torch.split(received, [message.elements for message in coming])
-        self._arrived = {
-            (message.source, message.target): flat
-            for message, flat in zip(coming, flats, strict=True)
-        }
-
-
-def ring_steps(
-    workers: Sequence[int], length: int
-) -> Iterator[tuple[bool, list[tuple[int, int, int, int]]]]:
-    """The 2 (m - 1) steps of a ring all-reduce of ``length`` elements over m workers.
-
-    A step is whether what arrives is added to what is there, or replaces it, and the pieces that
-    cross: (source, target, begin, end). Each worker passes one of m pieces to the next in the ring;
-    first sums grow around it, then they are handed round.
-    """
-    m = len(workers)
-    ranges = divide_evenly(length, m)
-    for adds in (True, False):
-        for turn in range(m - 1):
-            pieces = [(i - turn + (0 if adds else 1)) % m for i in range(m)]
-            yield (
-                adds,
-                [
-                    (workers[i], workers[(i + 1) % m], *ranges[piece])
-                    for i, piece in enumerate(pieces)
-                ],
-            )
 
 
 def join(patience_s: float = PATIENCE_S) -> Processes:

@@ -6,7 +6,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from gnnbench.engine.recorder import Recorder, Track, new_kind
-from gnnbench.program import Aside, Drop, Free, Hold, Item, Ledger, Section, Step, Take, Waits
+from gnnbench.program import (
+    Aside,
+    Collective,
+    Drop,
+    Free,
+    Hold,
+    Item,
+    Ledger,
+    Section,
+    Step,
+    Take,
+    Waits,
+)
 
 #: What a step's operation computes, by its name.
 Bodies = Mapping[str, Callable[..., None]]
@@ -73,6 +85,8 @@ class Reader:
                     track.work[item.place] = track.work.get(item.place, 0.0) + item.arithmetic
             elif isinstance(item, Section):
                 return item
+            elif isinstance(item, Collective):
+                self._take_section(iter(item.steps), track)
             else:
                 self._take_other(item)
         return None

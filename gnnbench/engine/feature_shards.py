@@ -1,259 +1,339 @@
-"""Who has what where AGGREGATE is sharded by features and UPDATE by vertices: MixGCN Algorithm 2.
-
-A vertex's *position* is its place in the order of processing: the rounds' destinations one after
-the other. An aggregator has a range of columns of all rows that it reads, by ascending position; an
-updater has all columns of its range of every round. Everything that crosses follows from that.
-"""
+"""What the steps of ``lowering/feature_shards.py`` compute, of all devices or of one rank's."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.kernels.dispatch import induce_block
-from gnnbench.models import BoundBlock, Degrees
-from gnnbench.parts import Kernel, Placement
-from gnnbench.platforms.machine import Platform
-from gnnbench.records import Block, Graph, IntArray, Round, Shard
-
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Crossing:
-    """Rows that an aggregator and an updater both have: ``there`` in the aggregator's tensor, and
-    ``here``, positions or a slice, in the updater's."""
-
-    aggregator: int
-    updater: int
-    there: slice
-    here: slice | Tensor
-
-    @property
-    def rows(self) -> int:
-        return int(self.there.stop - self.there.start)
+from gnnbench.engine.base import Engine
+from gnnbench.engine.collectives import Processes
+from gnnbench.engine.evidence import Evidence
+from gnnbench.engine.execute import Bodies, take_items
+from gnnbench.engine.machinery import FILLED_BYTES, feature_rows
+from gnnbench.engine.passes import UpdateTape, run_update, run_update_backward
+from gnnbench.engine.ranks import Rank, Transfer
+from gnnbench.engine.recorder import Recorder
+from gnnbench.kernels.autograd import mask_positive
+from gnnbench.kernels.dispatch.checks import MaskArray
+from gnnbench.lowering.feature_shards import FeatureShardsLowering
+from gnnbench.lowering.shardings import Overlap, Range
+from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.models import BoundBlock, Layer
+from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Block, EpochTrace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
-    """What an aggregator aggregates of a round: some rows of the adjacency.
+class FeatureShardsEngine(Engine):
+    """Trains by the program of :class:`FeatureShardsLowering`, whose operations are methods.
 
-    ``block`` has these rows and the sources that they read; ``sources`` are the sources' places in
-    the aggregator's rows, None where they are those, in order. ``reads`` are the rounds that the
-    sources belong to. Aggregators of one group share it.
-    """
-
-    block: Block
-    sources: Tensor | None
-    reads: tuple[int, ...]
-
-
-class FeatureShards:
-    """The shards of a run, from the placement, and what crosses between them in every round.
-
-    Raises ``ValueError`` for a placement whose shards leave an entry out or have one twice.
+    Where there are ``processes``, each is a rank that has one of the devices.
     """
 
     def __init__(
-        self, rounds: Sequence[Round], graph: Graph, placement: Placement, platform: Platform
+        self,
+        bundle: Bundle,
+        setting: Setting,
+        recorder: Recorder,
+        evidence: Evidence | None = None,
+        processes: Processes | None = None,
     ) -> None:
-        self._placement, self._platform = placement, platform
-        blocks = [unit.blocks[0] for round_ in rounds for unit in round_.units]
-        #: The vertex at each position, int64 ``(V,)``.
-        self.order: IntArray = np.concatenate([block.dst_ids for block in blocks])
-        sizes = [block.num_dst for block in blocks]
-        #: The position at which each round begins, and the number of vertices.
-        self.bounds: IntArray = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        self._position = np.empty(graph.num_vertices, dtype=np.int64)
-        self._position[self.order] = np.arange(graph.num_vertices)
-        self._shards = [self._ask_shards(size, 1) for size in sizes]
-        #: The slots that aggregate and that update, ascending. Slot 0 always has the weights.
-        self.aggregators = tuple(sorted(shard.slot for shard in self._shards[0]))
-        self._updates = [self._ask_updates(size) for size in sizes]
-        self.updaters = tuple(
-            slot
-            for slot in range(len(self._updates[0]))
-            if slot == 0
-            or any(begin < end for begin, end in (ranges[slot] for ranges in self._updates))
-        )
-        cut = self._cut_blocks(graph, blocks)
-        #: The positions of the rows that each aggregator has, None where it has all.
-        self.held = {slot: self._find_held(slot, cut) for slot in self.aggregators}
-        self.pieces: dict[tuple[int, int], Piece] = {}
-        made: dict[tuple[int, Range], Piece] = {}
-        for number, shards in enumerate(self._shards):
-            for shard in shards:
-                key = (number, shard.vertices)
-                if key not in made:
-                    made[key] = self._make_piece(cut[key], self.held[shard.slot])
-                self.pieces[number, shard.slot] = made[key]
+        self._processes = processes
+        super().__init__(bundle, setting, recorder, evidence)
 
-    # ------------------------------------------------------------------ what the placement says
+    def _trainers_here(self) -> tuple[Device, ...]:
+        """The devices that this process has."""
+        return tuple(device for slot, device in enumerate(self._trainers) if self._has(slot))
 
-    def columns(self, width: int) -> dict[int, Range]:
-        """The columns that each aggregator has of a matrix of ``width`` features."""
-        shards = self._ask_shards(int(self.bounds[1]), width)
-        return {shard.slot: shard.features for shard in shards}
+    def _has(self, slot: int) -> bool:
+        return self._processes is None or self._processes.rank == slot
 
-    def updated(self, number: int, slot: int) -> Range:
-        """The positions that an updater has of round ``number``."""
-        begin, end = self._updates[number][slot]
-        return int(self.bounds[number]) + begin, int(self.bounds[number]) + end
+    # ------------------------------------------------------------------ preparation
 
-    def updated_ids(self, number: int, slot: int) -> IntArray:
-        """The vertices that an updater has of round ``number``, int64."""
-        begin, end = self.updated(number, slot)
-        return self.order[begin:end]
-
-    def rows_of(self, number: int, slot: int) -> int:
-        """How many vertices of round ``number`` an updater has."""
-        begin, end = self._updates[number][slot]
-        return end - begin
-
-    def num_held(self, slot: int) -> int:
-        """How many rows an aggregator has."""
-        held = self.held[slot]
-        return len(self.order) if held is None else len(held)
-
-    def _ask_shards(self, size: int, width: int) -> tuple[Shard, ...]:
-        shards = self._placement.shard_aggregate(size, width, self._platform)
-        fault = find_shard_fault(shards, size, width)
-        if fault is not None:
-            raise ValueError(f"placement {self._placement.name!r} {fault}")
-        return shards
-
-    def _ask_updates(self, size: int) -> tuple[Range, ...]:
-        ranges = self._placement.shard_update(size, self._platform)
-        ends = [0, *(end for _, end in ranges)]
-        if [begin for begin, _ in ranges] != ends[:-1] or ends[-1] != size:
-            raise ValueError(
-                f"placement {self._placement.name!r} shares {size} vertices out as {ranges}, which "
-                f"do not follow each other from 0 to {size}"
-            )
-        return ranges
-
-    # ------------------------------------------------------------------ the adjacency
-
-    def _cut_blocks(self, graph: Graph, blocks: Sequence[Block]) -> dict[tuple[int, Range], Block]:
-        """The block of every range of rows of a round that some aggregator has."""
-        cut = {}
-        for number, (block, shards) in enumerate(zip(blocks, self._shards, strict=True)):
-            for rows in {shard.vertices for shard in shards}:
-                if rows == (0, block.num_dst):
-                    cut[number, rows] = block
-                else:
-                    ids = block.dst_ids[rows[0] : rows[1]]
-                    cut[number, rows] = induce_block(graph.indptr, graph.indices, ids)
-        return cut
-
-    def _ranges_of(self, slot: int) -> Iterator[tuple[int, Range]]:
-        for number, shards in enumerate(self._shards):
-            for shard in shards:
-                if shard.slot == slot:
-                    yield number, shard.vertices
-
-    def _find_held(self, slot: int, cut: dict[tuple[int, Range], Block]) -> IntArray | None:
-        read = np.zeros(len(self.order), dtype=np.bool_)
-        for key in self._ranges_of(slot):
-            read[self._position[cut[key].src_ids]] = True
-        return None if read.all() else np.flatnonzero(read).astype(np.int64)
-
-    def _make_piece(self, block: Block, held: IntArray | None) -> Piece:
-        positions = self._position[block.src_ids]
-        rounds = np.unique(np.searchsorted(self.bounds, positions, side="right") - 1)
-        places = positions if held is None else np.searchsorted(held, positions)
-        count = len(self.order) if held is None else len(held)
-        in_order = len(places) == count and np.array_equal(places, np.arange(count))
-        return Piece(
-            block,
-            None if in_order else torch.from_numpy(places),
-            tuple(int(number) for number in rounds),
-        )
-
-    def readers(self, number: int, slot: int) -> tuple[int, ...]:
-        """The rounds in which an aggregator reads rows of round ``number``."""
-        return tuple(
-            reading for reading, _ in self._ranges_of(slot)
-            if number in self.pieces[reading, slot].reads
-        )  # fmt: skip
-
-    # ------------------------------------------------------------------ what crosses
-
-    def cross_aggregates(self, number: int) -> list[Crossing]:
-        """Aggregates of a round, and their gradients: rows of a piece, by who updates them."""
-        crossings = []
-        for shard in self._shards[number]:
-            for updater in self.updaters:
-                begin, end = self._updates[number][updater]
-                low, high = max(begin, shard.vertices[0]), min(end, shard.vertices[1])
-                if low < high:
-                    there = slice(low - shard.vertices[0], high - shard.vertices[0])
-                    here = slice(low - begin, high - begin)
-                    crossings.append(Crossing(shard.slot, updater, there, here))
-        return self._take_turns(crossings)
-
-    def cross_rows(self, number: int) -> list[Crossing]:
-        """Representations of a round, and their gradients: the rows that an aggregator reads."""
-        crossings = []
-        for aggregator in self.aggregators:
-            held = self.held[aggregator]
-            for updater in self.updaters:
-                begin, end = self.updated(number, updater)
-                if held is None:
-                    crossing = Crossing(
-                        aggregator, updater, slice(begin, end), slice(0, end - begin)
-                    )
-                else:
-                    low, high = (int(place) for place in np.searchsorted(held, (begin, end)))
-                    here = torch.from_numpy(held[low:high] - begin)
-                    crossing = Crossing(aggregator, updater, slice(low, high), here)
-                if crossing.rows:
-                    crossings.append(crossing)
-        return self._take_turns(crossings)
-
-    def _take_turns(self, crossings: list[Crossing]) -> list[Crossing]:
-        """In the order in which every device sends to the next, then to the one after it, ..."""
-        count = len(self._updates[0])
-        return sorted(crossings, key=lambda c: ((c.updater - c.aggregator) % count, c.aggregator))
-
-    def bind(
-        self, kernel: Kernel, degrees: Degrees, dtype: torch.dtype, slot: int, device: torch.device
-    ) -> dict[int, BoundBlock]:
-        """An aggregator's pieces, by round, bound to its device."""
-        return {
-            number: BoundBlock(self.pieces[number, slot].block, kernel, degrees, dtype, device)
-            for number, _ in self._ranges_of(slot)
+    def prepare(self) -> None:
+        """Lower, bind the adjacency, place the features' columns."""
+        stack = self.replicas.master.stack
+        self._lowering = FeatureShardsLowering(self._bundle, self._setting, stack)
+        self._lowering.prepare(self.ledger)
+        self._shards = self._lowering.shards
+        self._bind()
+        self._find_training_vertices()
+        self._features = self._place_features()
+        bodies: Bodies = {
+            "aggregate forward": self._aggregate_forward,
+            "aggregates": Transfer(self._send_aggregates, self._receive_aggregates),
+            "update forward": self._update_forward,
+            "representations": Transfer(self._send_rows, self._receive_rows),
+            "loss": self._take_loss,
+            "update backward": self._update_backward,
+            "gradients of aggregates": Transfer(self._send_columns, self._receive_columns),
+            "aggregate backward": self._aggregate_backward,
+            "gradients of representations": Transfer(self._send_back, self._receive_back),
+            "all-reduce gradients": Transfer(self._send_sums, self._receive_sums),
+            "step": self._update_model,
         }
+        self._bodies = bodies
+        self._rank = None
+        if self._processes is not None:
+            self._rank = Rank(self._processes, self._recorder, self._dtype, bodies)
+            self._bodies = self._rank.bodies
 
+    def _bind(self) -> None:
+        """The adjacency of each aggregator here, and what UPDATE of an updater's rows is handed:
+        their ids and degrees, and no edges."""
+        self._bounds: dict[tuple[int, int], BoundBlock] = {}
+        self._outputs: dict[tuple[int, int], BoundBlock] = {}
+        # Devices described on one device of this machine that aggregate the same rows share them.
+        shared: dict[tuple[str, int], BoundBlock] = {}
+        for (number, slot), piece in self._shards.pieces.items():
+            if self._has(slot):
+                key = (self._trainers[slot].torch_device, id(piece))
+                if key not in shared:
+                    shared[key] = self._bind_block(piece.block, slot)
+                self._bounds[number, slot] = shared[key]
+        for number in self._lowering.rounds:
+            for slot in self._shards.updaters:
+                if self._has(slot):
+                    ids = self._shards.updated_ids(number, slot)
+                    rows = np.zeros(len(ids) + 1, dtype=np.int64)
+                    block = Block(ids, len(ids), rows, np.empty(0, dtype=np.int32))
+                    self._outputs[number, slot] = self._bind_block(block, slot)
 
-def find_shard_fault(shards: Sequence[Shard], num_vertices: int, width: int) -> str | None:
-    """Shards must cover ``(num_vertices, width)`` once, a slot at most one; a fault as a phrase."""
-    slots = [shard.slot for shard in shards]
-    if len(set(slots)) != len(slots):
-        return f"gives a slot two shards of the same matrix: {slots}"
+    def _bind_block(self, block: Block, slot: int) -> BoundBlock:
+        device = torch.device(self._trainers[slot].torch_device)
+        return BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, device)
 
-    def area(rows: Range, columns: Range) -> int:
-        return max(0, rows[1] - rows[0]) * max(0, columns[1] - columns[0])
+    def _find_training_vertices(self) -> None:
+        """For each updater's rows of a round, which of them have a loss, and their labels."""
+        trains = self._setting.dataset.train_mask & (self._setting.dataset.labels >= 0)
+        self._num_train = int(trains.sum())
+        self._labelled: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        for (number, slot), bound in self._outputs.items():
+            ids, where = bound.block.src_ids, self._trainers[slot].torch_device
+            places = torch.from_numpy(np.flatnonzero(trains[ids]))
+            labels = self._labels[torch.from_numpy(ids)[places]]
+            self._labelled[number, slot] = places.to(where), labels.to(where)
 
-    def meet(one: Range, other: Range) -> Range:
-        return max(one[0], other[0]), min(one[1], other[1])
+    def _place_features(self) -> dict[tuple[int, int], Tensor]:
+        """Each aggregator's columns of the features of the rows that it has, as of layer 0."""
+        order, width = self._shards.order, self.replicas.master.stack[0].in_features
+        features = {
+            (0, slot): self._open_rows(0, slot)
+            for slot in self._shards.aggregators
+            if self._has(slot) and self._lowering.width(0, slot)
+        }
+        step = max(1, FILLED_BYTES // (max(1, width) * self._itemsize))
+        for begin in range(0, len(order), step):
+            end = min(begin + step, len(order))
+            rows = feature_rows(self._setting, order[begin:end], sparse=False)
+            for (_, slot), into in features.items():
+                columns = slice(*self._lowering.columns[0][slot])
+                positions = self._shards.held[slot]
+                if positions is None:
+                    into[begin:end] = rows[:, columns]
+                    continue
+                low, high = np.searchsorted(positions, (begin, end))
+                there = torch.from_numpy(positions[low:high] - begin)
+                into[low:high] = rows[there, columns]
+        return features
 
-    whole = ((0, num_vertices), (0, width))
-    inside = sum(
-        area(meet(shard.vertices, whole[0]), meet(shard.features, whole[1])) for shard in shards
-    )
-    twice = sum(
-        area(meet(one.vertices, other.vertices), meet(one.features, other.features))
-        for place, one in enumerate(shards)
-        for other in shards[:place]
-    )
-    if twice or inside != num_vertices * width:
-        return (
-            f"shares {num_vertices} x {width} entries out in shards that have {inside} of them, "
-            f"{twice} more than once"
-        )
-    return None
+    def notes(self) -> tuple[str, ...]:
+        """What the processes say of themselves."""
+        return () if self._processes is None else self._processes.notes()
+
+    # ------------------------------------------------------------------ one epoch
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """One full-graph iteration: forward, loss, backward, update."""
+        self._recorder.start_epoch(epoch)
+        for device in self._trainers:  # one without a column or a vertex is idle, and counts
+            self._recorder.count_work(device.name, 0.0)
+        self._epoch, self._loss = epoch, 0.0
+        items = self._lowering.run_epoch(epoch)
+        if self._rank is not None:
+            self._rank.start_epoch()
+            items = self._rank.take(items)
+        self._begin_update()
+        #: Columns of a layer's input, and of their gradients, by layer and aggregator.
+        self._columns = dict(self._features)
+        self._column_gradients: dict[tuple[int, int], Tensor] = {}
+        #: Of a round, by aggregator: aggregates, and their gradients.
+        self._aggregates: dict[int, Tensor] = {}
+        self._aggregate_gradients: dict[int, Tensor] = {}
+        #: Of a round, by updater: all columns of the aggregates, outputs, and their gradients.
+        self._whole: dict[int, Tensor] = {}
+        self._rows: dict[int, Tensor] = {}
+        self._parts: dict[int, Tensor] = {}
+        #: By round and updater, gradients of a layer's outputs.
+        self._gradients: dict[tuple[int, int], Tensor] = {}
+        self._tapes: dict[tuple[int, int, int], UpdateTape] = {}
+        #: Of the rows that a piece reads, by layer, round and slot, what the backward pass gives.
+        self._wanted: dict[tuple[int, int, int], MaskArray] = {}
+        updaters = [slot for slot in self._shards.updaters if self._has(slot)]
+        self._sums = {slot: self._open_sums(slot) for slot in updaters}
+        take_items(items, self._recorder, self.ledger, self._bodies)
+        trace = self._recorder.end_epoch(self._loss, [self._loss], self._num_train)
+        return trace if self._rank is None else self._rank.merge(trace)
+
+    def _layer_on(self, number: int, slot: int) -> Layer:
+        return self.replicas.on(self._trainers[slot]).stack[number]
+
+    def _open(self, slot: int, rows: int, width: int) -> Tensor:
+        where = self._trainers[slot].torch_device
+        return torch.empty((rows, width), dtype=self._dtype, device=where)
+
+    def _open_rows(self, number: int, slot: int) -> Tensor:
+        """Room for an aggregator's columns of the rows that it has."""
+        return self._open(slot, self._shards.num_held(slot), self._lowering.width(number, slot))
+
+    # ------------------------------------------------------------------ forward
+
+    def _aggregate_forward(self, number: int, index: int, slot: int) -> None:
+        h, piece = self._columns[number, slot], self._shards.pieces[index, slot]
+        if index == self._lowering.rounds[-1]:
+            del self._columns[number, slot]
+        layer = self._layer_on(number, slot)
+        with torch.no_grad():
+            if piece.sources is not None:
+                h = h.index_select(0, torch.from_numpy(piece.sources).to(h.device))
+            self._aggregates[slot] = layer.aggregate(self._bounds[index, slot], h)
+            if layer.masks_below:
+                self._wanted[number, index, slot] = mask_positive(h)
+
+    def _send_aggregates(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        return self._aggregates[overlap.aggregator][overlap.there]
+
+    def _receive_aggregates(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        slot, copies = overlap.updater, self._lowering.copies(number)
+        width = self.replicas.master.stack[number].in_features
+        if slot not in self._whole:
+            rows = self._shards.rows_of(index, slot)
+            self._whole[slot] = self._open(slot, rows, copies * width)
+        whole, (begin, end) = self._whole[slot], self._range(number, overlap)
+        pieces = torch.split(part.view(overlap.rows, -1), end - begin, dim=1)
+        for copy, piece in enumerate(pieces):
+            whole[overlap.here, copy * width + begin : copy * width + end] = piece
+
+    def _range(self, number: int, overlap: Overlap) -> Range:
+        """The columns of a layer's input that are transferred."""
+        return self._lowering.columns[number][overlap.aggregator]
+
+    def _update_forward(self, number: int, index: int, slot: int) -> None:
+        layer = self._layer_on(number, slot)
+        needs = needs_aggregate_gradient(layer, first=number == 0)
+        bound, whole = self._outputs[index, slot], self._whole.pop(slot)
+        self._aggregates.clear()  # all have been sent
+        tape = run_update(layer, bound, whole, needs_input_gradient=needs)
+        self._tapes[number, index, slot] = tape
+        self._rows[slot] = tape.output.detach()
+
+    def _send_rows(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        begin, end = self._range(number, overlap)
+        return self._rows[overlap.updater][overlap.here][:, begin:end]
+
+    def _receive_rows(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        key = (number, overlap.aggregator)
+        if key not in self._columns:
+            self._columns[key] = self._open_rows(*key)
+        self._columns[key][overlap.there] = part.view(overlap.rows, -1)
+
+    def _take_loss(self, number: int, index: int, slot: int) -> None:
+        rows, (places, labels) = self._rows[slot], self._labelled[index, slot]
+        self._keep_logits(self._shards.updated_ids(index, slot), rows)
+        gradient = self._gradients[index, slot] = torch.zeros_like(rows)
+        if len(places):
+            chosen = rows[places].requires_grad_()
+            loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum")
+            loss = loss / self._num_train
+            (gradient[places],) = torch.autograd.grad(loss, chosen)
+            self._loss += float(loss.detach())
+
+    # ------------------------------------------------------------------ backward
+
+    def _update_backward(self, number: int, index: int, slot: int) -> None:
+        """The gradients of a round's aggregates; those of the weights are added up."""
+        tape = self._tapes.pop((number, index, slot))
+        gradient = run_update_backward(tape, self._gradients.pop((index, slot)))
+        if gradient is not None:
+            self._parts[slot] = gradient
+        parameters = list(self.replicas.on(self._trainers[slot]).parameters())
+        sums = torch.split(self._sums[slot], [each.numel() for each in parameters])
+        for total, parameter in zip(sums, parameters, strict=True):
+            if parameter.grad is not None:
+                total += parameter.grad.view(-1)
+                parameter.grad = None
+
+    def _send_columns(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        begin, end = self._range(number, overlap)
+        width = self.replicas.master.stack[number].in_features
+        rows = self._parts[overlap.updater][overlap.here]
+        starts = range(0, rows.shape[1], width)
+        parts = [rows[:, start + begin : start + end] for start in starts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _receive_columns(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        slot = overlap.aggregator
+        rows = self._shards.pieces[index, slot].block.num_dst
+        width = self._lowering.copies(number) * self._lowering.width(number, slot)
+        if slot not in self._aggregate_gradients:
+            self._aggregate_gradients[slot] = self._open(slot, rows, width)
+        self._aggregate_gradients[slot][overlap.there] = part.view(overlap.rows, width)
+
+    def _aggregate_backward(self, number: int, index: int, slot: int) -> None:
+        bound, layer = self._bounds[index, slot], self._layer_on(number, slot)
+        if layer.masks_below:
+            bound = bound.masked(self._wanted.pop((number, index, slot)))
+        with torch.no_grad():
+            rows = layer.aggregate_backward(bound, self._aggregate_gradients.pop(slot))
+        key, sources = (number, slot), self._shards.pieces[index, slot].sources
+        if key not in self._column_gradients:
+            self._column_gradients.pop((number + 1, slot), None)
+            self._column_gradients[key] = self._open_rows(*key).zero_()
+        if sources is None:
+            self._column_gradients[key] += rows
+        else:
+            self._column_gradients[key].index_add_(
+                0, torch.from_numpy(sources).to(rows.device), rows
+            )
+
+    def _send_back(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        return self._column_gradients[number, overlap.aggregator][overlap.there]
+
+    def _receive_back(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        key, slot = (index, overlap.updater), overlap.updater
+        if key not in self._gradients:
+            width = self.replicas.master.stack[number].in_features
+            rows = self._shards.rows_of(*key)
+            self._gradients[key] = self._open(slot, rows, width).zero_()
+        into, (begin, end) = self._gradients[key], self._range(number, overlap)
+        into[overlap.here, begin:end] += part.view(overlap.rows, -1).to(into.device)
+
+    # ------------------------------------------------------------------ the weights
+
+    def _open_sums(self, slot: int) -> Tensor:
+        """An updater's gradients of all weights, one after the other, zero."""
+        count = sum(parameter.numel() for parameter in self.replicas.master.parameters())
+        where = self._trainers[slot].torch_device
+        return torch.zeros(count, dtype=self._dtype, device=where)
+
+    def _send_sums(self, source: int, target: int, begin: int, end: int, adds: bool) -> Tensor:
+        return self._sums[source][begin:end]
+
+    def _receive_sums(
+        self, part: Tensor, source: int, target: int, begin: int, end: int, adds: bool
+    ) -> None:
+        into = self._sums[target][begin:end]
+        if adds:
+            into += part.to(into.device)
+        else:
+            into.copy_(part)
+
+    def _update_model(self) -> None:
+        # Devices of one process share a model, and every one of them has the same sums now.
+        for sums in list(self._sums.values())[:1]:
+            parameters = list(self.replicas.master.parameters())
+            parts = torch.split(sums.cpu(), [each.numel() for each in parameters])
+            self._step(
+                [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
+            )

@@ -125,17 +125,6 @@ def feature_rows(
     return rows.to(dtype) if out is None else out.copy_(rows)
 
 
-def shares_features(setting: Setting) -> bool:
-    """Whether the data set's features can be trained on as they are, without a copy."""
-    features = setting.dataset.features
-    return (
-        isinstance(features, np.ndarray)
-        and features.dtype == np.float32 == np.dtype(setting.workload.dtype)
-        and features.flags.c_contiguous
-        and features.flags.writeable
-    )
-
-
 def fill_features(setting: Setting, into: Tensor) -> None:
     """Write all features into ``into`` ``(V, f)``, some rows at a time."""
     rows = max(1, FILLED_BYTES // (into.shape[1] * into.element_size()))

@@ -127,7 +127,7 @@ class MiniBatchEngine(Engine):
             self._features = [rows.to(device) for device in self._torch_devices]
 
     def notes(self) -> tuple[str, ...]:
-        return self._lowering.cache.notes({s: d.name for s, d in enumerate(self._trainers)})
+        return self._lowering.notes()
 
     def _time_sampling(
         self, rounds: Sequence[IntArray], size: int
@@ -199,7 +199,7 @@ class MiniBatchEngine(Engine):
             trainers=tuple(Trainer(d.name, d.torch_device) for d in self._trainers),
         )
         self._run(steps, len(seeds), lowering.prefetch)
-        counts = [len(some) for some in seeds]
+        counts = lowering.count_seeds()
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
         return recorder.end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
 

@@ -124,6 +124,13 @@ class MiniBatchLowering(InputRows):
             else:
                 yield from stages[turn](rounds[index])
 
+    def count_seeds(self) -> tuple[int, ...]:
+        return tuple([len(seeds) for seeds in self._seeds])
+
+    def notes(self) -> tuple[str, ...]:
+        """How well a cache served."""
+        return self.cache.notes({slot: device.name for slot, device in enumerate(self.trainers)})
+
     def _over(self, index: int) -> tuple[Buffer, ...]:
         return (self._ends[index],) if index >= 0 else ()
 

@@ -6,12 +6,24 @@ what a step waits for: :class:`Waits` finds it in what steps read and write.
 """
 
 from gnnbench.program.ledger import Held, Ledger
-from gnnbench.program.step import Aside, Buffer, Drop, Free, Hold, Item, Section, Step, Take
+from gnnbench.program.step import (
+    Aside,
+    Buffer,
+    Collective,
+    Drop,
+    Free,
+    Hold,
+    Item,
+    Section,
+    Step,
+    Take,
+)
 from gnnbench.program.waits import Waits
 
 __all__ = [
     "Aside",
     "Buffer",
+    "Collective",
     "Drop",
     "Free",
     "Held",

@@ -45,6 +45,9 @@ class Step:
     whoever has written, added or read it. ``adds`` adds to what was written, in any order with
     others that add.
 
+    ``device`` is the index of the trainer that takes the step, None where each does for itself; of
+    a transfer between trainers it is the one that receives, and ``source`` the one that sends.
+
     Accounting: ``moves`` are bytes by kind, ``edges`` and ``vertices`` what is traversed, and
     ``arithmetic`` is what the place does for the imbalance of devices.
 
@@ -69,8 +72,18 @@ class Step:
     edges: int = 0
     vertices: int = 0
     arithmetic: float = 0.0
+    device: int | None = None
+    source: int | None = None
     index_work: Callable[[Step], None] | None = None
     seconds: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Collective:
+    """Transfers between trainers of which none sends what another one brings: one all-to-all, or a
+    step of a ring."""
+
+    steps: tuple[Step, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -132,4 +145,4 @@ class Section:
     stream: Literal["copy", "compute"] | None = None
 
 
-Item: TypeAlias = Step | Hold | Free | Take | Drop | Aside | Section
+Item: TypeAlias = Step | Collective | Hold | Free | Take | Drop | Aside | Section

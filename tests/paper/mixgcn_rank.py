@@ -73,7 +73,7 @@ def run(rank: int) -> None:
             ResidentMemory(),
             kernel(),
         )
-        trace = train(bundle, setting, ModelClock(platform, bundle.kernel), collectives=processes)
+        trace = train(bundle, setting, ModelClock(platform, bundle.kernel), processes=processes)
         epoch = trace.epochs[-1]
         found.append(
             {

@@ -23,9 +23,9 @@ from gnnbench.compare import Request, compare
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import train
-from gnnbench.engine.collectives import ring_steps
-from gnnbench.engine.feature_shards import find_shard_fault
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.lowering.feature_shards import ring_steps
+from gnnbench.lowering.shardings import find_shard_fault
 from gnnbench.metrics import digest, imbalance
 from gnnbench.models import build
 from gnnbench.parts import Setting
@@ -552,7 +552,7 @@ def train_in_processes(sizes):
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_real_processes_compute_the_same(processes):
-    """gloo, one worker a rank: losses, bytes and timelines are those of virtual workers."""
+    """gloo, a device a rank: losses, bytes and timelines are those of one process for all."""
     found = train_in_processes((2, 4))[processes]
     assert len(found) == 3
     for case in found:

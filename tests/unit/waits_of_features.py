@@ -113,9 +113,7 @@ MIXED_WAITS = (
         "the ring begins at a device and its target when both have their gradients",
         "all-reduce gradients",
         "update backward",
-        lambda later, earlier: (
-            earlier.layer == 0 and earlier.device in (later.source, later.target)
-        ),
+        lambda later, earlier: earlier.device in (later.source, later.target),
     ),
     Wait(
         "a step of the ring waits for the step before, at its source and at its target",

@@ -19,12 +19,11 @@ import numpy.typing as npt
 from gnnbench import datasets
 from gnnbench.footprint import ChunkSize, adjacency_bytes, in_flight_bytes, kept_bytes
 from gnnbench.models import build
+from gnnbench.partitioning import choose_partitioner, deal_out, partition
 from gnnbench.parts import LayerShape, divide_evenly
 from gnnbench.records import Cell, Dataset, Graph, IntArray, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
-from gnnbench_plugins.cagnet.sampler import deal_out
-from gnnbench_plugins.hongtu.partition import choose_partitioner, partition
 from gnnbench_plugins.mixgcn.volumes import count_all_to_all_bytes
 from gnnbench_plugins.reference.kernel import TorchKernel
 

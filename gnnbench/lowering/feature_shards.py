@@ -1,0 +1,461 @@
+"""Full-graph training whose AGGREGATE is sharded by features and UPDATE by vertices.
+
+It is MixGCN's Algorithm 2. Forward, per layer and round: every aggregator aggregates its columns,
+an all-to-all brings each updater all columns of its vertices, which it updates, and another takes
+the result to those who aggregate it in the next layer. The loss is that of every updater's own
+vertices. Backward the same way round, and the gradients of the weights go round a ring.
+
+A round is a stage of the pipeline between sparse and dense devices (§3.2.2): aggregating it waits
+for the rows that it reads and for no others, since the columns of every round are a buffer of their
+own; the schedules of Figure 5 follow from the rounds that the sampler cuts. Backward, a piece of
+the adjacency hands its gradients on as soon as it has those of its own rows, and a round's rows go
+back to their updaters when all pieces that read them have.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gnnbench.errors import IncompatibleParts
+from gnnbench.footprint import mask_bytes
+from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
+from gnnbench.lowering.shardings import Range, Shardings
+from gnnbench.lowering.units import update_gemms
+from gnnbench.models import Layer
+from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
+from gnnbench.platforms.machine import Device
+from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
+from gnnbench.records import BoolArray, IntArray, Stage, Work
+
+#: By round and slot.
+Buffers = defaultdict[tuple[int, int], Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """What is transferred between aggregators and updaters: rows of a round's pieces, or else its
+    input rows, either way."""
+
+    name: str
+    of_pieces: bool
+    to_updaters: bool
+
+
+AGGREGATES = Matrix("aggregates", of_pieces=True, to_updaters=True)
+ROWS = Matrix("representations", of_pieces=False, to_updaters=False)
+AGGREGATE_GRADIENTS = Matrix("gradients of aggregates", of_pieces=True, to_updaters=False)
+ROW_GRADIENTS = Matrix("gradients of representations", of_pieces=False, to_updaters=True)
+
+
+def open_buffers(name: str) -> Buffers:
+    """A buffer for every round and device that is asked for."""
+    return defaultdict(partial(Buffer, name))
+
+
+class FeatureShardsLowering(Lowering):
+    """Two shardings and what is transferred between them; see the module's docstring.
+
+    Once prepared, ``shards`` are both shardings, ``rounds`` the numbers of the rounds, and
+    ``columns`` by layer those that each aggregator has of the layer's input.
+    """
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        super().__init__(bundle, setting, layers)
+        if not isinstance(bundle.sampler, FullGraphSampler):
+            raise TypeError("the lowering of feature shards takes full-graph samplers")
+        self._sampler = bundle.sampler
+
+    # ------------------------------------------------------------------ preparation
+
+    def prepare(self, ledger: Ledger) -> None:
+        """Cut the rounds into shards, and place what devices hold all the time."""
+        setting, placement = self.setting, self.bundle.placement
+        allocate_host_graph(ledger, setting)
+        graph = setting.dataset.graph
+        rounds = self._sampler.chunks(setting, len(self.trainers))
+        if any(len(round_.units) != 1 for round_ in rounds):
+            raise IncompatibleParts(
+                f"sampler {self._sampler.name!r} gives devices units of their own, and placement "
+                f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
+            )
+        shards = self.shards = Shardings(rounds, graph, placement, self.platform)
+        self.rounds = range(len(rounds))
+        self.columns: list[dict[int, Range]] = [
+            shards.columns(layer.in_features) for layer in self.layers
+        ]
+        self._aggregate_overlaps = [shards.overlap_aggregates(number) for number in self.rounds]
+        self._row_overlaps = [shards.overlap_rows(number) for number in self.rounds]
+        #: By round and slot, the edges and the training vertices among what an updater has.
+        self._edges = self._sum_updated(graph.degrees)
+        self._seeds = self._sum_updated(setting.dataset.train_mask & (setting.dataset.labels >= 0))
+        self._ways: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
+        for slot in shards.updaters:
+            self._place_updater(ledger, slot)
+        for slot in shards.aggregators:
+            self._place_aggregator(ledger, slot)
+
+    def count_seeds(self) -> tuple[int, ...]:
+        """All labelled training vertices, in one update."""
+        return (sum(self._seeds.values()),)
+
+    @property
+    def workers(self) -> tuple[Device, ...]:
+        """All trainers: one without a column or a vertex is idle, and counts."""
+        return self.trainers
+
+    def _sum_updated(self, values: IntArray | BoolArray) -> dict[tuple[int, int], int]:
+        """Sums of what there is for each vertex, by round and updater."""
+        return {
+            (number, slot): int(values[self.shards.updated_ids(number, slot)].sum())
+            for number in self.rounds
+            for slot in self.shards.updaters
+        }
+
+    def _place_updater(self, ledger: Ledger, slot: int) -> None:
+        allocate_model(ledger, self.setting, self.trainers[slot])
+        for number, layer in enumerate(self.layers):
+            width = layer.aggregate_features + layer.out_features
+            size = self._count_updated(slot) * width * self._itemsize
+            name = f"kept intermediates of layer {number + 1}"
+            ledger.allocate(self.trainers[slot].name, name, size)
+
+    def _place_aggregator(self, ledger: Ledger, slot: int) -> None:
+        name = self.trainers[slot].name
+        pieces = [self.shards.pieces[number, slot].block for number in self.rounds]
+        topology = sum(piece.topology_bytes for piece in pieces)
+        ledger.allocate(name, "adjacency on the device", topology)
+        features = self.shards.num_held(slot) * self.width(0, slot) * self._itemsize
+        ledger.allocate(name, "feature columns on the device", features)
+        for number, layer in enumerate(self.layers):
+            if layer.masks_below:
+                width = self.width(number, slot)
+                size = sum(mask_bytes(piece.num_src, width) for piece in pieces)
+                ledger.allocate(name, f"masks of h{number}", size)
+
+    # ------------------------------------------------------------------ who does what
+
+    def width(self, number: int, slot: int) -> int:
+        """How many columns of a layer's input an aggregator has."""
+        begin, end = self.columns[number][slot]
+        return end - begin
+
+    def copies(self, number: int) -> int:
+        """How many matrices of the input's width AGGREGATE of a layer gives side by side."""
+        return self.layers[number].aggregate_features // self.layers[number].in_features
+
+    def _aggregators(self, number: int) -> list[int]:
+        """Those that have a column of a layer's input."""
+        return [slot for slot in self.shards.aggregators if self.width(number, slot)]
+
+    def _updaters(self, index: int) -> list[int]:
+        """Those that have a vertex of a round."""
+        return [slot for slot in self.shards.updaters if self.shards.rows_of(index, slot)]
+
+    def _count_updated(self, slot: int) -> int:
+        """How many vertices an updater has, of all rounds."""
+        return sum(self.shards.rows_of(number, slot) for number in self.rounds)
+
+    # ------------------------------------------------------------------ memory
+
+    def _hold(self, slot: int, tensor: str, elements: int) -> Hold:
+        return Hold(self.trainers[slot].name, tensor, elements * self._itemsize)
+
+    def _hold_columns(self, number: int, tensor: str) -> list[Hold]:
+        """Rows of a layer's input, or their gradients, at all aggregators that have columns."""
+        return [
+            self._hold(slot, tensor, self.shards.num_held(slot) * self.width(number, slot))
+            for slot in self._aggregators(number)
+        ]
+
+    def _hold_updated(self, tensor: str, width: int) -> list[Hold]:
+        """Values of ``width`` for all vertices of every updater."""
+        return [
+            self._hold(slot, tensor, self._count_updated(slot) * width)
+            for slot in self.shards.updaters
+        ]
+
+    def _hold_round(self, number: int, index: int) -> list[Hold]:
+        """A round's aggregates, or their gradients, and the rows that are picked for it."""
+        holds, copies = [], self.copies(number)
+        for slot in self._aggregators(number):
+            piece, width = self.shards.pieces[index, slot], self.width(number, slot)
+            picked = 0 if piece.sources is None else piece.block.num_src
+            holds += [
+                self._hold(slot, "aggregates of a round", piece.block.num_dst * width * copies),
+                self._hold(slot, "rows read by a round", picked * width),
+            ]
+        return holds
+
+    @staticmethod
+    def _free(holds: Sequence[Hold]) -> Iterator[Free]:
+        for hold in holds:
+            yield Free(hold.memory, hold.tensor)
+
+    # ------------------------------------------------------------------ one epoch
+
+    def run_epoch(self, epoch: int) -> Iterator[Item]:
+        """One full-graph iteration: forward, loss, backward, update."""
+        #: By slot, what an updater sums up of the gradients of the weights.
+        self._sums = {slot: Buffer("gradients of the weights") for slot in self.shards.updaters}
+        depth, held = len(self.layers), list[Hold]()
+        ready = open_buffers("features")
+        for number in range(depth):
+            columns = []
+            if number < depth - 1:
+                columns = self._hold_columns(number + 1, f"columns of h{number + 1}")
+            yield from columns
+            ready = yield from self._forward_layer(number, ready)
+            yield from self._free(held)
+            held = columns
+        held = self._hold_updated(f"gradients of h{depth}", self.layers[-1].out_features)
+        yield from held
+        for number in reversed(range(depth)):
+            width, columns, gradients = self.layers[number].in_features, [], []
+            if number:
+                columns = self._hold_columns(number, f"columns of h{number}'s gradients")
+                gradients = self._hold_updated(f"gradients of h{number}", width)
+            yield from (*columns, *gradients)
+            below = yield from self._backward_layer(number, ready)
+            yield from self._free(held)
+            if number:
+                ready = yield from self._return_gradients(number, below)
+            yield from self._free(columns)
+            held = gradients
+        yield from self._all_reduce()
+
+    # ------------------------------------------------------------------ forward
+
+    def _forward_layer(self, number: int, inputs: Buffers) -> Generator[Item, None, Buffers]:
+        """One layer of all rounds; the columns of its outputs, and after the last layer the
+        gradients of the logits."""
+        outputs = open_buffers(f"columns of h{number + 1}")
+        for index in self.rounds:
+            aggregated, whole = open_buffers("aggregates"), open_buffers("all columns of them")
+            updated = open_buffers("outputs")
+            holds = self._hold_round(number, index)
+            yield from holds
+            yield from self._aggregate(number, index, inputs, aggregated)
+            yield self._exchange(AGGREGATES, number, index, aggregated, whole)
+            yield from self._free(holds)
+            yield from self._update(number, index, whole, updated)
+            if number < len(self.layers) - 1:
+                yield self._exchange(ROWS, number + 1, index, updated, outputs)
+            else:
+                yield from self._take_loss(index, updated, outputs)
+        return outputs
+
+    def _aggregate(
+        self, number: int, index: int, inputs: Buffers, aggregated: Buffers
+    ) -> Iterator[Step]:
+        """Line 8: every aggregator's columns of a round's aggregates."""
+        for slot in self._aggregators(number):
+            piece = self.shards.pieces[index, slot]
+            if piece.block.num_dst:
+                step = self._aggregate_step("aggregate forward", number, index, slot)
+                step.reads = tuple([inputs[read, slot] for read in piece.reads])
+                step.writes = (aggregated[index, slot],)
+                step.arithmetic = float(piece.block.num_edges * self.width(number, slot))
+                yield step
+
+    def _aggregate_step(self, op: str, number: int, index: int, slot: int) -> Step:
+        block = self.shards.pieces[index, slot].block
+        work = self.layers[number].aggregate_work(block, self._itemsize)
+        work = work._replace(features=self.width(number, slot))
+        return self._step(op, "aggregate", number, index, slot, work)
+
+    def _update(self, number: int, index: int, whole: Buffers, updated: Buffers) -> Iterator[Step]:
+        """Line 12: every updater's vertices of a round."""
+        layer = self.layers[number]
+        for slot in self._updaters(index):
+            rows = self.shards.rows_of(index, slot)
+            work = layer.update_work(rows, self._itemsize)
+            step = self._step("update forward", "update", number, index, slot, work)
+            step.reads, step.writes = (whole[index, slot],), (updated[index, slot],)
+            step.edges, step.vertices = self._edges[index, slot], rows * (1 if number else 2)
+            step.arithmetic = float(rows * layer.macs_per_row)
+            yield step
+
+    def _take_loss(self, index: int, logits: Buffers, gradients: Buffers) -> Iterator[Step]:
+        """Line 15, of every updater's own training vertices."""
+        width = self.layers[-1].out_features
+        for slot in self._updaters(index):
+            rows = self.shards.rows_of(index, slot)
+            size = 2 * rows * width * self._itemsize
+            work = Work("copy", rows=self._seeds[index, slot], bytes=size)
+            step = self._step("loss", "update", len(self.layers), index, slot, work)
+            step.reads, step.writes = (logits[index, slot],), (gradients[index, slot],)
+            yield step
+
+    # ------------------------------------------------------------------ backward
+
+    def _backward_layer(self, number: int, ready: Buffers) -> Generator[Item, None, Buffers]:
+        """From the gradients of a layer's outputs, by round and updater, to those of its inputs,
+        by the round of the row and aggregator; the first layer's stay out."""
+        below, layer = open_buffers(f"columns of h{number}'s gradients"), self.layers[number]
+        for index in self.rounds:
+            parts, columns = (
+                open_buffers("gradients of aggregates"),
+                open_buffers("columns of them"),
+            )
+            for slot in self._updaters(index):
+                rows = self.shards.rows_of(index, slot)
+                work = layer.update_work(
+                    rows, self._itemsize, update_gemms(layer, first=number == 0)
+                )
+                step = self._step("update backward", "update", number, index, slot, work)
+                step.reads, step.writes = (ready[index, slot],), (parts[index, slot],)
+                step.adds = (self._sums[slot],)
+                yield step
+            if number:
+                holds = self._hold_round(number, index)
+                yield from holds
+                yield self._exchange(AGGREGATE_GRADIENTS, number, index, parts, columns)
+                yield from self._aggregate_backward(number, index, columns, below)
+                yield from self._free(holds)
+        return below
+
+    def _aggregate_backward(
+        self, number: int, index: int, columns: Buffers, below: Buffers
+    ) -> Iterator[Step]:
+        """A round's gradients, from its rows to all that they read."""
+        for slot in self._aggregators(number):
+            piece = self.shards.pieces[index, slot]
+            if piece.block.num_dst:
+                step = self._aggregate_step("aggregate backward", number, index, slot)
+                step.reads = (columns[index, slot],)
+                step.adds = tuple([below[read, slot] for read in piece.reads])
+                yield step
+
+    def _return_gradients(self, number: int, below: Buffers) -> Generator[Item, None, Buffers]:
+        """The gradients of every round's rows, complete, to those who update them in the layer
+        below; of several groups of aggregators the sum."""
+        returned = open_buffers(f"gradients of h{number}")
+        for index in self.rounds:
+            yield self._exchange(ROW_GRADIENTS, number, index, below, returned)
+        return returned
+
+    # ------------------------------------------------------------------ steps
+
+    def _step(self, op: str, stage: Stage, number: int, index: int, slot: int, work: Work) -> Step:
+        """A device's part of a round."""
+        device = self.trainers[slot]
+        resources = compute_resource(device, self.platform.host, stage)
+        operands = (number, index, slot)
+        return Step(
+            op, operands, stage, op, device.name, resources, work, number, index, device=slot
+        )
+
+    def _exchange(
+        self, what: Matrix, number: int, index: int, sources: Buffers, targets: Buffers
+    ) -> Collective:
+        """An all-to-all between aggregators and updaters, a step for each pair."""
+        steps, name = [], what.name
+        overlaps = self._aggregate_overlaps if what.of_pieces else self._row_overlaps
+        item_bytes = self._itemsize * (self.copies(number) if what.of_pieces else 1)
+        for overlap in overlaps[index]:
+            width = self.width(number, overlap.aggregator)
+            if not width:
+                continue
+            source, target = overlap.aggregator, overlap.updater
+            if not what.to_updaters:
+                source, target = target, source
+            size = overlap.rows * width * item_bytes
+            place, resources = self._way(source, target)
+            steps.append(
+                Step(
+                    name,
+                    (number, index, overlap),
+                    "transfer",
+                    name if source != target else f"{name}, own part",
+                    place,
+                    resources,
+                    Work("copy", rows=overlap.rows, bytes=size),
+                    number,
+                    index,
+                    (sources[index, source],),
+                    adds=(targets[index, target],),
+                    moves=(("all_to_all", size),) if source != target else (),
+                    device=target,
+                    source=source,
+                )
+            )
+        return Collective(tuple(steps))
+
+    def _way(self, source: int, target: int) -> tuple[str, tuple[str, ...]]:
+        """What prices a transfer and what it holds: a link, on which a device sends to one and
+        receives from one other at a time; or a device's memory."""
+        if (source, target) not in self._ways:
+            one, other = self.trainers[source], self.trainers[target]
+            route = self.platform.route(one, other)
+            ports = () if source == target else (f"{one.name}.out", f"{other.name}.in")
+            self._ways[source, target] = route.place, (*route.lanes, *ports)
+        return self._ways[source, target]
+
+    # ------------------------------------------------------------------ the weights
+
+    def _all_reduce(self) -> Iterator[Item]:
+        """All-reduce the gradients around a ring of the updaters, and update every replica."""
+        last, first = self.rounds[-1], self.trainers[self.shards.updaters[0]].name
+        length = sum(layer.shape.parameters for layer in self.layers)
+        for adds, pieces in ring_steps(self.shards.updaters, length):
+            sums, steps = self._sums, []
+            self._sums = {slot: Buffer("sums of the gradients") for slot in sums}
+            for source, target, begin, end in pieces:
+                route = self.platform.route(self.trainers[source], self.trainers[target])
+                size = (end - begin) * self._itemsize
+                steps.append(
+                    Step(
+                        "all-reduce gradients",
+                        (source, target, begin, end, adds),
+                        "synchronize",
+                        "all-reduce gradients",
+                        route.place,
+                        route.lanes,
+                        Work("copy", bytes=size),
+                        round=last,
+                        reads=(sums[source], sums[target]),
+                        writes=(self._sums[target],),
+                        moves=(("all_reduce", size),),
+                        device=target,
+                        source=source,
+                    )
+                )
+            yield Collective(tuple(steps))
+        yield Step(
+            "step",
+            (),
+            "synchronize",
+            "average and step",
+            first,
+            (first,),
+            Work("copy", bytes=3 * self.setting.parameter_bytes),
+            round=last,
+            reads=tuple(self._sums.values()),
+        )
+
+
+def ring_steps(
+    workers: Sequence[int], length: int
+) -> Iterator[tuple[bool, list[tuple[int, int, int, int]]]]:
+    """The 2 (m - 1) steps of a ring all-reduce of ``length`` elements over m workers.
+
+    A step is whether what arrives is added to what is there, or replaces it, and the pieces that
+    are passed on: (source, target, begin, end). Each worker passes one of m pieces to the next in
+    the ring; first sums grow around it, then they are handed round.
+    """
+    m = len(workers)
+    ranges = divide_evenly(length, m)
+    for adds in (True, False):
+        for turn in range(m - 1):
+            pieces = [(i - turn + (0 if adds else 1)) % m for i in range(m)]
+            yield (
+                adds,
+                [
+                    (workers[i], workers[(i + 1) % m], *ranges[piece])
+                    for i, piece in enumerate(pieces)
+                ],
+            )

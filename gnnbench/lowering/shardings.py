@@ -1,0 +1,239 @@
+"""Who has what where AGGREGATE is sharded by features and UPDATE by vertices: MixGCN Algorithm 2.
+
+A vertex's *position* is its place in the order of processing: the rounds' destinations one after
+the other. An aggregator has a range of columns of all rows that it reads, by ascending position; an
+updater has all columns of its range of every round. What the two have in common is transferred
+between them, and follows from that. Devices are told apart by their index among the trainers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnbench.kernels.dispatch import induce_block
+from gnnbench.parts import Placement
+from gnnbench.platforms.machine import Platform
+from gnnbench.records import Block, Graph, IntArray, Round, Shard
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlap:
+    """Rows that an aggregator and an updater both have: ``there`` in the aggregator's tensor, and
+    ``here``, int64 positions or a slice, in the updater's."""
+
+    aggregator: int
+    updater: int
+    there: slice
+    here: slice | IntArray
+
+    @property
+    def rows(self) -> int:
+        return int(self.there.stop - self.there.start)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """What an aggregator aggregates of a round: some rows of the adjacency.
+
+    ``block`` has these rows and the sources that they read; ``sources`` are the sources' places in
+    the aggregator's rows, int64, None where they are those, in order. ``reads`` are the rounds that
+    the sources belong to. Aggregators of one group share it.
+    """
+
+    block: Block
+    sources: IntArray | None
+    reads: tuple[int, ...]
+
+
+class Shardings:
+    """Both shardings of a run, from the placement, and how they overlap in every round.
+
+    Raises ``ValueError`` for a placement whose shards leave an entry out or have one twice.
+    """
+
+    def __init__(
+        self, rounds: Sequence[Round], graph: Graph, placement: Placement, platform: Platform
+    ) -> None:
+        self._placement, self._platform = placement, platform
+        blocks = [unit.blocks[0] for round_ in rounds for unit in round_.units]
+        #: The vertex at each position, int64 ``(V,)``.
+        self.order: IntArray = np.concatenate([block.dst_ids for block in blocks])
+        sizes = [block.num_dst for block in blocks]
+        #: The position at which each round begins, and the number of vertices.
+        self.bounds: IntArray = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        self._position = np.empty(graph.num_vertices, dtype=np.int64)
+        self._position[self.order] = np.arange(graph.num_vertices)
+        self._shards = [self._ask_shards(size, 1) for size in sizes]
+        #: The devices that aggregate and that update, ascending. The first always has the weights.
+        self.aggregators = tuple(sorted(shard.slot for shard in self._shards[0]))
+        self._updates = [self._ask_updates(size) for size in sizes]
+        self.updaters = tuple(
+            slot
+            for slot in range(len(self._updates[0]))
+            if slot == 0
+            or any(begin < end for begin, end in (ranges[slot] for ranges in self._updates))
+        )
+        cut = self._cut_blocks(graph, blocks)
+        #: The positions of the rows that each aggregator has, None where it has all.
+        self.held = {slot: self._find_held(slot, cut) for slot in self.aggregators}
+        self.pieces: dict[tuple[int, int], Piece] = {}
+        made: dict[tuple[int, Range], Piece] = {}
+        for number, shards in enumerate(self._shards):
+            for shard in shards:
+                key = (number, shard.vertices)
+                if key not in made:
+                    made[key] = self._make_piece(cut[key], self.held[shard.slot])
+                self.pieces[number, shard.slot] = made[key]
+
+    # ------------------------------------------------------------------ what the placement says
+
+    def columns(self, width: int) -> dict[int, Range]:
+        """The columns that each aggregator has of a matrix of ``width`` features."""
+        shards = self._ask_shards(int(self.bounds[1]), width)
+        return {shard.slot: shard.features for shard in shards}
+
+    def updated(self, number: int, slot: int) -> Range:
+        """The positions that an updater has of round ``number``."""
+        begin, end = self._updates[number][slot]
+        return int(self.bounds[number]) + begin, int(self.bounds[number]) + end
+
+    def updated_ids(self, number: int, slot: int) -> IntArray:
+        """The vertices that an updater has of round ``number``, int64."""
+        begin, end = self.updated(number, slot)
+        return self.order[begin:end]
+
+    def rows_of(self, number: int, slot: int) -> int:
+        """How many vertices of round ``number`` an updater has."""
+        begin, end = self._updates[number][slot]
+        return end - begin
+
+    def num_held(self, slot: int) -> int:
+        """How many rows an aggregator has."""
+        held = self.held[slot]
+        return len(self.order) if held is None else len(held)
+
+    def _ask_shards(self, size: int, width: int) -> tuple[Shard, ...]:
+        shards = self._placement.shard_aggregate(size, width, self._platform)
+        fault = find_shard_fault(shards, size, width)
+        if fault is not None:
+            raise ValueError(f"placement {self._placement.name!r} {fault}")
+        return shards
+
+    def _ask_updates(self, size: int) -> tuple[Range, ...]:
+        ranges = self._placement.shard_update(size, self._platform)
+        ends = [0, *(end for _, end in ranges)]
+        if [begin for begin, _ in ranges] != ends[:-1] or ends[-1] != size:
+            raise ValueError(
+                f"placement {self._placement.name!r} shares {size} vertices out as {ranges}, which "
+                f"do not follow each other from 0 to {size}"
+            )
+        return ranges
+
+    # ------------------------------------------------------------------ the adjacency
+
+    def _cut_blocks(self, graph: Graph, blocks: Sequence[Block]) -> dict[tuple[int, Range], Block]:
+        """The block of every range of rows of a round that some aggregator has."""
+        cut = {}
+        for number, (block, shards) in enumerate(zip(blocks, self._shards, strict=True)):
+            for rows in {shard.vertices for shard in shards}:
+                if rows == (0, block.num_dst):
+                    cut[number, rows] = block
+                else:
+                    ids = block.dst_ids[rows[0] : rows[1]]
+                    cut[number, rows] = induce_block(graph.indptr, graph.indices, ids)
+        return cut
+
+    def _ranges_of(self, slot: int) -> Iterator[tuple[int, Range]]:
+        for number, shards in enumerate(self._shards):
+            for shard in shards:
+                if shard.slot == slot:
+                    yield number, shard.vertices
+
+    def _find_held(self, slot: int, cut: dict[tuple[int, Range], Block]) -> IntArray | None:
+        read = np.zeros(len(self.order), dtype=np.bool_)
+        for key in self._ranges_of(slot):
+            read[self._position[cut[key].src_ids]] = True
+        return None if read.all() else np.flatnonzero(read).astype(np.int64)
+
+    def _make_piece(self, block: Block, held: IntArray | None) -> Piece:
+        positions = self._position[block.src_ids]
+        rounds = np.unique(np.searchsorted(self.bounds, positions, side="right") - 1)
+        places = positions if held is None else np.searchsorted(held, positions)
+        count = len(self.order) if held is None else len(held)
+        in_order = len(places) == count and np.array_equal(places, np.arange(count))
+        return Piece(
+            block,
+            None if in_order else places,
+            tuple(int(number) for number in rounds),
+        )
+
+    # ------------------------------------------------------------------ what is transferred
+
+    def overlap_aggregates(self, number: int) -> list[Overlap]:
+        """Aggregates of a round, and their gradients: rows of a piece, by who updates them."""
+        overlaps = []
+        for shard in self._shards[number]:
+            for updater in self.updaters:
+                begin, end = self._updates[number][updater]
+                low, high = max(begin, shard.vertices[0]), min(end, shard.vertices[1])
+                if low < high:
+                    there = slice(low - shard.vertices[0], high - shard.vertices[0])
+                    here = slice(low - begin, high - begin)
+                    overlaps.append(Overlap(shard.slot, updater, there, here))
+        return self._take_turns(overlaps)
+
+    def overlap_rows(self, number: int) -> list[Overlap]:
+        """Representations of a round, and their gradients: the rows that an aggregator reads."""
+        overlaps = []
+        for aggregator in self.aggregators:
+            held = self.held[aggregator]
+            for updater in self.updaters:
+                begin, end = self.updated(number, updater)
+                if held is None:
+                    overlap = Overlap(aggregator, updater, slice(begin, end), slice(0, end - begin))
+                else:
+                    low, high = (int(place) for place in np.searchsorted(held, (begin, end)))
+                    here = held[low:high] - begin
+                    overlap = Overlap(aggregator, updater, slice(low, high), here)
+                if overlap.rows:
+                    overlaps.append(overlap)
+        return self._take_turns(overlaps)
+
+    def _take_turns(self, overlaps: list[Overlap]) -> list[Overlap]:
+        """In the order in which every device sends to the next, then to the one after it, ..."""
+        count = len(self._updates[0])
+        return sorted(overlaps, key=lambda c: ((c.updater - c.aggregator) % count, c.aggregator))
+
+
+def find_shard_fault(shards: Sequence[Shard], num_vertices: int, width: int) -> str | None:
+    """Shards must cover ``(num_vertices, width)`` once, a slot at most one; a fault as a phrase."""
+    slots = [shard.slot for shard in shards]
+    if len(set(slots)) != len(slots):
+        return f"gives a slot two shards of the same matrix: {slots}"
+
+    def area(rows: Range, columns: Range) -> int:
+        return max(0, rows[1] - rows[0]) * max(0, columns[1] - columns[0])
+
+    def meet(one: Range, other: Range) -> Range:
+        return max(one[0], other[0]), min(one[1], other[1])
+
+    whole = ((0, num_vertices), (0, width))
+    inside = sum(
+        area(meet(shard.vertices, whole[0]), meet(shard.features, whole[1])) for shard in shards
+    )
+    twice = sum(
+        area(meet(one.vertices, other.vertices), meet(one.features, other.features))
+        for place, one in enumerate(shards)
+        for other in shards[:place]
+    )
+    if twice or inside != num_vertices * width:
+        return (
+            f"shares {num_vertices} x {width} entries out in shards that have {inside} of them, "
+            f"{twice} more than once"
+        )
+    return None

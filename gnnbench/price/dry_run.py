@@ -1,0 +1,64 @@
+"""A bundle's training gone through step by step without computing: its spans, bytes and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnnbench.clock.model import ModelClock
+from gnnbench.engine.execute import take_items
+from gnnbench.engine.recorder import Recorder
+from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering import choose_lowering
+from gnnbench.lowering.memory import masks_gradients, open_ledger
+from gnnbench.models import build
+from gnnbench.models.products import projected_layers
+from gnnbench.parts import Bundle, Setting
+from gnnbench.records import EpochTrace, Trace
+
+
+class DryRun:
+    """What :class:`gnnbench.engine.Training` does, by the sizes of its steps alone.
+
+    Both read the same program: partitions are made and mini-batches drawn, but no row is loaded and
+    nothing is multiplied. Times are those of the model clock; there are no losses.
+
+    Raises ``IncompatibleParts`` when the parts do not fit together, and ``DeviceOutOfMemory`` at
+    the allocation that would exceed a capacity. ``lends`` is that of training.
+    """
+
+    def __init__(self, bundle: Bundle, setting: Setting, *, lends: bool = False) -> None:
+        reason = bundle.refusal(setting)
+        if reason is not None:
+            raise IncompatibleParts(reason)
+        bundle.begin(setting)
+        self._bundle = bundle
+        projected = projected_layers(bundle, setting)
+        model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
+        self._lowering = choose_lowering(bundle)(bundle, setting, model.stack)
+        self._lowering.lends = lends
+        self._ledger = open_ledger(bundle, setting.platform, self._lowering.trainers)
+        self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
+        self._lowering.prepare(self._ledger)
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """What one epoch does; epochs follow each other from 0. Its loss is no number."""
+        self._recorder.start_epoch(epoch)
+        for device in self._lowering.workers:
+            self._recorder.count_work(device.name, 0.0)
+        items = self._lowering.run_epoch(epoch)
+        take_items(items, self._recorder, self._ledger, None)
+        seeds = self._lowering.count_seeds()
+        losses = [float("nan")] * len(seeds)
+        return self._recorder.end_epoch(float("nan"), losses, sum(seeds))
+
+    def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
+        """Everything recorded, with ``epochs``, what the caller has kept of them."""
+        parts = self._bundle.all()
+        return Trace(
+            epochs=tuple(epochs),
+            peak_bytes=dict(self._ledger.peak_bytes),
+            parameters={},
+            preprocessing_s=0.0,
+            notes=(*(note for part in parts for note in part.notes()), *self._lowering.notes()),
+            idle=tuple(clause for part in parts for clause in part.idle()),
+        )
