@@ -56,7 +56,7 @@ class FeatureShardsEngine(Engine):
         stack = self.replicas.master.stack
         self._lowering = FeatureShardsLowering(self._bundle, self._setting, stack)
         self._lowering.prepare(self.ledger)
-        self._shards = self._lowering.shards
+        self._shards = self._lowering.cut
         self._bind()
         self._find_training_vertices()
         self._features = self._place_features()
@@ -86,11 +86,11 @@ class FeatureShardsEngine(Engine):
         self._outputs: dict[tuple[int, int], BoundBlock] = {}
         # Devices described on one device of this machine that aggregate the same rows share them.
         shared: dict[tuple[str, int], BoundBlock] = {}
-        for (number, slot), piece in self._shards.pieces.items():
+        for (number, slot), block in self._shards.blocks.items():
             if self._has(slot):
-                key = (self._trainers[slot].torch_device, id(piece))
+                key = (self._trainers[slot].torch_device, id(block))
                 if key not in shared:
-                    shared[key] = self._bind_block(piece.block, slot)
+                    shared[key] = self._bind_block(block, slot)
                 self._bounds[number, slot] = shared[key]
         for number in self._lowering.rounds:
             for slot in self._shards.updaters:
@@ -190,13 +190,13 @@ class FeatureShardsEngine(Engine):
     # ------------------------------------------------------------------ forward
 
     def _aggregate_forward(self, number: int, index: int, slot: int) -> None:
-        h, piece = self._columns[number, slot], self._shards.pieces[index, slot]
+        h, sources = self._columns[number, slot], self._shards.sources[index, slot]
         if index == self._lowering.rounds[-1]:
             del self._columns[number, slot]
         layer = self._layer_on(number, slot)
         with torch.no_grad():
-            if piece.sources is not None:
-                h = h.index_select(0, torch.from_numpy(piece.sources).to(h.device))
+            if sources is not None:
+                h = h.index_select(0, torch.from_numpy(sources).to(h.device))
             self._aggregates[slot] = layer.aggregate(self._bounds[index, slot], h)
             if layer.masks_below:
                 self._wanted[number, index, slot] = mask_positive(h)
@@ -274,7 +274,7 @@ class FeatureShardsEngine(Engine):
 
     def _receive_columns(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
         slot = overlap.aggregator
-        rows = self._shards.pieces[index, slot].block.num_dst
+        rows = self._shards.pieces[index, slot].size.num_dst
         width = self._lowering.copies(number) * self._lowering.width(number, slot)
         if slot not in self._aggregate_gradients:
             self._aggregate_gradients[slot] = self._open(slot, rows, width)
@@ -286,7 +286,7 @@ class FeatureShardsEngine(Engine):
             bound = bound.masked(self._wanted.pop((number, index, slot)))
         with torch.no_grad():
             rows = layer.aggregate_backward(bound, self._aggregate_gradients.pop(slot))
-        key, sources = (number, slot), self._shards.pieces[index, slot].sources
+        key, sources = (number, slot), self._shards.sources[index, slot]
         if key not in self._column_gradients:
             self._column_gradients.pop((number + 1, slot), None)
             self._column_gradients[key] = self._open_rows(*key).zero_()
