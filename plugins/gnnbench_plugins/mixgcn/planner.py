@@ -9,7 +9,6 @@ epoch, bytes and memory are those of the program that training executes, read by
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,11 +25,9 @@ from gnnbench.lowering.feature_shards import (
     FeatureShardsLowering,
 )
 from gnnbench.lowering.memory import masks_gradients
-from gnnbench.lowering.shardings import Piece, Shardings
+from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.price.dry_run import DryRun, run_dry
-from gnnbench.program import Ledger
 from gnnbench.records import BlockSize, Cell, Dataset, Graph, Table, TableRow
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench_plugins.mixgcn.groups import (
@@ -52,6 +49,7 @@ from gnnbench_plugins.mixgcn.ordering import (
     make_batches,
     reorder,
 )
+from gnnbench_plugins.mixgcn.outlook import Outlook, describe_counted, foresee
 from gnnbench_plugins.mixgcn.pipeline import STEPS, Pass, Timeline, find_lag, schedule_passes
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler, choose_stages
@@ -95,16 +93,6 @@ class Cut:
         return len(self.batches.rows)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outlook:
-    """An epoch's program, read by its sizes, and by device the bytes that are held: all the time,
-    and at most."""
-
-    run: DryRun
-    always_bytes: dict[str, int]
-    peak_bytes: dict[str, int]
-
-
 class Prospect:
     """A request for this strategy: its parts by their own types, and what follows from counts."""
 
@@ -117,7 +105,7 @@ class Prospect:
         graph, workload = request.graph, request.workload
         model = build(workload, model=request.model, masked=masks_gradients(bundle))
         self.layers = model.shapes
-        dataset = graph if isinstance(graph, Dataset) else _describe_stream(workload.dims)
+        dataset = graph if isinstance(graph, Dataset) else describe_counted(workload.dims)
         setting = Setting(dataset, request.platform, workload, self.layers, request.model)
         self._refuse(setting)
         self._lowering = FeatureShardsLowering(bundle, setting, model.stack)
@@ -171,14 +159,7 @@ class Prospect:
     def foresee(self, cut: Cut) -> Outlook:
         """The epoch that training would take, whether or not it fits; the last one is kept."""
         if self._foreseen is None or self._foreseen[0] is not cut:
-            lowering, platform = self._lowering, self.request.platform
-            names = [platform.host.name, *(device.name for device in lowering.trainers)]
-            ledger = Ledger(dict.fromkeys(names, sys.maxsize))
-            shards = Shardings(cut.rounds, self.bundle.placement, platform)
-            lowering.lay_out(ledger, shards)
-            always = dict(ledger.in_use_bytes)
-            run = run_dry(lowering, ledger)
-            self._foreseen = cut, Outlook(run, always, ledger.peak_bytes)
+            self._foreseen = cut, foresee(self._lowering, cut.rounds)
         return self._foreseen[1]
 
     # ------------------------------------------------------------------ time
@@ -401,11 +382,3 @@ def count_rounds(graph: Graph, ordering: Ordering, count: int) -> tuple[Piece, .
         size = BlockSize(block.num_src, block.num_dst, block.num_edges)
         rounds.append(Piece(size, tuple(reads.tolist()), picks=count > 1))
     return tuple(rounds)
-
-
-def _describe_stream(dims: Sequence[int]) -> Dataset:
-    """What is known of the data of a stream but its size: widths and classes."""
-    graph = Graph(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
-    none, features = np.zeros(0, dtype=np.bool_), np.empty((0, dims[0]), dtype=np.float32)
-    labels = np.empty(0, dtype=np.int64)
-    return Dataset("a stream of edges", graph, features, labels, dims[-1], none, none, none)
