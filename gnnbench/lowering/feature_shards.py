@@ -55,8 +55,8 @@ def open_buffers(name: str) -> Buffers:
     return defaultdict(partial(Buffer, name))
 
 
-class FeatureShardsLowering(Lowering):
-    """Two shardings and what is transferred between them; see the module's docstring.
+class ShardsLayout(Lowering):
+    """Both shardings of a run: who does what, and what memories hold for it.
 
     Once laid out, ``shards`` are both shardings, ``rounds`` the numbers of the rounds, and
     ``columns`` by layer those that each aggregator has of the layer's input. Once prepared,
@@ -183,7 +183,10 @@ class FeatureShardsLowering(Lowering):
         for hold in holds:
             yield Free(hold.memory, hold.tensor)
 
-    # ------------------------------------------------------------------ one epoch
+
+class FeatureShardsLowering(ShardsLayout):
+    """Epochs over two shardings and what is transferred between them; see the module's
+    docstring."""
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """One full-graph iteration: forward, loss, backward, update."""
@@ -285,15 +288,11 @@ class FeatureShardsLowering(Lowering):
         by the round of the row and aggregator; the first layer's stay out."""
         below, layer = open_buffers(f"columns of h{number}'s gradients"), self.layers[number]
         for index in self.rounds:
-            parts, columns = (
-                open_buffers("gradients of aggregates"),
-                open_buffers("columns of them"),
-            )
+            parts, columns = open_buffers("gradients of aggregates"), open_buffers("their columns")
             for slot in self._updaters(index):
                 rows = self.shards.rows_of(index, slot)
-                work = layer.update_work(
-                    rows, self._itemsize, update_gemms(layer, first=number == 0)
-                )
+                gemms = update_gemms(layer, first=number == 0)
+                work = layer.update_work(rows, self._itemsize, gemms)
                 step = self._step("update backward", "update", number, index, slot, work)
                 step.reads, step.writes = (ready[index, slot],), (parts[index, slot],)
                 step.adds = (self._sums[slot],)
