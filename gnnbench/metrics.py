@@ -8,12 +8,12 @@ a power that the platform file states.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from gnnbench.clock.schedule import Task, schedule
-from gnnbench.platforms.machine import DISK, Device
+from gnnbench.platforms.machine import DISK, Device, Platform
 from gnnbench.records import (
     BYTE_KINDS,
     STAGES,
@@ -37,8 +37,11 @@ class Digest:
     energy_j: float | None = None
 
 
-def lay_out(epoch: EpochTrace, provenance: Provenance) -> tuple[Scheduled, ...]:
-    """The epoch's timeline: scheduled where times are modelled, as it happened where measured."""
+def lay_out(
+    epoch: EpochTrace, provenance: Provenance, shared: Collection[str] = ()
+) -> tuple[Scheduled, ...]:
+    """The epoch's timeline: scheduled where times are modelled, as it happened where measured.
+    On the ``shared`` lanes transfers share the bandwidth."""
     spans = epoch.spans
     if provenance == "measured":
         return tuple(
@@ -46,8 +49,8 @@ def lay_out(epoch: EpochTrace, provenance: Provenance) -> tuple[Scheduled, ...]:
         )
     tasks = [Task(span.seconds, span.resources, span.after) for span in spans]
     return tuple(
-        Scheduled(span, start_s, start_s + span.seconds)
-        for span, start_s in zip(spans, schedule(tasks), strict=True)
+        Scheduled(span, start_s, end_s)
+        for span, (start_s, end_s) in zip(spans, schedule(tasks, shared), strict=True)
     )
 
 
@@ -61,16 +64,16 @@ def busy_by_stage(spans: Sequence[Span]) -> dict[Stage, float]:
     return {stage: max(busy[stage].values()) for stage in STAGES if stage in busy}
 
 
-def digest(epoch: EpochTrace, provenance: Provenance, devices: Sequence[Device] = ()) -> Digest:
+def digest(epoch: EpochTrace, provenance: Provenance, platform: Platform | None = None) -> Digest:
     """Epoch time by the platform's clock, busy seconds by stage, the timeline, and the energy of
-    ``devices``."""
-    timeline = lay_out(epoch, provenance)
+    the ``platform``'s devices. Without a platform no lane is shared."""
+    timeline = lay_out(epoch, provenance, platform.shared_lanes if platform else ())
     epoch_s = (
         epoch.wall_s
         if provenance == "measured"
         else max((item.end_s for item in timeline), default=0.0)
     )
-    used = energy(timeline, devices) if devices else None
+    used = energy(timeline, platform.devices) if platform else None
     return Digest(epoch_s, busy_by_stage(epoch.spans), timeline, used)
 
 

@@ -13,7 +13,7 @@ from gnnbench import datasets, plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.compare import make_setting
 from gnnbench.engine import train
-from gnnbench.engine.movement import plan_movement
+from gnnbench.lowering.movement import plan_movement
 from gnnbench.metrics import digest
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,22 @@ from gnnbench.cli.values import LARGEST, check_dims, check_threads, check_widths
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gnnbench.compare import Row
+    from gnnbench.compare.request import Options
     from gnnbench.kernels.dispatch import RmatStream
     from gnnbench.parts import Bundle
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
-    from gnnbench.records import Dataset, PartKind, Table
+    from gnnbench.records import (
+        Dataset,
+        Metric,
+        Mode,
+        PartKind,
+        RunResult,
+        Strategy,
+        Table,
+        Workload,
+    )
 
 
 @click.command(short_help="Predict memory, traffic and time without training.")
@@ -77,6 +89,27 @@ if TYPE_CHECKING:
     default="gcn",
     show_default=True,
     help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(("full-graph", "mini-batch")),
+    help="How to train, of a strategy that can do both.  [default: its usual mode]",
+)
+@click.option(
+    "--epochs", type=POSITIVE, default=10, show_default=True, help="Epochs to go through."
+)
+@click.option(
+    "--batch-size",
+    type=POSITIVE,
+    default=1024,
+    show_default=True,
+    help="Seeds of one mini-batch iteration, over all trainers together.",
+)
+@click.option(
+    "--fanouts",
+    metavar="N,N...",
+    help="Neighbours to sample a vertex, as in 'gnnbench compare'.  [default: 25,10, then 10 for "
+    "each further layer]",
 )
 @click.option(
     "--platform",
@@ -117,6 +150,10 @@ def plan(
     layers: int | None,
     hidden: int | None,
     model: str,
+    mode: Mode | None,
+    epochs: int,
+    batch_size: int,
+    fanouts: str | None,
     platform: str | None,
     swaps: tuple[str, ...],
     settings: tuple[str, ...],
@@ -127,8 +164,9 @@ def plan(
 ) -> int:
     """Predict what training with STRATEGY would take: memory, rows moved, seconds of an epoch.
 
-    The graph is a dataset, or drawn edge by edge as often as it is needed. It is counted for real;
-    the rest follows from a model of the platform. Nothing is trained.
+    Over a dataset every step of training is gone through, and none computed: the numbers are those
+    of 'gnnbench compare' where times are modelled. A graph that is drawn edge by edge, as often as
+    it is needed, is counted for real, and the rest follows from a model of the platform.
     """
     # Everything that can be refused is, before the first slow import.
     sizes = choose_sizes(dataset, vertices_text, edges_text)
@@ -138,59 +176,143 @@ def plan(
         check_dims(widths, dense=dense)
     else:  # a feature and a class are the fewest
         check_widths(1, hidden or 256, layers or 2, 1, dense=dense)
+    counts = parse_fanouts(fanouts, len(widths) - 1 if widths else layers or 2)
     options, swapped = parse_settings(settings), parse_swaps(swaps)
     check_files(
         json_path, dataset=dataset, platform=platform, plugins=extra_plugins, settings=settings
     )
 
     registry = load_registry(extra_plugins)
-    planner = registry.planner(strategy)
+    offered = registry.strategy(strategy)
+    planner = registry.planners.get(strategy) if dataset else registry.planner(strategy)
     layer_class = registry.model(model)
 
     from gnnbench.records import Workload
-    from gnnbench.results.tables import make_document
     from gnnbench.studies import PlanRequest
 
-    bundle, machine = assemble_for(registry, strategy, swapped, options, platform)
-    reason = planner().refuses(bundle)
+    row, bundle, machine = assemble_for(registry, offered, mode, swapped, options, platform)
+    reason = planner().refuses(bundle) if planner is not None else None
     if reason is not None:
         raise click.UsageError(reason)
-    graph: Dataset | RmatStream
-    if sizes is None:
-        graph = load_dataset(dataset, seed)
-        dims, name = widths or derive_widths(graph, layers, hidden), graph.name
-    else:
-        graph, dims = make_stream(*sizes, seed), widths
-        name = f"R-MAT, {graph.vertices:,} vertices, {graph.edges:,} undirected edges"
+    data = load_dataset(dataset, seed) if sizes is None else None
+    stream = None if sizes is None else make_stream(*sizes, seed)
+    dims, name = widths, ""
+    if data is not None:
+        dims, name = widths or derive_widths(data, layers, hidden), data.name
+    elif stream is not None:
+        name = f"R-MAT, {stream.vertices:,} vertices, {stream.edges:,} undirected edges"
     workload = Workload(
         model=model,
         dims=dims,
-        epochs=1,
-        batch_size=1024,
-        fanouts=parse_fanouts(None, len(dims) - 1),
+        epochs=epochs,
+        batch_size=batch_size,
+        fanouts=counts,
         seed=seed,
         threads=threads or count_cores(),
     )
+    runs: list[RunResult] = []
+    tables: tuple[Table, ...] = ()
     with Stopwatch() as watch:
-        request = PlanRequest(graph, workload, machine, layer_class, watch)
-        tables = planner().plan(bundle, request)
+        if data is not None:
+            runs.append(plan_over(data, workload, machine, row, options, registry))
+            tables = tabulate_run(runs[0], machine)
+        graph = data or stream
+        if planner is not None and graph is not None:
+            request = PlanRequest(graph, workload, machine, layer_class, watch)
+            tables += planner().plan(bundle, request)
     tables = (*tables, watch.tabulate(drawn=sizes is not None, threads=workload.threads))
     if json_path is not None:
-        content: dict[str, Json] = {
-            "command": line.words,
-            "strategy": strategy,
-            "graph": name,
-            "workload": {"model": model, "dims": dims, "seed": seed},
-            "platform": machine.name,
-            **make_document(tables),
-        }
-        write_document(content, json_path)
+        write_plan(line, strategy, name, workload, machine, tables, runs, json_path)
     heading = (
         f"gnnbench plan {strategy} · {name} · {layer_class.title} {workload.num_layers} layers, "
         f"{'-'.join(map(str, dims))} · {machine.name}"
     )
     print_plan(heading, tables, open_console(json_path))
     return 0
+
+
+def plan_over(
+    dataset: Dataset,
+    workload: Workload,
+    machine: Platform,
+    row: Row,
+    options: Options,
+    registry: Registry,
+) -> RunResult:
+    """What ``compare`` would report of a row over a dataset, without training."""
+    from gnnbench.compare import Request, make_setting
+    from gnnbench.compare.planned import plan_run
+
+    given = with_widths(dataset, workload.dims[0], workload.dims[-1])
+    request = Request((row.strategy,), given, workload, machine, options=options)
+    return plan_run(request, row, make_setting(request, registry.model(workload.model)), registry)
+
+
+def with_widths(dataset: Dataset, features: int, classes: int) -> Dataset:
+    """A dataset as if it had other widths than its own; its features are then of no value."""
+    if (features, classes) == (dataset.num_features, dataset.num_classes):
+        return dataset
+
+    import numpy as np
+
+    nothing = np.broadcast_to(np.float32(0), (dataset.graph.num_vertices, features))
+    return replace(dataset, features=nothing, num_classes=classes)
+
+
+def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
+    """Time, traffic and memory of a run that was gone through; what is full, where it does not
+    fit."""
+    from gnnbench.records import BYTE_KINDS, Cell, Table, TableRow
+
+    def row_of(label: str, metric: Metric) -> TableRow:
+        return TableRow(label, (Cell(metric.value, metric.unit, metric.provenance),))
+
+    if run.status != "done":
+        row = TableRow("training", (Cell(text="does not fit"),))
+        return (Table("run", "every step gone through", ("",), (row,), (run.reason,)),)
+    metrics = run.metrics
+    times = [row_of("epoch", metrics["epoch_time"])]
+    times += [row_of(f"{stage}, busiest", metric) for stage, metric in run.stages.items()]
+    traffic = [
+        row_of(kind.replace("_", " "), metrics[f"{kind}_bytes"])
+        for kind in BYTE_KINDS
+        if metrics[f"{kind}_bytes"].value
+    ]
+    memory = [
+        row_of("fullest device", metrics["peak_device_bytes"]),
+        row_of("host", metrics["peak_host_bytes"]),
+    ]
+    tables = [Table("run time", f"one epoch on {machine.name}", ("seconds",), tuple(times))]
+    if traffic:
+        tables.append(Table("run traffic", "moved in an epoch", ("bytes",), tuple(traffic)))
+    tables.append(Table("run memory", "most held", ("bytes",), tuple(memory), run.notes))
+    return tuple(tables)
+
+
+def write_plan(
+    line: CommandLine,
+    strategy: str,
+    name: str,
+    workload: Workload,
+    machine: Platform,
+    tables: Sequence[Table],
+    runs: Sequence[RunResult],
+    path: Path,
+) -> None:
+    """The plan as JSON: its tables, and the ``runs`` as ``compare`` writes them."""
+    from gnnbench.results.schema import describe_runs
+    from gnnbench.results.tables import make_document
+
+    content: dict[str, Json] = {
+        "command": line.words,
+        "strategy": strategy,
+        "graph": name,
+        "workload": {"model": workload.model, "dims": workload.dims, "seed": workload.seed},
+        "platform": machine.name,
+        "runs": describe_runs(runs),
+        **make_document(tables),
+    }
+    write_document(content, path)
 
 
 def choose_sizes(
@@ -225,24 +347,30 @@ def derive_widths(dataset: Dataset, layers: int | None, hidden: int | None) -> t
 
 def assemble_for(
     registry: Registry,
-    strategy: str,
+    offered: Strategy,
+    mode: Mode | None,
     swaps: Sequence[tuple[PartKind, str]],
     options: dict[PartKind, dict[str, str]],
     platform: str | None,
-) -> tuple[Bundle, Platform]:
-    """The strategy's parts in its usual mode, some of them swapped, and a machine that has the
+) -> tuple[Row, Bundle, Platform]:
+    """A strategy in a mode, some of its parts swapped; the parts; and a machine that has the
     devices they count on."""
+    from gnnbench.compare import Variant, plan_row
     from gnnbench.errors import IncompatibleParts
-    from gnnbench.plugins import assemble, with_swap
+    from gnnbench.plugins import assemble
 
-    offered = registry.strategy(strategy)
-    parts = with_swap(registry, offered.bundles[offered.default_mode], swaps)
-    bundle = assemble(registry, parts, options)
+    if mode is not None and mode not in offered.bundles:
+        raise click.UsageError(
+            f"strategy {offered.name!r} does not train in mode {mode}; leave out --mode."
+        )
+    variant = Variant(offered.name, tuple(swaps))
+    row = plan_row(variant, offered, mode or offered.default_mode, registry)
+    bundle = assemble(registry, row.parts, options)
     machine = load_machine(platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine)
     if reason is not None:
-        raise IncompatibleParts(f"{strategy}: {reason}")
-    return bundle, machine
+        raise IncompatibleParts(f"{offered.name}: {reason}")
+    return row, bundle, machine
 
 
 def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:

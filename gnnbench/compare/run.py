@@ -199,7 +199,7 @@ class Run:
     def _run_epoch(self) -> None:
         number = len(self._epochs)
         epoch = self._training.run_epoch(number)
-        found = digest(epoch, self._clock.provenance, self._setting.platform.devices)
+        found = digest(epoch, self._clock.provenance, self._setting.platform)
         self._digests.append(found)
         # Spans are in the digest's timeline, of which the last is kept.
         self._epochs.append(replace(epoch, spans=()))
@@ -244,7 +244,7 @@ class Run:
             accuracy=self._accuracy,
             equivalence=self._judge(trace),
             other_maths=self._other_maths,
-            work=self._state_work(trace),
+            work=state_work(self._bundle, setting, trace),
             metrics=metrics,
             stages=stages,
             timeline=self._digests[-1].timeline,
@@ -260,7 +260,7 @@ class Run:
         if self._evidence is None:
             return None
         row, sampler = self._row, self._bundle.sampler
-        sampling = self._sampling
+        sampling = name_sampling(self._bundle, self._setting)
         if self._evidence.fault is not None:
             return Equivalence(row.mode, float("inf"), self._evidence.fault, sampling)
         if self._other_maths:
@@ -302,24 +302,6 @@ class Run:
             max((each.loss_error for each in found), default=0.0),
             next((each.fault for each in found if each.fault), ""),
             sampling,
-        )
-
-    @property
-    def _sampling(self) -> str:
-        sampler = self._bundle.sampler
-        if isinstance(sampler, MiniBatchSampler):
-            return sampler.sampling(self._setting.workload)
-        return EVERY_NEIGHBOUR
-
-    def _state_work(self, trace: Trace) -> EpochWork:
-        first, count = trace.epochs[0], len(trace.epochs)
-        worked = {name for e in trace.epochs for name, done in e.work_by_device.items() if done}
-        return EpochWork(
-            updates=len(first.round_losses),
-            seeds=first.seeds,
-            edges=round(sum(epoch.edges for epoch in trace.epochs) / count),
-            devices=tuple(d.name for d in self._setting.platform.devices if d.name in worked),
-            sampling=self._sampling,
         )
 
     def _note(self, trace: Trace, epoch_s: float) -> list[str]:
@@ -395,6 +377,27 @@ class Run:
         for name in ("_training", "_evaluator", "_evidence", "_bundle"):
             self.__dict__.pop(name, None)
         self._digests, self._epochs = [], []
+
+
+def name_sampling(bundle: Bundle, setting: Setting) -> str:
+    """The law by which a bundle samples in a setting, in words."""
+    sampler = bundle.sampler
+    if isinstance(sampler, MiniBatchSampler):
+        return sampler.sampling(setting.workload)
+    return EVERY_NEIGHBOUR
+
+
+def state_work(bundle: Bundle, setting: Setting, trace: Trace) -> EpochWork:
+    """What a run's epochs did: updates, seeds, edges, and the devices that were at work."""
+    first, count = trace.epochs[0], len(trace.epochs)
+    worked = {name for e in trace.epochs for name, done in e.work_by_device.items() if done}
+    return EpochWork(
+        updates=len(first.round_losses),
+        seeds=first.seeds,
+        edges=round(sum(epoch.edges for epoch in trace.epochs) / count),
+        devices=tuple(d.name for d in setting.platform.devices if d.name in worked),
+        sampling=name_sampling(bundle, setting),
+    )
 
 
 def describe_failure(error: BaseException) -> str:

@@ -19,7 +19,6 @@ from gnnbench.engine.passes import (
     run_aggregate_backward,
     run_update,
     run_update_backward,
-    take_gradients,
 )
 from gnnbench.lowering.device_resident import Crossing, DeviceResidentLowering
 from gnnbench.lowering.shards import Read
@@ -273,18 +272,6 @@ class DeviceResidentEngine(Engine):
             kept.index_copy_(0, _on(kept, places), arrived)
         there = crossing.read.there[stays]
         shard.index_add_(0, _on(shard, there), kept[_on(kept, stays)])
-
-    # ------------------------------------------------------------------ the model
-
-    def _update_model(self) -> None:
-        models = {d.torch_device: self.replicas.on(d).stack for d in self._trainers}
-        gradients = [take_gradients(stack) for stack in models.values()]
-        self._step(
-            [
-                torch.stack([part.to("cpu") for part in parts]).sum(dim=0)
-                for parts in zip(*gradients, strict=True)
-            ]
-        )
 
 
 def _on(tensor: Tensor, places: IntArray | BoolArray) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.engine.host_store import HostStore, IdleMemory
-from gnnbench.engine.machinery import feature_rows, shares_features, torch_dtype
+from gnnbench.engine.machinery import feature_rows, torch_dtype
 from gnnbench.engine.movement import read_rows
 from gnnbench.footprint import (
     HostTensor,
@@ -28,10 +28,10 @@ from gnnbench.footprint import (
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering.host_plan import HostPlan, shares_features
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
 from gnnbench.parts import Kernel, Memory, Setting
-from gnnbench.program import Ledger
 from gnnbench.records import Block, Dataset, Graph, IntArray
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.
@@ -143,16 +143,10 @@ class Evaluator:
                 return idle.buffers, idle.drop_pages
         setting, host = self._setting, self._setting.platform.host
         held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
-        store = HostStore(
-            buffers,
-            self._memory.host_capacity_bytes(host) - held_bytes,
-            self._memory.spill_directory(),
-            # This machine's memory, of which the platform's description says nothing.
-            Ledger({host.name: sum(buffer.size_bytes for buffer in buffers)}),
-            host.name,
-            self._dtype,
-        )
-        return [store.empty(buffer.name) for buffer in buffers], store.drop_pages
+        budget_bytes = self._memory.host_capacity_bytes(host) - held_bytes
+        plan = HostPlan(buffers, budget_bytes, self._memory.spill_directory(), host.name)
+        store = HostStore(plan, self._dtype)
+        return [store.empty(buffer) for buffer in buffers], store.drop_pages
 
     def _blocks(self, layer: Layer) -> Iterator[tuple[IntArray, BoundBlock]]:
         """Consecutive destinations, and their block, which is the whole graph where that fits."""

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnnbench.errors import UsageError
-from gnnbench.footprint import HostTensor, choose_spilled
-from gnnbench.platforms.machine import DISK
+from gnnbench.footprint import HostTensor
+from gnnbench.lowering.host_plan import HostPlan
 from gnnbench.program import Ledger
 from gnnbench.units import format_si
 
-PAGE_BYTES = mmap.PAGESIZE
 #: Saved intermediates are made one by one; on disk they share files of at least this size.
 SEGMENT_BYTES = 1 << 28
 #: cudaHostRegisterPortable: pinned memory is so for all devices.
@@ -51,62 +48,40 @@ class IdleMemory:
 
 
 class HostStore:
-    """Makes the tensors of a run on the host, in memory or on disk as planned.
+    """Makes the tensors of a run on the host, in memory or on disk as a plan says."""
 
-    ``directory`` is where files go; without one nothing is spilled. ``budget_bytes`` is what the
-    host's memory has left for ``tensors``. The ledger's account ``DISK`` is opened when something
-    is spilled, as large as the file system has room.
-    """
-
-    def __init__(
-        self,
-        tensors: Sequence[HostTensor],
-        budget_bytes: int,
-        directory: Path | None,
-        ledger: Ledger,
-        host: str,
-        dtype: torch.dtype,
-    ) -> None:
-        self._directory = directory
-        self._ledger = ledger
-        self._host = host
+    def __init__(self, plan: HostPlan, dtype: torch.dtype) -> None:
+        self._plan = plan
         self._dtype = dtype
         self._files: list[mmap.mmap] = []
+        self._segments: dict[int, _Segments] = {}
         self._mapped: set[int] = set()
-        self._segments: dict[str, _Segments] = {}
         self._not_pinned = ""
-        self._named = {tensor.name: tensor for tensor in tensors}
-        self._sizes_bytes = {tensor.name: tensor.size_bytes for tensor in tensors}
-        self.spilled = () if directory is None else choose_spilled(tensors, budget_bytes)
-        if directory is not None and self.spilled:
-            ledger.open(DISK, shutil.disk_usage(directory).free)
 
-    def memory_of(self, name: str) -> str:
-        """The account that the tensor called ``name`` is held on: the host's, or the disk's."""
-        return DISK if self._named[name] in self.spilled else self._host
-
-    def empty(self, name: str) -> Tensor:
-        """The memory of the tensor called ``name``, one-dimensional, holding anything."""
-        size_bytes = self._named[name].size_bytes
-        self._ledger.allocate(self.memory_of(name), name, size_bytes)
-        elements = size_bytes // self._dtype.itemsize
-        if self.memory_of(name) == self._host or not elements:
+    def empty(self, tensor: HostTensor) -> Tensor:
+        """The memory of a tensor, one-dimensional, holding anything."""
+        elements = tensor.size_bytes // self._dtype.itemsize
+        if tensor not in self._plan.spilled or not elements:
             return torch.empty(elements, dtype=self._dtype)
-        tensor = torch.frombuffer(self._map(size_bytes), dtype=self._dtype)
-        self._mapped.add(tensor.data_ptr())
-        return tensor
+        made = torch.frombuffer(self._map(tensor.size_bytes), dtype=self._dtype)
+        self._mapped.add(made.data_ptr())
+        return made
 
-    def like(self, name: str, tensor: Tensor) -> Tensor:
-        """Room for one more tensor under ``name``, shaped like ``tensor``, until ``clear``."""
+    def like(self, layer: int, tensor: Tensor) -> Tensor:
+        """Room for one more of a layer's saved intermediates, shaped like ``tensor``, until
+        ``rewind``."""
         size_bytes = tensor.numel() * tensor.element_size()
-        memory = self.memory_of(name)
-        self._sizes_bytes[name] = self._ledger.grow(memory, name, size_bytes)
-        if memory == self._host or not size_bytes:
+        if not self._plan.is_spilled("intermediates", layer) or not size_bytes:
             return torch.empty(tensor.shape, dtype=tensor.dtype)
-        segments = self._segments.setdefault(name, _Segments())
+        segments = self._segments.setdefault(layer, _Segments())
         if not segments.have_room(size_bytes):
             segments.add(self._map(max(size_bytes, SEGMENT_BYTES)))
         return segments.take(size_bytes).view(tensor.dtype).view(tensor.shape)
+
+    def rewind(self) -> None:
+        """Everything made ``like`` something is done with."""
+        for segments in self._segments.values():
+            segments.rewind()
 
     def pin(self, tensors: Sequence[Tensor]) -> None:
         """Lock tensors in memory as long as this store lives, so that CUDA copies from and to them
@@ -129,12 +104,6 @@ class HostStore:
                 return
             pinned.append(tensor)
 
-    def clear(self, name: str) -> None:
-        """Everything made ``like`` something under ``name`` is done with."""
-        self._ledger.free(self.memory_of(name), name)
-        if name in self._segments:
-            self._segments[name].rewind()
-
     def is_on_disk(self, tensor: Tensor) -> bool:
         """Whether this tensor, or a view that starts where it starts, lies in a mapped file."""
         return tensor.data_ptr() in self._mapped
@@ -145,27 +114,21 @@ class HostStore:
             file.madvise(mmap.MADV_DONTNEED)
 
     def notes(self) -> tuple[str, ...]:
-        """``"spilled to disk: cached aggregates of layer 1 (2.05 GB)"``; what was not pinned."""
-        unpinned = (self._not_pinned,) if self._not_pinned else ()
-        if not self.spilled:
-            return unpinned
-        listed = ", ".join(
-            f"{tensor.name} ({format_si(self._sizes_bytes[tensor.name], 'B')})"
-            for tensor in self.spilled
-        )
-        return (f"spilled to disk: {listed}", *unpinned)
+        """What was not pinned."""
+        return (self._not_pinned,) if self._not_pinned else ()
 
     def _map(self, size_bytes: int) -> mmap.mmap:
         """A new file of that size, open, mapped, and already deleted."""
         try:
-            with tempfile.TemporaryFile(dir=self._directory, prefix="gnnbench-") as file:
+            with tempfile.TemporaryFile(dir=self._plan.directory, prefix="gnnbench-") as file:
                 # Blocks are taken now: a full disk is an error here, and a crash at a later write.
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
                 mapped = mmap.mmap(file.fileno(), size_bytes)
         except OSError as error:
             raise UsageError(
-                f"{size_bytes:,} bytes cannot be spilled to {self._directory}: {error.strerror}; "
-                f"name another directory with memory.spill_dir, or raise memory.host_bytes."
+                f"{size_bytes:,} bytes cannot be spilled to {self._plan.directory}: "
+                f"{error.strerror}; name another directory with memory.spill_dir, or raise "
+                f"memory.host_bytes."
             ) from None
         self._files.append(mapped)
         return mapped
@@ -209,17 +172,3 @@ class _Segments:
         taken = self._segments[self._current][self._offset : self._offset + size_bytes]
         self._offset += -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         return taken
-
-
-def page_bytes(ids: Tensor, row_bytes: int) -> int:
-    """Bytes of the pages that rows ``ids`` touch, one after the other; what a disk moves for them.
-
-    A page is counted once for rows next to each other in ``ids`` that share it.
-    """
-    if not len(ids) or not row_bytes:
-        return 0
-    begins = ids.to(torch.int64) * row_bytes
-    first = begins.div(PAGE_BYTES, rounding_mode="floor")
-    last = begins.add_(row_bytes - 1).div_(PAGE_BYTES, rounding_mode="floor")
-    pages = int((last - first).sum()) + len(ids) - int((first[1:] == last[:-1]).sum())
-    return pages * PAGE_BYTES

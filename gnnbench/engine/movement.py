@@ -1,20 +1,6 @@
-"""Executes a traffic plan: rows really travel the way the plan says, so a wrong plan trains wrong.
-
-A slot's transition rows (T_ij) and the rows that its kernel reads (N_ij) stand in buffers whose
-places are fixed before training (HongTu §6): what stays for the next round stays where it is, and
-what comes goes to the places of what was discarded. Both sets share one merged buffer, or have one
-each. The unit's block is rewritten so that the kernel reads the buffer itself.
-
-Forward (HongTu Algorithm 2): rows come from the host, then from the peers' buffers. Backward
-(Algorithm 3): a unit adds the gradients of its rows to its gradient buffer, which has the same
-places; those of a peer's rows are pushed there once the row leaves the neighbour buffer, and those
-of a transition row are added to the host's gradient once that row leaves.
-"""
+"""Executes what ``lowering.movement`` plans: rows really travel between the host and buffers."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,212 +8,9 @@ from torch import Tensor
 
 from gnnbench.footprint import staged_rows
 from gnnbench.kernels.buffers import pool
-from gnnbench.kernels.dispatch import gather_rows, move_rows, open_rounds
-from gnnbench.kernels.reference.movement import SlotPositions
-from gnnbench.records import (
-    Block,
-    BufferRows,
-    Fetch,
-    IndexArray,
-    IntArray,
-    Round,
-    RoundTraffic,
-    Unit,
-)
-
-_NOTHING: IntArray = np.empty(0, dtype=np.int64)
-
-
-# --------------------------------------------------------------------------- the plan
-
-
-@dataclass(slots=True, eq=False)
-class Exchange:
-    """Rows between a neighbour buffer (``here``) and the transition buffer of ``slot`` (``there``),
-    a peer or, where the buffers are not merged, the same: their positions in either, int32."""
-
-    slot: int
-    here: Tensor
-    there: Tensor
-
-    @property
-    def rows(self) -> int:
-        return len(self.here)
-
-
-@dataclass(slots=True, eq=False)
-class SlotMovement:
-    """One unit's movement in one round, in precomputed positions; all tensors are int32.
-
-    ``direct`` marks the plain case where the input set itself crosses, but for reused rows of which
-    the device has a copy, and there is no buffer; the positions are then empty and ``block`` is the
-    unit's own. Otherwise ``block`` reads the neighbour buffer, where the unit's input rows stand at
-    ``input_places``.
-
-    Forward: the rows ``host_ids`` cross to ``host_into``, then ``pulls`` are copied, and
-    ``rows_reused`` rows stay where they are, of either kind. Backward: rows that came start from
-    zero, ``pushes`` are added to the owners' buffers, and ``leaving`` go to the host's rows
-    ``leaving_ids``.
-    """
-
-    slot: int
-    direct: bool
-    block: Block
-    input_ids: Tensor
-    input_places: Tensor
-    buffer_rows: BufferRows
-    rows_from_host: int
-    rows_reused: int
-    host_ids: Tensor
-    host_into: Tensor
-    pulls: tuple[Exchange, ...]
-    pushes: tuple[Exchange, ...]
-    leaving: Tensor
-    leaving_ids: Tensor
-
-    @property
-    def rows_cleared(self) -> int:
-        """How many gradients start from zero: those of rows that did not stay."""
-        return len(self.host_into) + sum(pull.rows for pull in self.pulls)
-
-
-class MovementPlanner:
-    """Gives each round its positions, in the order in which the rounds run.
-
-    Without ``shares_rows`` every input set crosses directly and no positions are needed.
-    """
-
-    def __init__(self, num_vertices: int, *, shares_rows: bool) -> None:
-        self._positions = (
-            open_rounds(num_vertices, threads=torch.get_num_threads()) if shares_rows else None
-        )
-
-    def plan(
-        self, round_: Round, traffic: RoundTraffic, following: RoundTraffic | None = None
-    ) -> tuple[SlotMovement, ...]:
-        """The movement of every unit of a round; ``following`` is the traffic of the next one.
-
-        Rows leave the gradient buffers after the round unless they stay for the ``following`` one.
-        Raises ``ValueError`` for a plan that leaves a needed row out, brings one twice, keeps one
-        that was not there, or takes one from a transition set that does not hold it.
-        """
-        pairs = list(zip(round_.units, traffic.fetches, strict=True))
-        if self._positions is None:
-            return tuple(_direct_movement(unit, fetch) for unit, fetch in pairs)
-        rows = traffic.buffer_rows()
-        found = self._positions.follow(
-            round_.units,
-            traffic.fetches,
-            () if following is None else following.fetches,
-            rows,
-            traffic.merged,
-        )
-        return tuple(
-            _buffered_movement(unit, fetch, rows[unit.slot], positions)
-            for (unit, fetch), positions in zip(pairs, found, strict=True)
-        )
-
-
-def plan_movement(
-    rounds: Sequence[Round],
-    traffic: Sequence[RoundTraffic],
-    num_vertices: int,
-    *,
-    shares_rows: bool,
-) -> list[tuple[SlotMovement, ...]]:
-    """The movement of all rounds of a pass; see :class:`MovementPlanner`.
-
-    Summed over the rounds, as many rows leave for the host as came from it, and as many are pushed
-    to peers as were copied from them.
-    """
-    planner = MovementPlanner(num_vertices, shares_rows=shares_rows)
-    following = [*traffic[1:], None]
-    return [planner.plan(*each) for each in zip(rounds, traffic, following, strict=True)]
-
-
-def largest_buffers(traffic: Iterable[RoundTraffic]) -> dict[int, BufferRows]:
-    """By slot, buffers for all rounds: as large as the largest round needs."""
-    largest: dict[int, BufferRows] = {}
-    for plan in traffic:
-        for slot, rows in plan.buffer_rows().items():
-            largest[slot] = rows.at_least(largest.get(slot, rows))
-    return largest
-
-
-def _buffered_movement(
-    unit: Unit, fetch: Fetch, rows: BufferRows, found: SlotPositions
-) -> SlotMovement:
-    pieces = torch.from_numpy(found.positions).split_with_sizes(found.lengths)
-    host_ids, host_into, input_ids, input_places, leaving, leaving_ids, *pairs = pieces
-    copied = 2 * len(found.copied_from)
-    pulls = tuple(map(Exchange, found.copied_from, pairs[:copied:2], pairs[1:copied:2]))
-    pushes = tuple(map(Exchange, found.pushed_to, pairs[copied::2], pairs[copied + 1 :: 2]))
-    return SlotMovement(
-        slot=unit.slot,
-        direct=False,
-        block=_place_block(unit.blocks[0], input_places.numpy(), found),
-        input_ids=input_ids,
-        input_places=input_places,
-        buffer_rows=rows,
-        rows_from_host=len(fetch.from_host),
-        rows_reused=len(fetch.reused) + sum(len(peer.kept) for peer in fetch.from_peers),
-        host_ids=host_ids,
-        host_into=host_into,
-        pulls=pulls,
-        pushes=pushes,
-        leaving=leaving,
-        leaving_ids=leaving_ids,
-    )
-
-
-def _place_block(block: Block, places: IndexArray, found: SlotPositions) -> Block:
-    """The block with the rows of a buffer as its sources, each where it stands.
-
-    ``places`` are those of the block's own sources. Rows that it does not read are sources too.
-    """
-    own: IndexArray | None = places[: block.num_dst]
-    if block.own is not None:
-        own = places[block.own]
-    elif found.in_front:
-        own = None
-    return Block(found.vertices, block.num_dst, block.indptr, found.indices, own)
-
-
-def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
-    moved = len(fetch.from_host) + len(fetch.reused)
-    if moved != unit.blocks[0].num_src:
-        raise ValueError(
-            f"slot {fetch.slot} needs {unit.blocks[0].num_src:,} rows and its plan accounts for "
-            f"{moved:,}; a communication part that keeps or shares rows must set shares_rows"
-        )
-    nothing = _tensor(_NOTHING)
-    inputs = crossing = _tensor(unit.input_ids)
-    if len(fetch.reused):
-        crossing = _tensor(unit.input_ids[~np.isin(unit.input_ids, fetch.reused)])
-    return SlotMovement(
-        slot=fetch.slot,
-        direct=True,
-        block=unit.blocks[0],
-        input_ids=inputs,
-        input_places=nothing,
-        buffer_rows=BufferRows(0),
-        rows_from_host=len(fetch.from_host),
-        rows_reused=len(fetch.reused),
-        host_ids=crossing,
-        host_into=nothing,
-        pulls=(),
-        pushes=(),
-        leaving=nothing,
-        leaving_ids=inputs,
-    )
-
-
-def _tensor(ids: IntArray | IndexArray) -> Tensor:
-    """A copy of half the size: movements are there for the whole run."""
-    return torch.from_numpy(ids.astype(np.int32, copy=False))
-
-
-# --------------------------------------------------------------------------- the buffers
+from gnnbench.kernels.dispatch import gather_rows, move_rows
+from gnnbench.lowering.movement import Exchange, SlotMovement
+from gnnbench.records import BufferRows, IndexArray
 
 
 class Buffers:
@@ -278,7 +61,7 @@ class Buffers:
     def load(self, move: SlotMovement, rows: Tensor) -> None:
         """Put the rows that crossed from the host, ``(rows_from_host, f)``, in their places."""
         buffer = self._transition[move.slot]
-        buffer.index_copy_(0, _index(move.host_into, buffer), rows)
+        buffer.index_copy_(0, _index(torch.from_numpy(move.host_into), buffer), rows)
 
     def pull(self, move: SlotMovement, exchange: Exchange) -> None:
         """Copy rows from the transition buffer that has them."""
@@ -294,7 +77,7 @@ class Buffers:
     def assemble(self, move: SlotMovement) -> Tensor:
         """A copy of the unit's input rows, in the order of ``move.input_ids``."""
         buffer = self._neighbour[move.slot]
-        return read_rows(buffer, move.input_places, buffer.device)
+        return read_rows(buffer, torch.from_numpy(move.input_places), buffer.device)
 
     def clear(self, move: SlotMovement) -> None:
         """Zero for the gradients of all rows that did not stay from the round before."""
@@ -302,7 +85,7 @@ class Buffers:
             (self._transition[move.slot], move.host_into),
             *((self._neighbour[move.slot], pull.here) for pull in move.pulls),
         ):
-            buffer.index_fill_(0, _index(places, buffer), 0.0)
+            buffer.index_fill_(0, _index(torch.from_numpy(places), buffer), 0.0)
 
     def push(self, move: SlotMovement, exchange: Exchange) -> None:
         """Add gradients of rows that leave to those of the transition buffer they came from."""
@@ -317,7 +100,13 @@ class Buffers:
 
 
 def _move(
-    source: Tensor, ids: Tensor, target: Tensor, places: Tensor, staged: int, *, add: bool = False
+    source: Tensor,
+    ids: IndexArray,
+    target: Tensor,
+    places: IndexArray,
+    staged: int,
+    *,
+    add: bool = False,
 ) -> None:
     """Copy, or add, rows ``ids`` of ``source`` to rows ``places`` of ``target``, no place twice.
 
@@ -326,14 +115,15 @@ def _move(
     if source.device.type == target.device.type == "cpu":
         move_rows(
             source.numpy(),
-            ids.numpy(),
+            ids,
             target.numpy(),
-            places.numpy(),
+            places,
             add=add,
             threads=torch.get_num_threads(),
         )
     else:
-        move_staged(source, ids, target, places, staged, add=add)
+        pair = torch.from_numpy(ids), torch.from_numpy(places)
+        move_staged(source, pair[0], target, pair[1], staged, add=add)
 
 
 def move_staged(

@@ -18,10 +18,13 @@ class Lowering(ABC):
     """A bundle's epochs in one setting as programs.
 
     ``layers`` are the model's. Whoever reads the programs may set ``deciding``, which makes a
-    context for what parts decide along the way: it is no harness.
+    context for what parts decide along the way: it is no harness. ``lends`` says, before
+    ``prepare``, that others borrow idle memory between epochs and need some of the host's beside
+    it.
     """
 
     deciding: Callable[[], AbstractContextManager[None]] = nullcontext
+    lends: bool = False
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         self.bundle = bundle
@@ -41,6 +44,19 @@ class Lowering(ABC):
     @abstractmethod
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """One epoch, item by item; epochs follow each other from 0."""
+
+    @property
+    def workers(self) -> tuple[Device, ...]:
+        """Devices that count for the imbalance also where they have nothing to do."""
+        return ()
+
+    @abstractmethod
+    def count_seeds(self) -> tuple[int, ...]:
+        """How many seeds each update of the last epoch had."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the reader of the result, of what was decided in lowering."""
+        return ()
 
     # ------------------------------------------------------------------ a device's compute
 
@@ -117,5 +133,5 @@ class Lowering(ABC):
             (devices[0].name,),
             Work("copy", bytes=3 * size),
             round=round_index,
-            reads=(after, reduced),
+            reads=(reduced,) if len(devices) > 1 else (after,),
         )

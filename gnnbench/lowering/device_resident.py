@@ -197,7 +197,8 @@ class DeviceResidentLowering(FullGraphLowering):
                 holds = self._hold_unit(number, unit, backward=False)
                 yield from holds
                 ready = (inputs[unit.slot], arrived, self._meeting)
-                yield from self._forward_unit(number, round_, unit, ready, (output,), after)
+                count = len(unit.input_ids)
+                yield from self._forward_unit(number, round_, unit, ready, (output, after), count)
                 yield from self._free(holds)
             if round_.units:
                 self._meeting = after
@@ -365,7 +366,7 @@ class DeviceResidentLowering(FullGraphLowering):
                 holds = self._hold_unit(number, unit, backward=True)
                 yield from holds
                 ready = (upper, self._meeting)
-                yield from self._backward_unit(number, round_, unit, ready, rows, after)
+                yield from self._backward_unit(number, round_, unit, ready, (rows, after))
                 if not (first or self.goes_on):
                     yield from self._return_to_shards(number, unit.slot, rows, below, after)
                 yield from self._free(holds)

@@ -27,6 +27,7 @@ from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.units import update_gemms
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
+from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
 from gnnbench.records import Stage, Work
 
@@ -102,6 +103,15 @@ class ShardsLayout(Lowering):
             self._place_updater(ledger, slot)
         for slot in shards.aggregators:
             self._place_aggregator(ledger, slot)
+
+    def count_seeds(self) -> tuple[int, ...]:
+        """All labelled training vertices, in one update."""
+        return (sum(self._seeds.values()),)
+
+    @property
+    def workers(self) -> tuple[Device, ...]:
+        """All trainers: one without a column or a vertex is idle, and counts."""
+        return self.trainers
 
     def _place_updater(self, ledger: Ledger, slot: int) -> None:
         allocate_model(ledger, self.setting, self.trainers[slot])

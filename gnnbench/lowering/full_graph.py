@@ -29,6 +29,8 @@ class FullGraphLowering(Lowering):
     """
 
     rounds: Sequence[Round]
+    #: What the ledger calls chunks' topologies that stay on a device.
+    _topologies = "chunk topologies"
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         super().__init__(bundle, setting, layers)
@@ -59,9 +61,13 @@ class FullGraphLowering(Lowering):
                         for size in self._sizes_of(unit)
                     )
         for device in self.trainers:
-            ledger.allocate(device.name, "chunk topologies", topology[device.name])
+            ledger.allocate(device.name, self._topologies, topology[device.name])
             allocate_model(ledger, setting, device)
         self._place(ledger)
+
+    def count_seeds(self) -> tuple[int, ...]:
+        """All training vertices, in one update."""
+        return (len(self.setting.dataset.train_ids),)
 
     @abstractmethod
     def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
@@ -88,13 +94,14 @@ class FullGraphLowering(Lowering):
         round_: Round,
         unit: Unit,
         inputs: tuple[Buffer, ...],
-        output: tuple[Buffer, ...],
-        meeting: Buffer,
+        into: tuple[Buffer, ...],
+        num_inputs: int,
     ) -> Iterator[Step]:
-        """AGGREGATE of the unit's ``inputs`` and UPDATE, which adds to ``output``.
+        """AGGREGATE of the ``num_inputs`` rows that ``inputs`` have, and UPDATE, which adds to the
+        buffers ``into``.
 
         A pipelined device updates rows while it aggregates others, so that neither waits for the
-        other.
+        other, and both add.
         """
         device, key = self.trainers[unit.slot], (number, round_.index, unit.slot)
         block, layer = self.block_at(unit, number), self.layers[number]
@@ -107,11 +114,11 @@ class FullGraphLowering(Lowering):
             round_index=round_.index,
             reads=inputs,
             writes=(aggregate,),
-            adds=(meeting,),
+            adds=into if device.pipelined else (),
             block=block,
         )
         step.edges = block.num_edges
-        step.vertices = block.num_dst + (len(unit.input_ids) if number == 0 else 0)
+        step.vertices = block.num_dst + (num_inputs if number == 0 else 0)
         step.arithmetic = float(
             block.num_edges * layer.in_features + block.num_dst * layer.macs_per_row
         )
@@ -123,7 +130,7 @@ class FullGraphLowering(Lowering):
             key,
             round_index=round_.index,
             reads=inputs if device.pipelined else (aggregate,),
-            adds=(*output, meeting),
+            adds=into,
             block=block,
         )
 
@@ -133,11 +140,10 @@ class FullGraphLowering(Lowering):
         round_: Round,
         unit: Unit,
         upper: tuple[Buffer, ...],
-        below: Buffer,
-        meeting: Buffer,
+        into: tuple[Buffer, ...],
     ) -> Iterator[Step]:
-        """Both passes back, from the gradients of the outputs to those of the input rows, which go
-        to ``below``; the first layer's go nowhere."""
+        """Both passes back, from the gradients of the outputs to those of the input rows, which are
+        added to the buffers ``into``; the first layer's go nowhere."""
         device, key = self.trainers[unit.slot], (number, round_.index, unit.slot)
         block, layer, first = self.block_at(unit, number), self.layers[number], number == 0
         goes_on = needs_aggregate_gradient(layer, first=first)
@@ -150,7 +156,7 @@ class FullGraphLowering(Lowering):
             round_index=round_.index,
             reads=upper,
             writes=(aggregate,),
-            adds=(below, meeting) if device.pipelined or not goes_on else (meeting,),
+            adds=into if device.pipelined or not goes_on else (),
             block=block,
             gemms=update_gemms(layer, first=first),
         )
@@ -162,6 +168,6 @@ class FullGraphLowering(Lowering):
                 key,
                 round_index=round_.index,
                 reads=upper if device.pipelined else (aggregate,),
-                adds=(below, meeting),
+                adds=into,
                 block=block,
             )

@@ -9,7 +9,10 @@ and a count (``cores``, ``count``) is the same without a unit. An ``[[accelerato
 it is one device of that very name. A ``[[links]]`` entry joins two devices or groups and makes one
 link for each pair of devices, ``host-gpu0`` and so on; from a group to itself, one for each
 unordered pair. ``via = "host"`` says that the two have no link of their own, so that a transfer
-between them occupies both their links to the host. Inside, everything is unprefixed SI
+between them occupies both their links to the host; ``via`` may as well name a switch, or a list of
+what is in between, such as the network cards of two machines. Transfers take turns on a lane,
+unless the entry has ``shared = true``: they then share its bandwidth, as those through NVSwitch or
+a network card do. Inside, everything is unprefixed SI
 (:class:`gnnbench.platforms.machine.Platform`).
 """
 
@@ -279,12 +282,14 @@ def _expand_link(
                 f"name two different devices"
             )
         ends = (a.name, b.name)
-        if entry.via in ends:
+        via = (entry.via,) if isinstance(entry.via, str) else tuple(entry.via or ())
+        if own := [stop for stop in via if stop in ends]:
             raise _Contradiction(
-                f"[[links]] {entry.from_} to {entry.to} goes via {entry.via}, one of its own ends; "
+                f"[[links]] {entry.from_} to {entry.to} goes via {own[0]}, one of its own ends; "
                 f"take out via"
             )
-        links.append(Link("-".join(ends), ends, entry.bandwidth.si, entry.latency.si, entry.via))
+        rate, latency_s = entry.bandwidth.si, entry.latency.si
+        links.append(Link("-".join(ends), ends, rate, latency_s, via, entry.shared))
     return links
 
 
@@ -335,9 +340,11 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
             rows.append(
                 PlatformRow(dotted, _describe_curve(name, curve), platform.sources.get(dotted, ""))
             )
-    for ends, via, numbers in _link_entries(platform):
-        if via is not None:
-            rows.append(PlatformRow(f"{'-'.join(ends)}.via", via, ""))
+    for ends, link, numbers in _link_entries(platform):
+        if link.via:
+            rows.append(PlatformRow(f"{'-'.join(ends)}.via", ", ".join(link.via), ""))
+        if link.shared:
+            rows.append(PlatformRow(f"{'-'.join(ends)}.shared", "true", ""))
         rows += _show_numbers(platform, "-".join(ends), numbers)
     return rows
 
@@ -364,10 +371,12 @@ def to_toml(platform: Platform) -> str:
             lines += [f"pipelined = {str(device.pipelined).lower()}"]
         lines += _write_numbers(platform, key, numbers)
         lines += _write_curves(platform, key, _device_curves(device))
-    for (one, other), via, numbers in _link_entries(platform):
+    for (one, other), link, numbers in _link_entries(platform):
         lines += ["", "[[links]]", f"from = {_quote(one)}", f"to = {_quote(other)}"]
-        if via is not None:
-            lines.append(f"via = {_quote(via)}")
+        if link.via:
+            lines.append(f"via = [{', '.join(map(_quote, link.via))}]")
+        if link.shared:
+            lines.append("shared = true")
         lines += _write_numbers(platform, f"{one}-{other}", numbers)
     return "\n".join(lines) + "\n"
 
@@ -428,11 +437,9 @@ def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]
         yield key, first, count | _device_numbers(first)
 
 
-def _link_entries(
-    platform: Platform,
-) -> Iterator[tuple[tuple[str, str], str | None, Numbers]]:
-    """The ends of each ``[[links]]`` entry of the file, what lies between, and its numbers."""
-    entries: dict[tuple[str, str], tuple[str | None, Numbers]] = {}
+def _link_entries(platform: Platform) -> Iterator[tuple[tuple[str, str], Link, Numbers]]:
+    """The ends of each ``[[links]]`` entry of the file, one of its links, and its numbers."""
+    entries: dict[tuple[str, str], tuple[Link, Numbers]] = {}
     for link in platform.links:
         one, other = ((_entry_key(platform, end), end) for end in link.ends)
         ends = next(
@@ -443,9 +450,9 @@ def _link_entries(
             "bandwidth": link.bandwidth_bytes_per_s,
             "latency": link.latency_s,
         }
-        entries[ends] = (link.via, numbers)
-    for ends, (via, numbers) in entries.items():
-        yield ends, via, numbers
+        entries[ends] = (link, numbers)
+    for ends, (link, numbers) in entries.items():
+        yield ends, link, numbers
 
 
 def _has_source(platform: Platform, ends: tuple[str, ...]) -> bool:

@@ -132,15 +132,23 @@ class Device:
 class Link:
     """A way between two devices, as fast in both directions at once.
 
-    ``bandwidth_bytes_per_s`` is for one direction. ``via`` names the device in between where the
-    two have no link of their own: a transfer then occupies both ends' links to that device.
+    ``bandwidth_bytes_per_s`` is for one direction. ``via`` names what is in between where the two
+    have no link of their own: the host, a switch, or the network cards of two machines. A transfer
+    goes over a lane from each stop to the next. It occupies them for itself, unless they are
+    ``shared``: transfers that meet on a lane then share its bandwidth evenly.
     """
 
     name: str
     ends: tuple[str, str]
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
-    via: str | None = None
+    via: tuple[str, ...] = ()
+    shared: bool = False
+
+    def lanes(self, source: str) -> tuple[str, ...]:
+        """Those that a transfer from the end ``source`` goes over, one way."""
+        stops = (self.ends[0], *self.via, self.ends[1])
+        return tuple(f"{a}>{b}" for a, b in pairwise(stops if source == stops[0] else stops[::-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +223,13 @@ class Platform:
         if source.name == target.name:
             return Route(source.name, (source.name,))
         link = self.link(source.name, target.name)
-        stops = [source.name, *([link.via] if link.via else []), target.name]
-        return Route(link.name, tuple(f"{a}>{b}" for a, b in pairwise(stops)))
+        return Route(link.name, link.lanes(source.name))
+
+    @property
+    def shared_lanes(self) -> frozenset[str]:
+        """The lanes on which transfers go at the same time and share the bandwidth."""
+        shared = (link for link in self.links if link.shared)
+        return frozenset(lane for link in shared for end in link.ends for lane in link.lanes(end))
 
     def place(self, name: str) -> Device | Link:
         """The device or link called ``name``, or the way to the disk."""

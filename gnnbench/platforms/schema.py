@@ -197,7 +197,8 @@ class LinkTable(Table):
     to: str
     bandwidth: Bandwidth
     latency: Duration
-    via: Literal["host"] | None = None
+    via: DeviceName | list[DeviceName] | None = None
+    shared: bool = False
 
 
 class PlatformTable(Table):

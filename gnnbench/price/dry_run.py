@@ -1,36 +1,79 @@
-"""Reads an epoch's program by its sizes alone: what it takes on a platform, moves and holds."""
+"""A bundle's training gone through step by step without computing: its spans, bytes and memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from gnnbench.clock.model import ModelClock
 from gnnbench.engine.execute import take_items
 from gnnbench.engine.recorder import Recorder
-from gnnbench.lowering.base import Lowering
-from gnnbench.metrics import lay_out
+from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering import Lowering, choose_lowering
+from gnnbench.lowering.memory import masks_gradients, open_ledger
+from gnnbench.metrics import digest
+from gnnbench.models import build
+from gnnbench.models.products import projected_layers
+from gnnbench.parts import Bundle, Setting
 from gnnbench.program import Ledger
-from gnnbench.records import EpochTrace, Scheduled
+from gnnbench.records import EpochTrace, Trace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class DryRun:
-    """An epoch that nobody trained, as the model of the platform has it: its steps and bytes, and
-    when each step runs."""
+    """What :class:`gnnbench.engine.Training` does, by the sizes of its steps alone.
 
-    epoch: EpochTrace
-    timeline: tuple[Scheduled, ...]
+    Both read the same program: partitions are made and mini-batches drawn, but no row is loaded and
+    nothing is multiplied. Times are those of the model clock; there are no losses.
 
-    @property
-    def epoch_s(self) -> float:
-        return max((each.end_s for each in self.timeline), default=0.0)
+    Raises ``IncompatibleParts`` when the parts do not fit together, and ``DeviceOutOfMemory`` at
+    the allocation that would exceed a capacity. ``lends`` is that of training.
+    """
+
+    def __init__(self, bundle: Bundle, setting: Setting, *, lends: bool = False) -> None:
+        reason = bundle.refusal(setting)
+        if reason is not None:
+            raise IncompatibleParts(reason)
+        bundle.begin(setting)
+        self._bundle = bundle
+        projected = projected_layers(bundle, setting)
+        model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
+        self._lowering = choose_lowering(bundle)(bundle, setting, model.stack)
+        self._lowering.lends = lends
+        self._ledger = open_ledger(bundle, setting.platform, self._lowering.trainers)
+        self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
+        self._lowering.prepare(self._ledger)
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """What one epoch does; epochs follow each other from 0. Its loss is no number."""
+        return read_epoch(self._lowering, self._ledger, self._recorder, epoch)
+
+    def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
+        """Everything recorded, with ``epochs``, what the caller has kept of them."""
+        parts = self._bundle.all()
+        return Trace(
+            epochs=tuple(epochs),
+            peak_bytes=dict(self._ledger.peak_bytes),
+            parameters={},
+            preprocessing_s=0.0,
+            notes=(*(note for part in parts for note in part.notes()), *self._lowering.notes()),
+            idle=tuple(clause for part in parts for clause in part.idle()),
+        )
 
 
-def run_dry(lowering: Lowering, ledger: Ledger) -> DryRun:
-    """The first epoch of a lowering that has placed its tensors in ``ledger``, which has the peaks
-    afterwards."""
-    recorder = Recorder(ModelClock(lowering.platform, lowering.bundle.kernel))
-    recorder.start_epoch(0)
-    take_items(lowering.run_epoch(0), recorder, ledger, None)
-    epoch = recorder.end_epoch(0.0, (), 0)
-    return DryRun(epoch, lay_out(epoch, "modelled"))
+def read_epoch(
+    lowering: Lowering, ledger: Ledger, recorder: Recorder, epoch: int = 0
+) -> EpochTrace:
+    """What one epoch does of a lowering that has placed in ``ledger`` what stays."""
+    recorder.start_epoch(epoch)
+    for device in lowering.workers:
+        recorder.count_work(device.name, 0.0)
+    take_items(lowering.run_epoch(epoch), recorder, ledger, None)
+    seeds = lowering.count_seeds()
+    losses = [float("nan")] * len(seeds)
+    return recorder.end_epoch(float("nan"), losses, sum(seeds))
+
+
+def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, float]:
+    """The first epoch, and the seconds that it takes by the model clock."""
+    clock = ModelClock(lowering.platform, lowering.bundle.kernel)
+    epoch = read_epoch(lowering, ledger, Recorder(clock))
+    return epoch, digest(epoch, "modelled").epoch_s

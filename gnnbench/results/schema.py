@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    JsonValue,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -222,6 +223,11 @@ def to_document(comparison: Comparison) -> ResultDocument:
         noise=comparison.noise,
         interrupted=comparison.interrupted,
     )
+
+
+def describe_runs(runs: Sequence[RunResult]) -> list[JsonValue]:
+    """Runs that were planned, as a comparison's file has those that trained."""
+    return [_run(run, "it was planned").model_dump(mode="json") for run in runs]
 
 
 def _workload(workload: Workload) -> WorkloadEntry:

@@ -504,3 +504,11 @@ def test_timeline_fault_is_found(timeline, says):
     legal = [entry(0, 0.0, 2.0), entry(1, 2.0, 1.0, after=(0,)), entry(2, 0.0, 3.0, "gpu1")]
     assert conformance.find_timeline_fault(legal) is None
     assert_matches(says, conformance.find_timeline_fault(timeline))
+
+
+def test_spans_may_meet_on_a_lane_that_is_shared_and_are_never_faster_for_it():
+    meeting = [entry(0, 0.0, 1.0, "up", end_s=2.0), entry(1, 0.0, 1.0, "up", end_s=2.0)]
+    assert conformance.find_timeline_fault(meeting, {"up"}) is None
+    assert_matches("stands for", conformance.find_timeline_fault(meeting))
+    fast = [entry(0, 0.0, 2.0, "up", end_s=1.0)]
+    assert_matches("stands for", conformance.find_timeline_fault(fast, {"up"}))

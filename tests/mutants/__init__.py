@@ -37,6 +37,10 @@ COPIED = ("gnnbench", "plugins", "suites", "tests", "cython_ext", "docs", "resul
 SILENT_S = 600.0
 
 
+#: What pytest says of words that it does not take; of a fault this says nothing.
+UNUSABLE = ("ERROR: usage:", "ERROR: file or directory not found", "ERROR: not found")
+
+
 class Stale(Exception):
     """The text of a mutant is not in the tree exactly once."""
 
@@ -133,6 +137,8 @@ def run_tests(root: Path, tests: Sequence[str]) -> str:
     try:
         for line in read_lines(process):
             said = line.strip() or said
+            if line.startswith(UNUSABLE):
+                raise RuntimeError(f"the tests cannot be run: {said}")
             if " FAILED" in line or " ERROR" in line or line.startswith(("ERROR", "FAILED")):
                 return line.split(" FAILED")[0].split(" ERROR")[0].strip()
         status = process.wait()

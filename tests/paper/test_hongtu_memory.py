@@ -239,11 +239,11 @@ def test_peak_device_bytes_do_not_count_the_disk(tmp_path):
 def test_nothing_is_left_behind_by_a_run_that_fails(tmp_path, monkeypatch):
     seen = []
 
-    def fail(self, number, gradient):
-        seen.append(self._host_store.spilled)
+    def fail(self, number):
+        seen.append(self._lowering.host.spilled)
         raise RuntimeError("in the midst of it")
 
-    monkeypatch.setattr(host_resident.HostResidentEngine, "_backward_layer", fail)
+    monkeypatch.setattr(host_resident.HostResidentEngine, "_clear_gradients", fail)
     with pytest.raises(RuntimeError, match="in the midst of it"):
         run(parts_for("hongtu"), setting_for("gcn", 2), host_bytes=16_000, spill_dir=tmp_path)
     assert seen[0]

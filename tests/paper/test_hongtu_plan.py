@@ -16,13 +16,13 @@ from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream, draw_edges
 from gnnbench.metrics import digest
 from gnnbench.models import MODELS, build
+from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import describe
 from gnnbench.plugins import Registry, assemble, load
 from gnnbench.records import Dataset, Table, Workload
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
-from gnnbench_plugins.hongtu.partition import cut_ranges
 from gnnbench_plugins.hongtu.planner import HongTuPlanner, cut_balanced
 
 PLATFORM = "epyc7543x4-4xa100"

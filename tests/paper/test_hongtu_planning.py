@@ -22,6 +22,7 @@ from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
 from gnnbench.metrics import digest
 from gnnbench.models import build
+from gnnbench.partitioning import partition
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Workload
@@ -29,7 +30,6 @@ from gnnbench_plugins.hongtu import partition as partitioning
 from gnnbench_plugins.hongtu import search
 from gnnbench_plugins.hongtu import volumes as counting
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.partition import partition
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs
 from gnnbench_plugins.hongtu.search import bound_sweeps, descend, improve

@@ -20,11 +20,11 @@ from gnnbench.datasets import load
 from gnnbench.engine import train
 from gnnbench.metrics import imbalance
 from gnnbench.models import build
+from gnnbench.partitioning import deal_out
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Workload
 from gnnbench.report.table import print_comparison
-from gnnbench_plugins.cagnet.sampler import deal_out
 from gnnbench_plugins.mixgcn import figures
 from gnnbench_plugins.mixgcn.figures import SYSTEMS, Job, cut_graph
 

@@ -383,7 +383,7 @@ def test_bounds_that_mean_nothing_are_refused(name, option, sentence):
 
 
 def test_a_part_of_a_broadcast_is_refused():
-    one = torch.zeros(1, dtype=torch.int64)
+    one = np.zeros(1, dtype=np.int64)
     read = Read(1, one, one, np.arange(3))
     with pytest.raises(ValueError, match="2 of 3 rows of slot 1 would cross"):
         read.pick(np.array([True, True, False]))

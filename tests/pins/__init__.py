@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pins.combinations import Combination, read_list
-from tests.pins.recording import LOSS_WITHIN, record
+from tests.pins.recording import LOSS_WITHIN, record, record_dry_run
 
 __all__ = [
     "TABLE",
@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "read_list",
     "record",
+    "record_dry_run",
     "write",
 ]
 

@@ -34,7 +34,8 @@ from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.describe import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
-from gnnbench.records import Dataset, EpochTrace, Scheduled, Workload
+from gnnbench.price.dry_run import DryRun
+from gnnbench.records import Dataset, EpochTrace, Scheduled, Trace, Workload
 from tests.pins.combinations import Combination
 
 MODELS = Path(__file__).with_name("models.py")
@@ -115,17 +116,33 @@ def record(combination: Combination) -> dict[str, Any]:
         return {"out of memory": error.device}
     finally:
         torch.set_num_threads(threads)
+    return describe(combination, trace, setting.platform)
+
+
+def record_dry_run(combination: Combination) -> dict[str, Any]:
+    """The same of a dry run, whose losses are no numbers; raises as :func:`record` does."""
+    bundle, setting = set_up(combination)
+    try:
+        dry = DryRun(bundle, setting, lends=combination.lends)
+        trace = dry.finish([dry.run_epoch(epoch) for epoch in range(combination.epochs)])
+    except DeviceOutOfMemory as error:
+        return {"out of memory": error.device}
+    return describe(combination, trace, setting.platform)
+
+
+def describe(combination: Combination, trace: Trace, platform: Platform) -> dict[str, Any]:
+    """What a run did in its epochs."""
     return {
         "dtype": combination.dtype,
         "peak_bytes": dict(trace.peak_bytes),
-        "epochs": [describe_epoch(epoch, setting.platform) for epoch in trace.epochs],
+        "epochs": [describe_epoch(epoch, platform) for epoch in trace.epochs],
     }
 
 
 def describe_epoch(epoch: EpochTrace, platform: Platform) -> dict[str, Any]:
     """What an epoch did; bytes of a kind of which there are none, and stages that never ran, are
     left out; energy is None where a busy device has no stated power."""
-    found = metrics.digest(epoch, "modelled", platform.devices)
+    found = metrics.digest(epoch, "modelled", platform)
     return {
         "loss": keep(epoch.loss),
         "epoch_s": keep(found.epoch_s),
@@ -148,8 +165,7 @@ def follow_waits(epoch: EpochTrace) -> float:
     """Seconds of the longest chain of spans that wait for each other: what the epoch would take if
     no two of them shared a resource, which hides waits that are missing."""
     tasks = [Task(span.seconds, (), span.after) for span in epoch.spans]
-    ends = (start + task.duration_s for start, task in zip(schedule(tasks), tasks, strict=True))
-    return max(ends, default=0.0)
+    return max((end_s for _, end_s in schedule(tasks)), default=0.0)
 
 
 def keep(value: float, digits: int = DIGITS) -> float:

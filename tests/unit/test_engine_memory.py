@@ -48,23 +48,23 @@ def prepared(communication="hongtu", kernel="torch", model="gcn", **memory):
     return engine
 
 
-def tensors_of(move):
+def arrays_of(move):
     exchanges = [rows for each in (*move.pulls, *move.pushes) for rows in (each.here, each.there)]
     named = (getattr(move, name) for name in move.__slots__)
-    return [*exchanges, *(value for value in named if isinstance(value, torch.Tensor))]
+    return [*exchanges, *(value for value in named if isinstance(value, np.ndarray))]
 
 
 @pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
 def test_a_chunk_is_held_once_and_its_positions_are_int32(communication):
     engine = prepared(communication)
-    for round_, moves in zip(engine._rounds, engine._moves, strict=True):
-        for unit, move in zip(round_.units, moves, strict=True):
-            bound = engine._bounds[round_.index, unit.slot][0].block
+    for round_, plans in zip(engine._lowering.rounds, engine._lowering.plans, strict=True):
+        for unit, plan in zip(round_.units, plans, strict=True):
+            bound = engine._bounds[round_.index, unit.slot].block
             for name in ("src_ids", "indptr", "indices"):
-                ours, theirs = getattr(unit.blocks[0], name), getattr(move.block, name)
+                ours, theirs = getattr(unit.blocks[0], name), getattr(plan.move.block, name)
                 assert np.shares_memory(ours, theirs)
                 assert np.shares_memory(getattr(bound, name), theirs)
-            assert all(tensor.dtype == torch.int32 for tensor in tensors_of(move))
+            assert all(array.dtype == np.int32 for array in arrays_of(plan.move))
 
 
 @pytest.mark.parametrize("kernel", ["torch", "native"])
@@ -72,12 +72,12 @@ def test_a_chunk_is_held_once_and_its_positions_are_int32(communication):
 def test_a_run_that_spills_keeps_nothing_that_it_can_make_again(model, kernel, tmp_path):
     roomy = prepared(kernel=kernel, model=model)
     short = prepared(kernel=kernel, model=model, host_bytes=LEAST_BYTES, spill_dir=tmp_path)
-    assert short._host_store.spilled
+    assert short._lowering.host.spilled
     epochs = [(engine.run_epoch(0), engine.run_epoch(1)) for engine in (roomy, short)]
     assert [epoch.loss for epoch in epochs[0]] == [epoch.loss for epoch in epochs[1]]
     assert epochs[0][1].vertices == epochs[1][1].vertices
     kept = [
-        sum(made is not None for (bound,) in engine._bounds.values() for made in made_of(bound))
+        sum(made is not None for bound in engine._bounds.values() for made in made_of(bound))
         for engine in (roomy, short)
     ]
     assert kept[0] > 0

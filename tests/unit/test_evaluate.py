@@ -14,9 +14,10 @@ import torch
 from gnnbench import plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
-from gnnbench.engine import evaluate, host_resident, host_store, train
+from gnnbench.engine import evaluate, host_store, train
 from gnnbench.engine.evaluate import Evaluator, cut_rows, whole_graph_block
 from gnnbench.engine.machinery import feature_rows
+from gnnbench.lowering import host_resident
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
@@ -114,12 +115,12 @@ def test_sparse_features_are_made_dense_a_block_at_a_time(block_rows, monkeypatc
 @pytest.mark.parametrize("model", MODELS)
 def test_what_the_host_cannot_hold_is_spilled(model, tmp_path, monkeypatch):
     setting = setting_for(model)
-    stores = []
+    plans = []
 
     class Watched(host_store.HostStore):
-        def __init__(self, *args):
-            super().__init__(*args)
-            stores.append(self)
+        def __init__(self, plan, dtype):
+            super().__init__(plan, dtype)
+            plans.append(plan)
 
     monkeypatch.setattr(evaluate, "HostStore", Watched)
     trained = build(setting.workload)
@@ -127,7 +128,7 @@ def test_what_the_host_cannot_hold_is_spilled(model, tmp_path, monkeypatch):
     whole = evaluator(setting, **options).evaluate(trained)
     spilled = evaluator(setting, host_bytes=1, **options).evaluate(trained)
     assert spilled == whole
-    assert [len(store.spilled) for store in stores] == [0, 2]
+    assert [len(plan.spilled) for plan in plans] == [0, 2]
     assert os.listdir(tmp_path) == []
 
 

@@ -11,8 +11,8 @@ from gnnbench import footprint, plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import train
-from gnnbench.engine.movement import largest_buffers
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
+from gnnbench.lowering.movement import largest_buffers
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Kernel, LayerShape, Setting
 from gnnbench.records import BlockSize, Parts

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 
+import numpy as np
 import pytest
 import torch
 
-from gnnbench.engine.host_store import PAGE_BYTES, HostStore, page_bytes
+from gnnbench.engine.host_store import HostStore
 from gnnbench.errors import DeviceOutOfMemory, UsageError
 from gnnbench.footprint import HostTensor
+from gnnbench.lowering.host_plan import PAGE_BYTES, HostPlan, page_bytes
 from gnnbench.platforms.machine import DISK
 from gnnbench.program import Ledger
 
@@ -28,10 +31,16 @@ TENSORS = (
 )
 
 
-def make_store(directory, budget_bytes, tensors=TENSORS, capacity_bytes=10**9):
+def make_store(directory, budget_bytes, tensors=TENSORS):
+    plan = HostPlan(tensors, budget_bytes, directory, "host")
+    return HostStore(plan, torch.float64), plan
+
+
+def hold(plan, capacity_bytes=10**9):
+    """The books with all that is there for the whole run."""
     ledger = Ledger({"host": capacity_bytes})
-    store = HostStore(tensors, budget_bytes, directory, ledger, "host", torch.float64)
-    return store, ledger
+    plan.allocate(ledger)
+    return ledger
 
 
 def resident_pages(path="/proc/self/smaps"):
@@ -47,38 +56,37 @@ def resident_pages(path="/proc/self/smaps"):
 
 
 def test_what_fits_stays_in_memory(tmp_path):
-    store, ledger = make_store(tmp_path, budget_bytes=4 * 8 * ROWS)
-    assert store.spilled == ()
-    assert store.notes() == ()
-    assert not store.is_on_disk(store.empty("gradients of layer 1"))
-    assert ledger.peak_bytes == {"host": 8 * ROWS}
+    store, plan = make_store(tmp_path, budget_bytes=4 * 8 * ROWS)
+    assert plan.spilled == ()
+    assert plan.notes() == ()
+    assert not store.is_on_disk(store.empty(TENSORS[-1]))
+    assert hold(plan).peak_bytes == {"host": 4 * 8 * ROWS}
 
 
 def test_what_does_not_is_held_on_the_disk(tmp_path):
-    store, ledger = make_store(tmp_path, budget_bytes=2 * 8 * ROWS)
-    assert [each.name for each in store.spilled] == [
+    store, plan = make_store(tmp_path, budget_bytes=2 * 8 * ROWS)
+    assert [each.name for each in plan.spilled] == [
         "intermediates of layer 1",
         "intermediates of layer 2",
     ]
     for each in TENSORS:
-        made = store.empty(each.name)
+        made = store.empty(each)
         assert made.shape == (ROWS,)
-        assert store.is_on_disk(made) == (each in store.spilled)
-        assert store.is_on_disk(made[:10].view(5, 2)) == (each in store.spilled)
-    assert ledger.peak_bytes == {"host": 16 * ROWS, DISK: 16 * ROWS}
-    assert store.notes() == (
+        assert store.is_on_disk(made) == (each in plan.spilled)
+        assert store.is_on_disk(made[:10].view(5, 2)) == (each in plan.spilled)
+    assert hold(plan).peak_bytes == {"host": 16 * ROWS, DISK: 16 * ROWS}
+    assert plan.notes() == (
         "spilled to disk: intermediates of layer 1 (8.00 kB), intermediates of layer 2 (8.00 kB)",
     )
 
 
 def test_without_a_directory_nothing_is_spilled():
-    store, _ = make_store(None, budget_bytes=0)
-    assert store.spilled == ()
+    assert HostPlan(TENSORS, 0, None, "host").spilled == ()
 
 
 def test_files_hold_what_is_written_and_are_not_to_be_seen(tmp_path):
     store, _ = make_store(tmp_path, budget_bytes=0)
-    made = {each.name: store.empty(each.name) for each in TENSORS}
+    made = {each.name: store.empty(each) for each in TENSORS}
     for number, one in enumerate(made.values()):
         one.copy_(torch.arange(ROWS) + number)
     assert os.listdir(tmp_path) == []
@@ -90,7 +98,7 @@ def test_files_hold_what_is_written_and_are_not_to_be_seen(tmp_path):
 def test_dropped_pages_leave_this_process(tmp_path):
     large = (tensor("intermediates", 1, 1 << 20),)
     store, _ = make_store(tmp_path, budget_bytes=0, tensors=large)
-    made = store.empty("intermediates of layer 1").fill_(3.0)
+    made = store.empty(large[0]).fill_(3.0)
     assert resident_pages() >= 8 << 10
     store.drop_pages()
     assert resident_pages() < 1 << 10
@@ -100,19 +108,22 @@ def test_dropped_pages_leave_this_process(tmp_path):
 @pytest.mark.parametrize("budget_bytes", [0, 10**6])
 def test_rooms_under_one_name_are_apart_and_come_again(tmp_path, budget_bytes):
     saved = (HostTensor("intermediates", "saved intermediates", (1,), 1000),)
-    store, ledger = make_store(tmp_path, budget_bytes, saved)
-    name, memory = saved[0].name, DISK if budget_bytes == 0 else "host"
+    store, plan = make_store(tmp_path, budget_bytes, saved)
+    memory = DISK if budget_bytes == 0 else "host"
     shapes = [(3, 5), (0, 4), (7,), ()]
     for _ in range(2):
         rooms = [
-            store.like(name, torch.empty(shape, dtype=torch.float32)).fill_(float(number))
+            store.like(1, torch.empty(shape, dtype=torch.float32)).fill_(float(number))
             for number, shape in enumerate(shapes)
         ]
         assert [tuple(room.shape) for room in rooms] == shapes
         assert all((room == number).all() for number, room in enumerate(rooms))
-        assert ledger.peak_bytes[memory] == 4 * (15 + 7 + 1)
-        store.clear(name)
-    assert ledger.free_bytes("host") == 10**9
+        size_bytes = [4 * room.numel() for room in rooms]
+        held = [plan.save(1, each) for each in size_bytes][-1]
+        assert (held.memory, held.tensor) == (memory, "saved intermediates of layer 1")
+        assert held.size_bytes == 4 * (15 + 7 + 1)
+        store.rewind()
+        plan.clear()
 
 
 class Cudart:
@@ -137,13 +148,13 @@ def test_tensors_in_memory_are_pinned_as_long_as_the_store_lives(tmp_path, monke
     cudart = Cudart(room_bytes=10**6)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
     store, _ = make_store(tmp_path, budget_bytes=3 * 8 * ROWS)
-    made = [store.empty(each.name) for each in TENSORS]
+    made = [store.empty(each) for each in TENSORS]
     store.pin([*made, torch.empty(0)])
     on_disk = [one for one in made if store.is_on_disk(one)]
     assert len(on_disk) == 1
     wanted = {one.data_ptr(): 8 * ROWS for one in made if not store.is_on_disk(one)}
     assert cudart.registered == wanted
-    assert store.notes()[1:] == ()
+    assert store.notes() == ()
     del store
     assert cudart.registered == {}
 
@@ -152,7 +163,7 @@ def test_what_cannot_be_pinned_is_said(tmp_path, monkeypatch):
     cudart = Cudart(room_bytes=8 * ROWS)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
     store, _ = make_store(tmp_path, budget_bytes=10**9)
-    store.pin([store.empty(each.name) for each in TENSORS])
+    store.pin([store.empty(each) for each in TENSORS])
     assert len(cudart.registered) == 1
     (note,) = store.notes()
     assert note.endswith("not pinned: cudaHostRegister of 8.00 kB failed with error 2")
@@ -160,30 +171,29 @@ def test_what_cannot_be_pinned_is_said(tmp_path, monkeypatch):
     assert cudart.registered == {}
 
 
-def test_a_full_disk_and_a_full_host_say_so(tmp_path):
-    store, ledger = make_store(tmp_path, budget_bytes=0)
-    ledger.open(DISK, 8 * ROWS - 1)
+def test_a_full_disk_and_a_full_host_say_so(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=8 * ROWS - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
     with pytest.raises(DeviceOutOfMemory, match="disk is out of memory: representations of layer"):
-        store.empty("representations of layer 1")
-    small, _ = make_store(tmp_path, budget_bytes=10**9, capacity_bytes=100)
+        hold(HostPlan(TENSORS, 0, tmp_path, "host"))
     with pytest.raises(DeviceOutOfMemory, match="host is out of memory"):
-        small.empty("gradients of layer 1")
+        hold(HostPlan(TENSORS, 10**9, tmp_path, "host"), capacity_bytes=100)
 
 
 def test_a_file_that_cannot_be_made_is_one_sentence(tmp_path):
     store, _ = make_store(tmp_path, budget_bytes=0)
     tmp_path.rmdir()
     with pytest.raises(UsageError, match="name another directory with"):
-        store.empty("representations of layer 1")
+        store.empty(TENSORS[0])
 
 
 def test_pages_that_rows_touch():
     per_page = PAGE_BYTES // 512
-    everything = torch.arange(4 * per_page)
+    everything = np.arange(4 * per_page)
     assert page_bytes(everything, 512) == 4 * PAGE_BYTES
     assert page_bytes(everything[::per_page], 512) == 4 * PAGE_BYTES
     assert page_bytes(everything[:2], 512) == PAGE_BYTES
     # Rows that are larger than a page, and rows across the border of two.
-    assert page_bytes(torch.tensor([0, 5]), 2 * PAGE_BYTES) == 4 * PAGE_BYTES
-    assert page_bytes(torch.tensor([0, 1]), PAGE_BYTES * 3 // 2) == 3 * PAGE_BYTES
-    assert page_bytes(torch.empty(0, dtype=torch.int64), 512) == 0
+    assert page_bytes(np.array([0, 5]), 2 * PAGE_BYTES) == 4 * PAGE_BYTES
+    assert page_bytes(np.array([0, 1]), PAGE_BYTES * 3 // 2) == 3 * PAGE_BYTES
+    assert page_bytes(np.empty(0, dtype=np.int64), 512) == 0

@@ -14,7 +14,7 @@ from gnnbench.metrics import (
     lay_out,
     summarise,
 )
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import BYTE_KINDS, EpochTrace, Scheduled, Span, Trace, Work
 from gnnbench.statistics import count_warmup
 
@@ -176,6 +176,15 @@ def test_energy_is_a_metric_where_every_busy_device_has_a_power():
     assert "energy" not in summarised()[0]
 
 
+def test_an_epoch_on_a_platform_shares_the_lanes_that_its_links_share():
+    link = Link("host-gpu0", ("host", "gpu0"), 1e9, shared=True)
+    platform = Platform("made", "", device("host", 1.0), (device("gpu0", 1.0),), (link,))
+    spans = [span(n, "transfer", link.name, 2.0, resources=("host>gpu0",)) for n in range(2)]
+    assert [at.end_s for at in digest(epoch(spans), "modelled").timeline] == [2.0, 4.0]
+    shared = digest(epoch(spans), "modelled", platform)
+    assert [(at.start_s, at.end_s) for at in shared.timeline] == [(0.0, 4.0)] * 2
+
+
 def summarised(provenance="modelled", target=None, devices=()):
     epochs = (
         epoch(
@@ -200,7 +209,8 @@ def summarised(provenance="modelled", target=None, devices=()):
         ),
     )
     trace = Trace(epochs, {"host": 900, "gpu0": 30, "gpu1": 40}, {}, preprocessing_s=0.75)
-    digests = [digest(item, provenance, devices) for item in epochs]
+    platform = Platform("made", "", devices[0], devices[1:], ()) if devices else None
+    digests = [digest(item, provenance, platform) for item in epochs]
     return summarise(trace, digests, provenance, "host", target)
 
 

@@ -73,6 +73,23 @@ def test_tests_that_are_stopped_from_outside_say_nothing_of_a_fault(tree):
     assert "ended with -11" in mutants.judge(mutant, tree, likely_only=True).killed_by
 
 
+def test_words_that_pytest_does_not_take_say_nothing_of_a_fault(tree):
+    (mutant,) = mutants.load(tree)
+    (tree / "pytest.ini").write_text("[pytest]\naddopts = --nonsense\n", encoding="utf-8")
+    with pytest.raises(RuntimeError, match="the tests cannot be run: ERROR: usage"):
+        mutants.judge(mutant, tree, likely_only=True)
+    (tree / "pytest.ini").unlink()
+    (tree / "test_sums.py").unlink()
+    with pytest.raises(RuntimeError, match="the tests cannot be run: ERROR: file or directory"):
+        mutants.judge(mutant, tree, likely_only=True)
+
+
+def test_the_project_s_own_settings_let_its_tests_run():
+    """Of one test, as the script runs them."""
+    name = "tests/unit/test_program.py::test_buffers_of_one_name_are_two"
+    assert mutants.run_tests(mutants.ROOT, [name]) == ""
+
+
 @pytest.mark.parametrize("code", ["def add(a, b):\n    return b + a\n", CODE + CODE])
 def test_a_fault_whose_text_is_not_there_once_is_stale(tree, code):
     (tree / "sums.py").write_text(code, encoding="utf-8")

@@ -327,10 +327,11 @@ def test_every_number_of_a_link(name):
         (bandwidth, source), (latency_s, why), via = LINKS[name][key]
         assert is_close(link.bandwidth_bytes_per_s, bandwidth), (link.name, source)
         assert is_close(link.latency_s, latency_s), (link.name, why)
-        assert link.via == via, link.name
+        assert link.via == ((via,) if via else ()), link.name
+        assert not link.shared
     assert kinds == set(LINKS[name])
     assert {field.name for field in dataclasses.fields(Link)} == {
-        "name", "ends", "bandwidth_bytes_per_s", "latency_s", "via",
+        "name", "ends", "bandwidth_bytes_per_s", "latency_s", "via", "shared",
     }  # fmt: skip
 
 

@@ -105,6 +105,7 @@ def test_bundled_platform_is_modelled_and_sourced(name: str) -> None:
             "model",
             "pipelined",
             "via",
+            "shared",
         )
         assert bool(row.source) == number, row
 
@@ -118,6 +119,41 @@ def test_a_transfer_via_the_host_holds_a_lane_of_both_host_links() -> None:
     assert pcie.route(one, one) == Route("gpu1", ("gpu1",))
     one, other = nvlink.device("gpu1"), nvlink.device("gpu3")
     assert nvlink.route(other, one) == Route("gpu1-gpu3", ("gpu3>gpu1",))
+
+
+SWITCHED = """
+[[links]]
+from = "gpu"
+to = "gpu"
+via = "nvswitch"
+shared = true
+"""
+
+
+def test_gpus_behind_a_switch_share_their_ports(tmp_path: Path) -> None:
+    """Two peers that send to one GPU at once take twice as long each, and no turns."""
+    text = Path(probing.__file__).with_name("epyc7543x4-4xa100.toml").read_text()
+    path = tmp_path / "switched.toml"
+    plain = '\n[[links]]\nfrom = "gpu"\nto = "gpu"\n'
+    assert text.count(plain) == 1
+    path.write_text(text.replace(plain, SWITCHED))
+    platform = load_platform(str(path))
+    one, other = platform.device("gpu0"), platform.device("gpu2")
+    assert platform.route(one, other) == Route("gpu0-gpu2", ("gpu0>nvswitch", "nvswitch>gpu2"))
+    assert platform.shared_lanes == {
+        lane for n in range(4) for lane in (f"gpu{n}>nvswitch", f"nvswitch>gpu{n}")
+    }
+    rows = {row.key: row.value for row in show_platform(platform)}
+    assert (rows["gpu-gpu.via"], rows["gpu-gpu.shared"]) == ("nvswitch", "true")
+    again = tmp_path / "again.toml"
+    again.write_text(to_toml(platform))
+    assert load_platform(str(again)).links == platform.links
+
+
+def test_a_way_through_two_network_cards_has_a_lane_between_them() -> None:
+    link = Link("gpu0-gpu4", ("gpu0", "gpu4"), 1e9, via=("card0", "card1"), shared=True)
+    assert link.lanes("gpu0") == ("gpu0>card0", "card0>card1", "card1>gpu4")
+    assert link.lanes("gpu4") == ("gpu4>card1", "card1>card0", "card0>gpu0")
 
 
 def test_a_link_cannot_go_via_its_own_end(tmp_path: Path) -> None:

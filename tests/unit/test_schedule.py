@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.clock.schedule import Task, schedule
+from gnnbench.clock import schedule as clock
+from gnnbench.clock.schedule import Task
 
 RESOURCES = ("host", "link", "gpu", "fpga")
+
+
+def schedule(tasks):
+    """Start times."""
+    return [begin_s for begin_s, _ in clock.schedule(tasks)]
 
 
 @st.composite
@@ -263,3 +269,48 @@ def test_fifty_thousand_tasks_queue_on_one_resource():
     began_s = time.process_time()
     assert schedule([Task(1.0, ("a",))] * count) == [float(i) for i in range(count)]
     assert time.process_time() - began_s < 20.0
+
+
+# --------------------------------------------------------------------------- shared lanes
+
+
+def transfers(*tasks):
+    return clock.schedule([Task(*task) for task in tasks], {"up", "down"})
+
+
+def test_two_transfers_share_a_lane_until_the_shorter_is_over():
+    """Of 2 and 1 seconds: half as fast until 2, then the longer has one second left."""
+    assert transfers((2.0, ("up",)), (1.0, ("up",))) == [(0.0, 3.0), (0.0, 2.0)]
+
+
+def test_a_transfer_that_comes_later_slows_down_what_is_under_way():
+    found = transfers((2.0, ("up",)), (1.0, ("gpu",)), (2.0, ("up",), (1,)))
+    assert found == [(0.0, 3.0), (0.0, 1.0), (1.0, 4.0)]
+
+
+def test_the_fullest_of_a_transfer_s_lanes_decides():
+    found = transfers((1.0, ("up",)), (1.0, ("up", "down")), (1.0, ("down",)), (1.0, ("down",)))
+    assert found == [(0.0, 2.0), (0.0, 3.0), (0.0, 3.0), (0.0, 3.0)]
+
+
+def test_what_else_a_transfer_holds_is_its_own():
+    found = transfers((1.0, ("up", "buffer")), (1.0, ("up", "buffer")), (3.0, ("up",)))
+    assert found == [(0.0, 2.0), (2.0, 4.0), (0.0, 5.0)]
+
+
+@settings(derandomize=True)
+@given(st.lists(st.floats(0.1, 5.0), min_size=1, max_size=8))
+def test_a_shared_lane_is_never_idle_and_never_faster(seconds):
+    """However many begin together, the last ends when all would have ended one after the other,
+    and the shorter ones before the longer ones."""
+    found = transfers(*((each, ("up",)) for each in seconds))
+    ends_s = [end_s for _, end_s in found]
+    assert max(ends_s) == pytest.approx(sum(seconds))
+    by_length = [end_s for _, end_s in sorted(zip(seconds, ends_s, strict=True))]
+    assert by_length == sorted(by_length)
+
+
+@settings(derandomize=True)
+@given(task_lists())
+def test_lanes_that_nobody_uses_change_nothing(tasks):
+    assert clock.schedule(tasks, {"up"}) == clock.schedule(tasks)

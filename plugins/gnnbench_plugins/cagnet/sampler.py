@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.kernels import dispatch
+from gnnbench.partitioning import deal_out
 from gnnbench.parts import FullGraphSampler, Setting
 from gnnbench.records import IntArray, Round, Unit
 
@@ -39,11 +40,3 @@ class RandomPartitionSampler(FullGraphSampler):
 
     def owner(self) -> IntArray:
         return self._owner
-
-
-def deal_out(num_vertices: int, parts: int, seed: int) -> IntArray:
-    """The part of every vertex, int64 ``(V,)``; sizes differ by one at most."""
-    shuffled = np.random.Generator(np.random.Philox(key=seed)).permutation(num_vertices)
-    owner = np.empty(num_vertices, dtype=np.int64)
-    owner[shuffled] = np.arange(num_vertices) % parts
-    return owner

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.partitioning import choose_partitioner, partition
 from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import HostThreads, IntArray, Mode, Share
-from gnnbench_plugins.hongtu.partition import choose_partitioner, partition
 
 
 @dataclass

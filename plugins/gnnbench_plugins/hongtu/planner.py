@@ -27,6 +27,7 @@ from gnnbench.kernels.dispatch import (
 from gnnbench.kernels.dispatch.streams import MOST_COUNTS, MOST_PIECES
 from gnnbench.kernels.reference.streams import LabelArray
 from gnnbench.models import Layer, build
+from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Bundle, OffloadingMemory, Setting
 from gnnbench.records import (
     Cell,
@@ -42,7 +43,6 @@ from gnnbench.records import (
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.partition import cut_ranges
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.prediction import (
     ChunkCounts,
@@ -458,7 +458,7 @@ def choose_least(
 def cut_balanced(degrees: IndexArray, ranges: int) -> IntArray:
     """Where ranges of consecutive vertices begin and end, int64 ``(ranges + 1,)``.
 
-    The rule of :func:`gnnbench_plugins.hongtu.partition.cut_ranges`, for all vertices at once and
+    The rule of :func:`gnnbench.partitioning.cut_ranges`, for all vertices at once and
     without an array of their sums: a vertex weighs its degree and one.
     """
     stretch = 1 << 20

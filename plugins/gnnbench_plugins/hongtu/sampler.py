@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from gnnbench.kernels.dispatch import edge_cut, induce_block
+from gnnbench.partitioning import choose_partitioner, cut_ranges, partition
 from gnnbench.parts import DeviceCapacity, FullGraphSampler, Setting, option
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
 from gnnbench.units import format_si
-from gnnbench_plugins.hongtu.partition import choose_partitioner, cut_ranges, partition
 from gnnbench_plugins.hongtu.search import MAX_SWEEPS, bound_sweeps, descend
 from gnnbench_plugins.hongtu.volumes import (
     NeighbourSets,

@@ -21,13 +21,12 @@ from gnnbench.footprint import ChunkSize, adjacency_bytes, in_flight_bytes, kept
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
+from gnnbench.partitioning import choose_partitioner, deal_out, partition
 from gnnbench.parts import Bundle, LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import BlockSize, Cell, Dataset, Graph, IntArray, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
-from gnnbench_plugins.cagnet.sampler import deal_out
-from gnnbench_plugins.hongtu.partition import choose_partitioner, partition
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.outlook import describe_counted, foresee
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
@@ -341,7 +340,7 @@ def use_mixgcn(job: Job, workers: int) -> Usage:
     lowering = FeatureShardsLowering(Bundle(*parts), setting, build(workload).stack)
     whole = Piece(BlockSize(vertices, vertices, job.graph.num_edges), (0,), picks=False)
     outlook = foresee(lowering, (whole,))
-    epoch, names = outlook.run.epoch, [device.name for device in lowering.trainers]
+    epoch, names = outlook.epoch, [device.name for device in lowering.trainers]
     most = max(outlook.peak_bytes[name] for name in names)
     rows = most - whole.topology_bytes - job.model_bytes
     work = [epoch.work_by_device.get(name, 0.0) for name in names]

@@ -11,9 +11,9 @@ import numpy as np
 
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.shardings import Piece, Shardings
-from gnnbench.price.dry_run import DryRun, run_dry
+from gnnbench.price.dry_run import price_epoch
 from gnnbench.program import Ledger
-from gnnbench.records import Dataset, Graph
+from gnnbench.records import Dataset, EpochTrace, Graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +21,8 @@ class Outlook:
     """An epoch's program, read by its sizes, and by device the bytes that are held: all the time,
     and at most."""
 
-    run: DryRun
+    epoch: EpochTrace
+    epoch_s: float
     always_bytes: dict[str, int]
     peak_bytes: dict[str, int]
 
@@ -32,7 +33,7 @@ def foresee(lowering: FeatureShardsLowering, rounds: Sequence[Piece]) -> Outlook
     ledger = Ledger(dict.fromkeys(names, sys.maxsize))
     lowering.lay_out(ledger, Shardings(rounds, lowering.bundle.placement, lowering.platform))
     always_bytes = dict(ledger.in_use_bytes)
-    return Outlook(run_dry(lowering, ledger), always_bytes, ledger.peak_bytes)
+    return Outlook(*price_epoch(lowering, ledger), always_bytes, ledger.peak_bytes)
 
 
 def describe_counted(dims: Sequence[int]) -> Dataset:

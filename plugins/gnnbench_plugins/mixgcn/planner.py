@@ -214,7 +214,7 @@ class Prospect:
             order, back, idle = (*order[:3], Cell()), Cell(), Cell()
         elif cut.stages == 1:
             order, back = (*order[:3], Cell()), Cell()
-        epoch_s = self.foresee(cut).run.epoch_s if chosen else None
+        epoch_s = self.foresee(cut).epoch_s if chosen else None
         times = Cell(epoch_s, "s"), Cell(timeline.epoch_s, "s")
         return (*order, Cell(cut.stages), back, *times, idle)
 
@@ -275,7 +275,7 @@ class Prospect:
         sizes = [[0, 0] for _ in self.layers]
         ways = {AGGREGATES: 0, ROWS: 0, AGGREGATE_GRADIENTS: 1, ROW_GRADIENTS: 1}
         columns = {matrix.name: column for matrix, column in ways.items()}
-        for span in self.foresee(cut).run.epoch.spans:
+        for span in self.foresee(cut).epoch.spans:
             if span.label in columns:
                 sizes[span.layer][columns[span.label]] += span.work.bytes
         rows = [(f"layer {number}", each) for number, each in enumerate(sizes, start=1)]

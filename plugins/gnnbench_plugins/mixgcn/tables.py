@@ -19,11 +19,11 @@ from gnnbench import datasets
 from gnnbench.datasets import STAND_INS
 from gnnbench.kernels.dispatch import reverse_cuthill_mckee
 from gnnbench.models import build
+from gnnbench.partitioning import partition_metis
 from gnnbench.parts import Kernel, LayerShape
 from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Dataset, Graph, Table, TableRow, Workload
 from gnnbench.studies import MeasuredReproduction, Reproduction
-from gnnbench_plugins.hongtu.metis import partition_metis
 from gnnbench_plugins.mixgcn.groups import (
     Groups,
     choose_groups,

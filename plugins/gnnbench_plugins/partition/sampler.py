@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.kernels import dispatch
+from gnnbench.partitioning import choose_partitioner, partition
 from gnnbench.parts import FullGraphSampler, Setting
 from gnnbench.records import IntArray, Round, Unit
-from gnnbench_plugins.hongtu.partition import choose_partitioner, partition
 
 
 @dataclass

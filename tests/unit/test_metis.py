@@ -15,8 +15,8 @@ import pytest
 
 from gnnbench import datasets
 from gnnbench.errors import GnnbenchError
+from gnnbench.partitioning import partition_metis
 from gnnbench.records import Graph
-from gnnbench_plugins.hongtu.metis import partition_metis
 
 #: Protects from hanging alone.
 HANGING_S = 600

@@ -1,4 +1,4 @@
-"""Two-level partitioning, HongTu §4.1: a partition for each device, cut into chunks."""
+"""Partitions with few edges between their parts, and partitions cut into ranges of vertices."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
+from gnnbench.partitioning.metis import partition_metis
 from gnnbench.records import Graph, IntArray
-from gnnbench_plugins.hongtu.metis import partition_metis
 
 Partitioner = Literal["metis", "ldg", "fennel", "range"]
 

@@ -1,0 +1,52 @@
+"""A row's run as a dry run finds it: what ``compare`` would report, without training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnnbench.compare.request import Request, Row
+from gnnbench.compare.rows import options_for
+from gnnbench.compare.run import empty_result, state_work
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.metrics import digest, summarise
+from gnnbench.parts import Setting
+from gnnbench.plugins import Registry, assemble
+from gnnbench.price.dry_run import DryRun
+from gnnbench.records import RunResult
+
+
+def plan_run(request: Request, row: Row, setting: Setting, registry: Registry) -> RunResult:
+    """What the run of a row takes by the model of the platform, all epochs gone through; one that
+    does not fit says which memory is full.
+
+    Raises ``IncompatibleParts`` when its parts do not fit together.
+    """
+    bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
+    epochs, digests = [], []
+    try:
+        dry = DryRun(bundle, setting)
+        for number in range(setting.workload.epochs):
+            epoch = dry.run_epoch(number)
+            digests.append(digest(epoch, "modelled", setting.platform))
+            epochs.append(replace(epoch, spans=()))
+    except DeviceOutOfMemory as error:
+        return empty_result(row, 0, "out-of-memory", str(error))
+    trace = dry.finish(epochs)
+    metrics, stages = summarise(trace, digests, "modelled", setting.platform.host.name, None)
+    return RunResult(
+        strategy=row.strategy,
+        label=row.label,
+        mode=row.mode,
+        parts=row.parts,
+        repeat=0,
+        status="done",
+        other_maths=bundle.other_maths(setting.platform),
+        work=state_work(bundle, setting, trace),
+        metrics={
+            name: metric for name, metric in metrics.items() if metric.provenance == "modelled"
+        },
+        stages=stages,
+        timeline=digests[-1].timeline,
+        notes=trace.notes,
+        idle=trace.idle,
+    )

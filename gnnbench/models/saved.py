@@ -1,0 +1,134 @@
+"""What autograd saves of a forward pass, moved to the host and back: HongTu §4.2's alternative."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from gnnbench.models.bound import BoundBlock, Degrees
+from gnnbench.models.layers import Layer
+from gnnbench.parts import Kernel
+from gnnbench.records import Block, BlockSize, Workload
+
+
+class _Saved:
+    """One saved tensor: on its device, and while it is away, on the host."""
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+
+class SavedTensors:
+    """The floating-point tensors that one forward pass saves, each once.
+
+    ``resident`` are tensors that stay on the device anyway, the parameters. So do indices: they
+    are the topology. Within ``recording()`` autograd is given handles, which ``offload`` and
+    ``restore`` move.
+    """
+
+    def __init__(self, resident: Collection[Tensor]) -> None:
+        self._resident = {tensor.untyped_storage().data_ptr() for tensor in resident}
+        self._saved: dict[tuple[int, torch.Size, tuple[int, ...]], _Saved] = {}
+
+    def recording(self) -> saved_tensors_hooks:
+        """A context for the forward pass."""
+        return saved_tensors_hooks(self._pack, self._unpack)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of them."""
+        return sum(one.tensor.numel() * one.tensor.element_size() for one in self._saved.values())
+
+    def offload(self, room: Callable[[Tensor], Tensor]) -> None:
+        """Copy each to the host memory that ``room`` gives for it, and let go of the device's."""
+        for one in self._saved.values():
+            one.tensor = room(one.tensor).copy_(one.tensor)
+
+    def restore(self, device: torch.device) -> None:
+        """Copy each back to its device."""
+        for one in self._saved.values():
+            one.tensor = one.tensor.to(device, copy=True)
+
+    def _pack(self, tensor: Tensor) -> Tensor | _Saved:
+        if (
+            not tensor.is_floating_point()
+            or tensor.layout != torch.strided
+            or tensor.untyped_storage().data_ptr() in self._resident
+        ):
+            return tensor
+        key = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        return self._saved.setdefault(key, _Saved(tensor))
+
+    @staticmethod
+    def _unpack(saved: Tensor | _Saved) -> Tensor:
+        return saved if isinstance(saved, Tensor) else saved.tensor
+
+
+class SavedSizes:
+    """How many bytes autograd saves of a layer's forward pass over a block, before there is one.
+
+    What is saved has a row for each source, destination or edge. So a few passes over blocks of a
+    handful of vertices, by a copy of the layer, say what any other block takes.
+    """
+
+    def __init__(self, layers: Sequence[Layer], kernel: Kernel, workload: Workload) -> None:
+        self._layers = layers
+        self._kernel = kernel
+        self._dtype = torch.float32 if workload.dtype == "float32" else torch.float64
+        self._found: dict[tuple[int, bool, bool, str], tuple[int, int, int, int]] = {}
+
+    def size_bytes(self, number: int, size: BlockSize, device: str) -> int:
+        """Of the layer ``number`` over a block of this size on a torch device.
+
+        Where a block's sources are its destinations, one tensor may serve as both.
+        """
+        square = size.num_src == size.num_dst
+        key = (number, size.own, square, device)
+        if key not in self._found:
+            self._found[key] = self._fit(number, size.own, square, device)
+        constant, source, destination, edge = self._found[key]
+        return constant + source * size.num_src + destination * size.num_dst + edge * size.num_edges
+
+    def _fit(self, number: int, own: bool, square: bool, device: str) -> tuple[int, int, int, int]:
+        """Bytes whatever the block, and for each of its sources, destinations and edges."""
+        num_src, num_dst, num_edges = 7, 7 if square else 3, 5
+
+        def measure(more_src: int, more_dst: int, more_edges: int) -> int:
+            size = BlockSize(num_src + more_src, num_dst + more_dst, num_edges + more_edges, own)
+            return self._measure(number, size, torch.device(device))
+
+        least = measure(0, 0, 0)
+        source = measure(1, int(square), 0) - least
+        destination = 0 if square else measure(0, 1, 0) - least
+        edge = measure(0, 0, 1) - least
+        constant = least - source * num_src - destination * num_dst - edge * num_edges
+        return constant, source, destination, edge
+
+    def _measure(self, number: int, size: BlockSize, device: torch.device) -> int:
+        layer, first = copy.deepcopy(self._layers[number]).to(device), number == 0
+        row_ends = np.minimum(np.arange(size.num_dst + 1) * size.num_edges, size.num_edges)
+        block = Block(
+            np.arange(size.num_src, dtype=np.int64),
+            size.num_dst,
+            row_ends.astype(np.int64),
+            np.arange(size.num_edges, dtype=np.int32) % np.int32(size.num_src),
+            np.arange(size.num_dst, dtype=np.int32)[::-1].copy() if size.own else None,
+        )
+        degrees = Degrees(np.ones(size.num_src, dtype=np.int64))
+        bound = BoundBlock(block, self._kernel, degrees, self._dtype, device)
+        rows = torch.ones((size.num_src, layer.in_features), dtype=self._dtype, device=device)
+        rows.requires_grad_(not first)
+        saved = SavedTensors(list(layer.parameters()))
+        shared = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(shared), saved.recording():
+            with torch.set_grad_enabled(not layer.cacheable):
+                made = layer.aggregate(bound, rows).detach()
+            layer.update(bound, made.requires_grad_(not (first and layer.cacheable)))
+            return saved.size_bytes

@@ -1,0 +1,19 @@
+"""Partitions of a graph's vertices, for samplers and placements that want one."""
+
+from gnnbench.partitioning.edge_cut import (
+    Partitioner,
+    choose_partitioner,
+    cut_ranges,
+    partition,
+)
+from gnnbench.partitioning.metis import partition_metis
+from gnnbench.partitioning.random import deal_out
+
+__all__ = [
+    "Partitioner",
+    "choose_partitioner",
+    "cut_ranges",
+    "deal_out",
+    "partition",
+    "partition_metis",
+]

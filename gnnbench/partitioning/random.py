@@ -1,0 +1,15 @@
+"""Vertices dealt out at random."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gnnbench.records import IntArray
+
+
+def deal_out(num_vertices: int, parts: int, seed: int) -> IntArray:
+    """The part of every vertex, int64 ``(V,)``; sizes differ by one at most."""
+    shuffled = np.random.Generator(np.random.Philox(key=seed)).permutation(num_vertices)
+    owner = np.empty(num_vertices, dtype=np.int64)
+    owner[shuffled] = np.arange(num_vertices) % parts
+    return owner
