@@ -841,6 +841,10 @@ class Kernel(Part):
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         """Bind a block to this kernel; the engine keeps it as long as the unit lives."""
 
+    def expect(self, block: Block, *, backward: bool) -> None:
+        """Mini-batch only: the next AGGREGATE that ``seconds`` is asked about is over ``block``, or
+        ``backward``. For kernels that price more than sizes, in training and in dry runs."""
+
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration of ``work`` on a described device.
 

@@ -105,13 +105,13 @@ class Dataset:
         """Labelled training vertices, ascending, int64."""
         return np.flatnonzero(self.train_mask & (self.labels >= 0)).astype(np.int64)
 
-    def rows(self, ids: IntArray) -> FloatArray:
+    def rows(self, ids: IntArray | IndexArray) -> FloatArray:
         """Feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""
         if isinstance(self.features, np.ndarray):
             return self.features.take(ids, axis=0)
         return np.asarray(self.features[ids].toarray(), dtype=np.float32)
 
-    def sparse_rows(self, ids: IntArray) -> sp.csr_matrix:
+    def sparse_rows(self, ids: IntArray | IndexArray) -> sp.csr_matrix:
         """Feature rows of ``ids`` as CSR ``(len(ids), f)``; only where they are stored so."""
         if isinstance(self.features, np.ndarray):
             raise TypeError("these features are stored dense")

@@ -16,9 +16,9 @@ from gnnbench.engine.feature_parallel import FeatureParallelEngine
 from gnnbench.engine.feature_shards import FeatureShardsEngine
 from gnnbench.engine.host_resident import HostResidentEngine
 from gnnbench.engine.host_store import IdleMemory
+from gnnbench.engine.mini_batch import MiniBatchEngine
 from gnnbench.engine.processors import on_devices
 from gnnbench.engine.recorder import Clock, Recorder
-from gnnbench.engine.unit_major import UnitMajorEngine
 from gnnbench.errors import IncompatibleParts
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, Setting
@@ -52,7 +52,7 @@ def make_engine(
     """The engine that trains such a bundle; its parts must have begun."""
     by_features = bundle.placement.aggregates_by == "features"
     if bundle.sampler.mode == "mini-batch":
-        made = FeatureParallelEngine if by_features else UnitMajorEngine
+        made = FeatureParallelEngine if by_features else MiniBatchEngine
         return made(bundle, setting, recorder, evidence)
     if by_features:
         return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -13,14 +11,13 @@ from gnnbench.engine.evidence import Evidence
 from gnnbench.engine.host_store import IdleMemory
 from gnnbench.engine.machinery import Replicas, torch_dtype
 from gnnbench.engine.passes import take_gradients
-from gnnbench.engine.recorder import Opened, Recorder
+from gnnbench.engine.recorder import Recorder
 from gnnbench.lowering.memory import masks_gradients, open_ledger
-from gnnbench.lowering.movement import Exchange
 from gnnbench.models import Degrees
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import EpochTrace, IntArray, Work
+from gnnbench.records import EpochTrace, IntArray
 
 
 class Engine(ABC):
@@ -106,36 +103,3 @@ class Engine(ABC):
                 for parts in zip(*gradients, strict=True)
             ]
         )
-
-    @contextmanager
-    def _exchange_rows(
-        self,
-        slot: int,
-        exchange: Exchange,
-        row_bytes: int,
-        after: Sequence[int],
-        layer: int = -1,
-        *,
-        push: bool,
-    ) -> Iterator[Opened]:
-        """A span for rows between two buffers, of two devices or of one.
-
-        A device asks one peer after the other (Algorithm 2, line 6; Algorithm 3, line 2), for which
-        ``after`` names its last exchange, and one peer at a time reads or adds to its buffer.
-        """
-        device, peer = self._trainers[slot], self._trainers[exchange.slot]
-        route = self._platform.route(*((device, peer) if push else (peer, device)))
-        between = device.name != peer.name
-        size = exchange.rows * row_bytes
-        with self._recorder.span(
-            "transfer",
-            "device to device" if between else "copy between buffers",
-            route.place,
-            Work("copy", rows=exchange.rows, bytes=size),
-            after=after,
-            resources=(*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
-            layer=layer,
-        ) as span:
-            yield span
-        if between:
-            self._recorder.count_bytes("device_to_device", size)

@@ -1,66 +1,44 @@
-"""Feature rows that accelerators keep for a whole run, so that they need not cross again."""
+"""The copies of the feature rows that accelerators keep for a whole run."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.records import Fetch, IndexArray, IntArray, RoundTraffic
+from gnnbench.engine.machinery import feature_rows
+from gnnbench.lowering.feature_cache import FeatureCache
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device
+from gnnbench.records import IntArray
 
 
-class FeatureCache:
-    """Which rows each trainer has a copy of, by slot, and the copies."""
+class CachedRows:
+    """By slot, a copy of the rows that a ``FeatureCache`` has for it, on the trainer's device."""
 
-    def __init__(self, num_vertices: int) -> None:
-        self._num_vertices = num_vertices
-        self._vertices: dict[int, IntArray] = {}
-        #: Where each vertex's row stands in the copy, int32 ``(V,)``; -1 where it has none.
-        self._places: dict[int, IndexArray] = {}
+    def __init__(self, cache: FeatureCache) -> None:
+        self._cache = cache
         self._copies: dict[int, Tensor] = {}
-        self._rows_needed = self._rows_found = 0
 
-    def keep(self, slot: int, vertices: IntArray, copy: Tensor) -> None:
-        """``copy`` ``(n, f)``, on the trainer's device, has the rows of ``vertices``, distinct."""
-        places = np.full(self._num_vertices, -1, dtype=np.int32)
-        places[vertices] = np.arange(len(vertices), dtype=np.int32)
-        self._vertices[slot], self._places[slot], self._copies[slot] = vertices, places, copy
+    def fill(self, setting: Setting, trainers: tuple[Device, ...]) -> None:
+        """Copy the rows to every trainer. Described devices share the memory of this machine, and
+        those that keep the same rows there have one copy."""
+        for slot, vertices in self._cache.vertices.items():
+            where = torch.device(trainers[slot].torch_device)
+            copy = self._find_copy(vertices, where)
+            if copy is None:
+                copy = feature_rows(setting, vertices, sparse=False).to(where)
+            self.keep(slot, copy)
 
-    def find_copy(self, vertices: IntArray, device: torch.device) -> Tensor | None:
-        """A copy of the same rows that another trainer has on ``device``: described devices share
-        the memory of this machine."""
-        for slot, others in self._vertices.items():
-            copy = self._copies[slot]
-            if copy.device == device and np.array_equal(others, vertices):
+    def keep(self, slot: int, copy: Tensor) -> None:
+        """``copy`` ``(n, f)`` has the rows that are cached for ``slot``, in their order."""
+        self._copies[slot] = copy
+
+    def _find_copy(self, vertices: IntArray, device: torch.device) -> Tensor | None:
+        for slot, copy in self._copies.items():
+            if copy.device == device and np.array_equal(self._cache.vertices[slot], vertices):
                 return copy
         return None
-
-    def serve(self, traffic: RoundTraffic) -> RoundTraffic:
-        """The plan, with the rows that are cached reused instead of brought from the host."""
-        if not self._copies:
-            return traffic
-        return replace(traffic, fetches=tuple(self._serve(fetch) for fetch in traffic.fetches))
-
-    def _serve(self, fetch: Fetch) -> Fetch:
-        self._rows_needed += len(fetch.needed)
-        if fetch.slot not in self._places:
-            return fetch
-        found = self._places[fetch.slot][fetch.from_host] >= 0
-        self._rows_found += int(found.sum())
-        return replace(
-            fetch,
-            from_host=fetch.from_host[~found],
-            reused=np.union1d(fetch.reused, fetch.from_host[found]),
-        )
-
-    def count_missing(self, slot: int, ids: IntArray) -> int:
-        """How many of the distinct ``ids`` the slot's device has no copy of."""
-        if slot not in self._places:
-            return len(ids)
-        return int((self._places[slot][ids] < 0).sum())
 
     def assemble(self, slot: int, ids: IntArray, crossed: Tensor) -> Tensor:
         """The rows of ``ids``, ``(n, f)``: those of the cache, and between them what ``crossed``.
@@ -68,8 +46,8 @@ class FeatureCache:
         Raises ``ValueError`` where these are not together what is asked for.
         """
         found = np.zeros(len(ids), dtype=np.bool_)
-        if slot in self._places:
-            places = self._places[slot][ids]
+        if slot in self._copies:
+            places = self._cache.places[slot][ids]
             found = places >= 0
         missing = np.flatnonzero(~found)
         if len(missing) != len(crossed):
@@ -86,15 +64,3 @@ class FeatureCache:
         copied = self._copies[slot].index_select(0, torch.from_numpy(places[found]).to(device))
         rows[torch.from_numpy(np.flatnonzero(found)).to(device)] = copied
         return rows
-
-    def notes(self, names: Mapping[int, str]) -> tuple[str, ...]:
-        """How much of the graph is cached, and how often a row was found; ``names`` by slot."""
-        if not self._rows_needed:
-            return ()
-        sizes = ", ".join(
-            f"{names[slot]} {len(vertices):,}" for slot, vertices in self._vertices.items()
-        )
-        return (
-            f"rows cached of {self._num_vertices:,}: {sizes}; hit rate "
-            f"{self._rows_found / self._rows_needed:.1%} of {self._rows_needed:,} rows needed",
-        )

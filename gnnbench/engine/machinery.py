@@ -11,10 +11,10 @@ from torch import Tensor
 
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows
-from gnnbench.models import GNN, Layer, build
+from gnnbench.models import GNN, build
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import IntArray, Workload
+from gnnbench.records import IndexArray, IntArray, Workload
 
 #: How many bytes of features are converted at a time.
 FILLED_BYTES = 1 << 26
@@ -95,7 +95,7 @@ class Replicas:
 
 def feature_rows(
     setting: Setting,
-    ids: IntArray,
+    ids: IntArray | IndexArray,
     *,
     sparse: bool,
     threads: int = 0,
@@ -131,19 +131,3 @@ def fill_features(setting: Setting, into: Tensor) -> None:
     for begin in range(0, len(into), rows):
         ids = np.arange(begin, min(begin + rows, len(into)))
         into[begin : begin + rows] = feature_rows(setting, ids, sparse=False)
-
-
-def stored_bytes(rows: Tensor) -> int:
-    """Bytes of a dense tensor, or of the three of a sparse one."""
-    if rows.layout != torch.sparse_csr:
-        return rows.numel() * rows.element_size()
-    parts = (rows.crow_indices(), rows.col_indices(), rows.values())
-    return sum(part.numel() * part.element_size() for part in parts)
-
-
-def count_stored_macs(layer: Layer, rows: Tensor, num_dst: int) -> int:
-    """Multiply-accumulates of AGGREGATE where its input is sparse CSR: of the stored values alone.
-    The destinations' own rows are the first ``num_dst``."""
-    ends = rows.crow_indices()
-    macs = int(ends[-1]) * layer.source_macs + int(ends[num_dst]) * layer.destination_macs
-    return macs // layer.in_features

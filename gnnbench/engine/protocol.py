@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from gnnbench.errors import (
     DeviceOutOfMemory,
@@ -34,17 +34,10 @@ from gnnbench.errors import (
     StageFailed,
 )
 from gnnbench.footprint import DEVICE_BUFFERS, ROUNDS_UNDER_WAY
+from gnnbench.lowering.rounds import PIPELINE, StageName, Turn, take_turns
 
 R = TypeVar("R")
-StageName = Literal["sample", "load", "transfer"]
 
-#: By prefetch depth, what works on different rounds at the same time; propagation comes last. With
-#: one-stage prefetching loading and transfer are one stage, with two they are two.
-PIPELINE: Mapping[int, tuple[tuple[StageName, ...], ...]] = {
-    0: (("sample", "load", "transfer"),),
-    1: (("sample",), ("load", "transfer")),
-    2: (("sample",), ("load",), ("transfer",)),
-}
 #: How long a signal may stay unnoticed by a thread that waits.
 SIGNALS_S = 0.5
 
@@ -123,37 +116,23 @@ def run_in_turn(steps: Steps[R], num_rounds: int, prefetch: int) -> None:
 
     Raises ``StageFailed``, ``DeviceOutOfMemory`` with its stage, or ``Interrupted``.
     """
-    groups = PIPELINE[prefetch]
-    behind = ROUNDS_UNDER_WAY[prefetch] - 1
+    stages: dict[Turn, Callable[[R], None]] = dict(steps.stages.items())
+    stages |= {"begin": steps.begin, "synchronize": steps.synchronise}
     rounds: dict[int, R] = {}
     running: set[_At] = set()
     at = _At("assign", 0, steps.host, running)
     with _naming(running), at:
-        for step in range(num_rounds + behind):
-            for place, group in enumerate(groups):
-                index = step - place
-                if not 0 <= index < num_rounds:
-                    continue
-                if place == 0:
-                    at.place = ("assign", index, steps.host)
-                    rounds[index] = steps.assign(index)
-                for stage in group:
-                    at.place = (stage, index, steps.host)
-                    steps.stages[stage](rounds[index])
-            if step >= behind:
-                _train(steps, rounds.pop(step - behind), step - behind, at)
-
-
-def _train(steps: Steps[R], round_: R, index: int, at: _At) -> None:
-    at.place = ("begin", index, steps.host)
-    steps.begin(round_)
-    for slot, trainer in enumerate(steps.trainers):
-        at.place = ("propagate", index, trainer.device)
-        steps.propagate(round_, slot)
-    at.place = ("synchronize", index, steps.host)
-    steps.synchronise(round_)
-    at.place = ("observe", index, steps.host)
-    steps.observe(round_)
+        for turn, index, slot in take_turns(num_rounds, prefetch, len(steps.trainers)):
+            on_trainer = turn == "propagate"
+            at.place = (turn, index, steps.trainers[slot].device if on_trainer else steps.host)
+            if turn == "assign":
+                rounds[index] = steps.assign(index)
+            elif turn == "propagate":
+                steps.propagate(rounds[index], slot)
+            elif turn == "observe":
+                steps.observe(rounds.pop(index))
+            else:
+                stages[turn](rounds[index])
 
 
 def run_on_threads(steps: Steps[R], num_rounds: int, prefetch: int) -> None:

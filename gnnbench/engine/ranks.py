@@ -2,7 +2,7 @@
 
 It knows no strategy. All ranks read the same items in the same order. A step that another's device
 takes is recorded and not executed; what goes from one rank's device to another's is sent where its
-source is and received where its target is, and an exchange is one collective.
+source is and received where its target is, and a collective is one of the process group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from gnnbench.engine.collectives import Processes
 from gnnbench.engine.execute import Bodies
 from gnnbench.engine.recorder import Recorder
-from gnnbench.program import Exchange, Item, Step
+from gnnbench.program import Collective, Item, Step
 from gnnbench.records import BYTE_KINDS, EpochTrace
 
 #: The operation of a step that brings something from another rank.
@@ -64,7 +64,7 @@ class Rank:
         """The same items, of which those of other ranks have no body."""
         here = self.processes.rank
         for item in items:
-            if isinstance(item, Exchange):
+            if isinstance(item, Collective):
                 yield from self._take_together(item.steps)
             elif isinstance(item, Step) and item.source is not None:
                 yield from self._take_together((item,))
@@ -76,19 +76,19 @@ class Rank:
 
     def _take_together(self, steps: tuple[Step, ...]) -> Iterator[Step]:
         """Steps between devices, as one collective; bytes are counted from what is sent."""
-        here, collective = self.processes.rank, _Collective(self, steps)
+        here, under_way = self.processes.rank, _UnderWay(self, steps)
         for step in steps:
             self._takers.append(step.device or 0)
             if step.device != here:
                 yield dataclasses.replace(step, op="", moves=())
             elif step.source != here:
-                yield dataclasses.replace(step, op=ARRIVAL, operands=(collective, step), moves=())
+                yield dataclasses.replace(step, op=ARRIVAL, operands=(under_way, step), moves=())
             else:
                 yield step
-        collective.finish()
+        under_way.finish()
 
-    def _receive(self, collective: _Collective, step: Step) -> None:
-        self._transfer_of(step).receive(collective.bring(step), *step.operands)
+    def _receive(self, under_way: _UnderWay, step: Step) -> None:
+        self._transfer_of(step).receive(under_way.bring(step), *step.operands)
 
     def send(self, step: Step) -> Tensor:
         """What a step takes from this rank, ``(n,)``, counted."""
@@ -131,7 +131,7 @@ class Rank:
         )
 
 
-class _Collective:
+class _UnderWay:
     """Transfers packed by rank, which are under way from the first that is asked for."""
 
     def __init__(self, rank: Rank, steps: tuple[Step, ...]) -> None:

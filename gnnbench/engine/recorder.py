@@ -51,6 +51,10 @@ class SpanKind(NamedTuple):
     layer: int = -1
 
 
+#: The same for ``SpanKind``.
+new_kind = partial(tuple.__new__, SpanKind)
+
+
 class Opened:
     """A span being recorded, for as long as the body of a ``with`` statement.
 
@@ -247,18 +251,18 @@ class Recorder:
         return self._clock.provenance == "measured"
 
     @property
-    def _track(self) -> Track:
+    def track(self) -> Track:
         """This thread's: of the stage it is in, else the epoch's own."""
         return self.here.track or self._main
 
     @property
     def round(self) -> int:
         """The round that spans belong to."""
-        return self._track.round
+        return self.track.round
 
     @round.setter
     def round(self, number: int) -> None:
-        self._track.round = number
+        self.track.round = number
 
     def stage(self, round: int, rank: tuple[int, int], timer: Timer | None = None) -> Track:
         """What this thread records inside belongs to ``round``, timed by ``timer`` (the host's by
@@ -282,7 +286,7 @@ class Recorder:
         """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
         held = (place,) if resources is None else resources
         kind = SpanKind(stage, label, place, held, layer)
-        return Opened(self._track, next(self.ids), kind, work, after)
+        return Opened(self.track, next(self.ids), kind, work, after)
 
     def transfer(
         self,
@@ -311,10 +315,10 @@ class Recorder:
 
     def excluded(self) -> AbstractContextManager[None]:
         """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
-        return _Interval(self._excluded, self._track.timer or HOST)
+        return _Interval(self._excluded, self.track.timer or HOST)
 
     def count_bytes(self, kind: ByteKind, number: int) -> None:
-        counted = self._track.bytes
+        counted = self.track.bytes
         counted[kind] = counted.get(kind, 0) + number
 
     def count_traversed(self, edges: int, vertices: int) -> None:

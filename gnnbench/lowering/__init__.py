@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.parts import Bundle
 
 __all__ = ["Lowering", "choose_lowering"]
@@ -13,7 +15,10 @@ __all__ = ["Lowering", "choose_lowering"]
 
 def choose_lowering(bundle: Bundle) -> type[Lowering]:
     """What makes the programs of a bundle's epochs."""
-    if bundle.placement.aggregates_by == "features":
+    by_features = bundle.placement.aggregates_by == "features"
+    if bundle.sampler.mode == "mini-batch":
+        return FeatureParallelLowering if by_features else MiniBatchLowering
+    if by_features:
         return FeatureShardsLowering
     if bundle.memory.vertex_data == "host":
         return HostResidentLowering

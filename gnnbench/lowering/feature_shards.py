@@ -28,7 +28,7 @@ from gnnbench.lowering.units import update_gemms
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
 from gnnbench.platforms.machine import Device
-from gnnbench.program import Buffer, Exchange, Free, Hold, Item, Ledger, Step
+from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
 from gnnbench.records import BoolArray, IntArray, Stage, Work
 
 #: By round and slot.
@@ -351,7 +351,7 @@ class FeatureShardsLowering(Lowering):
 
     def _exchange(
         self, what: Matrix, number: int, index: int, sources: Buffers, targets: Buffers
-    ) -> Exchange:
+    ) -> Collective:
         """An all-to-all between aggregators and updaters, a step for each pair."""
         steps, name = [], what.name
         overlaps = self._aggregate_overlaps if what.of_pieces else self._row_overlaps
@@ -383,7 +383,7 @@ class FeatureShardsLowering(Lowering):
                     source=source,
                 )
             )
-        return Exchange(tuple(steps))
+        return Collective(tuple(steps))
 
     def _way(self, source: int, target: int) -> tuple[str, tuple[str, ...]]:
         """What prices a transfer and what it holds: a link, on which a device sends to one and
@@ -424,7 +424,7 @@ class FeatureShardsLowering(Lowering):
                         source=source,
                     )
                 )
-            yield Exchange(tuple(steps))
+            yield Collective(tuple(steps))
         yield Step(
             "step",
             (),

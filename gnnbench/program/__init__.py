@@ -6,7 +6,32 @@ what a step waits for: :class:`Waits` finds it in what steps read and write.
 """
 
 from gnnbench.program.ledger import Held, Ledger
-from gnnbench.program.step import Buffer, Exchange, Free, Hold, Item, Step
+from gnnbench.program.step import (
+    Aside,
+    Buffer,
+    Collective,
+    Drop,
+    Free,
+    Hold,
+    Item,
+    Section,
+    Step,
+    Take,
+)
 from gnnbench.program.waits import Waits
 
-__all__ = ["Buffer", "Exchange", "Free", "Held", "Hold", "Item", "Ledger", "Step", "Waits"]
+__all__ = [
+    "Aside",
+    "Buffer",
+    "Collective",
+    "Drop",
+    "Free",
+    "Held",
+    "Hold",
+    "Item",
+    "Ledger",
+    "Section",
+    "Step",
+    "Take",
+    "Waits",
+]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
+from gnnbench.program.ledger import Held
 from gnnbench.records import ByteKind, Stage, Work
 
 
@@ -13,12 +15,19 @@ class Buffer:
 
     It stands for itself: two of the same name are two buffers. A *meeting* of devices, after which
     none goes on before all have come, is a buffer that each adds to and that all read.
+
+    ``Waits`` that ``follow`` the steps of an epoch note here the numbers of those that wrote the
+    buffer last, and that have added to it and read it since.
     """
 
-    __slots__ = ("name",)
+    __slots__ = ("added", "follow", "name", "read", "written")
+    written: tuple[int, ...]
+    added: list[int]
+    read: list[int]
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.follow: object = None
 
     def __repr__(self) -> str:
         return f"Buffer({self.name!r})"
@@ -41,6 +50,10 @@ class Step:
 
     Accounting: ``moves`` are bytes by kind, ``edges`` and ``vertices`` what is traversed, and
     ``arithmetic`` is what the place does for the imbalance of devices.
+
+    ``index_work`` is done by whoever takes the step, with bodies or without: it draws a sample, or
+    counts, and sets what the step's sizes are. ``seconds`` is how long the step took, once it is
+    taken; a lowering whose parts rebalance reads it there.
     """
 
     op: str
@@ -61,11 +74,14 @@ class Step:
     arithmetic: float = 0.0
     device: int | None = None
     source: int | None = None
+    index_work: Callable[[Step], None] | None = None
+    seconds: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
-    """Transfers between trainers of which none sends what another one brings: a collective."""
+class Collective:
+    """Transfers between trainers of which none sends what another one brings: one all-to-all, or a
+    step of a ring."""
 
     steps: tuple[Step, ...]
 
@@ -88,4 +104,45 @@ class Free:
     tensor: str
 
 
-Item: TypeAlias = Step | Exchange | Hold | Free
+@dataclass(slots=True, eq=False)
+class Take:
+    """From here on a memory holds tensors of these sizes beside all others, until a ``Drop`` of
+    this lets go of them together."""
+
+    memory: str
+    sizes_bytes: Mapping[str, int]
+    held: Held | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Drop:
+    """From here on a memory no longer holds what was taken."""
+
+    taken: Take
+
+
+@dataclass(slots=True, eq=False)
+class Aside:
+    """Something that a body does and that no clock prices, as other systems do without it."""
+
+    op: str
+    operands: tuple[object, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Section:
+    """What follows is a part of a round that one thread does, until the next section begins.
+
+    ``rank`` is its place among the round's sections, of which the second number is the device that
+    it is for: steps are listed by rounds, then by ranks, whenever they are taken. ``threads`` of
+    the host compute it, 0 being all, and None as many as there are; on a device that has streams
+    it runs on the one for ``stream``.
+    """
+
+    round: int
+    rank: tuple[int, int]
+    threads: int | None = None
+    stream: Literal["copy", "compute"] | None = None
+
+
+Item: TypeAlias = Step | Collective | Hold | Free | Take | Drop | Aside | Section

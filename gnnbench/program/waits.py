@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import threading
 
 from gnnbench.program.step import Buffer, Step
-
-
-@dataclass(slots=True)
-class _Uses:
-    """Numbers of the steps that used a buffer since it was last written."""
-
-    written: tuple[int, ...] = ()
-    added: list[int] = field(default_factory=list)
-    read: list[int] = field(default_factory=list)
 
 
 class Waits:
@@ -21,34 +12,40 @@ class Waits:
 
     A step that reads waits for the last that wrote the buffer and for all that added to it since;
     one that adds, for the last that wrote it and for those that read it since; one that writes, for
-    all of these.
+    all of these. Several threads may follow steps at once that no wait orders.
     """
 
     def __init__(self) -> None:
-        self._uses: dict[Buffer, _Uses] = {}
+        self._lock = threading.Lock()
 
     def follow(self, step: Step, number: int) -> tuple[int, ...]:
         """Which steps, by number and ascending, ``step`` waits for, which is ``number`` itself."""
-        earlier: set[int] = set()
+        earlier: list[int] = []
         for buffer in step.reads:
-            uses = self._uses_of(buffer)
-            earlier.update(uses.written, uses.added)
+            if buffer.follow is not self:
+                self._open(buffer)
+            earlier += buffer.written
+            earlier += buffer.added
+            buffer.read.append(number)
         for buffer in step.adds:
-            uses = self._uses_of(buffer)
-            earlier.update(uses.written, uses.read)
+            if buffer.follow is not self:
+                self._open(buffer)
+            earlier += buffer.written
+            earlier += buffer.read
+            buffer.added.append(number)
         for buffer in step.writes:
-            uses = self._uses_of(buffer)
-            earlier.update(uses.written, uses.added, uses.read)
-        for buffer in step.reads:
-            self._uses[buffer].read.append(number)
-        for buffer in step.adds:
-            self._uses[buffer].added.append(number)
-        for buffer in step.writes:
-            self._uses[buffer] = _Uses((number,))
-        return tuple(sorted(earlier))
+            if buffer.follow is not self:
+                self._open(buffer)
+            earlier += buffer.written
+            earlier += buffer.added
+            earlier += buffer.read
+            buffer.written, buffer.added, buffer.read = (number,), [], []
+        if len(earlier) == 1 and earlier[0] != number:
+            return (earlier[0],)
+        return tuple(sorted({*earlier} - {number})) if earlier else ()
 
-    def _uses_of(self, buffer: Buffer) -> _Uses:
-        uses = self._uses.get(buffer)
-        if uses is None:
-            uses = self._uses[buffer] = _Uses()
-        return uses
+    def _open(self, buffer: Buffer) -> None:
+        with self._lock:
+            if buffer.follow is not self:
+                buffer.written, buffer.added, buffer.read = (), [], []
+                buffer.follow = self

@@ -205,19 +205,19 @@ INTERRUPTING = """
 import os
 import signal
 
-from gnnbench.engine.unit_major import UnitMajorEngine
 from gnnbench.hookspecs import hookimpl
+from gnnbench.lowering.mini_batch import MiniBatchLowering
 
-load = UnitMajorEngine._load
+load = MiniBatchLowering.load
 
 
-def interrupted(engine, round_):
+def interrupted(lowering, round_):
     if round_.index == 1:
         os.kill(os.getpid(), signal.SIGINT)
-    load(engine, round_)
+    return load(lowering, round_)
 
 
-UnitMajorEngine._load = interrupted
+MiniBatchLowering.load = interrupted
 
 
 @hookimpl

@@ -20,7 +20,7 @@ from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, Variant, compare
 from gnnbench.conformance import graphs
 from gnnbench.engine import train
-from gnnbench.engine.feature_cache import FeatureCache
+from gnnbench.engine.feature_cache import CachedRows
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
 from gnnbench.models import build
@@ -258,12 +258,12 @@ def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
     """Spoil the copies, and what is trained on them is spoilt."""
     setting = setting_for(graph)
     right = losses(run("pagraph", setting, memory_cache_bytes=50 * ROW))
-    keep = FeatureCache.keep
+    keep = CachedRows.keep
 
-    def spoil(self, slot, vertices, copy):
-        keep(self, slot, vertices, torch.zeros_like(copy))
+    def spoil(self, slot, copy):
+        keep(self, slot, torch.zeros_like(copy))
 
-    monkeypatch.setattr(FeatureCache, "keep", spoil)
+    monkeypatch.setattr(CachedRows, "keep", spoil)
     wrong = losses(run("pagraph", setting, memory_cache_bytes=50 * ROW))
     assert abs(wrong[0] - right[0]) > 1e-6
 

@@ -17,7 +17,7 @@ from gnnbench import datasets
 from gnnbench.clock.model import ModelClock
 from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train, unit_major
+from gnnbench.engine import train
 from gnnbench.engine.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
 from gnnbench.engine.timers import StreamTimer
 from gnnbench.errors import (
@@ -28,6 +28,7 @@ from gnnbench.errors import (
     StageFailed,
 )
 from gnnbench.footprint import ROUNDS_UNDER_WAY
+from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device, Link, Platform
@@ -396,24 +397,22 @@ class Injected(Exception):
 
 
 STAGES = ("sample", "load", "transfer", "propagate", "synchronize")
-METHODS = dict(
-    zip(STAGES, ("_sample", "_load", "_transfer", "_propagate", "_synchronise"), strict=True)
-)
+METHODS = dict(zip(STAGES, ("sample", "load", "transfer", "propagate", "synchronise"), strict=True))
 
 
 class Faults:
-    """Makes stages of the engine sleep, fail or run out of memory, as drawn from a seed."""
+    """Makes stages of rounds sleep, fail or run out of memory, as drawn from a seed."""
 
     def __init__(self, monkeypatch, fate):
         """``fate(stage, round, slot)`` is seconds to sleep, or an exception to raise."""
         self.raised: list[tuple[str, int, str]] = []
         self.rounds = 0
         for stage, method in METHODS.items():
-            original = getattr(unit_major.UnitMajorEngine, method)
+            original = getattr(MiniBatchLowering, method)
 
-            def stand_in(engine, round_, slot=-1, *, stage=stage, original=original):
+            def stand_in(lowering, round_, slot=-1, *, stage=stage, original=original):
                 fated = fate(stage, round_.index, slot)
-                device = engine._trainers[slot].name if stage == "propagate" else "host"
+                device = lowering.trainers[slot].name if stage == "propagate" else "host"
                 if isinstance(fated, Exception):
                     self.raised.append((stage, round_.index, device))
                     raise fated
@@ -421,9 +420,9 @@ class Faults:
                     time.sleep(fated)
                 if stage == "synchronize":
                     self.rounds += 1
-                return original(engine, round_, slot) if slot >= 0 else original(engine, round_)
+                return original(lowering, round_, slot) if slot >= 0 else original(lowering, round_)
 
-            monkeypatch.setattr(unit_major.UnitMajorEngine, method, stand_in)
+            monkeypatch.setattr(MiniBatchLowering, method, stand_in)
 
 
 def failure_of(bundle, setting):

@@ -552,7 +552,7 @@ def train_in_processes(sizes):
 
 @pytest.mark.parametrize("processes", [2, 4])
 def test_real_processes_compute_the_same(processes):
-    """gloo, one worker a rank: losses, bytes and timelines are those of virtual workers."""
+    """gloo, a device a rank: losses, bytes and timelines are those of one process for all."""
     found = train_in_processes((2, 4))[processes]
     assert len(found) == 3
     for case in found:

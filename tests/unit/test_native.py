@@ -21,8 +21,9 @@ from torch import Tensor
 from gnnbench import plugins
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine.machinery import feature_rows, stored_bytes
+from gnnbench.engine.machinery import feature_rows
 from gnnbench.errors import UsageError
+from gnnbench.footprint import sparse_bytes
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.csr import csr_tensor
@@ -408,8 +409,9 @@ def test_rows_as_they_are_stored(dtype: str) -> None:
     assert rows.dtype == dense.dtype == getattr(torch, dtype)
     assert torch.equal(rows.to_dense(), dense)
     count, size = int((dense != 0).sum()), dense.element_size()
-    assert stored_bytes(rows) == count * size + 4 * count + 4 * 5
-    assert stored_bytes(dense) == 4 * 7 * size
+    parts = (rows.crow_indices(), rows.col_indices(), rows.values())
+    stored = sum(part.numel() * part.element_size() for part in parts)
+    assert stored == count * size + 4 * count + 4 * 5 == sparse_bytes(len(ids), count, size)
 
 
 # --------------------------------------------------------------------------- refusals

@@ -26,8 +26,10 @@ UNIT_MAJOR = (
 )
 
 #: HyScale-GNN §III-B and Listing 1: with so many prefetch stages, the rounds that are under way,
-#: and the buffers of input rows that a device has.
+#: the buffers of rows that the host has between loading and transfer, which are one stage or two,
+#: and those of input rows that a device has.
 UNDER_WAY = {0: 1, 1: 3, 2: 4}
+STAGED = {0: 1, 1: 1, 2: 4}
 BUFFERS = {1: 2, 2: 2}
 
 DRAWN = "sample|input vertices to the host"
@@ -94,10 +96,10 @@ UNIT_WAITS = (
     ),
     Wait("rows are loaded when their vertices are drawn", "load features", DRAWN, in_round),
     Wait(
-        "with one stage, a round is loaded when the one before has been transferred",
+        "rows are loaded into a buffer whose rows have been transferred",
         "load features",
         f"{COPIED}|load features",
-        lambda later, earlier: later.prefetch == 1 and later.round - earlier.round == 1,
+        lambda later, earlier: later.round - earlier.round == STAGED[later.prefetch],
     ),
     Wait(
         "a mini-batch is transferred when it is drawn and loaded",
@@ -124,6 +126,7 @@ UNIT_WAITS = (
         "host to device|load features|pull",
         in_unit,
     ),
+    Wait("and their round is loaded", "assemble input rows", "load features", in_round),
     Wait(
         "and, out of a buffer that peers fill too, when all devices have received theirs",
         "assemble input rows",

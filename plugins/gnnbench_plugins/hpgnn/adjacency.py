@@ -23,6 +23,12 @@ class Running:
     #: A layer's forward pass that was simulated with its aggregation and whose update is due.
     layer: Pass | None = None
 
+    def note(self, block: Block, *, backward: bool) -> None:
+        """The block is aggregated over now, or its transpose."""
+        # Evaluation takes other blocks, and nobody asks how long that is on the board.
+        self.block = block if isinstance(block, LaidOutBlock) else None
+        self.backward = backward
+
 
 class HpgnnAdjacency(NativeAdjacency):
     """Sums are those of kernel 'native'."""
@@ -35,10 +41,7 @@ class HpgnnAdjacency(NativeAdjacency):
 
     def note(self, *, backward: bool) -> None:
         """Say that the block is aggregated over now, or its transpose."""
-        # Evaluation takes other blocks, and nobody asks how long that is on the board.
-        block = self.block
-        self._running.block = block if isinstance(block, LaidOutBlock) else None
-        self._running.backward = backward
+        self._running.note(self.block, backward=backward)
 
     def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
         self.note(backward=False)

@@ -143,6 +143,9 @@ class HpgnnKernel(NativeKernel):
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> HpgnnAdjacency:
         return HpgnnAdjacency(block, dtype, device, self._running)
 
+    def expect(self, block: Block, *, backward: bool) -> None:
+        self._running.note(block, backward=backward)
+
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration of ``work``, which this kernel has just computed.
 

@@ -1,0 +1,239 @@
+"""Mini-batches whose first layer is shared out by features, and the others by seeds: P3.
+
+Every device has a range of the columns of all feature rows, and the weights' rows for it, so that
+no feature ever crosses. A round's blocks of the first layer go to all devices. Each aggregates its
+columns for all mini-batches and multiplies them by its rows of W (*push*); these products, of the
+hidden width, go to the device that trains the mini-batch, which adds them and goes on from there by
+itself (*pull*). Backward, the gradient of the sum goes back to all devices, each of which has the
+gradient of its rows of W from it: they are averaged nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.mini_batch import MiniBatchLowering
+from gnnbench.lowering.rounds import PUSH, PUSH_BACK, TRANSFER, RoundUnderWay
+from gnnbench.lowering.unit_passes import Buffers, LayerPass, LayerPlan, LayerSteps
+from gnnbench.models import Layer
+from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device
+from gnnbench.program import Aside, Buffer, Free, Hold, Item, Ledger, Section, Step, Take
+from gnnbench.records import Block, Unit, Work
+
+
+class FeatureParallelLowering(MiniBatchLowering):
+    """Mini-batches with feature-parallel first layers; see the module's docstring.
+
+    ``columns`` are those that a device has, by slot.
+    """
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        super().__init__(bundle, setting, layers)
+        self._first = layers[0]
+        vertices, width = setting.dataset.graph.num_vertices, setting.dataset.num_features
+        shards = bundle.placement.shard_aggregate(vertices, width, self.platform)
+        self.columns = {shard.slot: shard.features for shard in shards}
+        #: Of one row of what is pushed.
+        self._product_bytes = self._first.product_features * self._itemsize
+        self._averaged_bytes -= self._first.aggregate_features * self._product_bytes
+
+    def _place_features(self, ledger: Ledger) -> None:
+        vertices = self.setting.dataset.graph.num_vertices
+        for slot, (begin, end) in self.columns.items():
+            size = vertices * (end - begin) * self._itemsize
+            ledger.allocate(self.trainers[slot].name, "columns of all features", size)
+
+    def _plan_layers(self, device: Device) -> tuple[LayerPlan, ...]:
+        """The first layer is the sum of the products and what follows; every device has a part of
+        its arithmetic, which is counted where it is done."""
+        first, *others = super()._plan_layers(device)
+        width = first.layer.product_features
+        first = replace(
+            first,
+            activation_bytes=(width + first.layer.out_features) * self._itemsize,
+            gradient_bytes=width * self._itemsize,
+            edge_work=0,
+            row_work=0,
+        )
+        return (first, *others)
+
+    def _count_aggregated(self, slot: int) -> int:
+        """How wide a device's columns are once they are aggregated."""
+        begin, end = self.columns[slot]
+        return (end - begin) * (self._first.aggregate_features // self._first.in_features)
+
+    # ------------------------------------------------------------------ data transfer
+
+    def transfer(self, round_: RoundUnderWay) -> Iterator[Item]:
+        """The units' blocks to the devices that train them, and the first ones to all."""
+        for slot, device in enumerate(self.trainers):
+            unit = round_.unit_of(slot)
+            size = sum(u.blocks[0].topology_bytes for u in round_.units if u.slot != slot)
+            yield Hold(device.name, _first_blocks(round_), size)
+            if unit is not None:
+                size += unit.topology_bytes
+                taken = Take(device.name, {round_.topology: unit.topology_bytes})
+                round_.held[slot] = [taken]
+                yield taken
+            round_.arrived[slot] = round_.sampled
+            if slot in self.accelerator_slots:
+                yield Section(round_.index, (TRANSFER, slot))
+                work = Work("copy", bytes=size)
+                step = self._send(slot, round_.index, "host to device", work)
+                arrived = round_.arrived[slot] = Buffer("blocks on the device")
+                step.reads, step.writes = (round_.sampled,), (arrived,)
+                yield step
+                round_.transfer_s = max(round_.transfer_s, step.seconds)
+
+    # ------------------------------------------------------------------ push, forward
+
+    def begin(self, round_: RoundUnderWay) -> Iterator[Item]:
+        """The first layer's products for all units, of all devices' columns."""
+        #: By the unit's slot, the sum of its products, and the gradient of that.
+        self._products = {unit.slot: Buffer("sum of products") for unit in round_.units}
+        self._returned = {unit.slot: Buffer("gradient of the sum") for unit in round_.units}
+        self._kept_bytes = dict.fromkeys(self.columns, 0)
+        yield Section(round_.index, (PUSH, 0))
+        for unit in round_.units:
+            yield from self._push(round_, unit)
+
+    def _push(self, round_: RoundUnderWay, unit: Unit) -> Iterator[Item]:
+        owner, rows = self.trainers[unit.slot], unit.blocks[0].num_dst
+        size = len(self.columns) * rows * self._product_bytes
+        yield Hold(owner.name, "partial products", size)
+        ready = Buffer("partial products")
+        for slot in self.columns:
+            yield from self._push_columns(round_, unit, slot, ready)
+        step = self._make_step("sum products", (unit.slot,), owner, round_.index, "update")
+        step.label, step.work = "sum of partial products", Work("copy", rows=rows, bytes=size)
+        step.reads, step.writes = (ready,), (self._products[unit.slot],)
+        yield step
+        yield Free(owner.name, "partial products")
+
+    def _make_step(
+        self,
+        op: str,
+        operands: tuple[object, ...],
+        device: Device,
+        index: int,
+        half: Literal["aggregate", "update"],
+    ) -> Step:
+        """A step of the first layer, whose size and buffers are still to be said."""
+        held = compute_resource(device, self.platform.host, half)
+        return Step(op, operands, half, op, device.name, held, Work("copy"), 0, index)
+
+    def _push_columns(
+        self, round_: RoundUnderWay, unit: Unit, slot: int, ready: Buffer
+    ) -> Iterator[Item]:
+        """A device's part of a unit's product, which goes to the unit's device."""
+        device, block, index = self.trainers[slot], unit.blocks[0], round_.index
+        (begin, end), aggregate = self.columns[slot], Buffer("aggregate of some columns")
+        # Where kernels could read them in place.
+        yield Aside("pick columns", (slot, block))
+        operands: tuple[object, ...] = (unit.slot, slot, block)
+        step = self._make_step("aggregate columns", operands, device, index, "aggregate")
+        step.label = "aggregate forward, some columns"
+        step.work = self._first.aggregate_work(block, self._itemsize)._replace(features=end - begin)
+        step.reads = (round_.arrived[slot], *self._over(index - 1))
+        step.writes = (aggregate,)
+        yield step
+        self._kept_bytes[slot] += block.num_dst * self._count_aggregated(slot) * self._itemsize
+        yield Hold(device.name, _aggregates(round_), self._kept_bytes[slot])
+        part = ready if slot == unit.slot else Buffer("partial product")
+        step = self._make_product("forward", (unit.slot, slot), slot, block, index)
+        step.reads, step.adds = (aggregate,), (part,)
+        step.arithmetic = float(block.num_edges * (end - begin) + step.work.macs)
+        yield step
+        if slot != unit.slot:
+            yield self._make_exchange(slot, unit.slot, block.num_dst, index, part, ready)
+
+    def _make_product(
+        self, way: str, operands: tuple[object, ...], slot: int, block: Block, index: int
+    ) -> Step:
+        """A product with a device's rows of W, or their gradient."""
+        device, width, rows = self.trainers[slot], self._first.product_features, block.num_dst
+        step = self._make_step(f"multiply columns {way}", operands, device, index, "update")
+        step.label = f"update {way}, some columns"
+        step.work = Work(
+            "update",
+            rows=rows,
+            features=width,
+            macs=rows * self._count_aggregated(slot) * width,
+            itemsize=self._itemsize,
+        )
+        return step
+
+    def _make_exchange(
+        self, source: int, target: int, rows: int, index: int, part: Buffer, there: Buffer
+    ) -> Step:
+        """Rows of products, or of their gradients, between two devices."""
+        size = rows * self._product_bytes
+        work = Work("copy", rows=rows, features=self._first.product_features, bytes=size)
+        label, trainers = "all-to-all of partial products", self.trainers
+        step = self._cross(trainers[source], trainers[target], index, label, work, "all_to_all")
+        step.layer = 0
+        step.reads, step.adds = (part,), (there,)
+        return step
+
+    # ------------------------------------------------------------------ pull
+
+    def _forward_layer(self, each: LayerPass, inputs: Buffers, output: Buffer) -> LayerSteps:
+        """From the sum of the products on, in the first layer; the others are the unit's own."""
+        if each.plan.number:
+            return super()._forward_layer(each, inputs, output)
+        step = self._make_half("update product forward", each, self._size_rest(each))
+        step.label = "update forward"
+        return self._run_one(step, (*inputs, self._products[each.key[1]]), output)
+
+    def _backward_layer(self, each: LayerPass, inputs: Buffers, below: Buffer) -> LayerSteps:
+        """Down to the sum of the products, whose gradient all devices need."""
+        if each.plan.number:
+            return super()._backward_layer(each, inputs, below)
+        step = self._make_half("update product backward", each, self._size_rest(each, 2))
+        step.label, step.writes = "update backward", (self._returned[each.key[1]],)
+        return self._run_one(step, inputs, below)
+
+    def _size_rest(self, each: LayerPass, gemms: int = 1) -> Work:
+        """What UPDATE of the first layer has besides the product."""
+        layer, work = each.plan.layer, self._size_update(each)
+        macs = layer.macs_per_row - layer.aggregate_features * layer.product_features
+        return work._replace(macs=work.rows * macs * gemms)
+
+    # ------------------------------------------------------------------ push, backward
+
+    def synchronise(self, round_: RoundUnderWay) -> Iterator[Item]:
+        """Every device has its gradients of the first weight; those of the others are averaged."""
+        yield Section(round_.index, (PUSH_BACK, 0))
+        for unit in round_.units:
+            yield from self._push_back(round_, unit)
+        for slot, device in enumerate(self.trainers):
+            yield Free(device.name, _first_blocks(round_))
+            if slot in self.columns:
+                yield Free(device.name, _aggregates(round_))
+        yield from super().synchronise(round_)
+
+    def _push_back(self, round_: RoundUnderWay, unit: Unit) -> Iterator[Item]:
+        """The gradient of the first weight by one unit's seeds, on all devices."""
+        block, index = unit.blocks[0], round_.index
+        for slot in self.columns:
+            there = self._returned[unit.slot]
+            if slot != unit.slot:
+                sent, there = there, Buffer("gradient of the sum")
+                yield self._make_exchange(unit.slot, slot, block.num_dst, index, sent, there)
+            step = self._make_product("backward", (unit.slot, slot), slot, block, index)
+            step.reads, step.adds = (there,), (round_.gradients,)
+            yield step
+
+
+def _first_blocks(round_: RoundUnderWay) -> str:
+    """What a device's memory holds of the mini-batches that others train."""
+    return f"first blocks of other mini-batches, round {round_.index}"
+
+
+def _aggregates(round_: RoundUnderWay) -> str:
+    """What it keeps of its own columns until the gradient comes."""
+    return f"aggregates of some columns, round {round_.index}"

@@ -1,0 +1,263 @@
+"""What a trainer computes of a mini-batch: all layers forward, the loss, and all layers back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from gnnbench.lowering.base import Lowering
+from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.rounds import PROPAGATE, RoundUnderWay
+from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
+from gnnbench.models import Layer
+from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.platforms.machine import Device
+from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
+from gnnbench.records import Block, ByteKind, Share, Unit, Work
+
+Buffers = tuple[Buffer, ...]
+#: Steps that one of a unit's layers takes, and then how many seconds they took.
+LayerSteps = Generator[Item, None, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerPlan:
+    """What is the same in every round of one layer on one trainer.
+
+    ``pipelined`` says whether its two halves run at once, ``goes_on`` whether its aggregate needs a
+    gradient, ``gemms`` how many products the backward pass of UPDATE has, ``name`` what a memory
+    calls its activations. A destination has ``activation_bytes`` of them, its aggregate and output,
+    and ``gradient_bytes`` in flight, to which each source adds ``source_bytes`` above the first
+    layer. ``edge_work`` and ``row_work`` are the arithmetic of an edge and of a destination, for
+    the imbalance.
+    """
+
+    number: int
+    layer: Layer
+    place: str
+    pipelined: bool
+    goes_on: bool
+    gemms: int
+    name: str
+    activation_bytes: int
+    gradient_bytes: int
+    source_bytes: int
+    edge_work: int
+    row_work: int
+    aggregates_on: tuple[str, ...]
+    updates_on: tuple[str, ...]
+
+
+@dataclass(slots=True, eq=False)
+class LayerPass:
+    """One layer of a unit: its block, and the size of AGGREGATE on it."""
+
+    plan: LayerPlan
+    key: tuple[int, int]
+    block: Block
+    threads: int
+    aggregate: Work
+
+
+class UnitPasses(Lowering):
+    """Propagation of one mini-batch on one trainer; see the module's docstring."""
+
+    def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
+        super().__init__(bundle, setting, layers)
+        self._expects = type(bundle.kernel).expect is not Kernel.expect
+        self._plans = tuple(self._plan_layers(device) for device in self.trainers)
+
+    def _plan_layers(self, device: Device) -> tuple[LayerPlan, ...]:
+        """The model's layers on a trainer, input to output."""
+        host, itemsize = self.platform.host, self._itemsize
+        return tuple(
+            LayerPlan(
+                number,
+                layer,
+                device.name,
+                device.pipelined,
+                needs_aggregate_gradient(layer, first=number == 0),
+                update_gemms(layer, first=number == 0),
+                f"activations of layer {number + 1}",
+                activation_bytes=(layer.aggregate_features + layer.out_features) * itemsize,
+                gradient_bytes=layer.aggregate_features * itemsize,
+                source_bytes=layer.in_features * itemsize if number else 0,
+                edge_work=layer.in_features,
+                row_work=layer.macs_per_row,
+                aggregates_on=compute_resource(device, host, "aggregate"),
+                updates_on=compute_resource(device, host, "update"),
+            )
+            for number, layer in enumerate(self.layers)
+        )
+
+    def _cross(
+        self, source: Device, target: Device, index: int, label: str, work: Work, kind: ByteKind
+    ) -> Step:
+        """A transfer in a round, whose bytes are of a ``kind``; who waits is still to be said."""
+        route = self.platform.route(source, target)
+        step = Step("", (), "transfer", label, route.place, route.lanes, work, round=index)
+        step.moves = ((kind, work.bytes),)
+        return step
+
+    def propagate(self, round_: RoundUnderWay, slot: int) -> Iterator[Item]:
+        """One trainer's part of a round; one that got no seeds is done at once."""
+        unit = round_.unit_of(slot)
+        if unit is None:
+            return
+        share = round_.shares[slot][0]
+        yield Section(round_.index, (PROPAGATE, slot), share.threads, "compute")
+        yield from self._train(round_, unit, share)
+        for taken in round_.held.pop(slot):
+            yield Drop(taken)
+
+    def _train(self, round_: RoundUnderWay, unit: Unit, share: Share) -> Iterator[Item]:
+        """Forward and backward of one trainer. Its loss is a sum over its seeds, and its gradients
+        are those of their share of the round's mean loss."""
+        plans, key = self._plans[unit.slot], (round_.index, unit.slot)
+        held, arithmetic = self._size_passes(plans, unit)
+        taken = Take(plans[0].place, held)
+        yield taken
+        inputs: Buffers = (round_.arrived[unit.slot], *self._over(round_.index - 1))
+        seconds = 0.0
+        passes: list[LayerPass] = []
+        for plan, block in zip(plans, unit.blocks, strict=True):
+            work = self._size_aggregate(round_, plan, block, share.threads)
+            passes.append(LayerPass(plan, key, block, share.threads, work))
+            output = Buffer("activations")
+            seconds += yield from self._forward_layer(passes[-1], inputs, output)
+            inputs = (output,)
+        gradients = (Buffer("gradients of the logits"),)
+        last = passes[-1]
+        rows, classes = last.block.num_dst, last.plan.layer.out_features
+        step = Step(
+            "loss",
+            (key, unit.output_ids, 1.0 / round_.num_seeds),
+            "update",
+            "loss",
+            last.plan.place,
+            last.plan.updates_on,
+            Work("update", 0, rows, classes, macs=rows * classes, threads=share.threads),
+            len(plans),
+            round_.index,
+            inputs,
+            gradients,
+            arithmetic=float(arithmetic),
+        )
+        yield step
+        seconds += step.seconds
+        for each in reversed(passes):
+            below = Buffer("gradients of the activations") if each.plan.number else round_.gradients
+            seconds += yield from self._backward_layer(each, gradients, below)
+            gradients = (below,)
+        yield Drop(taken)
+        round_.train_s[unit.slot] = seconds
+
+    @abstractmethod
+    def _over(self, index: int) -> Buffers:
+        """What is written when a round is over and every trainer has its model; a round before the
+        first is over."""
+
+    def _size_aggregate(
+        self, round_: RoundUnderWay, plan: LayerPlan, block: Block, threads: int
+    ) -> Work:
+        """The size of AGGREGATE; of sparse input rows the stored values alone are multiplied."""
+        layer = plan.layer
+        work = layer.aggregate_work(block, self._itemsize)
+        if work.threads != threads:
+            work = work.on_threads(threads)
+        if plan.number or round_.stored is None:
+            return work
+        sources, destinations = round_.stored
+        macs = sources * layer.source_macs + destinations * layer.destination_macs
+        return work._replace(macs=macs // layer.in_features)
+
+    def _size_passes(self, plans: tuple[LayerPlan, ...], unit: Unit) -> tuple[dict[str, int], int]:
+        """What a device's memory holds of a unit's layers, and their arithmetic.
+
+        What is held is named in the order in which it comes, until the end of the backward pass;
+        gradients in flight take the place of those of the layer above.
+        """
+        held: dict[str, int] = {}
+        in_flight = arithmetic = rows = 0
+        for plan, block in zip(plans, unit.blocks, strict=True):
+            rows = block.num_dst
+            held[plan.name] = plan.activation_bytes * rows
+            gradients = plan.gradient_bytes * rows + plan.source_bytes * len(block.src_ids)
+            in_flight = max(in_flight, gradients)
+            arithmetic += len(block.indices) * plan.edge_work + rows * plan.row_work
+        held["logits and their gradient"] = 2 * plan.layer.out_features * self._itemsize * rows
+        held["gradients in flight"] = in_flight
+        return held, arithmetic
+
+    # ------------------------------------------------------------------ one layer
+
+    def _forward_layer(self, each: LayerPass, inputs: Buffers, output: Buffer) -> LayerSteps:
+        update = self._size_update(each)
+        return self._run_halves(
+            each,
+            self._make_half("aggregate forward", each, each.aggregate),
+            self._make_half("update forward", each, update),
+            inputs,
+            output,
+        )
+
+    def _backward_layer(self, each: LayerPass, inputs: Buffers, below: Buffer) -> LayerSteps:
+        """Both passes back, to the gradients of the layer's input; the first layer's goes nowhere,
+        and the last step there has the unit's gradients of the weights."""
+        update = self._make_half("update backward", each, self._size_update(each, each.plan.gemms))
+        if each.plan.goes_on:
+            aggregate = self._make_half("aggregate backward", each, each.aggregate)
+            return self._run_halves(each, update, aggregate, inputs, below)
+        return self._run_one(update, inputs, below)
+
+    def _size_update(self, each: LayerPass, gemms: int = 1) -> Work:
+        return each.plan.layer.update_work(
+            each.block.num_dst, self._itemsize, gemms, threads=each.threads
+        )
+
+    def _make_half(self, op: str, each: LayerPass, work: Work) -> Step:
+        plan, aggregates = each.plan, op.startswith("aggregate")
+        step = Step(
+            op,
+            (each.key, plan.number, each.block),
+            "aggregate" if aggregates else "update",
+            op,
+            plan.place,
+            plan.aggregates_on if aggregates else plan.updates_on,
+            work,
+            plan.number,
+            each.key[0],
+        )
+        if aggregates and self._expects:
+            step.index_work = partial(self._expect, each.block, op == "aggregate backward")
+        return step
+
+    def _expect(self, block: Block, backward: bool, step: Step) -> None:
+        self.bundle.kernel.expect(block, backward=backward)
+
+    @staticmethod
+    def _run_one(step: Step, inputs: Buffers, output: Buffer) -> LayerSteps:
+        step.reads, step.adds = inputs, (output,)
+        yield step
+        return step.seconds
+
+    @staticmethod
+    def _run_halves(
+        each: LayerPass, first: Step, second: Step, inputs: Buffers, output: Buffer
+    ) -> LayerSteps:
+        """One half of a layer after the other, or, on a pipelined device, both at once: seconds by
+        HyScale-GNN Equation 10's operator, max or the sum."""
+        first.reads = second.reads = inputs
+        second.adds = (output,)
+        if each.plan.pipelined:
+            first.adds = (output,)
+        else:
+            between = Buffer("aggregate, or its gradient")
+            first.writes = second.reads = (between,)
+        yield first
+        yield second
+        if each.plan.pipelined:
+            return max(first.seconds, second.seconds)
+        return first.seconds + second.seconds
