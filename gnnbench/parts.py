@@ -842,8 +842,11 @@ class Kernel(Part):
         """Bind a block to this kernel; the engine keeps it as long as the unit lives."""
 
     def expect(self, block: Block, *, backward: bool) -> None:
-        """Mini-batch only: the next AGGREGATE that ``seconds`` is asked about is over ``block``, or
-        ``backward``. For kernels that price more than sizes, in training and in dry runs."""
+        """The next AGGREGATE that ``seconds`` is asked about is over ``block``, or ``backward``.
+
+        For kernels that price more than sizes, in training and in dry runs. Where a graph is
+        counted and not stored there is no block, and nobody says so.
+        """
 
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration of ``work`` on a described device.

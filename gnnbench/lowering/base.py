@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
 from gnnbench.records import Block, Work
@@ -33,6 +34,7 @@ class Lowering(ABC):
         self.platform = setting.platform
         self.trainers = bundle.placement.trainers(setting.platform)
         self._itemsize = setting.workload.itemsize
+        self._expects = type(bundle.kernel).expect is not Kernel.expect
 
     @abstractmethod
     def prepare(self, ledger: Ledger) -> None:
@@ -80,7 +82,7 @@ class Lowering(ABC):
         """
         layer = self.layers[number]
         aggregates = op.startswith("aggregate")
-        return Step(
+        step = Step(
             op,
             operands,
             "aggregate" if aggregates else "update",
@@ -96,6 +98,18 @@ class Lowering(ABC):
             writes,
             adds,
         )
+        if aggregates:
+            self._announce(step, block)
+        return step
+
+    def _announce(self, step: Step, block: Block) -> None:
+        """Let a kernel that wants to know hear which block a step aggregates over."""
+        if self._expects:
+            backward = step.op == "aggregate backward"
+            step.index_work = partial(self._expect, block, backward)
+
+    def _expect(self, block: Block, backward: bool, step: Step) -> None:
+        self.bundle.kernel.expect(block, backward=backward)
 
     # ------------------------------------------------------------------ the update of the model
 

@@ -266,7 +266,10 @@ class FeatureShardsLowering(ShardsLayout):
         size = self.shards.pieces[index, slot].size
         work = self.layers[number].aggregate_work(size, self._itemsize)
         work = work._replace(features=self.width(number, slot))
-        return self._step(op, "aggregate", number, index, slot, work)
+        step = self._step(op, "aggregate", number, index, slot, work)
+        if (index, slot) in self.shards.blocks:
+            self._announce(step, self.shards.blocks[index, slot])
+        return step
 
     def _update(self, number: int, index: int, whole: Buffers, updated: Buffers) -> Iterator[Step]:
         """Line 12: every updater's vertices of a round."""

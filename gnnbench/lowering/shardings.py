@@ -66,6 +66,8 @@ class Shardings:
 
     def __init__(self, rounds: Sequence[Piece], placement: Placement, platform: Platform) -> None:
         self._placement, self._platform, self._rounds = placement, platform, rounds
+        #: By round and aggregator, the adjacency of a piece, of a graph that is here.
+        self.blocks: dict[tuple[int, int], Block] = {}
         sizes = [piece.size.num_dst for piece in rounds]
         #: The position at which each round begins, and the number of vertices.
         self.bounds: IntArray = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
@@ -194,9 +196,8 @@ class GraphShardings(Shardings):
         self._position[self.order] = np.arange(len(self.order))
         sizes = [BlockSize(block.num_src, block.num_dst, block.num_edges) for block in whole]
         super().__init__([Piece(size, (), picks=False) for size in sizes], placement, platform)
-        #: By round and aggregator, the adjacency of a piece, and the places of its sources in the
-        #: aggregator's rows, int64, None where they are those, in order.
-        self.blocks: dict[tuple[int, int], Block] = {}
+        #: By round and aggregator, the places of a piece's sources in the aggregator's rows, int64,
+        #: None where they are those, in order.
         self.sources: dict[tuple[int, int], IntArray | None] = {}
         self._cut_blocks(whole)
         for slot in self.aggregators:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.rounds import PROPAGATE, RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
 from gnnbench.records import Block, ByteKind, Share, Unit, Work
@@ -66,7 +65,6 @@ class UnitPasses(Lowering):
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         super().__init__(bundle, setting, layers)
-        self._expects = type(bundle.kernel).expect is not Kernel.expect
         self._plans = tuple(self._plan_layers(device) for device in self.trainers)
 
     def _plan_layers(self, device: Device) -> tuple[LayerPlan, ...]:
@@ -230,12 +228,9 @@ class UnitPasses(Lowering):
             plan.number,
             each.key[0],
         )
-        if aggregates and self._expects:
-            step.index_work = partial(self._expect, each.block, op == "aggregate backward")
+        if aggregates:
+            self._announce(step, each.block)
         return step
-
-    def _expect(self, block: Block, backward: bool, step: Step) -> None:
-        self.bundle.kernel.expect(block, backward=backward)
 
     @staticmethod
     def _run_one(step: Step, inputs: Buffers, output: Buffer) -> LayerSteps:

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, transpose
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.parts import FULL_GRAPH, Bundle, Scaling, Setting, option
+from gnnbench.parts import FULL_GRAPH, Bundle, Setting, option
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.mixgcn.machines import Spu
@@ -31,7 +30,7 @@ def make_spu(device: Device) -> Spu:
 
 @dataclass(slots=True)
 class _Running:
-    """What the kernel aggregated last, which is what it is asked the time of."""
+    """What is aggregated now, which is what the kernel is asked the time of next."""
 
     block: Block | None = None
     backward: bool = False
@@ -40,7 +39,7 @@ class _Running:
 
 
 class SpuAdjacency(NativeAdjacency):
-    """Sums are those of kernel 'native', and it says which it took."""
+    """Sums are those of kernel 'native'; masks are noted, since they are priced."""
 
     def __init__(
         self, block: Block, dtype: torch.dtype, device: torch.device, running: _Running
@@ -48,49 +47,9 @@ class SpuAdjacency(NativeAdjacency):
         super().__init__(block, dtype, device)
         self._running = running
 
-    def _note(self, *, backward: bool) -> None:
-        self._running.block, self._running.backward = self.block, backward
-        self._running.wanted = self._wanted if backward else None
-
-    def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
-        self._note(backward=False)
-        return super().sum(h, weight)
-
-    def mean(self, h: Tensor) -> Tensor:
-        self._note(backward=False)
-        return super().mean(h)
-
-    def own_and_mean(self, h: Tensor) -> Tensor:
-        self._note(backward=False)
-        return super().own_and_mean(h)
-
-    def own_plus_sum(self, h: Tensor) -> Tensor:
-        self._note(backward=False)
-        return super().own_plus_sum(h)
-
-    def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        self._note(backward=True)
-        return super().own_and_mean_transposed(g, into)
-
-    def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
-        self._note(backward=True)
-        return super().own_plus_sum_transposed(g, into)
-
-    def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
-        self._note(backward=False)
-        return super().sum_scaled(h, scaling)
-
-    def sum_transposed(
-        self, g: Tensor, weight: Tensor | None = None, into: Tensor | None = None
-    ) -> Tensor:
-        self._note(backward=True)
-        return super().sum_transposed(g, weight, into)
-
-    def sum_scaled_transposed(
-        self, g: Tensor, scaling: Scaling, into: Tensor | None = None
-    ) -> Tensor:
-        self._note(backward=True)
-        return super().sum_scaled_transposed(g, scaling, into)
+    def masked(self, wanted: MaskArray) -> NativeAdjacency:
+        self._running.wanted = wanted
+        return super().masked(wanted)
 
 
 @dataclass
@@ -168,6 +127,10 @@ class SpuKernel(NativeKernel):
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> SpuAdjacency:
         return SpuAdjacency(block, dtype, device, self._running)
+
+    def expect(self, block: Block, *, backward: bool) -> None:
+        running = self._running
+        running.block, running.backward, running.wanted = block, backward, None
 
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration; AGGREGATE only of a sparse device by its cycles."""
