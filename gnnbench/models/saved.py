@@ -64,7 +64,8 @@ class SavedTensors:
         ):
             return tensor
         key = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        return self._saved.setdefault(key, _Saved(tensor))
+        # Detached: the graph, which knows this object, is not to be known by it.
+        return self._saved.setdefault(key, _Saved(tensor.detach()))
 
     @staticmethod
     def _unpack(saved: Tensor | _Saved) -> Tensor:
