@@ -103,16 +103,15 @@ class HostResidentEngine(Engine):
         for tensor in plan.tensors:
             if tensor.what == "saved intermediates":
                 continue
-            flat = self._store.empty(tensor)
-            if tensor.kind == "gradients":
-                idle[tensor.layers[0]] = flat
-            for number in tensor.layers:
-                if tensor.kind == "intermediates":
-                    self._cached[number] = flat.view(vertices, -1)
-                elif tensor.kind == "gradients":
+            flat, (first, *_) = self._store.empty(tensor), tensor.layers
+            if tensor.kind == "intermediates":
+                self._cached[first] = flat.view(vertices, -1)
+            elif tensor.kind != "gradients":
+                self._rows[first] = flat.view(vertices, -1)
+            else:
+                idle[first] = flat
+                for number in tensor.layers:
                     self._gradients[number] = flat[: vertices * dims[number]].view(vertices, -1)
-                else:
-                    self._rows[number] = flat.view(vertices, -1)
         self._idle = tuple(idle[first] for first in sorted(idle))
         if any(torch.device(device.torch_device).type == "cuda" for device in self._trainers):
             self._store.pin([*self._rows.values(), *self._idle])
@@ -224,7 +223,7 @@ class HostResidentEngine(Engine):
     def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
         key = (number, round_index, slot)
         layer, bound, rows = self._layer(number, slot), self._bounds[key[1:]], self._read(key)
-        if self._lowering.policy(number) == "offload":
+        if self._lowering.policies[number] == "offload":
             self._saved[key] = SavedTensors(list(layer.parameters()))
             again = True
         if again:
@@ -256,7 +255,7 @@ class HostResidentEngine(Engine):
     def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
         key, ids = (number, round_index, slot), self._outputs_of(round_index, slot)
         self._rows[number + 1][ids] = to_host(self._updates[key].output.detach())
-        policy = self._lowering.policy(number)
+        policy = self._lowering.policies[number]
         if policy != "offload":
             del self._updates[key]
         if policy == "recompute":

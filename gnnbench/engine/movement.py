@@ -56,7 +56,7 @@ class Buffers:
     def bring(self, move: SlotMovement, source: Tensor) -> None:
         """Copy the rows ``host_ids`` of ``source``, on the host, to their places."""
         buffer = self._transition[move.slot]
-        _move(source, move.host_ids, buffer, move.host_into, self._staged[move.slot])
+        _move(source, move.host_ids, buffer, move.host_into, self._staged[move.slot], add=False)
 
     def load(self, move: SlotMovement, rows: Tensor) -> None:
         """Put the rows that crossed from the host, ``(rows_from_host, f)``, in their places."""
@@ -67,7 +67,7 @@ class Buffers:
         """Copy rows from the transition buffer that has them."""
         source, buffer = self._transition[exchange.slot], self._neighbour[move.slot]
         staged = min(self._staged[exchange.slot], self._staged[move.slot])
-        _move(source, exchange.there, buffer, exchange.here, staged)
+        _move(source, exchange.there, buffer, exchange.here, staged, add=False)
 
     def rows(self, move: SlotMovement) -> Tensor:
         """The rows that ``move.block`` reads, or their gradients, to be added to, ``(S, f)``: the
@@ -100,27 +100,15 @@ class Buffers:
 
 
 def _move(
-    source: Tensor,
-    ids: IndexArray,
-    target: Tensor,
-    places: IndexArray,
-    staged: int,
-    *,
-    add: bool = False,
+    source: Tensor, ids: IndexArray, target: Tensor, places: IndexArray, staged: int, add: bool
 ) -> None:
     """Copy, or add, rows ``ids`` of ``source`` to rows ``places`` of ``target``, no place twice.
 
     In the host's memory every row goes straight to its place.
     """
     if source.device.type == target.device.type == "cpu":
-        move_rows(
-            source.numpy(),
-            ids,
-            target.numpy(),
-            places,
-            add=add,
-            threads=torch.get_num_threads(),
-        )
+        threads = torch.get_num_threads()
+        move_rows(source.numpy(), ids, target.numpy(), places, add=add, threads=threads)
     else:
         pair = torch.from_numpy(ids), torch.from_numpy(places)
         move_staged(source, pair[0], target, pair[1], staged, add=add)

@@ -32,7 +32,6 @@ from gnnbench.lowering.host_plan import HostPlan, UnitPlan, mark_remote, shares_
 from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.models.saved import SavedSizes
-from gnnbench.parts import Intermediates
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import IntArray, Round, RoundTraffic, Unit
 
@@ -47,8 +46,8 @@ Buffers = tuple[Buffer, ...]
 class HostResidentLowering(FullGraphLowering):
     """Representations and gradients of all layers on the host; see the module's docstring.
 
-    ``host`` says where tensors lie, ``plans`` has the units of every round, and ``buffer_rows`` by
-    slot what the largest of them needs.
+    ``host`` says where tensors lie, ``policies`` what becomes of each layer's intermediates,
+    ``plans`` has the units of every round, and ``buffer_rows`` by slot what the largest needs.
     """
 
     _topologies = "chunk topologies, unless memory.topology=host,"
@@ -79,10 +78,10 @@ class HostResidentLowering(FullGraphLowering):
         divides them between memory and disk; all are there for the whole run."""
         setting, memory, host = self.setting, self.bundle.memory, self.platform.host
         chunks = [plan.chunk for plans in self.plans for plan in plans]
-        self._policies = [memory.intermediates(shape) for shape in self._shapes]
+        self.policies = [memory.intermediates(shape) for shape in self._shapes]
         tensors = host_tensors(
             self._shapes,
-            self._policies,
+            self.policies,
             num_vertices=setting.dataset.graph.num_vertices,
             num_sources=sum(chunk.rows for chunk in chunks),
             num_edges=sum(chunk.num_edges for chunk in chunks),
@@ -109,10 +108,6 @@ class HostResidentLowering(FullGraphLowering):
     def notes(self) -> tuple[str, ...]:
         """What was spilled."""
         return self.host.notes()
-
-    def policy(self, number: int) -> Intermediates:
-        """What becomes of a layer's intermediates."""
-        return self._policies[number]
 
     # ------------------------------------------------------------------ one epoch
 
@@ -153,7 +148,7 @@ class HostResidentLowering(FullGraphLowering):
         self, number: int, round_: Round, plan: UnitPlan, arrived: Buffers, after: Buffer
     ) -> Iterator[Item]:
         """One unit of one layer."""
-        make, policy, made = self._make, self._policies[number], (Buffer("outputs of a unit"),)
+        make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
         if self._streams:
             sent = (Buffer("topology of a unit"),)
             yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
@@ -205,7 +200,7 @@ class HostResidentLowering(FullGraphLowering):
     def _hold_unit(self, number: int, plan: UnitPlan, *, backward: bool) -> list[Hold]:
         """What one unit of one layer takes on its device while it is worked on."""
         item, shape, chunk = self._itemsize, self._shapes[number], plan.chunk
-        policy, first, kernel = self._policies[number], number == 0, self.bundle.kernel
+        policy, first, kernel = self.policies[number], number == 0, self.bundle.kernel
         rows_in, direct = chunk.rows * shape.in_features * item, not self._shares_rows
         sizes: list[tuple[str, int]] = []
         if direct and (not backward or policy == "recompute"):
@@ -226,12 +221,12 @@ class HostResidentLowering(FullGraphLowering):
     # ------------------------------------------------------------------ backward
 
     def _backward_layer(self, number: int) -> Iterator[Item]:
-        holds = self._hold_buffers(number, "rows") if self._policies[number] == "recompute" else []
+        holds = self._hold_buffers(number, "rows") if self.policies[number] == "recompute" else []
         if number:
             yield from self._meet(self._make.clear_gradients(number))
             holds += self._hold_buffers(number, "gradients")
         yield from during(holds, self._backward_rounds(number))
-        if self._policies[number] == "offload":
+        if self.policies[number] == "offload":
             yield self.host.let_go(number + 1)
 
     def _backward_rounds(self, number: int) -> Iterator[Item]:
@@ -239,7 +234,7 @@ class HostResidentLowering(FullGraphLowering):
         for round_, plans in zip(self.rounds, self.plans, strict=True):
             make.round = round_.index
             ready: Buffers = (self._meeting,)
-            if self._policies[number] == "recompute":
+            if self.policies[number] == "recompute":
                 ready = yield from self._bring(number, plans)
             if shares:
                 clear = (Buffer("gradients on devices are clear"),)
@@ -260,7 +255,7 @@ class HostResidentLowering(FullGraphLowering):
     ) -> Iterator[Item]:
         """One unit of one layer: what it goes back from arrives over its link, one after the
         other; what it makes goes on to its peers' buffers, or straight to where it lives."""
-        make, policy, first = self._make, self._policies[number], number == 0
+        make, policy, first = self._make, self.policies[number], number == 0
         steps = make.fetch(number, plan, "gradients")
         if self._streams and reads_topology(policy, first=first):
             steps.insert(0, make.send_topology(number, plan, backward=True))

@@ -123,10 +123,11 @@ class HostSteps:
         work, label = _copy(len(ids), row_bytes, plan.remote_leaving), "gradients to host"
         # Each element is read twice and written once by the addition.
         added, key = _copy(len(ids), 3 * row_bytes), (number, self.round, plan.slot)
+        host, add = self._platform.host.name, "accumulate on host"
         return [
             self._transfer("", label, number, plan, work, to_host=True),
             *self._page("load", number, "gradients", number, ids, row_bytes),
-            self._on_host("accumulate", key, "offload", "accumulate on host", number, added),
+            self._alone(host, "accumulate", key, "offload", add, number, added),
             *self._page("offload", number, "gradients", number, ids, row_bytes),
         ]
 
@@ -157,21 +158,22 @@ class HostSteps:
         work = Work("copy", rows=len(self._train_ids), bytes=size)
         return [
             *self._page("load", depth, "representations", depth, self._train_ids, row_bytes),
-            self._on_host("loss", (), "update", "loss", depth, work),
+            self._alone(self._platform.host.name, "loss", (), "update", "loss", depth, work),
             *self._page("offload", depth, "gradients", depth, None, row_bytes),
         ]
 
     def clear_gradients(self, number: int) -> list[Step]:
         """The layer's input gradients, zero."""
         row_bytes, label = self._layers[number].in_features * self._itemsize, "clear gradients"
-        work = _copy(self._num_vertices, row_bytes)
+        host, work = self._platform.host.name, _copy(self._num_vertices, row_bytes)
         return [
-            self._on_host(label, (number,), "offload", label, number, work),
+            self._alone(host, label, (number,), "offload", label, number, work),
             *self._page("offload", number, "gradients", number, None, row_bytes),
         ]
 
-    def _on_host(
+    def _alone(
         self,
+        place: str,
         op: str,
         operands: tuple[object, ...],
         stage: Stage,
@@ -179,8 +181,8 @@ class HostSteps:
         number: int,
         work: Work,
     ) -> Step:
-        host = self._platform.host.name
-        return Step(op, operands, stage, label, host, (host,), work, number, self.round)
+        """Work on a device, or on the way to the disk, by itself."""
+        return Step(op, operands, stage, label, place, (place,), work, number, self.round)
 
     def _page(
         self,
@@ -200,8 +202,7 @@ class HostSteps:
 
     def _disk(self, stage: Literal["load", "offload"], number: int, size: int) -> Step:
         label = "read from disk" if stage == "load" else "write to disk"
-        work = Work("copy", bytes=size)
-        return Step("", (), stage, label, DISK, (DISK,), work, number, self.round)
+        return self._alone(DISK, "", (), stage, label, number, Work("copy", bytes=size))
 
     # ------------------------------------------------------------------ within and between devices
 
@@ -236,21 +237,16 @@ class HostSteps:
         """Start a round's gradients: zero, but for rows that stay from the round before."""
         row_bytes = self._layers[number].in_features * self._itemsize
         work, label = _copy(plan.move.rows_cleared, row_bytes), "clear gradients on device"
-        step = self._within("clear buffer", "transfer", label, number, plan, work)
+        device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
+        step = self._alone(device, "clear buffer", key, "transfer", label, number, work)
         step.moves = (("reused", plan.move.rows_reused * row_bytes),)
         return step
 
     def compact(self, number: int, plan: UnitPlan) -> Step:
         """HongTu Figure 7 (b): gathered in the device's memory, so that whole copies cross."""
         row_bytes = self._layers[number].in_features * self._itemsize
-        work = _copy(len(plan.move.leaving_ids), row_bytes)
-        return self._within("", "offload", "compact gradients", number, plan, work)
-
-    def _within(
-        self, op: str, stage: Stage, label: str, number: int, plan: UnitPlan, work: Work
-    ) -> Step:
-        device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
-        return Step(op, key, stage, label, device, (device,), work, number, self.round)
+        device, work = self._trainers[plan.slot].name, _copy(len(plan.move.leaving_ids), row_bytes)
+        return self._alone(device, "", (), "offload", "compact gradients", number, work)
 
 
 def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> Work:

@@ -64,7 +64,8 @@ class SavedTensors:
         ):
             return tensor
         key = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        return self._saved.setdefault(key, _Saved(tensor))
+        # Detached: the graph, which knows this object, is not to be known by it.
+        return self._saved.setdefault(key, _Saved(tensor.detach()))
 
     @staticmethod
     def _unpack(saved: Tensor | _Saved) -> Tensor:
@@ -98,21 +99,20 @@ class SavedSizes:
 
     def _fit(self, number: int, own: bool, square: bool, device: str) -> tuple[int, int, int, int]:
         """Bytes whatever the block, and for each of its sources, destinations and edges."""
-        num_src, num_dst, num_edges = 7, 7 if square else 3, 5
+        least = BlockSize(7, 7 if square else 3, 5, own)
+        larger = (
+            least._replace(num_src=8, num_dst=8 if square else 3),
+            least if square else least._replace(num_dst=4),
+            least._replace(num_edges=6),
+        )
+        base = self._measure(number, least, device)
+        each = [self._measure(number, size, device) - base for size in larger]
+        constant = base - sum(map(int.__mul__, each, least[:3]))
+        return constant, each[0], each[1], each[2]
 
-        def measure(more_src: int, more_dst: int, more_edges: int) -> int:
-            size = BlockSize(num_src + more_src, num_dst + more_dst, num_edges + more_edges, own)
-            return self._measure(number, size, torch.device(device))
-
-        least = measure(0, 0, 0)
-        source = measure(1, int(square), 0) - least
-        destination = 0 if square else measure(0, 1, 0) - least
-        edge = measure(0, 0, 1) - least
-        constant = least - source * num_src - destination * num_dst - edge * num_edges
-        return constant, source, destination, edge
-
-    def _measure(self, number: int, size: BlockSize, device: torch.device) -> int:
-        layer, first = copy.deepcopy(self._layers[number]).to(device), number == 0
+    def _measure(self, number: int, size: BlockSize, on: str) -> int:
+        device, first = torch.device(on), number == 0
+        layer = copy.deepcopy(self._layers[number]).to(device)
         row_ends = np.minimum(np.arange(size.num_dst + 1) * size.num_edges, size.num_edges)
         block = Block(
             np.arange(size.num_src, dtype=np.int64),
