@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from gnnbench.compare.attention import nudge
 from gnnbench.compare.plain import Batch, Pass, PlainTraining
 from gnnbench.engine.evidence import Update
 from gnnbench.engine.machinery import torch_dtype
@@ -261,18 +262,15 @@ class Reference:
         return [SWAY * error for error in case.gradient_errors(moved, right)]
 
     def _round(self, case: Case, attempt: int) -> Pass:
-        """The update in the workload's own dtype; after the first ``attempt`` with parameters that
-        are off by a unit of rounding, up or down by chance, so that all sums round otherwise."""
-        update = case.update
-        if attempt:
-            generator = torch.Generator().manual_seed(attempt)
-            unit = torch.finfo(self._dtype).eps
-            nudged = {
-                name: value * (1 + unit * torch.randint(-1, 2, value.shape, generator=generator))
-                for name, value in update.parameters.items()
-            }
-            update = replace(update, parameters=nudged)
-        return self._plain.forward(update, case.batches, self._dtype)
+        """The update in the workload's own dtype; after the first ``attempt`` with parameters and
+        attention weights that are off by a unit of rounding, up or down by chance, so that all sums
+        round otherwise."""
+        if not attempt:
+            return self._plain.forward(case.update, case.batches, self._dtype)
+        generator = torch.Generator().manual_seed(attempt)
+        nudged = {name: nudge(value, generator) for name, value in case.update.parameters.items()}
+        update = replace(case.update, parameters=nudged)
+        return self._plain.forward(update, case.batches, self._dtype, generator)
 
     def _find_seeds(self, ids: IntArray) -> Tensor:
         """Which rows of ``ids`` have a loss."""

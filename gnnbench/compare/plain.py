@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.compare.attention import nudge_attention
 from gnnbench.compare.bends import Bend, Bends, Turn
 from gnnbench.engine.evaluate import whole_graph_block
 from gnnbench.engine.evidence import Update
@@ -142,19 +143,33 @@ class PlainTraining:
             self._shared.firsts[self._drawn_by] = update, right
         return right
 
-    def forward(self, update: Update, batches: Sequence[Batch], dtype: torch.dtype) -> Pass:
-        """The update's forward pass over all batches."""
+    def forward(
+        self,
+        update: Update,
+        batches: Sequence[Batch],
+        dtype: torch.dtype,
+        generator: torch.Generator | None = None,
+    ) -> Pass:
+        """The update's forward pass over all batches; with a ``generator`` attention weights are
+        nudged by a unit of rounding."""
         workload = replace(self._setting.workload, dtype=_name(dtype))
         projected = self._find_projected(whole=not update.units)
         model = build(workload, projected, self._setting.model)
         model.load_state_dict(update.parameters)
         with torch.enable_grad(), Bends() as bends:
-            logits = [self._compute(model, batch, dtype) for batch in batches]
+            logits = [self._compute(model, batch, dtype, generator) for batch in batches]
         return Pass(model, torch.cat(logits), tuple(bends.found))
 
-    def _compute(self, model: GNN, batch: Batch, dtype: torch.dtype) -> Tensor:
+    def _compute(
+        self, model: GNN, batch: Batch, dtype: torch.dtype, generator: torch.Generator | None
+    ) -> Tensor:
         whole = len(batch.ids) == self._setting.dataset.graph.num_vertices
-        if whole and len({id(block) for block in batch.blocks}) == 1:
+        if generator is not None and not all(layer.cacheable for layer in model.stack):
+            # Of its own: others share the whole graph's.
+            whole, bounds = False, [self._bind(block, dtype) for block in batch.blocks]
+            for bound in bounds:
+                nudge_attention(bound, generator)
+        elif whole and len({id(block) for block in batch.blocks}) == 1:
             bounds = [self._bind_whole(dtype)] * len(batch.blocks)
         else:
             whole, bounds = False, [self._bind(block, dtype) for block in batch.blocks]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from gnnbench.engine.base import Engine
 from gnnbench.engine.collectives import Processes
@@ -56,7 +59,7 @@ class FeatureShardsEngine(Engine):
         stack = self.replicas.master.stack
         self._lowering = FeatureShardsLowering(self._bundle, self._setting, stack)
         self._lowering.prepare(self.ledger)
-        self._shards = self._lowering.shards
+        self._shards = self._lowering.cut
         self._bind()
         self._find_training_vertices()
         self._features = self._place_features()
@@ -73,8 +76,7 @@ class FeatureShardsEngine(Engine):
             "all-reduce gradients": Transfer(self._send_sums, self._receive_sums),
             "step": self._update_model,
         }
-        self._bodies = bodies
-        self._rank = None
+        self._bodies, self._rank = bodies, None
         if self._processes is not None:
             self._rank = Rank(self._processes, self._recorder, self._dtype, bodies)
             self._bodies = self._rank.bodies
@@ -86,19 +88,18 @@ class FeatureShardsEngine(Engine):
         self._outputs: dict[tuple[int, int], BoundBlock] = {}
         # Devices described on one device of this machine that aggregate the same rows share them.
         shared: dict[tuple[str, int], BoundBlock] = {}
-        for (number, slot), piece in self._shards.pieces.items():
+        for (number, slot), block in self._shards.blocks.items():
             if self._has(slot):
-                key = (self._trainers[slot].torch_device, id(piece))
+                key = (self._trainers[slot].torch_device, id(block))
                 if key not in shared:
-                    shared[key] = self._bind_block(piece.block, slot)
+                    shared[key] = self._bind_block(block, slot)
                 self._bounds[number, slot] = shared[key]
-        for number in self._lowering.rounds:
-            for slot in self._shards.updaters:
-                if self._has(slot):
-                    ids = self._shards.updated_ids(number, slot)
-                    rows = np.zeros(len(ids) + 1, dtype=np.int64)
-                    block = Block(ids, len(ids), rows, np.empty(0, dtype=np.int32))
-                    self._outputs[number, slot] = self._bind_block(block, slot)
+        for number, slot in product(self._lowering.rounds, self._shards.updaters):
+            if self._has(slot):
+                ids = self._shards.updated_ids(number, slot)
+                rows = np.zeros(len(ids) + 1, dtype=np.int64)
+                block = Block(ids, len(ids), rows, np.empty(0, dtype=np.int32))
+                self._outputs[number, slot] = self._bind_block(block, slot)
 
     def _bind_block(self, block: Block, slot: int) -> BoundBlock:
         device = torch.device(self._trainers[slot].torch_device)
@@ -161,7 +162,7 @@ class FeatureShardsEngine(Engine):
         #: Of a round, by aggregator: aggregates, and their gradients.
         self._aggregates: dict[int, Tensor] = {}
         self._aggregate_gradients: dict[int, Tensor] = {}
-        #: Of a round, by updater: all columns of the aggregates, outputs, and their gradients.
+        #: Of a round, by updater: all columns of the aggregates, outputs, gradients of aggregates.
         self._whole: dict[int, Tensor] = {}
         self._rows: dict[int, Tensor] = {}
         self._parts: dict[int, Tensor] = {}
@@ -170,8 +171,9 @@ class FeatureShardsEngine(Engine):
         self._tapes: dict[tuple[int, int, int], UpdateTape] = {}
         #: Of the rows that a piece reads, by layer, round and slot, what the backward pass gives.
         self._wanted: dict[tuple[int, int, int], MaskArray] = {}
-        updaters = [slot for slot in self._shards.updaters if self._has(slot)]
-        self._sums = {slot: self._open_sums(slot) for slot in updaters}
+        count = sum(parameter.numel() for parameter in self.replicas.master.parameters())
+        updaters = sorted({slot for _, slot in self._outputs})
+        self._sums = {slot: self._open(slot, count).zero_() for slot in updaters}
         take_items(items, self._recorder, self.ledger, self._bodies)
         trace = self._recorder.end_epoch(self._loss, [self._loss], self._num_train)
         return trace if self._rank is None else self._rank.merge(trace)
@@ -179,9 +181,9 @@ class FeatureShardsEngine(Engine):
     def _layer_on(self, number: int, slot: int) -> Layer:
         return self.replicas.on(self._trainers[slot]).stack[number]
 
-    def _open(self, slot: int, rows: int, width: int) -> Tensor:
-        where = self._trainers[slot].torch_device
-        return torch.empty((rows, width), dtype=self._dtype, device=where)
+    def _open(self, slot: int, *shape: int) -> Tensor:
+        """Room for a tensor on a device."""
+        return torch.empty(shape, dtype=self._dtype, device=self._trainers[slot].torch_device)
 
     def _open_rows(self, number: int, slot: int) -> Tensor:
         """Room for an aggregator's columns of the rows that it has."""
@@ -190,13 +192,13 @@ class FeatureShardsEngine(Engine):
     # ------------------------------------------------------------------ forward
 
     def _aggregate_forward(self, number: int, index: int, slot: int) -> None:
-        h, piece = self._columns[number, slot], self._shards.pieces[index, slot]
+        h, sources = self._columns[number, slot], self._shards.sources[index, slot]
         if index == self._lowering.rounds[-1]:
             del self._columns[number, slot]
         layer = self._layer_on(number, slot)
         with torch.no_grad():
-            if piece.sources is not None:
-                h = h.index_select(0, torch.from_numpy(piece.sources).to(h.device))
+            if sources is not None:
+                h = h.index_select(0, torch.from_numpy(sources).to(h.device))
             self._aggregates[slot] = layer.aggregate(self._bounds[index, slot], h)
             if layer.masks_below:
                 self._wanted[number, index, slot] = mask_positive(h)
@@ -244,10 +246,9 @@ class FeatureShardsEngine(Engine):
         gradient = self._gradients[index, slot] = torch.zeros_like(rows)
         if len(places):
             chosen = rows[places].requires_grad_()
-            loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum")
-            loss = loss / self._num_train
+            loss = cross_entropy(chosen, labels, reduction="sum") / self._num_train
             (gradient[places],) = torch.autograd.grad(loss, chosen)
-            self._loss += float(loss.detach())
+            self._loss += loss.item()
 
     # ------------------------------------------------------------------ backward
 
@@ -268,17 +269,15 @@ class FeatureShardsEngine(Engine):
         begin, end = self._range(number, overlap)
         width = self.replicas.master.stack[number].in_features
         rows = self._parts[overlap.updater][overlap.here]
-        starts = range(0, rows.shape[1], width)
-        parts = [rows[:, start + begin : start + end] for start in starts]
+        parts = [part[:, begin:end] for part in torch.split(rows, width, dim=1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _receive_columns(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
-        slot = overlap.aggregator
-        rows = self._shards.pieces[index, slot].block.num_dst
-        width = self._lowering.copies(number) * self._lowering.width(number, slot)
+        slot, part = overlap.aggregator, part.view(overlap.rows, -1)
         if slot not in self._aggregate_gradients:
-            self._aggregate_gradients[slot] = self._open(slot, rows, width)
-        self._aggregate_gradients[slot][overlap.there] = part.view(overlap.rows, width)
+            rows = self._shards.pieces[index, slot].size.num_dst
+            self._aggregate_gradients[slot] = self._open(slot, rows, part.shape[1])
+        self._aggregate_gradients[slot][overlap.there] = part
 
     def _aggregate_backward(self, number: int, index: int, slot: int) -> None:
         bound, layer = self._bounds[index, slot], self._layer_on(number, slot)
@@ -286,36 +285,28 @@ class FeatureShardsEngine(Engine):
             bound = bound.masked(self._wanted.pop((number, index, slot)))
         with torch.no_grad():
             rows = layer.aggregate_backward(bound, self._aggregate_gradients.pop(slot))
-        key, sources = (number, slot), self._shards.pieces[index, slot].sources
+        key, sources = (number, slot), self._shards.sources[index, slot]
         if key not in self._column_gradients:
             self._column_gradients.pop((number + 1, slot), None)
             self._column_gradients[key] = self._open_rows(*key).zero_()
+        into = self._column_gradients[key]
         if sources is None:
-            self._column_gradients[key] += rows
+            into += rows
         else:
-            self._column_gradients[key].index_add_(
-                0, torch.from_numpy(sources).to(rows.device), rows
-            )
+            into.index_add_(0, torch.from_numpy(sources).to(rows.device), rows)
 
     def _send_back(self, number: int, index: int, overlap: Overlap) -> Tensor:
         return self._column_gradients[number, overlap.aggregator][overlap.there]
 
     def _receive_back(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
-        key, slot = (index, overlap.updater), overlap.updater
+        key = (index, overlap.updater)
         if key not in self._gradients:
-            width = self.replicas.master.stack[number].in_features
-            rows = self._shards.rows_of(*key)
-            self._gradients[key] = self._open(slot, rows, width).zero_()
+            shape = self._shards.rows_of(*key), self.replicas.master.stack[number].in_features
+            self._gradients[key] = self._open(overlap.updater, *shape).zero_()
         into, (begin, end) = self._gradients[key], self._range(number, overlap)
         into[overlap.here, begin:end] += part.view(overlap.rows, -1).to(into.device)
 
     # ------------------------------------------------------------------ the weights
-
-    def _open_sums(self, slot: int) -> Tensor:
-        """An updater's gradients of all weights, one after the other, zero."""
-        count = sum(parameter.numel() for parameter in self.replicas.master.parameters())
-        where = self._trainers[slot].torch_device
-        return torch.zeros(count, dtype=self._dtype, device=where)
 
     def _send_sums(self, source: int, target: int, begin: int, end: int, adds: bool) -> Tensor:
         return self._sums[source][begin:end]

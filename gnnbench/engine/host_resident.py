@@ -4,6 +4,8 @@ unit's on its device while it is worked on."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import numpy as np
 import torch
@@ -66,8 +68,8 @@ class HostResidentEngine(Engine):
         self._bodies: dict[str, Callable[..., None]] = {
             "bring rows": self._bring_rows,
             "pull rows": self._pull_rows,
-            "aggregate forward": self._aggregate_forward,
-            "update forward": self._update_forward,
+            "aggregate forward": self._aggregate,
+            "update forward": self._update,
             "store outputs": self._store_outputs,
             "store aggregates": self._store_aggregates,
             "offload saved": self._offload_saved,
@@ -77,8 +79,8 @@ class HostResidentEngine(Engine):
             "fetch gradients": self._fetch_gradients,
             "fetch aggregates": self._fetch_aggregates,
             "restore saved": self._restore_saved,
-            "aggregate again": self._aggregate_again,
-            "update again": self._update_again,
+            "aggregate again": partial(self._aggregate, again=True),
+            "update again": partial(self._update, again=True),
             "update backward": self._update_backward,
             "aggregate backward": self._aggregate_backward,
             "push gradients": self._push_gradients,
@@ -219,40 +221,37 @@ class HostResidentEngine(Engine):
         move = self._plans[key[1:]].move
         return self._inputs.pop(key) if move.direct else self._buffers["rows"].rows(move)
 
-    def _aggregate_forward(self, number: int, round_index: int, slot: int) -> None:
+    def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
         key = (number, round_index, slot)
         layer, bound, rows = self._layer(number, slot), self._bounds[key[1:]], self._read(key)
         if self._lowering.policy(number) == "offload":
-            saved = self._saved[key] = SavedTensors(list(layer.parameters()))
-            with saved.recording():
+            self._saved[key] = SavedTensors(list(layer.parameters()))
+            again = True
+        if again:
+            with self._recording(key):
                 self._aggregates[key] = run_aggregate(layer, bound, rows, first=number == 0)
         else:
             with torch.no_grad():
                 self._aggregates[key] = AggregateTape(None, layer.aggregate(bound, rows))
 
-    def _update_forward(self, number: int, round_index: int, slot: int) -> None:
+    def _update(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
         key = (number, round_index, slot)
-        layer, bound, rows = self._layer(number, slot), self._bounds[key[1:]], self._aggregates[key]
-        if key in self._saved:
-            with self._saved[key].recording():
-                self._update_again(*key)
+        layer, bound = self._layer(number, slot), self._bounds[key[1:]]
+        rows = self._aggregates[key].output
+        if again or key in self._saved:
+            needs = needs_aggregate_gradient(layer, first=number == 0)
+            with self._recording(key):
+                tape = run_update(layer, bound, rows, needs_input_gradient=needs)
         else:
             with torch.no_grad():
-                updated = layer.update(bound, rows.output)
-            self._updates[key] = UpdateTape(rows.output, updated)
-        self._take_topology(bound)
-
-    def _aggregate_again(self, number: int, round_index: int, slot: int) -> None:
-        key = (number, round_index, slot)
-        layer, bound, rows = self._layer(number, slot), self._bounds[key[1:]], self._read(key)
-        self._aggregates[key] = run_aggregate(layer, bound, rows, first=number == 0)
-
-    def _update_again(self, number: int, round_index: int, slot: int) -> None:
-        key, layer = (number, round_index, slot), self._layer(number, slot)
-        needs = needs_aggregate_gradient(layer, first=number == 0)
-        rows = self._aggregates[key].output
-        tape = run_update(layer, self._bounds[key[1:]], rows, needs_input_gradient=needs)
+                tape = UpdateTape(rows, layer.update(bound, rows))
         self._updates[key] = tape
+        if not again:
+            self._take_topology(bound)
+
+    def _recording(self, key: Key) -> AbstractContextManager[object]:
+        """Of what autograd saves, where that is offloaded."""
+        return self._saved[key].recording() if key in self._saved else nullcontext()
 
     def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
         key, ids = (number, round_index, slot), self._outputs_of(round_index, slot)

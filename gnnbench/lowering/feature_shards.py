@@ -23,13 +23,13 @@ from gnnbench.errors import IncompatibleParts
 from gnnbench.footprint import mask_bytes
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
-from gnnbench.lowering.shardings import Range, Shardings
+from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.units import update_gemms
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
-from gnnbench.records import BoolArray, IntArray, Stage, Work
+from gnnbench.records import Stage, Work
 
 #: By round and slot.
 Buffers = defaultdict[tuple[int, int], Buffer]
@@ -56,11 +56,12 @@ def open_buffers(name: str) -> Buffers:
     return defaultdict(partial(Buffer, name))
 
 
-class FeatureShardsLowering(Lowering):
-    """Two shardings and what is transferred between them; see the module's docstring.
+class ShardsLayout(Lowering):
+    """Both shardings of a run: who does what, and what memories hold for it.
 
-    Once prepared, ``shards`` are both shardings, ``rounds`` the numbers of the rounds, and
-    ``columns`` by layer those that each aggregator has of the layer's input.
+    Once laid out, ``shards`` are both shardings, ``rounds`` the numbers of the rounds, and
+    ``columns`` by layer those that each aggregator has of the layer's input. Once prepared,
+    ``cut`` are the shardings with the adjacency.
     """
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
@@ -75,23 +76,28 @@ class FeatureShardsLowering(Lowering):
         """Cut the rounds into shards, and place what devices hold all the time."""
         setting, placement = self.setting, self.bundle.placement
         allocate_host_graph(ledger, setting)
-        graph = setting.dataset.graph
         rounds = self._sampler.chunks(setting, len(self.trainers))
         if any(len(round_.units) != 1 for round_ in rounds):
             raise IncompatibleParts(
                 f"sampler {self._sampler.name!r} gives devices units of their own, and placement "
                 f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
             )
-        shards = self.shards = Shardings(rounds, graph, placement, self.platform)
-        self.rounds = range(len(rounds))
+        self.cut = GraphShardings(rounds, setting.dataset, placement, self.platform)
+        self.lay_out(ledger, self.cut)
+
+    def lay_out(self, ledger: Ledger, shards: Shardings) -> None:
+        """Train on ``shards``, which may be sizes alone, and place what devices hold all the time
+        for them."""
+        self.shards = shards
+        self.rounds = range(len(shards.bounds) - 1)
         self.columns: list[dict[int, Range]] = [
             shards.columns(layer.in_features) for layer in self.layers
         ]
         self._aggregate_overlaps = [shards.overlap_aggregates(number) for number in self.rounds]
         self._row_overlaps = [shards.overlap_rows(number) for number in self.rounds]
-        #: By round and slot, the edges and the training vertices among what an updater has.
-        self._edges = self._sum_updated(graph.degrees)
-        self._seeds = self._sum_updated(setting.dataset.train_mask & (setting.dataset.labels >= 0))
+        updated = [(number, slot) for number in self.rounds for slot in shards.updaters]
+        self._edges = {key: shards.edges_of(*key) for key in updated}
+        self._seeds = {key: shards.seeds_of(*key) for key in updated}
         self._ways: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
         for slot in shards.updaters:
             self._place_updater(ledger, slot)
@@ -107,14 +113,6 @@ class FeatureShardsLowering(Lowering):
         """All trainers: one without a column or a vertex is idle, and counts."""
         return self.trainers
 
-    def _sum_updated(self, values: IntArray | BoolArray) -> dict[tuple[int, int], int]:
-        """Sums of what there is for each vertex, by round and updater."""
-        return {
-            (number, slot): int(values[self.shards.updated_ids(number, slot)].sum())
-            for number in self.rounds
-            for slot in self.shards.updaters
-        }
-
     def _place_updater(self, ledger: Ledger, slot: int) -> None:
         allocate_model(ledger, self.setting, self.trainers[slot])
         for number, layer in enumerate(self.layers):
@@ -125,7 +123,7 @@ class FeatureShardsLowering(Lowering):
 
     def _place_aggregator(self, ledger: Ledger, slot: int) -> None:
         name = self.trainers[slot].name
-        pieces = [self.shards.pieces[number, slot].block for number in self.rounds]
+        pieces = [self.shards.pieces[number, slot] for number in self.rounds]
         topology = sum(piece.topology_bytes for piece in pieces)
         ledger.allocate(name, "adjacency on the device", topology)
         features = self.shards.num_held(slot) * self.width(0, slot) * self._itemsize
@@ -133,7 +131,7 @@ class FeatureShardsLowering(Lowering):
         for number, layer in enumerate(self.layers):
             if layer.masks_below:
                 width = self.width(number, slot)
-                size = sum(mask_bytes(piece.num_src, width) for piece in pieces)
+                size = sum(mask_bytes(piece.size.num_src, width) for piece in pieces)
                 ledger.allocate(name, f"masks of h{number}", size)
 
     # ------------------------------------------------------------------ who does what
@@ -183,9 +181,9 @@ class FeatureShardsLowering(Lowering):
         holds, copies = [], self.copies(number)
         for slot in self._aggregators(number):
             piece, width = self.shards.pieces[index, slot], self.width(number, slot)
-            picked = 0 if piece.sources is None else piece.block.num_src
+            picked = piece.size.num_src if piece.picks else 0
             holds += [
-                self._hold(slot, "aggregates of a round", piece.block.num_dst * width * copies),
+                self._hold(slot, "aggregates of a round", piece.size.num_dst * width * copies),
                 self._hold(slot, "rows read by a round", picked * width),
             ]
         return holds
@@ -195,7 +193,10 @@ class FeatureShardsLowering(Lowering):
         for hold in holds:
             yield Free(hold.memory, hold.tensor)
 
-    # ------------------------------------------------------------------ one epoch
+
+class FeatureShardsLowering(ShardsLayout):
+    """Epochs over two shardings and what is transferred between them; see the module's
+    docstring."""
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """One full-graph iteration: forward, loss, backward, update."""
@@ -254,16 +255,16 @@ class FeatureShardsLowering(Lowering):
         """Line 8: every aggregator's columns of a round's aggregates."""
         for slot in self._aggregators(number):
             piece = self.shards.pieces[index, slot]
-            if piece.block.num_dst:
+            if piece.size.num_dst:
                 step = self._aggregate_step("aggregate forward", number, index, slot)
                 step.reads = tuple([inputs[read, slot] for read in piece.reads])
                 step.writes = (aggregated[index, slot],)
-                step.arithmetic = float(piece.block.num_edges * self.width(number, slot))
+                step.arithmetic = float(piece.size.num_edges * self.width(number, slot))
                 yield step
 
     def _aggregate_step(self, op: str, number: int, index: int, slot: int) -> Step:
-        block = self.shards.pieces[index, slot].block
-        work = self.layers[number].aggregate_work(block, self._itemsize)
+        size = self.shards.pieces[index, slot].size
+        work = self.layers[number].aggregate_work(size, self._itemsize)
         work = work._replace(features=self.width(number, slot))
         return self._step(op, "aggregate", number, index, slot, work)
 
@@ -297,15 +298,11 @@ class FeatureShardsLowering(Lowering):
         by the round of the row and aggregator; the first layer's stay out."""
         below, layer = open_buffers(f"columns of h{number}'s gradients"), self.layers[number]
         for index in self.rounds:
-            parts, columns = (
-                open_buffers("gradients of aggregates"),
-                open_buffers("columns of them"),
-            )
+            parts, columns = open_buffers("gradients of aggregates"), open_buffers("their columns")
             for slot in self._updaters(index):
                 rows = self.shards.rows_of(index, slot)
-                work = layer.update_work(
-                    rows, self._itemsize, update_gemms(layer, first=number == 0)
-                )
+                gemms = update_gemms(layer, first=number == 0)
+                work = layer.update_work(rows, self._itemsize, gemms)
                 step = self._step("update backward", "update", number, index, slot, work)
                 step.reads, step.writes = (ready[index, slot],), (parts[index, slot],)
                 step.adds = (self._sums[slot],)
@@ -324,7 +321,7 @@ class FeatureShardsLowering(Lowering):
         """A round's gradients, from its rows to all that they read."""
         for slot in self._aggregators(number):
             piece = self.shards.pieces[index, slot]
-            if piece.block.num_dst:
+            if piece.size.num_dst:
                 step = self._aggregate_step("aggregate backward", number, index, slot)
                 step.reads = (columns[index, slot],)
                 step.adds = tuple([below[read, slot] for read in piece.reads])

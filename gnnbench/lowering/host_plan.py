@@ -95,6 +95,7 @@ class UnitPlan:
     those that are loaded from the host, of those that leave for it, and of the unit's outputs.
     """
 
+    slot: int
     unit: Unit
     move: SlotMovement
     chunk: ChunkSize
@@ -114,11 +115,7 @@ class UnitPlan:
         unit, far = Unit(move.slot, (move.block,)), remote.get(move.slot)
         moved = (move.host_ids, move.leaving_ids, unit.output_ids)
         counts = [0 if far is None else int(far[ids].sum()) for ids in moved]
-        return cls(unit, move, size_of(move.block, rows.get(move.slot)), *counts)
-
-    @property
-    def slot(self) -> int:
-        return self.move.slot
+        return cls(move.slot, unit, move, size_of(move.block, rows.get(move.slot)), *counts)
 
 
 def shares_features(setting: Setting) -> bool:

@@ -8,7 +8,7 @@ between them, and follows from that. Devices are told apart by their index among
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.parts import Placement
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Block, Graph, IntArray, Round, Shard
+from gnnbench.records import Block, BlockSize, Dataset, IntArray, Round, Shard
 
 Range = tuple[int, int]
 
@@ -40,34 +40,35 @@ class Overlap:
 class Piece:
     """What an aggregator aggregates of a round: some rows of the adjacency.
 
-    ``block`` has these rows and the sources that they read; ``sources`` are the sources' places in
-    the aggregator's rows, int64, None where they are those, in order. ``reads`` are the rounds that
-    the sources belong to. Aggregators of one group share it.
+    ``size`` counts these rows, the sources that they read, and the edges between. ``reads`` are the
+    rounds that the sources belong to, and ``picks`` says that they are fewer than the aggregator's
+    rows, or in another order. Aggregators of one group share it.
     """
 
-    block: Block
-    sources: IntArray | None
+    size: BlockSize
     reads: tuple[int, ...]
+    picks: bool
+
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of the local CSR with 32-bit indices."""
+        return 4 * (self.size.num_dst + 1 + self.size.num_edges)
 
 
 class Shardings:
     """Both shardings of a run, from the placement, and how they overlap in every round.
 
+    ``rounds`` are sizes alone, a round's whole block each. Every aggregator then has all rows, and
+    a piece a range of a round's: as large a share of its edges, and the same sources.
+
     Raises ``ValueError`` for a placement whose shards leave an entry out or have one twice.
     """
 
-    def __init__(
-        self, rounds: Sequence[Round], graph: Graph, placement: Placement, platform: Platform
-    ) -> None:
-        self._placement, self._platform = placement, platform
-        blocks = [unit.blocks[0] for round_ in rounds for unit in round_.units]
-        #: The vertex at each position, int64 ``(V,)``.
-        self.order: IntArray = np.concatenate([block.dst_ids for block in blocks])
-        sizes = [block.num_dst for block in blocks]
+    def __init__(self, rounds: Sequence[Piece], placement: Placement, platform: Platform) -> None:
+        self._placement, self._platform, self._rounds = placement, platform, rounds
+        sizes = [piece.size.num_dst for piece in rounds]
         #: The position at which each round begins, and the number of vertices.
         self.bounds: IntArray = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        self._position = np.empty(graph.num_vertices, dtype=np.int64)
-        self._position[self.order] = np.arange(graph.num_vertices)
         self._shards = [self._ask_shards(size, 1) for size in sizes]
         #: The devices that aggregate and that update, ascending. The first always has the weights.
         self.aggregators = tuple(sorted(shard.slot for shard in self._shards[0]))
@@ -78,17 +79,19 @@ class Shardings:
             if slot == 0
             or any(begin < end for begin, end in (ranges[slot] for ranges in self._updates))
         )
-        cut = self._cut_blocks(graph, blocks)
         #: The positions of the rows that each aggregator has, None where it has all.
-        self.held = {slot: self._find_held(slot, cut) for slot in self.aggregators}
-        self.pieces: dict[tuple[int, int], Piece] = {}
-        made: dict[tuple[int, Range], Piece] = {}
-        for number, shards in enumerate(self._shards):
-            for shard in shards:
-                key = (number, shard.vertices)
-                if key not in made:
-                    made[key] = self._make_piece(cut[key], self.held[shard.slot])
-                self.pieces[number, shard.slot] = made[key]
+        self.held: dict[int, IntArray | None] = dict.fromkeys(self.aggregators)
+        #: By round and aggregator.
+        self.pieces = {
+            (number, shard.slot): self._share_round(number, shard)
+            for number, shards in enumerate(self._shards)
+            for shard in shards
+        }
+
+    def _share_round(self, number: int, shard: Shard) -> Piece:
+        whole, rows = self._rounds[number], shard.vertices[1] - shard.vertices[0]
+        edges = whole.size.num_edges * rows // max(1, whole.size.num_dst)
+        return Piece(BlockSize(whole.size.num_src, rows, edges), whole.reads, whole.picks)
 
     # ------------------------------------------------------------------ what the placement says
 
@@ -102,20 +105,24 @@ class Shardings:
         begin, end = self._updates[number][slot]
         return int(self.bounds[number]) + begin, int(self.bounds[number]) + end
 
-    def updated_ids(self, number: int, slot: int) -> IntArray:
-        """The vertices that an updater has of round ``number``, int64."""
-        begin, end = self.updated(number, slot)
-        return self.order[begin:end]
-
     def rows_of(self, number: int, slot: int) -> int:
         """How many vertices of round ``number`` an updater has."""
         begin, end = self._updates[number][slot]
         return end - begin
 
+    def edges_of(self, number: int, slot: int) -> int:
+        """How many in-edges they have."""
+        size = self._rounds[number].size
+        return size.num_edges * self.rows_of(number, slot) // max(1, size.num_dst)
+
+    def seeds_of(self, number: int, slot: int) -> int:
+        """How many of them are trained on, at most."""
+        return self.rows_of(number, slot)
+
     def num_held(self, slot: int) -> int:
         """How many rows an aggregator has."""
         held = self.held[slot]
-        return len(self.order) if held is None else len(held)
+        return int(self.bounds[-1]) if held is None else len(held)
 
     def _ask_shards(self, size: int, width: int) -> tuple[Shard, ...]:
         shards = self._placement.shard_aggregate(size, width, self._platform)
@@ -133,44 +140,6 @@ class Shardings:
                 f"do not follow each other from 0 to {size}"
             )
         return ranges
-
-    # ------------------------------------------------------------------ the adjacency
-
-    def _cut_blocks(self, graph: Graph, blocks: Sequence[Block]) -> dict[tuple[int, Range], Block]:
-        """The block of every range of rows of a round that some aggregator has."""
-        cut = {}
-        for number, (block, shards) in enumerate(zip(blocks, self._shards, strict=True)):
-            for rows in {shard.vertices for shard in shards}:
-                if rows == (0, block.num_dst):
-                    cut[number, rows] = block
-                else:
-                    ids = block.dst_ids[rows[0] : rows[1]]
-                    cut[number, rows] = induce_block(graph.indptr, graph.indices, ids)
-        return cut
-
-    def _ranges_of(self, slot: int) -> Iterator[tuple[int, Range]]:
-        for number, shards in enumerate(self._shards):
-            for shard in shards:
-                if shard.slot == slot:
-                    yield number, shard.vertices
-
-    def _find_held(self, slot: int, cut: dict[tuple[int, Range], Block]) -> IntArray | None:
-        read = np.zeros(len(self.order), dtype=np.bool_)
-        for key in self._ranges_of(slot):
-            read[self._position[cut[key].src_ids]] = True
-        return None if read.all() else np.flatnonzero(read).astype(np.int64)
-
-    def _make_piece(self, block: Block, held: IntArray | None) -> Piece:
-        positions = self._position[block.src_ids]
-        rounds = np.unique(np.searchsorted(self.bounds, positions, side="right") - 1)
-        places = positions if held is None else np.searchsorted(held, positions)
-        count = len(self.order) if held is None else len(held)
-        in_order = len(places) == count and np.array_equal(places, np.arange(count))
-        return Piece(
-            block,
-            None if in_order else places,
-            tuple(int(number) for number in rounds),
-        )
 
     # ------------------------------------------------------------------ what is transferred
 
@@ -208,6 +177,73 @@ class Shardings:
         """In the order in which every device sends to the next, then to the one after it, ..."""
         count = len(self._updates[0])
         return sorted(overlaps, key=lambda c: ((c.updater - c.aggregator) % count, c.aggregator))
+
+
+class GraphShardings(Shardings):
+    """The same of a graph that is here: its adjacency is cut, and an aggregator has the rows that
+    it reads and no others."""
+
+    def __init__(
+        self, rounds: Sequence[Round], dataset: Dataset, placement: Placement, platform: Platform
+    ) -> None:
+        whole = [unit.blocks[0] for round_ in rounds for unit in round_.units]
+        #: The vertex at each position, int64 ``(V,)``.
+        self.order: IntArray = np.concatenate([block.dst_ids for block in whole])
+        self._dataset = dataset
+        self._position = np.empty(len(self.order), dtype=np.int64)
+        self._position[self.order] = np.arange(len(self.order))
+        sizes = [BlockSize(block.num_src, block.num_dst, block.num_edges) for block in whole]
+        super().__init__([Piece(size, (), picks=False) for size in sizes], placement, platform)
+        #: By round and aggregator, the adjacency of a piece, and the places of its sources in the
+        #: aggregator's rows, int64, None where they are those, in order.
+        self.blocks: dict[tuple[int, int], Block] = {}
+        self.sources: dict[tuple[int, int], IntArray | None] = {}
+        self._cut_blocks(whole)
+        for slot in self.aggregators:
+            read = np.zeros(len(self.order), dtype=np.bool_)
+            for number in range(len(whole)):
+                read[self._position[self.blocks[number, slot].src_ids]] = True
+            self.held[slot] = None if read.all() else np.flatnonzero(read).astype(np.int64)
+        made: dict[tuple[int, int], tuple[IntArray | None, Piece]] = {}
+        for (number, slot), block in self.blocks.items():
+            key = (number, id(block))
+            if key not in made:
+                made[key] = self._make_piece(block, self.held[slot])
+            self.sources[number, slot], self.pieces[number, slot] = made[key]
+
+    def _cut_blocks(self, whole: Sequence[Block]) -> None:
+        graph, cut = self._dataset.graph, dict[tuple[int, Range], Block]()
+        for number, (block, shards) in enumerate(zip(whole, self._shards, strict=True)):
+            for shard in shards:
+                begin, end = rows = shard.vertices
+                if rows == (0, block.num_dst):
+                    cut[number, rows] = block
+                elif (number, rows) not in cut:
+                    ids = block.dst_ids[begin:end]
+                    cut[number, rows] = induce_block(graph.indptr, graph.indices, ids)
+                self.blocks[number, shard.slot] = cut[number, rows]
+
+    def _make_piece(self, block: Block, held: IntArray | None) -> tuple[IntArray | None, Piece]:
+        positions = self._position[block.src_ids]
+        rounds = np.unique(np.searchsorted(self.bounds, positions, side="right") - 1)
+        places = positions if held is None else np.searchsorted(held, positions)
+        count = len(self.order) if held is None else len(held)
+        in_order = len(places) == count and np.array_equal(places, np.arange(count))
+        size = BlockSize(block.num_src, block.num_dst, block.num_edges)
+        piece = Piece(size, tuple(int(number) for number in rounds), picks=not in_order)
+        return (None if in_order else places), piece
+
+    def updated_ids(self, number: int, slot: int) -> IntArray:
+        """The vertices that an updater has of round ``number``, int64."""
+        begin, end = self.updated(number, slot)
+        return self.order[begin:end]
+
+    def edges_of(self, number: int, slot: int) -> int:
+        return int(self._dataset.graph.degrees[self.updated_ids(number, slot)].sum())
+
+    def seeds_of(self, number: int, slot: int) -> int:
+        ids = self.updated_ids(number, slot)
+        return int((self._dataset.train_mask[ids] & (self._dataset.labels[ids] >= 0)).sum())
 
 
 def find_shard_fault(shards: Sequence[Shard], num_vertices: int, width: int) -> str | None:

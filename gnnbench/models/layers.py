@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gnnbench.models.bound import BoundBlock
 from gnnbench.parts import LayerShape
-from gnnbench.records import Block, Work
+from gnnbench.records import Block, BlockSize, Work
 
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
@@ -144,7 +144,7 @@ class Layer(nn.Module, ABC):
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         """UPDATE: ``(D, aggregate_features) -> (D, out_features)``; ReLU but in the last layer."""
 
-    def aggregate_work(self, block: Block, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
         """The size of AGGREGATE on a block, for pricing; self loops not counted as edges."""
         return Work(
             op="aggregate",
@@ -312,7 +312,7 @@ class _ProjectedLayer(MultipliedLayer):
     ) -> Tensor:
         return Layer.aggregate_backward(self, bound, gradient, into)
 
-    def aggregate_work(self, block: Block, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
         return Work(
             op="aggregate",
             edges=block.num_edges,
@@ -452,7 +452,7 @@ class GATLayer(MultipliedLayer):
         )
         return adjacency.sum(projected, adjacency.edge_softmax(scores))
 
-    def aggregate_work(self, block: Block, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
         return Work(
             op="aggregate",
             edges=block.num_edges + block.num_dst,
@@ -501,7 +501,7 @@ class GGCNLayer(MultipliedLayer):
         messages = gates * (h @ self.message).index_select(0, adjacency.edge_src)
         return own @ self.own + adjacency.sum_edges(messages)
 
-    def aggregate_work(self, block: Block, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
         """An edge reads three rows (h_v A, h_u B, h_u W), counted as one of three times the width.
 
         Multiplications: four products, B and W over the sources, U and A over the destinations,

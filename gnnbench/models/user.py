@@ -10,7 +10,7 @@ from torch import Tensor
 from gnnbench.errors import PluginError
 from gnnbench.models.bound import BoundBlock
 from gnnbench.models.layers import Layer
-from gnnbench.records import Block, Work
+from gnnbench.records import Block, BlockSize, Work
 
 
 class TorchLayer(Layer):
@@ -91,7 +91,7 @@ class TorchLayer(Layer):
     def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
         return a
 
-    def aggregate_work(self, block: Block, itemsize: int) -> Work:
+    def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
         return Work(
             op="aggregate",
             edges=block.num_edges,

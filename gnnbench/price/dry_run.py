@@ -8,11 +8,13 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.engine.execute import take_items
 from gnnbench.engine.recorder import Recorder
 from gnnbench.errors import IncompatibleParts
-from gnnbench.lowering import choose_lowering
+from gnnbench.lowering import Lowering, choose_lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
+from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting
+from gnnbench.program import Ledger
 from gnnbench.records import EpochTrace, Trace
 
 
@@ -42,14 +44,7 @@ class DryRun:
 
     def run_epoch(self, epoch: int) -> EpochTrace:
         """What one epoch does; epochs follow each other from 0. Its loss is no number."""
-        self._recorder.start_epoch(epoch)
-        for device in self._lowering.workers:
-            self._recorder.count_work(device.name, 0.0)
-        items = self._lowering.run_epoch(epoch)
-        take_items(items, self._recorder, self._ledger, None)
-        seeds = self._lowering.count_seeds()
-        losses = [float("nan")] * len(seeds)
-        return self._recorder.end_epoch(float("nan"), losses, sum(seeds))
+        return read_epoch(self._lowering, self._ledger, self._recorder, epoch)
 
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Everything recorded, with ``epochs``, what the caller has kept of them."""
@@ -62,3 +57,23 @@ class DryRun:
             notes=(*(note for part in parts for note in part.notes()), *self._lowering.notes()),
             idle=tuple(clause for part in parts for clause in part.idle()),
         )
+
+
+def read_epoch(
+    lowering: Lowering, ledger: Ledger, recorder: Recorder, epoch: int = 0
+) -> EpochTrace:
+    """What one epoch does of a lowering that has placed in ``ledger`` what stays."""
+    recorder.start_epoch(epoch)
+    for device in lowering.workers:
+        recorder.count_work(device.name, 0.0)
+    take_items(lowering.run_epoch(epoch), recorder, ledger, None)
+    seeds = lowering.count_seeds()
+    losses = [float("nan")] * len(seeds)
+    return recorder.end_epoch(float("nan"), losses, sum(seeds))
+
+
+def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, float]:
+    """The first epoch, and the seconds that it takes by the model clock."""
+    clock = ModelClock(lowering.platform, lowering.bundle.kernel)
+    epoch = read_epoch(lowering, ledger, Recorder(clock))
+    return epoch, digest(epoch, "modelled").epoch_s

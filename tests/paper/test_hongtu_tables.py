@@ -23,6 +23,7 @@ from gnnbench.units import format_si
 from gnnbench_plugins.hongtu import tables
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.prediction import (
+    BASELINE,
     ChunkCounts,
     EpochTimes,
     Method,
@@ -74,7 +75,7 @@ def count_chunks(rounds, owner, partitions):
 
 
 METHODS = {
-    "vanilla": ("vanilla", {}, Method(p2p=False, reuse=False)),
+    "vanilla": ("vanilla", {}, BASELINE),
     "+P2P": ("hongtu", {"reuse": "false"}, Method(reuse=False)),
     "+RU": ("hongtu", {}, Method()),
 }
@@ -141,7 +142,8 @@ SETTINGS += [("gcn", 3, "vanilla", "host"), ("gcn", 2, "+RU", "host"), ("gat", 2
 @pytest.mark.long
 @pytest.mark.parametrize(("model", "layers", "label", "topology"), SETTINGS)
 def test_prediction_is_the_engines_modelled_epoch(model, layers, label, topology):
-    """Within 5 %; run with -s to see it by stage."""
+    """To the last digits, or within 0.5 % where a kernel is handed a buffer's free places as well;
+    run with -s to see it by stage."""
     run = run_epoch(model, layers, label, topology)
     error = run.predicted.epoch_s / run.modelled.epoch_s - 1
     print(
@@ -153,7 +155,8 @@ def test_prediction_is_the_engines_modelled_epoch(model, layers, label, topology
         print(f"  {name:20} {seconds * 1e3:9.4f} ms")
     busy = {stage: f"{seconds * 1e3:.4f}" for stage, seconds in run.modelled.stages.items()}
     print(f"  busy in the engine, ms: {busy}")
-    assert abs(error) <= 0.05
+    alone = label == "vanilla" or (model == "gcn" and topology == "device")
+    assert abs(error) <= (1e-12 if alone else 0.005)
 
 
 @pytest.mark.long

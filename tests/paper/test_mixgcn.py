@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mixgcn_volumes import count_all_reduce_bytes, count_all_to_all_bytes, count_crossing
 
 from gnnbench import plugins
 from gnnbench.clock.model import ModelClock
@@ -30,11 +31,6 @@ from gnnbench.metrics import digest, imbalance
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.records import Graph, Parts, Shard, Workload
-from gnnbench_plugins.mixgcn.volumes import (
-    count_all_reduce_bytes,
-    count_all_to_all_bytes,
-    count_crossing,
-)
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8

@@ -203,7 +203,7 @@ def values(table: Table) -> dict[str, list[float | None]]:
         (GPUS, "gin", {"sparse": "apart", "sparse_devices": "1"}),
     ],
 )
-def test_a_plan_has_the_bytes_that_training_counts(
+def test_a_plan_has_the_epoch_and_the_bytes_that_training_has(
     registry: plugins.Registry,
     small: Dataset,
     schedule: str,
@@ -224,19 +224,23 @@ def test_a_plan_has_the_bytes_that_training_counts(
     assert exchanged == run.metrics["all_to_all_bytes"].value
     needed = max(row[2] or 0 for row in values(planned["memory"]).values())
     assert needed == run.metrics["peak_device_bytes"].value
+    epochs = {label: row[6] for label, row in values(planned["schedules"]).items()}
+    assert epochs.pop(schedule) == run.metrics["epoch_time"].value
+    assert set(epochs.values()) == {None}
 
 
-def test_a_plan_s_epoch_is_near_the_trained_one_s(registry: plugins.Registry) -> None:
-    """The engine's exchange is a span for each pair, in the order that devices become free."""
+def test_the_pipeline_s_epoch_is_near_the_trained_one_s(registry: plugins.Registry) -> None:
+    """In training an exchange is a step for each pair, in the order that devices become free."""
     machine = load_platform(NODE)
     data = datasets.load("sbm:vertices=20000,edges=400000,features=64,classes=8")
     workload = make_workload((64, 64, 8))
     options = {"sampler": {"schedule": "naive"}}
     request = Request(("mixgcn",), data, workload, machine, options=options, check=False)
     (run,) = compare(request, registry).runs
-    planned = values(plan(registry, data, workload, machine, options)["schedules"])["naive"][6]
+    found = plan(registry, data, workload, machine, options)
+    planned = values(found["schedules"])["naive"][7]
     assert planned is not None
-    groups = values(plan(registry, data, workload, machine, options)["groups"])
+    groups = values(found["groups"])
     assert groups["as asked for"] == [8, 8, planned]
     sparse, dense, shortest_s = groups["the best 16 of either kind"]
     assert (sparse or 0) + (dense or 0) == 16

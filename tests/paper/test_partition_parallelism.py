@@ -164,7 +164,7 @@ def test_the_figures_count_what_the_engine_counts(name, devices):
     """Memory, volume and balance, to the byte, in epochs in which everything is under way."""
     setting = setting_for(devices)
     workload = setting.workload
-    job = Job(setting.dataset.graph, setting.layers, workload.itemsize, workload.seed)
+    job = Job(setting.dataset.graph, workload)
     usage, trace = SYSTEMS[name](job, devices), run(name, setting)
     peaks = [trace.peak_bytes[device.name] for device in setting.platform.accelerators]
     assert usage.worker_bytes == max(peaks)
@@ -183,7 +183,7 @@ def test_the_figures_count_what_the_engine_counts(name, devices):
 def stand_in_job(name="orkut:0.001"):
     data = load(name)
     workload = Workload("gcn", (128, 128, 128, 32), 1, 1, (0, 0, 0), 0)
-    return Job(data.graph, build(workload).shapes)
+    return Job(data.graph, workload)
 
 
 def test_figure_9_mop_s_memory_goes_with_the_number_of_workers_and_others_do_not():
@@ -232,7 +232,7 @@ def test_a_real_graph_bears_the_figures_out():
     parts, which send less as long as there are few of them, send more in the end."""
     data = load("ego_twitter")
     workload = Workload("gcn", (data.num_features, 128, 128, data.num_classes), 1, 1, (0,) * 3, 0)
-    job = Job(data.graph, build(workload).shapes)
+    job = Job(data.graph, workload)
     few, many = ({name: use(job, workers) for name, use in SYSTEMS.items()} for workers in (2, 32))
     mixed = [each["mixgcn"] for each in (few, many)]
     assert mixed[1].volume_bytes / (31 / 32) == pytest.approx(mixed[0].volume_bytes * 2, rel=1e-3)

@@ -18,7 +18,9 @@ from gnnbench.kernels import autograd
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.models import build
+from gnnbench.models.saved import SavedTensors
 from gnnbench.parts import Setting
+from gnnbench.program import Step
 from gnnbench.records import Parts
 
 #: Room for the data set and the model, and for nothing that can be spilled.
@@ -30,12 +32,12 @@ def registry():
     return plugins.load()
 
 
-def prepared(communication="hongtu", kernel="torch", model="gcn", **memory):
+def prepared(communication="hongtu", kernel="torch", model="gcn", keeps="hongtu", **memory):
     workload, platform = make_workload(model, 3), make_platform(2)
     host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host)
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
-    parts = Parts("hongtu", "hongtu", communication, "hongtu", kernel)
+    parts = Parts("hongtu", "hongtu", communication, keeps, kernel)
     options = {
         "memory": {name: str(value) for name, value in memory.items()},
         "sampler": {"chunks_per_partition": "3"},
@@ -87,6 +89,26 @@ def test_a_run_that_spills_keeps_nothing_that_it_can_make_again(model, kernel, t
 
 def made_of(bound):
     return bound._plain, bound._looped, bound._gcn
+
+
+@pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+@pytest.mark.parametrize("model", ["gat", "ggcn"])
+def test_what_autograd_saves_is_known_before(model, kernel, communication, monkeypatch):
+    engine = prepared(communication, kernel, model, keeps="hongtu-cache")
+    expected, found = [], []
+
+    def note(self, room):
+        found.append(self.size_bytes)
+
+    monkeypatch.setattr(SavedTensors, "offload", note)
+    for item in engine._lowering.run_epoch(0):
+        if isinstance(item, Step) and item.label == "intermediates to host":
+            expected.append(item.work.bytes)
+    monkeypatch.setattr(SavedTensors, "restore", lambda self, device: None)
+    engine.run_epoch(0)
+    assert found == expected
+    assert len(set(found)) > 2
 
 
 def test_hooks_see_the_softmax_that_its_backward_pass_reads():

@@ -14,15 +14,18 @@ from gnnbench import datasets, plugins
 from gnnbench.cli.compare import exit_status
 from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, Row, compare, make_setting
+from gnnbench.compare.attention import nudge_attention
 from gnnbench.compare.bends import Bends
 from gnnbench.compare.equality import FLOOR, Reference, Rows
 from gnnbench.compare.plain import PlainTraining, Shared
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import Evidence, Training
 from gnnbench.engine.evidence import are_edges, find_unit_fault
+from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import UNIFORM
 from gnnbench.plugins import assemble, with_swap
 from gnnbench.records import Block, Graph, Unit, Workload
+from gnnbench_plugins.reference.kernel import TorchKernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -180,6 +183,46 @@ def test_right_rows_are_equal_where_rounding_is_hard(registry, hard, model, fact
         assert run.equivalence.holds, (run.label, run.equivalence.fault)
 
 
+@pytest.mark.parametrize("strategy", ["native", "pyg"])
+@pytest.mark.parametrize("seed", [7, 18, 21, 38])
+def test_attention_to_one_edge_alone_rounds_as_far_as_any_right_row(
+    registry, import_suite, strategy, seed
+):
+    """Its gradient is what rounding leaves of a difference, and zero in some orders of the sums."""
+    suite = import_suite("equality")
+    random = np.random.default_rng(seed)
+    spread = np.exp(np.linspace(-3, 3, 12)).astype(np.float32)
+    features = random.standard_normal((150, 12)).astype(np.float32) * spread
+    steep = suite.scale(suite.random_graph(150, 900, 3, features, seed), 1e4)
+    setting = suite.make_row(steep, "gat", 32, 2, epochs=1)
+    parts = registry.strategy(strategy).bundles["full-graph"]
+    trained = suite.train_row(registry, setting, parts, 1)
+    held = suite.hold_row(registry, setting, parts, trained, suite.Shared())
+    assert [judgement.fault for judgement in held] == [""]
+
+
+def test_nudged_attention_differs_by_a_unit_of_rounding(dataset):
+    ids = np.arange(dataset.graph.num_vertices)
+    block = Block(ids, len(ids), dataset.graph.indptr, dataset.graph.indices)
+    kernel, degrees = TorchKernel(), Degrees(dataset.graph.degrees)
+    plain, other = (
+        BoundBlock(block, kernel, degrees, torch.float64, torch.device("cpu")) for _ in range(2)
+    )
+    nudge_attention(other, torch.Generator().manual_seed(0))
+    scores = torch.randn(block.num_edges, dtype=torch.float64).requires_grad_()
+    upper = torch.randn(block.num_edges, dtype=torch.float64)
+    found = []
+    for bound in (plain, other):
+        weights = bound.adjacency.edge_softmax(scores)
+        (gradient,) = torch.autograd.grad(weights, scores, upper)
+        found += [weights.detach(), gradient]
+    unit = torch.finfo(torch.float64).eps
+    off = (found[2] - found[0]).abs() / found[0]
+    assert 0.5 * unit < off.max() < 2 * unit
+    assert torch.allclose(found[3], found[1], rtol=1e-12, atol=1e-14)
+    assert not torch.equal(found[3], found[1])
+
+
 @pytest.mark.parametrize("close", [True, False])
 def test_a_relu_may_be_on_its_other_side_only_next_to_zero(registry, dataset, close):
     """The gradients are those with one ReLU on its other side: one whose input is next to nothing,
@@ -247,9 +290,9 @@ def test_rows_that_begin_alike_share_their_first_update(registry, dataset, monke
     passes = []
     real = PlainTraining.forward
 
-    def counting(self, update, batches, dtype):
+    def counting(self, update, batches, dtype, generator=None):
         passes.append((update.epoch, dtype))
-        return real(self, update, batches, dtype)
+        return real(self, update, batches, dtype, generator)
 
     monkeypatch.setattr(PlainTraining, "forward", counting)
     shared = Shared()

@@ -95,23 +95,21 @@ class ChunkCounts:
 class Method:
     """How HongTu communicates: the options of its communication part.
 
-    Without ``p2p`` and ``reuse`` it is the baseline of §7.1: neighbour sets cross directly. Rows of
-    peers that stay ``in_place`` from batch to batch (§6) are not fetched again, with ``reuse``;
-    ``interleaved`` devices start with another peer each.
+    Where neighbour sets cross ``direct``, without a buffer that others read, it is the baseline of
+    §7.1. Rows of peers that stay ``in_place`` from batch to batch (§6) are not fetched again, with
+    ``reuse``; ``interleaved`` devices start with another peer each.
     """
 
     p2p: bool = True
     reuse: bool = True
     in_place: bool = True
     interleaved: bool = True
-
-    @property
-    def direct(self) -> bool:
-        return not (self.p2p or self.reuse)
+    direct: bool = False
 
 
-#: HongTu with everything on.
+#: HongTu with everything on, and its baseline.
 DEDUPLICATED = Method()
+BASELINE = Method(p2p=False, reuse=False, direct=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +205,14 @@ def _count_moves(counts: ChunkCounts, method: Method) -> _Moves:
     return _Moves(held - stays, leaving, pulled, pushed)
 
 
+def _count_rows(counts: ChunkCounts, method: Method) -> Counts:
+    """Rows of N_ij and T_ij together, ``(n, m)``, which are in a device's buffer."""
+    rows: Counts = counts.neighbours.sum(axis=2)
+    if method.p2p:
+        rows = rows + counts.transition - np.einsum("jii->ji", counts.neighbours)
+    return rows
+
+
 class _Epoch:
     """One epoch of one setting; sums what the slowest device takes at each point of meeting."""
 
@@ -241,7 +247,9 @@ class _Epoch:
         self._moves = _count_moves(counts, method)
         sockets = np.array([platform.socket(device) for device in self._devices])
         self._remote = sockets[:, None] != sockets[None, :]
-        read = counts.neighbours.sum(axis=2)
+        # A kernel is handed all rows of a buffer, also those that are there for peers.
+        self._buffered = not (method.direct or self._resident)
+        read = _count_rows(counts, method) if self._buffered else counts.neighbours.sum(axis=2)
         self._blocks = [
             [_outline(v, e, s) for v, e, s in zip(*rows, strict=True)]
             for rows in zip(counts.vertices, counts.edges, read, strict=True)
@@ -300,6 +308,15 @@ class _Epoch:
         for j in self._batches:
             if policy == "recompute":
                 total += self._load(j, layer)
+            if not first and self._buffered:
+                # Gradients of rows that came start from zero in the devices' buffers.
+                came = (self._moves.loaded[j] + self._moves.pulled[j]).sum(axis=1)
+                total += _slowest(
+                    [
+                        EpochTimes(device_to_device_s=self._within_s(i, rows, layer.in_features))
+                        for i, rows in enumerate(came.tolist())
+                    ]
+                )
             chains = []
             for i, device in enumerate(self._devices):
                 block = self._blocks[j][i]
@@ -515,10 +532,7 @@ def predict_device_bytes(
     """The most that the fullest device holds: chunks' topologies, the model, and one layer of one
     chunk, (1 + alpha) |V| / (m n) rows on average (§4.3)."""
     shapes = [layer.shape for layer in layers]
-    read = counts.neighbours.sum(axis=2)
-    rows = read
-    if method.p2p:
-        rows = read + counts.transition - np.einsum("jii->ji", counts.neighbours)
+    read, rows = counts.neighbours.sum(axis=2), _count_rows(counts, method)
     # A device's buffer serves all its batches, and is as large as the largest asks for.
     relayed = rows.max(axis=0) - read if not method.direct else np.zeros_like(read)
     batches, partitions = read.shape

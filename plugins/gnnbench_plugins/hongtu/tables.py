@@ -26,6 +26,7 @@ from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.memory import HongTuMemory, InMemory
 from gnnbench_plugins.hongtu.prediction import (
+    BASELINE,
     DEDUPLICATED,
     ChunkCounts,
     Method,
@@ -678,7 +679,7 @@ class Table9(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         server = fitted_server()
-        methods = {"HongTu w/o CD": Method(p2p=False, reuse=False), "HongTu w/ CD": DEDUPLICATED}
+        methods = {"HongTu w/o CD": BASELINE, "HongTu w/ CD": DEDUPLICATED}
         rows = []
         unfitted: list[Cell] = []
         for label, quoted in TABLE_9.items():

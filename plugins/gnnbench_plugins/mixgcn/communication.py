@@ -15,8 +15,7 @@ class MixGCNCommunication(Communication):
     vertices, and representations back; gradients the other way round.
 
     What crosses follows from the placement's two shardings: the part of an entry's column and row
-    on one device each. ``volumes`` has it in closed form. The gradients of the weights go round a
-    ring of the devices that update.
+    on one device each. The gradients of the weights go round a ring of the devices that update.
     """
 
     name: ClassVar[str] = "mixgcn"

@@ -18,18 +18,27 @@ import numpy.typing as npt
 
 from gnnbench import datasets
 from gnnbench.footprint import ChunkSize, adjacency_bytes, in_flight_bytes, kept_bytes
+from gnnbench.lowering.feature_shards import FeatureShardsLowering
+from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
 from gnnbench.partitioning import choose_partitioner, deal_out, partition
-from gnnbench.parts import LayerShape, divide_evenly
-from gnnbench.records import Cell, Dataset, Graph, IntArray, Table, TableRow, Workload
+from gnnbench.parts import Bundle, LayerShape, Setting
+from gnnbench.platforms import load_platform
+from gnnbench.records import BlockSize, Cell, Dataset, Graph, IntArray, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
-from gnnbench_plugins.mixgcn.volumes import count_all_to_all_bytes
+from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
+from gnnbench_plugins.mixgcn.outlook import describe_counted, foresee
+from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
+from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.memory import ResidentMemory
 
 #: Real graphs, then stand-ins of two of the paper's (its Table 2) at a fraction of their size.
 DATASETS = ("facebook_top8", "ego_twitter", "reddit:0.02", "orkut:0.01")
 WORKERS = (1, 2, 4, 8, 16, 32)
+#: Where MoP's program is laid out: it has as many GPUs as the most workers.
+PLATFORM = "xeon8462x4-32xh100"
 #: Workers of a node (section 4.1), on which DistDGL is what everything is measured against.
 NODE = 8
 #: Section 4.1: three layers with 128 hidden units.
@@ -118,19 +127,24 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """A graph and the layers trained on it; cuts of the graph are made once."""
+    """A graph and what is trained on it; cuts of the graph are made once."""
 
     graph: Graph
-    layers: tuple[LayerShape, ...]
-    itemsize: int = 4
-    seed: int = SEED
+    workload: Workload
 
     @classmethod
     def of_dataset(cls, dataset: Dataset) -> Job:
         """With a GCN's layers, in float32, as the paper's."""
         dims = (dataset.num_features, *HIDDEN, dataset.num_classes)
-        workload = Workload("gcn", dims, 1, 1, (0,) * (len(dims) - 1), SEED)
-        return cls(dataset.graph, build(workload).shapes)
+        return cls(dataset.graph, Workload("gcn", dims, 1, 1, (0,) * (len(dims) - 1), SEED))
+
+    @property
+    def layers(self) -> tuple[LayerShape, ...]:
+        return _shapes_of(self.workload)
+
+    @property
+    def itemsize(self) -> int:
+        return self.workload.itemsize
 
     @property
     def widths(self) -> list[int]:
@@ -149,11 +163,16 @@ class Job:
         return 2 * sum(shape.parameters for shape in self.layers) * self.itemsize
 
     def cut_metis(self, parts: int) -> Cut:
-        return _cut_metis(self.graph, parts, len(self.layers), self.seed)
+        return _cut_metis(self.graph, parts, len(self.layers), self.workload.seed)
 
     def cut_randomly(self, parts: int) -> Cut:
-        owner = deal_out(self.graph.num_vertices, parts, self.seed)
+        owner = deal_out(self.graph.num_vertices, parts, self.workload.seed)
         return cut_graph(self.graph, owner, parts, 1)
+
+
+@cache
+def _shapes_of(workload: Workload) -> tuple[LayerShape, ...]:
+    return build(workload).shapes
 
 
 @cache
@@ -307,52 +326,25 @@ def use_distdgl(job: Job, workers: int) -> Usage:
 
 
 def use_mixgcn(job: Job, workers: int) -> Usage:
-    """Algorithm 2 on workers that aggregate and update, without the pipeline between the two.
+    """Algorithm 2 on workers that aggregate and update, without the pipeline between the two, by
+    the program that training executes.
 
     Proposition 3.4: every entry of a layer's rows is at one worker when it is aggregated and at one
     when it is updated, and crosses unless that is the same.
     """
-    vertices, item = job.graph.num_vertices, job.itemsize
-    rows = [end - begin for begin, end in divide_evenly(vertices, workers)]
-    columns = [
-        [end - begin for begin, end in divide_evenly(width, workers)] for width in job.widths
-    ]
-    copies = [shape.aggregate_features // shape.in_features for shape in job.layers]
-    topology = 4 * (vertices + 1 + job.graph.num_edges)
-    found, work = [], []
-    for worker in range(workers):
-        widths = [each[worker] for each in columns]
-        held = item * _held_mixed(job, rows[worker], widths, copies)
-        found.append((held + topology + job.model_bytes, held))
-        work.append(
-            sum(
-                job.graph.num_edges * width + rows[worker] * shape.macs_per_row
-                for shape, width in zip(job.layers, widths, strict=True)
-            )
-        )
-    volume = count_all_to_all_bytes(
-        [vertices], job.widths, copies[0], item, sparse=workers, dense=workers, shared=workers
-    )
-    return Usage(*max(found), volume, _imbalance(work))
-
-
-def _held_mixed(job: Job, rows: int, widths: Sequence[int], copies: Sequence[int]) -> int:
-    """Elements that a worker with ``rows`` vertices to update and ``widths`` columns to aggregate
-    of each layer's input holds at most."""
-    vertices, depth = job.graph.num_vertices, len(job.layers)
-    stays = vertices * widths[0] + sum(
-        rows * (shape.aggregate_features + shape.out_features) for shape in job.layers
-    )
-    peaks = []
-    for number, (shape, width) in enumerate(zip(job.layers, widths, strict=True)):
-        above = widths[number + 1] if number < depth - 1 else 0
-        own = width if number else 0
-        peaks.append(vertices * (above + own + width * copies[number]))
-        gradients = rows * shape.out_features
-        if number:
-            gradients += vertices * width * (1 + copies[number]) + rows * shape.in_features
-        peaks.append(gradients)
-    return stays + max(peaks)
+    vertices, workload = job.graph.num_vertices, job.workload
+    sampler, placement = MixGCNSampler(schedule="naive"), MixGCNPlacement(accelerators=workers)
+    parts = (sampler, placement, MixGCNCommunication(), ResidentMemory(), TorchKernel())
+    counted, platform = describe_counted(workload.dims), load_platform(PLATFORM)
+    setting = Setting(counted, platform, workload, job.layers)
+    lowering = FeatureShardsLowering(Bundle(*parts), setting, build(workload).stack)
+    whole = Piece(BlockSize(vertices, vertices, job.graph.num_edges), (0,), picks=False)
+    outlook = foresee(lowering, (whole,))
+    epoch, names = outlook.epoch, [device.name for device in lowering.trainers]
+    most = max(outlook.peak_bytes[name] for name in names)
+    rows = most - whole.topology_bytes - job.model_bytes
+    work = [epoch.work_by_device.get(name, 0.0) for name in names]
+    return Usage(most, rows, epoch.bytes["all_to_all"], _imbalance(work))
 
 
 SYSTEMS: Mapping[str, Callable[[Job, int], Usage]] = {

@@ -1,8 +1,10 @@
 """What training with MixGCN would take: ``gnnbench plan mixgcn``.
 
-A graph that is stored is ordered and cut as for training, and the pipeline is scheduled from its
-real reads. Of a stream of edges only the size is known: its batches are equally large, and each
-waits for the last of the layer before, as where vertices are numbered at random.
+A graph that is stored is ordered and cut as for training, and its real reads are counted. Of a
+stream of edges only the size is known: its batches are equally large, and each reads all of the
+layer before, as where vertices are numbered at random. The schedule and numbers of devices are
+weighed by the model of the pipeline (``groups``), as in training. Of the schedule that is chosen
+epoch, bytes and memory are those of the program that training executes, read by its sizes alone.
 """
 
 from __future__ import annotations
@@ -15,9 +17,18 @@ import numpy as np
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream, induce_block
+from gnnbench.lowering.feature_shards import (
+    AGGREGATE_GRADIENTS,
+    AGGREGATES,
+    ROW_GRADIENTS,
+    ROWS,
+    FeatureShardsLowering,
+)
+from gnnbench.lowering.memory import masks_gradients
+from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
-from gnnbench.parts import Bundle, LayerShape, Setting
-from gnnbench.records import Cell, Dataset, IntArray, Table, TableRow
+from gnnbench.parts import Bundle, Setting
+from gnnbench.records import BlockSize, Cell, Dataset, Graph, Table, TableRow
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench_plugins.mixgcn.groups import (
     Choice,
@@ -38,10 +49,10 @@ from gnnbench_plugins.mixgcn.ordering import (
     make_batches,
     reorder,
 )
+from gnnbench_plugins.mixgcn.outlook import Outlook, describe_counted, foresee
 from gnnbench_plugins.mixgcn.pipeline import STEPS, Pass, Timeline, find_lag, schedule_passes
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler, choose_stages
-from gnnbench_plugins.mixgcn.volumes import count_crossing
 
 
 class MixGCNPlanner(Planner):
@@ -59,7 +70,7 @@ class MixGCNPlanner(Planner):
             cuts = cut_dataset(graph, prospect)
         chosen = prospect.choose(cuts)
         return (
-            prospect.tabulate_schedules(cuts),
+            prospect.tabulate_schedules(cuts, chosen),
             prospect.tabulate_steps(chosen),
             *prospect.tabulate_groups(chosen),
             prospect.tabulate_exchange(chosen),
@@ -69,14 +80,12 @@ class MixGCNPlanner(Planner):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """A schedule of Figure 5: its batches, in an order of the vertices where that is known.
-
-    ``sources`` int64 ``(s,)`` are how many distinct rows each batch reads.
-    """
+    """A schedule of Figure 5: its batches, in an order of the vertices where that is known, and the
+    same as the rounds of a program."""
 
     schedule: str
     batches: Batches
-    sources: IntArray
+    rounds: tuple[Piece, ...]
     ordering: Ordering | None = None
 
     @property
@@ -93,22 +102,24 @@ class Prospect:
             raise IncompatibleParts("a plan for mixgcn needs mixgcn's sampler and placement.")
         self.bundle, self.request, self.sampler = bundle, request, sampler
         self.itemsize = request.workload.itemsize
-        self.layers: Sequence[LayerShape] = build(request.workload, model=request.model).shapes
-        self._refuse()
+        graph, workload = request.graph, request.workload
+        model = build(workload, model=request.model, masked=masks_gradients(bundle))
+        self.layers = model.shapes
+        dataset = graph if isinstance(graph, Dataset) else describe_counted(workload.dims)
+        setting = Setting(dataset, request.platform, workload, self.layers, request.model)
+        self._refuse(setting)
+        self._lowering = FeatureShardsLowering(bundle, setting, model.stack)
+        self._foreseen: tuple[Cut, Outlook] | None = None
         if isinstance(bundle.kernel, SpuKernel):
-            graph = request.graph
             known = graph.vertices if isinstance(graph, RmatStream) else graph.graph.num_vertices
             bundle.kernel.limit_sources(known)
         platform = request.platform
         self.groups: Groups = placement.groups(platform)
 
-    def _refuse(self) -> None:
+    def _refuse(self, setting: Setting) -> None:
         """Raise what training would be refused with, as far as a stream can tell."""
         request = self.request
         if isinstance(request.graph, Dataset):
-            setting = Setting(
-                request.graph, request.platform, request.workload, tuple(self.layers), request.model
-            )
             reason = self.bundle.refusal(setting)
             if reason is not None:
                 raise IncompatibleParts(reason)
@@ -141,13 +152,19 @@ class Prospect:
         )
 
     def schedule(self, cut: Cut) -> Timeline:
-        """The pipeline's timeline."""
+        """The pipeline's timeline, by the model."""
         shared = self.groups.shared
         return schedule_passes(self.price(cut), cut.batches.last_read, shared=shared)
 
+    def foresee(self, cut: Cut) -> Outlook:
+        """The epoch that training would take, whether or not it fits; the last one is kept."""
+        if self._foreseen is None or self._foreseen[0] is not cut:
+            self._foreseen = cut, foresee(self._lowering, cut.rounds)
+        return self._foreseen[1]
+
     # ------------------------------------------------------------------ time
 
-    def tabulate_schedules(self, cuts: Sequence[Cut]) -> Table:
+    def tabulate_schedules(self, cuts: Sequence[Cut], chosen: Cut) -> Table:
         """Bandwidths, stages, and an epoch of each schedule."""
         return Table(
             name="schedules",
@@ -160,24 +177,29 @@ class Prospect:
                 "s",
                 "steps until back",
                 "epoch",
+                "by the pipeline",
                 "sparse idle",
             ),
-            rows=tuple(TableRow(cut.schedule, self._schedule_cells(cut)) for cut in cuts),
+            rows=tuple(
+                TableRow(cut.schedule, self._schedule_cells(cut, chosen=cut is chosen))
+                for cut in cuts
+            ),
             notes=(
                 f"aggregation on {self.groups.sparse_count}x {self.groups.sparse.model}, update on "
                 f"{self.groups.dense_count}x {self.groups.dense.model}",
-                "an epoch without the loss and the all-reduce of the weights' gradients",
+                "the epoch is that of training, of the schedule that would be chosen; by the "
+                "pipeline is the model by which it is chosen: all links are alike, all pairs of "
+                "devices take equal turns, and there is neither loss nor all-reduce",
                 "a batch that is back from the dense devices after k sparse steps, in the worst "
                 "case, leaves nothing idle with s >= (1 + k) n / (n - b); the proposition takes k "
                 "to be 1; where a step between takes longer than a sparse one, batches queue",
             ),
         )
 
-    def _schedule_cells(self, cut: Cut) -> tuple[Cell, ...]:
-        passes = self.price(cut)
+    def _schedule_cells(self, cut: Cut, *, chosen: bool) -> tuple[Cell, ...]:
+        passes, timeline = self.price(cut), self.schedule(cut)
         lag = find_lag(passes)
-        unknown = Cell(text="not known")
-        order: tuple[Cell, ...] = (unknown,) * 4
+        order: tuple[Cell, ...] = (Cell(text="not known"),) * 4
         if cut.ordering is not None:
             n, b = len(cut.ordering.order), cut.ordering.bandwidth
             asked = (count_stages(n, b), None if lag is None else count_stages(n, b, lag=lag))
@@ -186,25 +208,15 @@ class Prospect:
                 Cell(cut.ordering.granularity),
                 *(Cell(count, text="" if count else "none") for count in asked),
             )
-        if cut.stages == 1:
-            order = (*order[:3], Cell())
-        timeline = self.schedule(cut)
+        back = Cell(lag, text="" if lag else "queues")
+        idle = Cell(100 * timeline.idle_s / timeline.epoch_s, "%")
         if self.groups.shared:  # devices that update are not idle, and queue for themselves
-            return (
-                *order[:3],
-                Cell(),
-                Cell(cut.stages),
-                Cell(),
-                Cell(timeline.epoch_s, "s"),
-                Cell(),
-            )
-        return (
-            *order,
-            Cell(cut.stages),
-            Cell(lag if cut.stages > 1 else None, text="" if lag or cut.stages == 1 else "queues"),
-            Cell(timeline.epoch_s, "s"),
-            Cell(100 * timeline.idle_s / timeline.epoch_s, "%"),
-        )
+            order, back, idle = (*order[:3], Cell()), Cell(), Cell()
+        elif cut.stages == 1:
+            order, back = (*order[:3], Cell()), Cell()
+        epoch_s = self.foresee(cut).epoch_s if chosen else None
+        times = Cell(epoch_s, "s"), Cell(timeline.epoch_s, "s")
+        return (*order, Cell(cut.stages), back, *times, idle)
 
     def tabulate_steps(self, cut: Cut) -> Table:
         """Seconds of every pass in each of the four steps, all batches together."""
@@ -252,63 +264,49 @@ class Prospect:
                 title=f"numbers of devices, {cut.schedule}",
                 columns=("aggregate", "update", "epoch"),
                 rows=tuple(rows),
+                notes=("epochs by the pipeline",),
             ),
         )
 
     # ------------------------------------------------------------------ all-to-all
 
     def tabulate_exchange(self, cut: Cut) -> Table:
-        """Bytes of the all-to-all, by layer and direction."""
-        rows = []
-        for number, layer in enumerate(self.layers, start=1):
-            copies = layer.aggregate_features // layer.in_features
-            aggregates = copies * self.exchanged_bytes(cut, layer.in_features)
-            forward, backward = aggregates, 0
-            if number < len(self.layers):
-                forward += self.exchanged_bytes(cut, layer.out_features)
-            if number > 1:
-                backward = aggregates + self.exchanged_bytes(cut, layer.in_features)
-            rows.append((f"layer {number}", (forward, backward)))
-        totals = sum(sizes[0] for _, sizes in rows), sum(sizes[1] for _, sizes in rows)
-        rows.append(("epoch", totals))
+        """Bytes of the all-to-all: of a layer's aggregates and input rows, by direction."""
+        sizes = [[0, 0] for _ in self.layers]
+        ways = {AGGREGATES: 0, ROWS: 0, AGGREGATE_GRADIENTS: 1, ROW_GRADIENTS: 1}
+        columns = {matrix.name: column for matrix, column in ways.items()}
+        for span in self.foresee(cut).epoch.spans:
+            if span.label in columns:
+                sizes[span.layer][columns[span.label]] += span.work.bytes
+        rows = [(f"layer {number}", each) for number, each in enumerate(sizes, start=1)]
+        rows.append(("epoch", [sum(each) for each in zip(*sizes, strict=True)]))
         return Table(
             name="exchange",
             title="all-to-all between ranges of features and ranges of vertices (Proposition 3.4)",
             columns=("forward", "backward", "both"),
             rows=tuple(
-                TableRow(label, (*(Cell(size, "B") for size in sizes), Cell(sum(sizes), "B")))
-                for label, sizes in rows
+                TableRow(label, (*(Cell(size, "B") for size in each), Cell(sum(each), "B")))
+                for label, each in rows
             ),
+            notes=("a layer's aggregates, and the rows that it aggregates",),
         )
-
-    def exchanged_bytes(self, cut: Cut, width: int) -> int:
-        """A matrix of ``width`` features that goes from one sharding to the other, without what
-        stays where it is."""
-        sparse, dense = self.groups.sparse_count, self.groups.dense_count
-        shared = dense if self.groups.shared else 0
-        crossing = (
-            count_crossing(rows, width, sparse, dense, shared) for rows in cut.batches.rows.tolist()
-        )
-        return sum(crossing) * self.itemsize
 
     # ------------------------------------------------------------------ memory
 
     def tabulate_memory(self, cut: Cut) -> Table:
         """The fullest device of each group, what it holds all the time and at its fullest."""
-        adjacency, columns = self._adjacency_bytes(cut), self._columns(cut)
-        kept, phases = self._kept_elements(cut), self._phases(cut)
-        parameters = 2 * sum(layer.parameters for layer in self.layers)
-        item, groups = self.itemsize, self.groups
-        sparse = adjacency + item * columns
-        dense = item * (parameters + kept)
+        outlook, groups = self.foresee(cut), self.groups
+        shards, trainers = self._lowering.shards, self._lowering.trainers
+        roles = [("aggregates", shards.aggregators), ("updates", shards.updaters)]
         if groups.shared:
-            most = item * max(of_sparse + of_dense for of_sparse, of_dense in phases)
-            held = [("both", groups.dense, sparse + dense, most)]
-        else:
-            held = [
-                ("aggregates", groups.sparse, sparse, item * max(each for each, _ in phases)),
-                ("updates", groups.dense, dense, item * max(each for _, each in phases)),
-            ]
+            roles = [("both", shards.updaters)]
+        held = []
+        for role, slots in roles:
+            device = max(
+                (trainers[slot] for slot in slots), key=lambda each: outlook.peak_bytes[each.name]
+            )
+            always = outlook.always_bytes[device.name]
+            held.append((role, device, always, outlook.peak_bytes[device.name] - always))
         rows = []
         for role, device, always, besides in held:
             limit = self.bundle.memory.capacity_bytes(device)
@@ -328,48 +326,6 @@ class Prospect:
             ),
         )
 
-    def _width(self, width: int) -> int:
-        """The widest range of columns."""
-        return -(-width // self.groups.sparse_count)
-
-    def _rows(self, cut: Cut) -> int:
-        """The most vertices that a device updates."""
-        return sum(-(-rows // self.groups.dense_count) for rows in cut.batches.rows.tolist())
-
-    def _adjacency_bytes(self, cut: Cut) -> int:
-        """The local CSR of every batch, with 32-bit indices."""
-        vertices, edges = int(cut.batches.rows.sum()), int(cut.batches.edges.sum())
-        return 4 * (vertices + cut.stages + edges)
-
-    def _columns(self, cut: Cut) -> int:
-        """The features."""
-        return int(cut.batches.rows.sum()) * self._width(self.layers[0].in_features)
-
-    def _kept_elements(self, cut: Cut) -> int:
-        kept = sum(layer.aggregate_features + layer.out_features for layer in self.layers)
-        return self._rows(cut) * kept
-
-    def _phases(self, cut: Cut) -> list[tuple[int, int]]:
-        """What a sparse and a dense device hold besides, in elements, in each layer of each way."""
-        vertices, rows = int(cut.batches.rows.sum()), self._rows(cut)
-        # Rows that a batch reads are picked out of all, unless it is the only one.
-        picked = cut.sources if cut.stages > 1 else 0
-        phases = []
-        for number, layer in enumerate(self.layers):
-            width = self._width(layer.in_features)
-            copies = layer.aggregate_features // layer.in_features
-            at_work = int((cut.batches.rows * copies + picked).max()) * width
-            inputs = vertices * width if number else 0
-            last = number == len(self.layers) - 1
-            outputs = 0 if last else vertices * self._width(layer.out_features)
-            phases.append((inputs + outputs + at_work, rows * layer.out_features if last else 0))
-            if number:
-                gradients = rows * (layer.in_features + layer.out_features)
-                phases.append((inputs + at_work, gradients))
-            else:
-                phases.append((0, rows * layer.out_features))
-        return phases
-
 
 # --------------------------------------------------------------------------- counting
 
@@ -388,11 +344,8 @@ def cut_dataset(dataset: Dataset, prospect: Prospect) -> list[Cut]:
     )
 
     def cut(schedule: str, ordering: Ordering, count: int) -> Cut:
-        bounds = cut_batches(graph.num_vertices, count)[1:-1]
-        parts = np.split(ordering.order.astype(np.int64), bounds)
-        sources = [induce_block(graph.indptr, graph.indices, ids).num_src for ids in parts]
         batches = make_batches(graph, ordering.order, count)
-        return Cut(schedule, batches, np.array(sources), ordering)
+        return Cut(schedule, batches, count_rounds(graph, ordering, count), ordering)
 
     return [
         cut("naive", numbered, 1),
@@ -405,10 +358,27 @@ def spread_stream(stream: RmatStream, prospect: Prospect) -> list[Cut]:
     """The same of a graph that is not stored, in an order that nobody knows."""
     stages = prospect.choose_stages(stream.vertices, None)
 
-    def cut(schedule: str, count: int) -> Cut:
+    def cut(count: int) -> tuple[Batches, tuple[Piece, ...]]:
         rows = np.diff(cut_batches(stream.vertices, count))
         edges = np.diff(np.arange(count + 1, dtype=np.int64) * (2 * stream.edges) // count)
-        batches = Batches(rows, edges, np.full(count, count - 1, dtype=np.int64))
-        return Cut(schedule, batches, np.minimum(rows + edges, stream.vertices))
+        reads, sources = tuple(range(count)), np.minimum(rows + edges, stream.vertices)
+        sizes = zip(sources.tolist(), rows.tolist(), edges.tolist(), strict=True)
+        rounds = tuple(Piece(BlockSize(*size), reads, picks=count > 1) for size in sizes)
+        return Batches(rows, edges, np.full(count, count - 1, dtype=np.int64)), rounds
 
-    return [cut("naive", 1), cut("pipelined", stages), cut("reordered", stages)]
+    staged = cut(stages)
+    return [Cut("naive", *cut(1)), Cut("pipelined", *staged), Cut("reordered", *staged)]
+
+
+def count_rounds(graph: Graph, ordering: Ordering, count: int) -> tuple[Piece, ...]:
+    """The batches of an order as rounds of a program: what each reads, and of which others."""
+    bounds, order = cut_batches(graph.num_vertices, count), ordering.order.astype(np.int64)
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    rounds = []
+    for ids in np.split(order, bounds[1:-1]):
+        block = induce_block(graph.indptr, graph.indices, ids)
+        reads = np.unique(np.searchsorted(bounds, position[block.src_ids], side="right") - 1)
+        size = BlockSize(block.num_src, block.num_dst, block.num_edges)
+        rounds.append(Piece(size, tuple(reads.tolist()), picks=count > 1))
+    return tuple(rounds)
