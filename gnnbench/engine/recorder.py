@@ -14,14 +14,12 @@ from functools import partial
 from itertools import count
 from operator import attrgetter, eq
 from time import perf_counter
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from gnnbench.engine.timers import HostTimer, Moment, SynchronisedTimer, Timer
-from gnnbench.platforms.machine import Route
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
 
 
@@ -55,45 +53,6 @@ class SpanKind(NamedTuple):
 new_kind = partial(tuple.__new__, SpanKind)
 
 
-class Opened:
-    """A span being recorded, for as long as the body of a ``with`` statement.
-
-    ``id`` is known at once, so that later work can wait for it. Work that only its own execution
-    can size is set on ``work``; ``seconds`` is there after the body. A body that raises leaves no
-    span. In the epoch's trace spans are numbered from 0 in their order there.
-    """
-
-    __slots__ = ("_after", "_first", "_kind", "_track", "id", "seconds", "work")
-    _first: Moment
-    seconds: float
-
-    def __init__(
-        self, track: Track, id: int, kind: SpanKind, work: Work, after: Sequence[int]
-    ) -> None:
-        self._track = track
-        self.id = id
-        self._kind = kind
-        self.work = work
-        self._after = after
-
-    def __enter__(self) -> Opened:
-        self._track.refuse_inside(self._kind)
-        self._track.open = self._kind
-        self._first = self._track.read()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._track.open = None
-        if kind is None:
-            span = self._track.add(self._kind, self.work, self._after, self._first, self.id)
-            self.seconds = span.seconds
-
-
 class _Here(threading.local):
     """The track of the stage that this thread is in, if it is in one."""
 
@@ -115,7 +74,6 @@ class Track:
         "bytes",
         "edges",
         "key",
-        "open",
         "read",
         "round",
         "spans",
@@ -142,7 +100,6 @@ class Track:
         self.work: dict[str, float] = {}
         self.edges = 0
         self.vertices = 0
-        self.open: SpanKind | None = None
 
     def __enter__(self) -> Track:
         self._here.track = self
@@ -168,8 +125,6 @@ class Track:
             wall_s = perf_counter() - began
         else:
             began, wall_s = self.timer.since(began)
-        if self.open is not None:
-            self.refuse_inside(kind)
         stage, label, place, resources, layer = kind
         span = _new_span(
             (
@@ -190,13 +145,6 @@ class Track:
         )
         self.spans.append(span)
         return span
-
-    def refuse_inside(self, kind: SpanKind) -> None:
-        """Raise where a span is open: spans are side by side."""
-        if self.open is not None:
-            raise RuntimeError(
-                f"span {kind.label!r} opened inside another span, {self.open.label!r}"
-            )
 
 
 class _Interval:
@@ -255,15 +203,6 @@ class Recorder:
         """This thread's: of the stage it is in, else the epoch's own."""
         return self.here.track or self._main
 
-    @property
-    def round(self) -> int:
-        """The round that spans belong to."""
-        return self.track.round
-
-    @round.setter
-    def round(self, number: int) -> None:
-        self.track.round = number
-
     def stage(self, round: int, rank: tuple[int, int], timer: Timer | None = None) -> Track:
         """What this thread records inside belongs to ``round``, timed by ``timer`` (the host's by
         default). ``rank`` is its place among the round's stages and parts of stages, of which each
@@ -272,46 +211,11 @@ class Recorder:
         self._tracks.append(track)
         return track
 
-    def span(
-        self,
-        stage: Stage,
-        label: str,
-        place: str,
-        work: Work,
-        *,
-        after: Sequence[int] = (),
-        resources: tuple[str, ...] | None = None,
-        layer: int = -1,
-    ) -> Opened:
-        """Time the body as one span on ``place``; it holds ``resources`` (the place by default)."""
-        held = (place,) if resources is None else resources
-        kind = SpanKind(stage, label, place, held, layer)
-        return Opened(self.track, next(self.ids), kind, work, after)
-
-    def transfer(
-        self,
-        stage: Stage,
-        label: str,
-        route: Route,
-        work: Work,
-        *,
-        after: Sequence[int] = (),
-        layer: int = -1,
-    ) -> Opened:
-        """Time the body as one span over a route, holding its lanes."""
-        return self.span(
-            stage, label, route.place, work, after=after, resources=route.lanes, layer=layer
-        )
-
     def inside_part(self) -> AbstractContextManager[None]:
         """The body asks a part to decide something: its time, though no span, is not harness."""
         track = self.here.track
         # What parts decide outside of stages, they decide on the host.
         return _Interval(self._decided, HOST if track is None else track.timer or HOST)
-
-    def decided_since(self, began_s: float) -> None:
-        """The same of what a part decided on the host, outside of stages, until now."""
-        self._decided.append((began_s, perf_counter() - began_s))
 
     def excluded(self) -> AbstractContextManager[None]:
         """Keep the body out of the epoch's wall time: it serves the harness, not the strategy."""
@@ -320,12 +224,6 @@ class Recorder:
     def count_bytes(self, kind: ByteKind, number: int) -> None:
         counted = self.track.bytes
         counted[kind] = counted.get(kind, 0) + number
-
-    def count_traversed(self, edges: int, vertices: int) -> None:
-        """Add to the sums of |E^l| and |B^l| over units and layers."""
-        track = self.here.track or self._main
-        track.edges += edges
-        track.vertices += vertices
 
     def count_work(self, device: str, amount: float) -> None:
         """Arithmetic done by a device, for the imbalance."""

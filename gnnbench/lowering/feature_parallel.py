@@ -17,7 +17,7 @@ from typing import Literal
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.rounds import PUSH, PUSH_BACK, TRANSFER, RoundUnderWay
-from gnnbench.lowering.unit_passes import Buffers, LayerPass, LayerPlan, LayerSteps
+from gnnbench.lowering.unit_passes import Buffers, LayerPass, LayerPlan, Steps
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
@@ -181,21 +181,23 @@ class FeatureParallelLowering(MiniBatchLowering):
 
     # ------------------------------------------------------------------ pull
 
-    def _forward_layer(self, each: LayerPass, inputs: Buffers, output: Buffer) -> LayerSteps:
+    def _forward_layer(self, each: LayerPass, inputs: Buffers, output: Buffer) -> Steps:
         """From the sum of the products on, in the first layer; the others are the unit's own."""
         if each.plan.number:
             return super()._forward_layer(each, inputs, output)
         step = self._make_half("update product forward", each, self._size_rest(each))
-        step.label = "update forward"
-        return self._run_one(step, (*inputs, self._products[each.key[1]]), output)
+        step.label, step.adds = "update forward", (output,)
+        step.reads = (*inputs, self._products[each.key[1]])
+        return (step,)
 
-    def _backward_layer(self, each: LayerPass, inputs: Buffers, below: Buffer) -> LayerSteps:
+    def _backward_layer(self, each: LayerPass, inputs: Buffers, below: Buffer) -> Steps:
         """Down to the sum of the products, whose gradient all devices need."""
         if each.plan.number:
             return super()._backward_layer(each, inputs, below)
         step = self._make_half("update product backward", each, self._size_rest(each, 2))
         step.label, step.writes = "update backward", (self._returned[each.key[1]],)
-        return self._run_one(step, inputs, below)
+        step.reads, step.adds = inputs, (below,)
+        return (step,)
 
     def _size_rest(self, each: LayerPass, gemms: int = 1) -> Work:
         """What UPDATE of the first layer has besides the product."""

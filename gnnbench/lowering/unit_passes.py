@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gnnbench.lowering.base import Lowering
@@ -17,8 +17,8 @@ from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
 from gnnbench.records import Block, ByteKind, Share, Unit, Work
 
 Buffers = tuple[Buffer, ...]
-#: Steps that one of a unit's layers takes, and then how many seconds they took.
-LayerSteps = Generator[Item, None, float]
+#: The steps of a layer, one way.
+Steps = tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,21 +115,20 @@ class UnitPasses(Lowering):
         are those of their share of the round's mean loss."""
         plans, key = self._plans[unit.slot], (round_.index, unit.slot)
         held, arithmetic = self._size_passes(plans, unit)
-        taken = Take(plans[0].place, held)
-        yield taken
+        # All steps are made before the first is taken: between kernels no code is in a cache.
+        steps: list[Steps] = []
         inputs: Buffers = (round_.arrived[unit.slot], *self._over(round_.index - 1))
-        seconds = 0.0
         passes: list[LayerPass] = []
         for plan, block in zip(plans, unit.blocks, strict=True):
             work = self._size_aggregate(round_, plan, block, share.threads)
             passes.append(LayerPass(plan, key, block, share.threads, work))
             output = Buffer("activations")
-            seconds += yield from self._forward_layer(passes[-1], inputs, output)
+            steps.append(self._forward_layer(passes[-1], inputs, output))
             inputs = (output,)
         gradients = (Buffer("gradients of the logits"),)
         last = passes[-1]
         rows, classes = last.block.num_dst, last.plan.layer.out_features
-        step = Step(
+        loss = Step(
             "loss",
             (key, unit.output_ids, 1.0 / round_.num_seeds),
             "update",
@@ -143,14 +142,21 @@ class UnitPasses(Lowering):
             gradients,
             arithmetic=float(arithmetic),
         )
-        yield step
-        seconds += step.seconds
+        steps.append((loss,))
         for each in reversed(passes):
             below = Buffer("gradients of the activations") if each.plan.number else round_.gradients
-            seconds += yield from self._backward_layer(each, gradients, below)
+            steps.append(self._backward_layer(each, gradients, below))
             gradients = (below,)
+        taken = Take(last.plan.place, held)
+        yield taken
+        for some in steps:
+            yield from some
         yield Drop(taken)
-        round_.train_s[unit.slot] = seconds
+        # HyScale-GNN Equation 10's operator: max where the halves of a layer run at once, or sum.
+        combine = max if last.plan.pipelined else sum
+        round_.train_s[unit.slot] = sum(
+            [combine([step.seconds for step in some]) for some in steps]
+        )
 
     @abstractmethod
     def _over(self, index: int) -> Buffers:
@@ -191,24 +197,20 @@ class UnitPasses(Lowering):
 
     # ------------------------------------------------------------------ one layer
 
-    def _forward_layer(self, each: LayerPass, inputs: Buffers, output: Buffer) -> LayerSteps:
-        update = self._size_update(each)
-        return self._run_halves(
-            each,
-            self._make_half("aggregate forward", each, each.aggregate),
-            self._make_half("update forward", each, update),
-            inputs,
-            output,
-        )
+    def _forward_layer(self, each: LayerPass, inputs: Buffers, output: Buffer) -> Steps:
+        aggregate = self._make_half("aggregate forward", each, each.aggregate)
+        update = self._make_half("update forward", each, self._size_update(each))
+        return self._join(each, aggregate, update, inputs, output)
 
-    def _backward_layer(self, each: LayerPass, inputs: Buffers, below: Buffer) -> LayerSteps:
+    def _backward_layer(self, each: LayerPass, inputs: Buffers, below: Buffer) -> Steps:
         """Both passes back, to the gradients of the layer's input; the first layer's goes nowhere,
         and the last step there has the unit's gradients of the weights."""
         update = self._make_half("update backward", each, self._size_update(each, each.plan.gemms))
         if each.plan.goes_on:
             aggregate = self._make_half("aggregate backward", each, each.aggregate)
-            return self._run_halves(each, update, aggregate, inputs, below)
-        return self._run_one(update, inputs, below)
+            return self._join(each, update, aggregate, inputs, below)
+        update.reads, update.adds = inputs, (below,)
+        return (update,)
 
     def _size_update(self, each: LayerPass, gemms: int = 1) -> Work:
         return each.plan.layer.update_work(
@@ -233,17 +235,8 @@ class UnitPasses(Lowering):
         return step
 
     @staticmethod
-    def _run_one(step: Step, inputs: Buffers, output: Buffer) -> LayerSteps:
-        step.reads, step.adds = inputs, (output,)
-        yield step
-        return step.seconds
-
-    @staticmethod
-    def _run_halves(
-        each: LayerPass, first: Step, second: Step, inputs: Buffers, output: Buffer
-    ) -> LayerSteps:
-        """One half of a layer after the other, or, on a pipelined device, both at once: seconds by
-        HyScale-GNN Equation 10's operator, max or the sum."""
+    def _join(each: LayerPass, first: Step, second: Step, inputs: Buffers, output: Buffer) -> Steps:
+        """One half of a layer after the other, or, on a pipelined device, both at once."""
         first.reads = second.reads = inputs
         second.adds = (output,)
         if each.plan.pipelined:
@@ -251,8 +244,4 @@ class UnitPasses(Lowering):
         else:
             between = Buffer("aggregate, or its gradient")
             first.writes = second.reads = (between,)
-        yield first
-        yield second
-        if each.plan.pipelined:
-            return max(first.seconds, second.seconds)
-        return first.seconds + second.seconds
+        return first, second
