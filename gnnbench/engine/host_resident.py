@@ -306,10 +306,9 @@ class HostResidentEngine(Engine):
 
     def _update_backward(self, number: int, round_index: int, slot: int) -> None:
         key = (number, round_index, slot)
-        below = run_update_backward(self._updates.pop(key), self._upper.pop(key))
+        below = run_update_backward(self._updates[key], self._upper[key])
         if below is None:
-            del self._aggregates[key]
-            self._take_topology(self._bounds[key[1:]])
+            self._end_unit(key)
         else:
             self._below[key] = below
 
@@ -317,11 +316,16 @@ class HostResidentEngine(Engine):
         key, layer, first = (number, round_index, slot), self._layer(number, slot), number == 0
         bound, move = self._bounds[key[1:]], self._plans[key[1:]].move
         into = None if first or move.direct else self._buffers["gradients"].rows(move)
-        tape, below = self._aggregates.pop(key), self._below.pop(key)
+        tape, below = self._aggregates[key], self._below.pop(key)
         rows = run_aggregate_backward(layer, bound, tape, below, first=first, into=into)
-        self._take_topology(bound)
+        self._end_unit(key)
         if rows is not None and into is None:
             self._returned[key] = rows
+
+    def _end_unit(self, key: Key) -> None:
+        """Let go of what is held for a unit up to the end of its backward pass."""
+        del self._aggregates[key], self._updates[key], self._upper[key]
+        self._take_topology(self._bounds[key[1:]])
 
     def _push_gradients(self, move: SlotMovement, push: Exchange) -> None:
         self._buffers["gradients"].push(move, push)
