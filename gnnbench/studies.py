@@ -50,20 +50,23 @@ class Planner(ABC):
     #: The strategy it plans for.
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: By part, the options of which nothing in the plan follows, whatever they do in training.
+    #: Tables that are left out over a dataset, where every step of training is gone through.
+    replaced: ClassVar[tuple[str, ...]] = ()
+    #: By part, the options of which nothing in a plan from sizes alone follows, whatever they do in
+    #: training.
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {}
 
     def refuses(self, bundle: Bundle) -> str | None:
-        """Why the options of these parts cannot be planned for, as a sentence; None where they
-        can."""
+        """Why the options of these parts cannot be planned for from sizes alone, as a sentence;
+        None where they can."""
         for kind, names in self.unplanned.items():
             part = getattr(bundle, kind)
             fields = option_fields(type(part))
             for name in names:
                 if name in fields and getattr(part, name) != fields[name].default:
                     return (
-                        f"a plan for {self.name} does not depend on {kind}.{name}; leave it out, "
-                        f"or see what it does by 'gnnbench compare'."
+                        f"a plan for {self.name} from sizes alone does not depend on "
+                        f"{kind}.{name}; leave it out, or plan over a dataset."
                     )
         return None
 
@@ -71,7 +74,8 @@ class Planner(ABC):
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         """Tables of what training with ``bundle`` would take; nothing is trained.
 
-        Raises ``UsageError`` for a request that cannot be planned for.
+        Raises ``UsageError`` for a request that cannot be planned for; over a dataset that leaves
+        these tables out, with its reason.
         """
 
 

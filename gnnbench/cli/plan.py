@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Table,
         Workload,
     )
+    from gnnbench.studies import Planner, PlanRequest
 
 
 @click.command(short_help="Predict memory, traffic and time without training.")
@@ -191,9 +192,10 @@ def plan(
     from gnnbench.studies import PlanRequest
 
     row, bundle, machine = assemble_for(registry, offered, mode, swapped, options, platform)
-    reason = planner().refuses(bundle) if planner is not None else None
-    if reason is not None:
-        raise click.UsageError(reason)
+    if planner is not None and sizes is not None:
+        reason = planner().refuses(bundle)
+        if reason is not None:
+            raise click.UsageError(reason)
     data = load_dataset(dataset, seed) if sizes is None else None
     stream = None if sizes is None else make_stream(*sizes, seed)
     dims, name = widths, ""
@@ -219,7 +221,7 @@ def plan(
         graph = data or stream
         if planner is not None and graph is not None:
             request = PlanRequest(graph, workload, machine, layer_class, watch)
-            tables += planner().plan(bundle, request)
+            tables += count_besides(planner(), bundle, request, over=data is not None)
     tables = (*tables, watch.tabulate(drawn=sizes is not None, threads=workload.threads))
     if json_path is not None:
         write_plan(line, strategy, name, workload, machine, tables, runs, json_path)
@@ -229,6 +231,23 @@ def plan(
     )
     print_plan(heading, tables, open_console(json_path))
     return 0
+
+
+def count_besides(
+    planner: Planner, bundle: Bundle, request: PlanRequest, *, over: bool
+) -> tuple[Table, ...]:
+    """The planner's own tables; ``over`` a dataset without those that are replaced, and none but a
+    note where it cannot count what was asked for."""
+    from gnnbench.errors import UsageError
+    from gnnbench.records import Table
+
+    if not over:
+        return planner.plan(bundle, request)
+    try:
+        tables = planner.plan(bundle, request)
+    except UsageError as error:
+        return (Table("counts", "counted besides", (), (), (f"nothing: {error}",)),)
+    return tuple(table for table in tables if table.name not in planner.replaced)
 
 
 def plan_over(

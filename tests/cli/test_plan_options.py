@@ -1,4 +1,5 @@
-"""Every option of a strategy that ``plan`` takes changes the plan, or is refused."""
+"""Every option of a strategy with a planner changes the plan over a dataset, or is refused; from
+sizes alone those are refused that nothing counted depends on."""
 
 from __future__ import annotations
 
@@ -51,41 +52,58 @@ CHANGES = {
     ("mixgcn", "placement.sparse"): ("host", SPUS, ()),
     ("mixgcn", "placement.sparse_devices"): ("2", SPUS, ()),
     ("mixgcn", "memory.device_bytes"): ("100kB", SPUS, ()),
+    ("hongtu", "placement.numa_aware"): ("false", GPUS, ()),
+    ("hongtu", "communication.buffers"): ("separate", GPUS, ()),
+    ("hongtu", "communication.interleaved"): ("false", GPUS, ()),
+    ("hyscale", "placement.drm"): ("false", FPGAS, ()),
+    ("hpgnn", "sampler.rmt"): ("false", FPGAS, ()),
+    ("hpgnn", "sampler.rra"): ("false", FPGAS, ()),
+    ("hpgnn", "kernel.clock"): ("equations", FPGAS, ()),
+    ("mixgcn", "placement.row_groups"): ("2", SPUS, ()),
 }
 
-#: The same of those that no plan depends on: a value that is not the default.
+#: What changes nothing here: a value, the platform, and where it does.
+ELSEWHERE = {
+    ("hongtu", "memory.spill_dir"): (".", GPUS, "which files are written, not how many bytes"),
+    ("hongtu-im", "placement.numa_aware"): ("false", GPUS, "rows that come from the host"),
+    ("hyscale", "placement.rule"): ("proportional", FPGAS, "rounds enough for DRM to act"),
+    ("hyscale", "placement.skew"): ("0.5", FPGAS, "a split that is not planned by the model"),
+    ("hyscale", "placement.design"): ("false", FPGAS, "times that are measured"),
+    ("hpgnn", "communication.overlap"): ("false", FPGAS, "several mini-batches an epoch"),
+}
+
+#: What is refused: by a part, as it has no meaning there; and from sizes alone.
 REFUSED = {
+    ("hpgnn", "kernel.n"): ("4", FPGAS),
+    ("hpgnn", "kernel.m"): ("64", FPGAS),
+}
+UNCOUNTED = {
     ("hongtu", "placement.numa_aware"): ("false", GPUS),
     ("hongtu", "communication.buffers"): ("separate", GPUS),
     ("hongtu", "communication.interleaved"): ("false", GPUS),
     ("hongtu", "memory.spill_dir"): (".", GPUS),
     ("hongtu-im", "placement.numa_aware"): ("false", GPUS),
-    ("hyscale", "placement.drm"): ("false", FPGAS),
-    ("hyscale", "placement.rule"): ("proportional", FPGAS),
-    ("hyscale", "placement.skew"): ("0.5", FPGAS),
-    ("hyscale", "placement.design"): ("false", FPGAS),
-    ("hpgnn", "sampler.rmt"): ("false", FPGAS),
-    ("hpgnn", "sampler.rra"): ("false", FPGAS),
-    ("hpgnn", "communication.overlap"): ("false", FPGAS),
-    ("hpgnn", "kernel.clock"): ("equations", FPGAS),
-    ("hpgnn", "kernel.n"): ("4", FPGAS),
-    ("hpgnn", "kernel.m"): ("64", FPGAS),
     ("mixgcn", "placement.row_groups"): ("2", SPUS),
 }
 
 
-def plan(strategy, platform, settings):
-    words = ["plan", strategy, "--dataset", GRAPH, "--hidden", "16", "--platform", platform]
+OVER = ("--dataset", GRAPH, "--hidden", "16")
+SIZES = ("--vertices", "600", "--edges", "5k", "--dims", "24,16,4")
+
+
+def plan(strategy, platform, settings, graph=OVER):
+    words = ["plan", strategy, *graph, "--platform", platform]
     for setting in settings:
         words += ["--set", setting]
     return CliRunner().invoke(main, [*words, "--threads", "1", "--json", "-"])
 
 
 def read(result):
-    """The tables without what counting took here."""
+    """The runs, and the tables without what counting took here."""
     assert result.exit_code == 0, result.output
-    tables = json.loads(result.stdout)["tables"]
-    return [table for table in tables if table["name"] != "counting"]
+    document = json.loads(result.stdout)
+    tables = [table for table in document["tables"] if table["name"] != "counting"]
+    return document["runs"], tables
 
 
 def test_every_option_of_every_planner_is_here():
@@ -97,8 +115,8 @@ def test_every_option_of_every_planner_is_here():
         for kind in PART_KINDS:
             part = registry.part(kind, parts.named(kind))
             options |= {(name, f"{kind}.{option}") for option in option_fields(part)}
-    assert options == CHANGES.keys() | REFUSED.keys()
-    assert not CHANGES.keys() & REFUSED.keys()
+    assert options == CHANGES.keys() | ELSEWHERE.keys() | REFUSED.keys()
+    assert len(options) == len(CHANGES) + len(ELSEWHERE) + len(REFUSED)
 
 
 @pytest.mark.parametrize(("strategy", "option"), CHANGES)
@@ -111,10 +129,20 @@ def test_an_option_changes_the_plan(strategy, option, one_thread):
     assert read(plan(strategy, platform, (*besides, f"{option}={value}"))) != plain
 
 
-@pytest.mark.parametrize(("strategy", "option"), REFUSED)
-def test_an_option_that_no_plan_depends_on_is_refused(strategy, option, one_thread):
-    value, platform = REFUSED[strategy, option]
-    result = plan(strategy, platform, (f"{option}={value}",))
+@pytest.mark.parametrize(("strategy", "option"), ELSEWHERE)
+def test_an_option_that_does_nothing_here_is_taken(strategy, option, one_thread):
+    value, platform, _ = ELSEWHERE[strategy, option]
+    (run,), _ = read(plan(strategy, platform, (f"{option}={value}",)))
+    assert run["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "option", "graph"),
+    [(*each, OVER) for each in REFUSED] + [(*each, SIZES) for each in UNCOUNTED],
+)
+def test_an_option_that_no_plan_depends_on_is_refused(strategy, option, graph, one_thread):
+    value, platform = (REFUSED if graph == OVER else UNCOUNTED)[strategy, option]
+    result = plan(strategy, platform, (f"{option}={value}",), graph)
     assert result.exit_code == 2, result.output
     (sentence,) = result.stderr.splitlines()
     assert option in sentence

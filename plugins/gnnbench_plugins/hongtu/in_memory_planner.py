@@ -33,6 +33,7 @@ class InMemoryPlanner(Planner):
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "memory of every device, halo rows and epoch time, nothing offloaded"
     # No rows lie at the host's sockets.
+    replaced: ClassVar[tuple[str, ...]] = ("epoch", "memory")
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {"placement": ("numa_aware",)}
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:

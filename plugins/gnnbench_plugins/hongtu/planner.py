@@ -89,6 +89,7 @@ class HongTuPlanner(Planner):
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "memory, host-device rows and epoch time, from the chunks' sizes"
     # Peers are equally far, and nothing is written.
+    replaced: ClassVar[tuple[str, ...]] = ("epoch", "memory")
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {
         "communication": ("interleaved",),
         "memory": ("spill_dir",),
