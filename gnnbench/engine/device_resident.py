@@ -20,7 +20,8 @@ from gnnbench.engine.passes import (
     run_update,
     run_update_backward,
 )
-from gnnbench.lowering.device_resident import Crossing, DeviceResidentLowering
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.peer_rows import Crossing
 from gnnbench.lowering.shards import Read
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock

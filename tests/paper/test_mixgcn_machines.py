@@ -356,34 +356,35 @@ def test_spu_prices_the_block_it_aggregated() -> None:
     assert masked.stages["aggregate"].value < run.stages["aggregate"].value
 
 
-@pytest.mark.parametrize(
-    ("forward", "width", "backward"),
-    [
-        ("sum", 4, "sum_transposed"),
-        ("own_and_mean", 8, "own_and_mean_transposed"),
-        ("own_plus_sum", 4, "own_plus_sum_transposed"),
-    ],
-)
-def test_spu_prices_the_direction_it_aggregated_in(forward: str, width: int, backward: str) -> None:
-    """Forward 20 rows read 1,020, backward 1,020 rows read 20, whichever way a model asks."""
+def test_spu_prices_the_direction_that_it_is_told_of() -> None:
+    """Forward 20 rows read 1,020, backward 1,020 rows read 20."""
     sources = np.arange(1000, dtype=np.int32).reshape(20, 50) + 20
     block = Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources.ravel())
     device = load_platform(accelerators.PLATFORM).device("spu0")
     kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=4)
-    adjacency = kernel.adjacency(block, torch.float32, torch.device("cpu"))
     spu = make_spu(device)
     there = SparseMatrix(block.indptr, block.indices, 1020)
     indptr, indices, _ = transpose(block.indptr, block.indices, 1020)
     back = SparseMatrix(indptr, indices, 20)
     assert spu.run(there, 4).seconds != spu.run(back, 4).seconds
-    for method, rows, matrix in (
-        (getattr(adjacency, forward), torch.ones(1020, 4), there),
-        (getattr(adjacency, backward), torch.ones(20, width), back),
-        (getattr(adjacency, forward), torch.ones(1020, 4), there),
-    ):
-        method(rows)
+    for backward, matrix in ((False, there), (True, back), (False, there)):
+        kernel.expect(block, backward=backward)
         expected = device.launch_s + spu.run(matrix, 4).seconds
         assert kernel.seconds(work, device) == expected
+
+
+def test_spu_forgets_a_mask_when_other_work_is_due() -> None:
+    sources = np.arange(1000, dtype=np.int32).reshape(20, 50) + 20
+    block = Block(np.arange(1020), 20, np.arange(0, 1001, 50), sources.ravel())
+    device = load_platform(accelerators.PLATFORM).device("spu0")
+    kernel, work = SpuKernel(), Work("aggregate", edges=1000, rows=20, features=8)
+    adjacency = kernel.adjacency(block, torch.float32, torch.device("cpu"))
+    kernel.expect(block, backward=True)
+    whole_s = kernel.seconds(work, device)
+    adjacency.masked(pack_mask(np.zeros((1020, 8), dtype=bool)))
+    assert kernel.seconds(work, device) < whole_s
+    kernel.expect(block, backward=True)
+    assert kernel.seconds(work, device) == whole_s
 
 
 def test_work_done_elsewhere_is_priced_by_its_size() -> None:

@@ -1,0 +1,211 @@
+"""Rows that units read of shards on other devices, and their gradients on the way back.
+
+A device asks one peer after the other (HongTu's Algorithm 2, line 6). Of what may be stale some
+cross in an epoch, or they arrive in a later one: what is read is then a buffer that an earlier
+epoch has written, for which nothing in this one waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnnbench.lowering.full_graph import FullGraphLowering
+from gnnbench.lowering.shards import Read, ShardPlan, Staleness
+from gnnbench.parts import PeerData
+from gnnbench.program import Buffer, Hold, Item, Step
+from gnnbench.records import BoolArray, IntArray, Unit, Work
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crossing:
+    """Rows that cross for a unit in this epoch: of its ``read``, those that are ``chosen``.
+
+    ``sent_in`` is the epoch in which what arrives now was sent; -1 where nothing does.
+    """
+
+    number: int
+    round_index: int
+    slot: int
+    read: Read
+    chosen: BoolArray
+    sent_in: int = -1
+
+    @property
+    def picked(self) -> Read:
+        """What the unit reads of the rows that cross."""
+        return self.read.pick(self.chosen)
+
+    def way(self, what: PeerData) -> tuple[object, ...]:
+        """By what it goes in every epoch."""
+        return (what, self.number, self.round_index, self.slot, self.read.slot)
+
+
+class PeerRows(FullGraphLowering):
+    """What crosses between the shards of devices; see the module's docstring.
+
+    ``_meeting`` is the buffer after which all devices go on together, ``_epoch`` and ``_round``
+    are those under way.
+    """
+
+    shards: ShardPlan
+    staleness: Staleness
+    _epoch: int
+    _round: int
+    _meeting: Buffer
+
+    def _read_shards(
+        self, number: int, unit: Unit, rows: list[Buffer], inputs: Buffer, arrived: Buffer
+    ) -> Iterator[Item]:
+        """A unit's input rows, from its own shard and from its peers'."""
+        width, sends = self.layers[number].in_features, Buffer("sends")
+        for read in self.shards.reads[self._round, unit.slot]:
+            chosen = self._choose(number, "rows", unit.slot, read)
+            crossing = Crossing(number, self._round, unit.slot, read, chosen)
+            if read.slot != unit.slot and self.staleness.delays("rows"):
+                under_way = Buffer("rows under way")
+                yield from self._take_rows(crossing, inputs, under_way, arrived)
+                yield from self._send_rows(crossing, rows[read.slot], under_way, sends)
+            elif crossing.picked.rows:
+                step = self._exchange("read rows", crossing, width, push=False)
+                step.reads = (self._meeting, rows[read.slot])
+                step.writes, step.adds = (inputs,), (arrived,)
+                yield step
+
+    def _choose(self, number: int, what: PeerData, slot: int, read: Read) -> BoolArray:
+        """Which rows of a read cross in this epoch; those of the own shard always do."""
+        if read.slot == slot:
+            return np.ones(read.rows, dtype=np.bool_)
+        with self.deciding():
+            return self.staleness.choose(self._epoch, number, what, read)
+
+    def _exchange(self, op: str, crossing: Crossing, width: int, *, push: bool) -> Step:
+        """Rows between two shards' devices, or within one; one peer at a time reads or adds to a
+        device's shard."""
+        device, peer = self.trainers[crossing.slot], self.trainers[crossing.read.slot]
+        route = self.platform.route(*((device, peer) if push else (peer, device)))
+        between = device.name != peer.name
+        rows = crossing.picked.rows
+        size = rows * width * self._itemsize
+        return Step(
+            op,
+            (crossing,),
+            "transfer",
+            "device to device" if between else "copy between buffers",
+            route.place,
+            (*route.lanes, f"{peer.name}.buffer") if between else route.lanes,
+            Work("copy", rows=rows, bytes=size),
+            crossing.number,
+            self._round,
+            moves=(("device_to_device", size),) if between else (),
+        )
+
+    # ------------------------------------------------------------------ rows that arrive later
+
+    def _receive(self, what: PeerData, crossing: Crossing, slot: int) -> tuple[Crossing, int, Hold]:
+        """A crossing of what was sent in an earlier epoch, its bytes, and the memory then."""
+        size, under_way = self.staleness.receive(crossing.way(what), slot)
+        if size:
+            crossing = replace(crossing, sent_in=self._epoch - self.staleness.delay)
+        return crossing, size or 0, Hold(self.trainers[slot].name, "rows under way", under_way)
+
+    def _send(self, what: PeerData, crossing: Crossing, slot: int, size: int) -> Hold:
+        """The memory once so many bytes are on their way to ``slot``."""
+        under_way = self.staleness.send(crossing.way(what), slot, size)
+        return Hold(self.trainers[slot].name, "rows under way", under_way)
+
+    def _take_rows(
+        self, crossing: Crossing, inputs: Buffer, under_way: Buffer, arrived: Buffer
+    ) -> Iterator[Item]:
+        """Put rows that were sent in an earlier epoch, and have arrived, among a unit's inputs."""
+        taken, size, held = self._receive("rows", crossing, crossing.slot)
+        yield held
+        if size:
+            device = self.trainers[crossing.slot].name
+            row_bytes = self.layers[crossing.number].in_features * self._itemsize
+            yield Step(
+                "take rows",
+                (taken,),
+                "transfer",
+                "take rows that arrived",
+                device,
+                (device,),
+                Work("copy", rows=size // row_bytes, bytes=size),
+                crossing.number,
+                self._round,
+                (self._meeting, under_way),
+                (inputs,),
+                (arrived,),
+            )
+
+    def _send_rows(
+        self, crossing: Crossing, shard: Buffer, under_way: Buffer, sends: Buffer
+    ) -> Iterator[Item]:
+        """Send a unit rows of a peer that it reads in a later epoch; nothing waits for them."""
+        size = 0
+        if crossing.picked.rows:
+            width = self.layers[crossing.number].in_features
+            step = self._exchange("send rows", crossing, width, push=False)
+            step.reads, step.writes = (self._meeting, shard), (under_way, sends)
+            yield step
+            size = len(crossing.picked.here) * width * self._itemsize
+        yield self._send("rows", crossing, crossing.slot, size)
+
+    # ------------------------------------------------------------------ gradients
+
+    def _return_to_shards(
+        self, number: int, slot: int, rows: Buffer, below: list[Buffer], after: Buffer
+    ) -> Iterator[Item]:
+        """A unit's input gradients to the owners of the rows; of those that do not cross, what was
+        sent last counts once more, and of those that are late what has arrived."""
+        width, turn, sends = self.layers[number].in_features, Buffer("requests"), Buffer("sends")
+        for read in self.shards.reads[self._round, slot]:
+            shard = below[read.slot]
+            chosen = self._choose(number, "gradients", slot, read)
+            crossing = Crossing(number, self._round, slot, read, chosen)
+            if read.slot != slot and self.staleness.delays("gradients"):
+                taken, _, held = self._receive("gradients", crossing, read.slot)
+                yield held
+                if len(read.there):
+                    kept = np.arange(len(read.there))
+                    step = self._add_kept(taken, kept, width)
+                    step.reads, step.adds = (self._meeting,), (shard, after)
+                    yield step
+                size = 0
+                if crossing.picked.rows:
+                    step = self._exchange("send gradients", crossing, width, push=True)
+                    step.reads, step.writes = (rows,), (sends,)
+                    yield step
+                    size = len(crossing.picked.there) * width * self._itemsize
+                yield self._send("gradients", crossing, read.slot, size)
+                continue
+            if crossing.picked.rows:
+                step = self._exchange("return gradients", crossing, width, push=True)
+                step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
+                yield step
+            if read.slot != slot and self.staleness.keeps("gradients"):
+                kept = np.flatnonzero(~read.mark(chosen))
+                if len(kept):
+                    step = self._add_kept(crossing, kept, width)
+                    step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
+                    yield step
+
+    def _add_kept(self, crossing: Crossing, kept: IntArray, width: int) -> Step:
+        """Add to a shard the gradients that its device has ``kept`` of a unit, some of those that
+        the unit reads."""
+        device = self.trainers[crossing.read.slot].name
+        # Each element is read twice and written once by the addition.
+        size = 3 * len(kept) * width * self._itemsize
+        return Step(
+            "add stale gradients",
+            (crossing, kept),
+            "aggregate",
+            "add stale gradients",
+            device,
+            (device,),
+            Work("copy", rows=len(kept), bytes=size),
+            crossing.number,
+            self._round,
+        )
