@@ -12,8 +12,11 @@ import pytest
 
 from gnnbench.engine.recorder import Recorder, SpanKind
 from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.lowering.memory import open_ledger
+from gnnbench.platforms.describe import load_platform
 from gnnbench.program import Ledger
 from gnnbench.records import Span, Work
+from gnnbench_plugins.reference.memory import HostMemory
 
 # --------------------------------------------------------------------------- recorder
 
@@ -274,6 +277,24 @@ def test_one_byte_too_many_is_refused_and_changes_nothing(ledger):
     )
     ledger.allocate("gpu0", "weights", 40)
     assert ledger.peak_bytes["gpu0"] == 100
+
+
+def test_what_is_held_together_may_fill_a_memory_to_the_last_byte(ledger):
+    ledger.allocate("gpu0", "weights", 60)
+    with ledger.hold("gpu0", {"rows": 30, "edges": 10}):
+        assert ledger.in_use_bytes["gpu0"] == ledger.peak_bytes["gpu0"] == 100
+    with pytest.raises(DeviceOutOfMemory), ledger.hold("gpu0", {"rows": 30, "edges": 11}):
+        pass
+
+
+def test_a_cap_on_devices_holds_for_a_host_that_trains_alone():
+    platform, memory = load_platform("epyc7763x2-4xa5000"), HostMemory(device_bytes=1000)
+    host, gpu = platform.host, platform.accelerators[0]
+    parts = SimpleNamespace(memory=memory)
+    alone = open_ledger(parts, platform, (host,))
+    assert alone.free_bytes(host.name) == 1000
+    beside = open_ledger(parts, platform, (gpu, host))
+    assert (beside.free_bytes(host.name), beside.free_bytes(gpu.name)) == (host.memory_bytes, 1000)
 
 
 def test_the_same_name_replaces_what_it_held(ledger):
