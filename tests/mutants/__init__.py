@@ -137,8 +137,9 @@ def run_tests(root: Path, tests: Sequence[str]) -> str:
     try:
         for line in read_lines(process):
             said = line.strip() or said
-            if line.startswith(UNUSABLE):
-                raise RuntimeError(f"the tests cannot be run: {said}")
+            if (found := next((text for text in UNUSABLE if text in line), None)) is not None:
+                # Behind what pytest was about to say when its other stream spoke.
+                raise RuntimeError(f"the tests cannot be run: {said[said.index(found) :]}")
             if " FAILED" in line or " ERROR" in line or line.startswith(("ERROR", "FAILED")):
                 return line.split(" FAILED")[0].split(" ERROR")[0].strip()
         status = process.wait()
