@@ -55,6 +55,8 @@ from gnnbench.studies import Planner, Reproduction
 
 GROUP = "gnnbench"
 BUNDLED = "gnnbench_plugins"
+#: The bundled plugins of papers, where every other bundled one is of a system.
+STUDIES = f"{BUNDLED}.studies"
 
 #: What a class offered as each kind of part must derive from.
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
@@ -228,7 +230,7 @@ def load(extra: Sequence[str] = ()) -> Registry:
     for entry in installed:
         add(_entry_origin(entry), False, partial(_bring_entry, entry))
     for name in _bundled_but_not_installed(installed, problems):
-        origin = Origin(name.rpartition(".")[2], "gnnbench", gnnbench.__version__)
+        origin = Origin(name.removeprefix(f"{BUNDLED}."), "gnnbench", gnnbench.__version__)
         add(origin, False, partial(_bring_module, name))
     for text in extra:
         if _is_file(text):
@@ -393,9 +395,9 @@ def _module_origin(name: str) -> Origin:
 def _bundled_but_not_installed(
     installed: Iterable[metadata.EntryPoint], problems: list[str]
 ) -> list[str]:
-    """Modules of the bundled plugins when a source checkout runs without installation."""
-    if any(entry.module.startswith(f"{BUNDLED}.") for entry in installed):
-        return []
+    """Modules of the bundled plugins that no entry point names: all of them when a source checkout
+    runs without installation, and those that are newer than what is installed of it."""
+    named = {entry.module for entry in installed}
     try:
         package = importlib.import_module(BUNDLED)
     except ModuleNotFoundError:
@@ -404,7 +406,11 @@ def _bundled_but_not_installed(
             "install gnnbench, or put its folder plugins/ on PYTHONPATH."
         )
         return []
-    return sorted(f"{BUNDLED}.{module.name}" for module in pkgutil.iter_modules(package.__path__))
+    names = [f"{BUNDLED}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
+    studies = importlib.import_module(STUDIES)
+    names.remove(STUDIES)
+    names += [f"{STUDIES}.{module.name}" for module in pkgutil.iter_modules(studies.__path__)]
+    return sorted(set(names) - named)
 
 
 # --------------------------------------------------------------------------- collecting

@@ -16,11 +16,11 @@ from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import assemble, load
 from gnnbench.records import Table
-from gnnbench_plugins.hongtu import figures
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.figures import Duplication, Figure10, Table8, explain_outside
 from gnnbench_plugins.hongtu.memory import HongTuMemory
-from gnnbench_plugins.hongtu.tables import LARGE
+from gnnbench_plugins.studies.hongtu import figures
+from gnnbench_plugins.studies.hongtu.figures import Duplication, Figure10, Table8, explain_outside
+from gnnbench_plugins.studies.hongtu.tables import LARGE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,7 +20,6 @@ from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Workload
 from gnnbench.units import format_si
-from gnnbench_plugins.hongtu import tables
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.prediction import (
     BASELINE,
@@ -32,6 +31,7 @@ from gnnbench_plugins.hongtu.prediction import (
     predict_host_bytes,
 )
 from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.studies.hongtu import tables
 
 PLATFORM = "epyc7543x4-4xa100"
 

@@ -23,15 +23,6 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Workload
-from gnnbench_plugins.hyscale.convergence import (
-    Convergence,
-    Settled,
-    count_comparisons,
-    count_rounds_to_settle,
-    iteration_seconds,
-    settle,
-    slow_down,
-)
 from gnnbench_plugins.hyscale.drm import (
     Assignment,
     Balancer,
@@ -49,6 +40,15 @@ from gnnbench_plugins.hyscale.performance import (
     trainer_seconds,
 )
 from gnnbench_plugins.hyscale.placement import HyScalePlacement, correct
+from gnnbench_plugins.studies.hyscale.convergence import (
+    Convergence,
+    Settled,
+    count_comparisons,
+    count_rounds_to_settle,
+    iteration_seconds,
+    settle,
+    slow_down,
+)
 
 REGISTRY = load()
 GPUS, FPGAS = "epyc7763x2-4xa5000", "epyc7763x2-4xu250"

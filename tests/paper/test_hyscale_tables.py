@@ -23,8 +23,6 @@ from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.plugins import assemble, load, with_swap
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
 from gnnbench.studies import PlanRequest
-from gnnbench_plugins.hyscale import tables
-from gnnbench_plugins.hyscale.neighbourhoods import PowerLaw, cut_profiles, profile_stand_in
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
@@ -38,7 +36,9 @@ from gnnbench_plugins.hyscale.performance import (
     trainer_seconds,
 )
 from gnnbench_plugins.hyscale.planner import HyScalePlanner, make_plan
-from gnnbench_plugins.hyscale.tables import (
+from gnnbench_plugins.studies.hyscale import tables
+from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles, profile_stand_in
+from gnnbench_plugins.studies.hyscale.tables import (
     BATCH,
     FPGAS,
     GAINS,

@@ -27,7 +27,6 @@ from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.reference.spmm import Engine
 from gnnbench.platforms import load_platform
 from gnnbench.records import Block, Graph, Parts, RunResult, Work, Workload
-from gnnbench_plugins.mixgcn import accelerators
 from gnnbench_plugins.mixgcn.kernel import SpuKernel, make_spu
 from gnnbench_plugins.mixgcn.machines import (
     AwbGcn,
@@ -41,6 +40,7 @@ from gnnbench_plugins.mixgcn.machines import (
     plan_slice,
     tune_columns,
 )
+from gnnbench_plugins.studies.mixgcn import accelerators
 
 #: 1 byte a cycle, and buffers of whose halves hold 32 features.
 SLOW = 10**9

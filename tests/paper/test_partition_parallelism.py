@@ -25,8 +25,8 @@ from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Workload
 from gnnbench.report.table import print_comparison
-from gnnbench_plugins.mixgcn import figures
-from gnnbench_plugins.mixgcn.figures import SYSTEMS, Job, cut_graph
+from gnnbench_plugins.studies.mixgcn import figures
+from gnnbench_plugins.studies.mixgcn.figures import SYSTEMS, Job, cut_graph
 
 ITEM = 8
 #: MoP without the pipeline of its section 3.2.2, which the figures leave out too.

@@ -2,8 +2,7 @@
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
 ``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4,
-``prediction`` an epoch from counts alone, ``planner`` and ``in_memory_planner`` plan by it,
-``tables`` the paper's tables, ``figures`` those of graphs at hand.
+``prediction`` an epoch from counts alone, ``planner`` and ``in_memory_planner`` plan by it.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from gnnbench.parts import (
     Placement,
 )
 from gnnbench.records import Ablation, Parts, Strategy
-from gnnbench.studies import Planner, Reproduction
+from gnnbench.studies import Planner
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.figures import FIGURES
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.memory import (
     CachingMemory,
@@ -30,7 +28,6 @@ from gnnbench_plugins.hongtu.memory import (
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.planner import HongTuPlanner
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, WholePartitionSampler
-from gnnbench_plugins.hongtu.tables import TABLES
 
 
 @hookimpl
@@ -79,11 +76,6 @@ def gnnbench_strategy() -> list[Strategy]:
             platform="epyc7543x4-4xa100",
         ),
     ]
-
-
-@hookimpl
-def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return [*TABLES, *FIGURES]
 
 
 @hookimpl

@@ -24,7 +24,8 @@ from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.planner import count_rounds
 from gnnbench_plugins.hongtu.prediction import ChunkCounts, predict_device_bytes, predict_epoch
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
-from gnnbench_plugins.hongtu.tables import (
+from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.studies.hongtu.tables import (
     LARGE,
     PARTITIONS,
     PLATFORM,
@@ -34,7 +35,6 @@ from gnnbench_plugins.hongtu.tables import (
     make_layers,
     multiply_chunks,
 )
-from gnnbench_plugins.reference.kernel import TorchKernel
 
 #: Real graphs, then stand-ins of the paper's at a fraction of their size.
 DATASETS = (

@@ -20,7 +20,7 @@ from gnnbench.platforms.machine import Platform
 from gnnbench.records import BatchProfile, Cell, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
-from gnnbench_plugins.hyscale.neighbourhoods import PowerLaw, cut_profiles, profile_stand_in
+from gnnbench_plugins.hyscale import GAINS
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Prefetch,
@@ -29,6 +29,7 @@ from gnnbench_plugins.hyscale.performance import (
     predict,
     refine_split,
 )
+from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles, profile_stand_in
 
 FPGAS, GPUS = "epyc7763x2-4xu250", "epyc7763x2-4xa5000"
 #: Seeds of one trainer's mini-batch (section VI-A2).
@@ -103,8 +104,6 @@ COLUMNS = tuple((graph, model) for graph in (PRODUCTS, PAPERS) for model in MODE
 #: Table II's peak of two sockets and four FPGAs, a MAC counted once on these, by which Table VII
 #: multiplies: 2.59 / 0.27.
 PEAK_TFLOPS = 2 * 3.6 + 4 * 0.6
-#: Figure 11, "up to", against the baseline (section VI-F).
-GAINS = {"+hybrid": 1.13, "+DRM": 1.33, "+TFP": 1.79}
 
 
 # --------------------------------------------------------------------------- predicted

@@ -21,7 +21,7 @@ from gnnbench.records import Cell, PartKind, StageTimes, Table, TableRow, Worklo
 from gnnbench.studies import TrainedReproduction, Trainer
 from gnnbench_plugins.hyscale.performance import Prediction, synchronise_seconds
 from gnnbench_plugins.hyscale.placement import HyScalePlacement
-from gnnbench_plugins.hyscale.tables import FPGAS, GPUS
+from gnnbench_plugins.studies.hyscale.tables import FPGAS, GPUS
 
 RULES = {"algorithm1": "Algorithm 1", "proportional": "proportional"}
 #: What the planned share of the CPU trainer is multiplied by.
