@@ -20,9 +20,9 @@ from gnnbench.parts import Bundle, Setting
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
-from gnnbench_plugins.native.kernel import NativeKernel
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import ResidentMemory
+from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 #: Model, layers, kernel and stages, 0 for a schedule of the part's own choice. Kernel 'native'
 #: masks the gradients that it aggregates.

@@ -33,8 +33,8 @@ from gnnbench.plugins import Registry
 from gnnbench.records import Block, Parts, Trace
 from gnnbench_plugins.mixgcn.kernel import SpuKernel
 from gnnbench_plugins.mixgcn.machines import Simulation, Spu
-from gnnbench_plugins.native.kernel import NativeAdjacency
 from gnnbench_plugins.reference.kernel import TorchAdjacency
+from gnnbench_plugins.reference.native_kernel import NativeAdjacency
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 NATIVE = dataclasses.replace(PLAIN, kernel="native")

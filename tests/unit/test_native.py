@@ -34,8 +34,8 @@ from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.plugins import Registry
 from gnnbench.records import Block, Dataset, Mode, Parts, Workload
 from gnnbench_plugins.native import gnnbench_strategy
-from gnnbench_plugins.native.kernel import NativeKernel
 from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 BUNDLES = gnnbench_strategy()[0].bundles
 MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")

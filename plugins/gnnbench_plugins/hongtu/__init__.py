@@ -1,8 +1,9 @@
 """HongTu (Wang, Chen, Wong, He): full-graph training with CPU offload.
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
-``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4,
-``prediction`` an epoch from counts alone, ``planner`` and ``in_memory_planner`` plan by it.
+``communication`` the deduplicated communication, ``prefetching`` the same rounds ahead,
+``volumes`` its cost and Algorithm 4, ``prediction`` an epoch from counts alone, ``planner`` and
+``in_memory_planner`` plan by it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from gnnbench_plugins.hongtu.memory import (
 )
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.planner import HongTuPlanner
+from gnnbench_plugins.hongtu.prefetching import DeduplicatedCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, WholePartitionSampler
 
 
@@ -42,7 +44,7 @@ def gnnbench_placement() -> list[type[Placement]]:
 
 @hookimpl
 def gnnbench_communication() -> list[type[Communication]]:
-    return [HongTuCommunication]
+    return [HongTuCommunication, DeduplicatedCommunication]
 
 
 @hookimpl

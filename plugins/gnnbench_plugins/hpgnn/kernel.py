@@ -26,7 +26,7 @@ from gnnbench_plugins.hpgnn.operators import OperatorLayer
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
 from gnnbench_plugins.hpgnn.resources import Design, count_words, find_excess, find_lack
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
-from gnnbench_plugins.native.kernel import NativeKernel
+from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 #: A whole board's design on the U250s of HyScale-GNN, Table IV: "(8, 2048)".
 HYSCALE = Design(n=8, m=2048)

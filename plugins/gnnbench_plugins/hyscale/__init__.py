@@ -12,7 +12,6 @@ from gnnbench.parts import Communication, Placement
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
 from gnnbench.studies import Planner
 from gnnbench_plugins.hyscale.communication import (
-    DeduplicatedCommunication,
     HalfPrecisionCommunication,
     HyScaleCommunication,
     IntegerCommunication,
@@ -35,12 +34,7 @@ def gnnbench_placement() -> list[type[Placement]]:
 
 @hookimpl
 def gnnbench_communication() -> list[type[Communication]]:
-    return [
-        HyScaleCommunication,
-        HalfPrecisionCommunication,
-        IntegerCommunication,
-        DeduplicatedCommunication,
-    ]
+    return [HyScaleCommunication, HalfPrecisionCommunication, IntegerCommunication]
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Two-stage feature prefetching: HyScale-GNN §IV-B; rounded, or deduplicated as HongTu does."""
+"""Two-stage feature prefetching: HyScale-GNN §IV-B; features cross as they are, or rounded."""
 
 from __future__ import annotations
 
@@ -8,40 +8,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gnnbench.parts import MINI_BATCH, Bundle, Communication, Setting, fetch_everything, option
-from gnnbench.records import IntArray, Mode, Round, RoundTraffic
-from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench.parts import fetch_everything, option
+from gnnbench.records import IntArray, Round, RoundTraffic
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
+from gnnbench_plugins.reference.communication import PrefetchingCommunication
 
 #: What the option ``precision`` does.
 ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a scale per row"
 
 
 @dataclass
-class _Prefetching(Communication):
-    """Rows cross rounds ahead: loading and transfer are two pipeline stages, since they use
-    different channels (host memory, PCIe)."""
-
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
-
-    stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
-
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if self.stages not in (0, 1, 2):
-            return (
-                f"communication.stages is {self.stages}; feature prefetching has 0, 1 or 2 stages."
-            )
-        return None
-
-    @property
-    def prefetch(self) -> Literal[0, 1, 2]:
-        if self.stages == 0:
-            return 0
-        return 1 if self.stages == 1 else 2
-
-
-@dataclass
-class HyScaleCommunication(_Prefetching):
+class HyScaleCommunication(PrefetchingCommunication):
     """Every unit's input set crosses."""
 
     name: ClassVar[str] = "hyscale"
@@ -61,17 +38,6 @@ class HyScaleCommunication(_Prefetching):
 
     def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
         return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
-
-
-@dataclass
-class DeduplicatedCommunication(_Prefetching, HongTuCommunication):
-    """HongTu's traffic between concurrent and successive mini-batches, prefetched: a row crosses
-    once a round, and not at all where a device has it from the round before. Which rows those are
-    is planned in the order of rounds when they are loaded, and each mini-batch has a copy of its
-    rows while the next ones arrive."""
-
-    name: ClassVar[str] = "hyscale-hongtu"
-    summary: ClassVar[str] = "features prefetched in two stages, each row once a round, and reused"
 
 
 @dataclass

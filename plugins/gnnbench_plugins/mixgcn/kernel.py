@@ -15,7 +15,7 @@ from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.mixgcn.machines import Spu
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
-from gnnbench_plugins.native.kernel import NativeAdjacency, NativeKernel
+from gnnbench_plugins.reference.native_kernel import NativeAdjacency, NativeKernel
 
 
 def make_spu(device: Device) -> Spu:

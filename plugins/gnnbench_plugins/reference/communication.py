@@ -1,5 +1,5 @@
 """The plain communications: nothing moves, or everything a unit needs does, from the host or from
-the devices that own it."""
+the devices that own it. Others prefetch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.parts import FULL_GRAPH, Communication, fetch_everything
+from gnnbench.parts import (
+    FULL_GRAPH,
+    MINI_BATCH,
+    Bundle,
+    Communication,
+    Setting,
+    fetch_everything,
+    option,
+)
 from gnnbench.records import Fetch, IntArray, Mode, PeerFetch, Round, RoundTraffic
 
 
@@ -75,3 +83,26 @@ class HaloCommunication(Communication):
                 )
             )
         return RoundTraffic(tuple(fetches), merged=False)
+
+
+@dataclass
+class PrefetchingCommunication(Communication):
+    """Rows cross rounds ahead (HyScale-GNN §IV-B): loading and transfer are two pipeline stages,
+    since they use different channels (host memory, PCIe)."""
+
+    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
+
+    stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if self.stages not in (0, 1, 2):
+            return (
+                f"communication.stages is {self.stages}; feature prefetching has 0, 1 or 2 stages."
+            )
+        return None
+
+    @property
+    def prefetch(self) -> Literal[0, 1, 2]:
+        if self.stages == 0:
+            return 0
+        return 1 if self.stages == 1 else 2
