@@ -479,7 +479,7 @@ def test_a_part_in_no_strategy_is_put_into_the_reference(load_wrong):
 
 def test_what_there_is_not_is_an_error(load_wrong):
     registry = plugins.load()
-    with pytest.raises(plugins.PluginError, match="there is no kernel 'nativ'"):
+    with pytest.raises(errors.PluginError, match="there is no kernel 'nativ'"):
         conformance.check_strategy(registry, "kernel=nativ")
     with pytest.raises(errors.UsageError, match="no option 'colour'"):
         conformance.check_strategy(registry, "native", options={"kernel": {"colour": "red"}})

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from gnnbench import conformance, plugins
+from gnnbench import conformance, errors, plugins
 from gnnbench.conformance import graphs
 from gnnbench.engine.recorder import Recorder
 from gnnbench.records import (
@@ -341,7 +341,7 @@ class Wrong(TorchKernel):
 
 
 def test_unknown_strategy_is_an_error_not_an_outcome(registry):
-    with pytest.raises(plugins.PluginError, match="no strategy 'nobody'"):
+    with pytest.raises(errors.PluginError, match="no strategy 'nobody'"):
         conformance.check_strategy(registry, "nobody")
 
 

@@ -58,7 +58,7 @@ def install(tmp_path, monkeypatch):
     def entry_points(*, group: str) -> list[metadata.EntryPoint]:
         return real + added
 
-    monkeypatch.setattr(plugins.metadata, "entry_points", entry_points)
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
 
     def add(name: str, body: str) -> None:
         write(tmp_path, name, body)
