@@ -136,8 +136,7 @@ def _model_document(registry: Registry, name: str) -> dict[str, Json]:
 
 
 def _part_document(registry: Registry, part: type[Part]) -> dict[str, Json]:
-    from gnnbench.parts import option_fields
-    from gnnbench.plugins import describe_option
+    from gnnbench.parts import describe_option, option_fields
 
     origin = registry.origin(part)
     return {
@@ -210,8 +209,7 @@ def _print_strategy(console: Console, registry: Registry, strategy: Strategy) ->
 
 
 def _print_options(console: Console, part: type[Part]) -> None:
-    from gnnbench.parts import option_fields
-    from gnnbench.plugins import describe_option
+    from gnnbench.parts import describe_option, option_fields
 
     for option in option_fields(part):
         line = f"--set {part.kind}.{describe_option(part, option)}"

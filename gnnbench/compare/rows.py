@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from gnnbench.compare.request import Options, Request, Row, Variant
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import option_fields
-from gnnbench.plugins import Registry, parse_option, with_swap
+from gnnbench.parts import option_fields, parse_option
+from gnnbench.plugins import Registry, with_swap
 from gnnbench.records import PART_KINDS, Mode, PartKind, Parts, Strategy
 
 

@@ -25,8 +25,15 @@ from gnnbench.conformance.subject import (
     require_done,
 )
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
-from gnnbench.parts import BOTH_MODES, UNIFORM, FullGraphSampler, MiniBatchSampler, option_fields
-from gnnbench.plugins import describe_option, parse_option
+from gnnbench.parts import (
+    BOTH_MODES,
+    UNIFORM,
+    FullGraphSampler,
+    MiniBatchSampler,
+    describe_option,
+    option_fields,
+    parse_option,
+)
 from gnnbench.records import RunResult
 
 #: Largest relative difference from the reference's losses in float64.

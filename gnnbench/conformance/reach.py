@@ -19,10 +19,10 @@ from gnnbench.parts import (
     Memory,
     Part,
     Placement,
+    list_choices,
     option_fields,
 )
 from gnnbench.platforms.machine import Platform
-from gnnbench.plugins import list_choices
 from gnnbench.records import Mode, PartKind, RunResult
 
 

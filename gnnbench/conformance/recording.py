@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from gnnbench import parts as parts_module
 from gnnbench.parts import Kernel, Part, Placement
 from gnnbench.platforms.machine import Device
 from gnnbench.plugins import Registry
@@ -41,7 +40,7 @@ def list_overridden(part: type[Part]) -> tuple[str, ...]:
     hooks = {
         name
         for base in part.__mro__
-        if base.__module__ == parts_module.__name__
+        if _is_base(base.__module__)
         for name in vars(base)
         if not name.startswith("_")
     }
@@ -52,9 +51,14 @@ def _find_own(part: type[Part], name: str) -> Callable[..., object] | None:
     """A method, or what gets a property, unless it is one of ``gnnbench.parts``."""
     found = inspect.getattr_static(part, name)
     method = found.fget if isinstance(found, property) else found
-    if not isinstance(method, types.FunctionType) or method.__module__ == parts_module.__name__:
+    if not isinstance(method, types.FunctionType) or _is_base(method.__module__):
         return None
     return method
+
+
+def _is_base(module: str) -> bool:
+    """Whether a module is one of ``gnnbench.parts``."""
+    return module.startswith("gnnbench.parts")
 
 
 def record(registry: Registry, bundles: Iterable[Parts], reached: Reached) -> Registry:

@@ -13,10 +13,18 @@ from gnnbench.conformance import faults, graphs
 from gnnbench.conformance.outcome import NonConforming, NotReached
 from gnnbench.conformance.recording import Reached, record
 from gnnbench.errors import IncompatibleParts, UsageError
-from gnnbench.parts import Bundle, FullGraphSampler, MiniBatchSampler, Part, Setting, option_fields
+from gnnbench.parts import (
+    Bundle,
+    FullGraphSampler,
+    MiniBatchSampler,
+    Part,
+    Setting,
+    option_fields,
+    parse_option,
+)
 from gnnbench.platforms import list_platforms, load_platform
 from gnnbench.platforms.machine import Platform
-from gnnbench.plugins import Registry, assemble, parse_option, with_swap
+from gnnbench.plugins import Registry, assemble, with_swap
 from gnnbench.records import (
     PART_KINDS,
     BatchProfile,

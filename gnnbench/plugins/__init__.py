@@ -8,7 +8,6 @@ which plugins load decides nothing.
 
 from gnnbench.plugins.assembling import assemble, with_swap
 from gnnbench.plugins.loading import load
-from gnnbench.plugins.options import describe_option, list_choices, parse_option
 from gnnbench.plugins.registry import Origin, Registry
 from gnnbench.plugins.sources import GROUP, find_file
 
@@ -17,10 +16,7 @@ __all__ = [
     "Origin",
     "Registry",
     "assemble",
-    "describe_option",
     "find_file",
-    "list_choices",
     "load",
-    "parse_option",
     "with_swap",
 ]

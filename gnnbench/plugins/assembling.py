@@ -16,8 +16,8 @@ from gnnbench.parts import (
     MiniBatchSampler,
     Part,
     Placement,
+    parse_option,
 )
-from gnnbench.plugins.options import parse_option
 from gnnbench.plugins.problems import describe
 from gnnbench.plugins.registry import Registry, check_kind
 from gnnbench.records import PartKind, Parts

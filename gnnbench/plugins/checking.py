@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TypeVar, cast
 
 from gnnbench.models import Layer
-from gnnbench.parts import BOTH_MODES, LayerClass, Part, option_fields
-from gnnbench.plugins.problems import Broken, closest, describe
+from gnnbench.parts import BOTH_MODES, LayerClass, Part, closest, option_fields
+from gnnbench.plugins.problems import Broken, describe
 from gnnbench.plugins.registry import BASES
 from gnnbench.records import PART_KINDS, PartKind, Strategy
 

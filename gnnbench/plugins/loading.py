@@ -11,8 +11,9 @@ import pluggy
 import gnnbench
 from gnnbench import hookspecs
 from gnnbench.files import resolve
+from gnnbench.parts import closest
 from gnnbench.plugins.collecting import Plugin, collect
-from gnnbench.plugins.problems import Broken, closest, describe, report
+from gnnbench.plugins.problems import Broken, describe, report
 from gnnbench.plugins.registry import Origin, Registry
 from gnnbench.plugins.sources import (
     BUNDLED,

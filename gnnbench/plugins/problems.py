@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 
 from gnnbench.errors import PluginError
@@ -19,12 +17,6 @@ def report(problem: Broken, required: bool, problems: list[str]) -> None:
     if required:
         raise PluginError(str(problem)) from problem.__cause__
     problems.append(str(problem))
-
-
-def closest(name: str, known: Iterable[str]) -> str:
-    """``", did you mean 'x'?"`` where something known is spelt alike, else nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=2)
-    return f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
 
 
 def describe(error: BaseException) -> str:

@@ -18,8 +18,8 @@ from gnnbench.parts import (
     MiniBatchSampler,
     Part,
     Placement,
+    closest,
 )
-from gnnbench.plugins.problems import closest
 from gnnbench.records import PART_KINDS, PartKind, Strategy
 from gnnbench.studies import Planner, Reproduction
 

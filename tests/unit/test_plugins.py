@@ -13,7 +13,7 @@ import pytest
 
 from gnnbench import plugins
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import Bundle, Placement, option
+from gnnbench.parts import Bundle, Placement, option, parse_option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import PART_KINDS, Parts, Share
 
@@ -349,7 +349,7 @@ class Tunable(Placement):
     ],
 )
 def test_option_is_read_by_its_annotation(name, text, value):
-    read = plugins.parse_option(Tunable, name, text)
+    read = parse_option(Tunable, name, text)
     assert read == value
     assert type(read) is type(value)
 
@@ -373,25 +373,25 @@ def test_option_is_read_by_its_annotation(name, text, value):
 )
 def test_text_that_does_not_fit_says_what_does(name, text, says):
     with pytest.raises(UsageError, match=says):
-        plugins.parse_option(Tunable, name, text)
+        parse_option(Tunable, name, text)
 
 
 def test_unknown_option_lists_the_options_with_their_help():
     with pytest.raises(UsageError, match=r"no option 'cuont' \(did you mean 'count'") as caught:
-        plugins.parse_option(Tunable, "cuont", "1")
+        parse_option(Tunable, "cuont", "1")
     assert "count (a whole number, default 2): how many" in str(caught.value)
     assert "order (one of up, down, default 'up'): which way" in str(caught.value)
 
 
 def test_option_of_a_type_that_text_cannot_give_is_the_plugins_fault():
     with pytest.raises(PluginError, match="must be int, float, bool, str or Literal"):
-        plugins.parse_option(Tunable, "odd", "1")
+        parse_option(Tunable, "odd", "1")
 
 
 def test_part_without_options_says_so():
     registry = plugins.load()
     with pytest.raises(UsageError, match="'vanilla' has no option 'depth'; it takes no options"):
-        plugins.parse_option(registry.part("communication", "vanilla"), "depth", "1")
+        parse_option(registry.part("communication", "vanilla"), "depth", "1")
 
 
 # --------------------------------------------------------------------------- assembling

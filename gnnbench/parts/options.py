@@ -1,18 +1,39 @@
-"""Options of parts, read from text and described."""
+"""The options of a part: how they are declared, and how ``--set`` reads them from text."""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import inspect
 import math
 import sys
 import types
 import typing
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from gnnbench import units
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import Part, option_fields
-from gnnbench.plugins.problems import closest, describe
+
+if TYPE_CHECKING:
+    from gnnbench.parts.base import Part
+
+T = TypeVar("T")
+
+
+def option(default: T, help: str, *, unit: Literal["", "bytes"] = "") -> T:
+    """Declare an option of a part: a dataclass field with a default and one line of help.
+
+    With ``unit="bytes"`` the text form may carry a unit (``2GB``).
+    """
+    declared: T = field(default=default, metadata={"help": help, "unit": unit})
+    return declared
+
+
+def option_fields(part: type[Part]) -> dict[str, dataclasses.Field[object]]:
+    """The options of a part class by name."""
+    return {f.name: f for f in dataclasses.fields(part) if f.init}
 
 
 def parse_option(part_class: type[Part], option: str, text: str) -> object:
@@ -75,7 +96,7 @@ def _annotation(part_class: type[Part], option: str) -> object:
     except NameError as error:
         raise PluginError(
             f"option {option!r} of {part_class.kind} {part_class.name!r} has an annotation that "
-            f"cannot be read: {describe(error)}."
+            f"cannot be read: NameError: {error}."
         ) from error
     return hints[option]
 
@@ -134,3 +155,9 @@ def _read(annotation: object, unit: str, text: str) -> object:
             raise ValueError(text)
         return number
     return text
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """``", did you mean 'x'?"`` where something known is spelt alike, else nothing."""
+    matches = difflib.get_close_matches(name, list(known), n=2)
+    return f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""

@@ -1,0 +1,190 @@
+"""Five parts put together: what fits what, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnbench.parts.base import LayerShape, Part, Setting
+from gnnbench.parts.communication import Communication
+from gnnbench.parts.kernel import Kernel
+from gnnbench.parts.memory import Memory
+from gnnbench.parts.placement import Placement
+from gnnbench.parts.sampler import FullGraphSampler, MiniBatchSampler
+from gnnbench.platforms.machine import Platform
+
+#: Sampling, loading and training: what a host has going on at once.
+HOST_STAGES = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundle:
+    """Five parts put together, ready to be checked and run."""
+
+    sampler: MiniBatchSampler | FullGraphSampler
+    placement: Placement
+    communication: Communication
+    memory: Memory
+    kernel: Kernel
+
+    def all(self) -> tuple[Part, ...]:
+        return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
+
+    def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
+        """Mini-batch only: in how many stages features are prefetched on this platform.
+
+        As in ``Communication.prefetch``, which overlaps what different hardware does. A host that
+        trains alone samples and loads on the cores that it trains on: where it has no core for each
+        of the three, they would only wait for each other, and nothing is prefetched.
+        """
+        alone = self.placement.trainers(platform) == (platform.host,)
+        if alone and platform.host.cores < HOST_STAGES:
+            return 0
+        return self.communication.prefetch
+
+    def wants_design_phase(self, platform: Platform) -> bool:
+        """Whether a few rounds before the run are to measure rates: of a host that trains alone
+        and exists here, where the placement asks for it."""
+        alone = self.placement.trainers(platform) == (platform.host,)
+        return alone and not platform.virtual and self.placement.wants_design_phase
+
+    def other_maths(self, platform: Platform) -> str:
+        """By which design the maths differ from the reference's, in a word or two; empty where they
+        are the same: devices read ``stale`` rows of each other, or get features rounded."""
+        trainers = self.placement.trainers(platform)
+        if self.communication.stale and len(trainers) > 1:
+            return "stale"
+        if self.communication.rounds_features and trainers != (platform.host,):
+            return f"{self.communication.rounds_features} features"
+        return ""
+
+    def refusal(self, setting: Setting) -> str | None:
+        """The first reason why these parts cannot run together; None when they can."""
+        mode = self.sampler.mode
+        for part in self.all():
+            if mode not in part.modes:
+                only = " and ".join(sorted(part.modes))
+                return (
+                    f"{part.kind} {part.name!r} works for {only} training only, "
+                    f"and sampler {self.sampler.name!r} makes {mode} units."
+                )
+        reason = self.placement.refuse_counts(setting.platform)
+        if reason is not None:
+            return reason
+        if self.memory.vertex_data == "host" and not self.communication.moves_rows:
+            return (
+                f"communication {self.communication.name!r} moves nothing, but memory "
+                f"{self.memory.name!r} keeps vertex data on the host; choose a communication "
+                f"that transfers, or memory 'resident'."
+            )
+        if self.memory.vertex_data not in self.communication.serves:
+            where = "on the device" if self.memory.vertex_data == "device" else "on the host"
+            return (
+                f"memory {self.memory.name!r} keeps vertex data {where}, where communication "
+                f"{self.communication.name!r} has nothing to transfer; use one that serves it, "
+                f"'none' or 'halo' on devices, 'vanilla' from the host."
+            )
+        if mode == "full-graph" and self.communication.rounds_features:
+            return (
+                f"communication {self.communication.name!r} rounds features that cross to a "
+                f"mini-batch, and sampler {self.sampler.name!r} makes full-graph units; let it "
+                f"send them as they are."
+            )
+        if mode == "full-graph":
+            reason = self._refuse_full_graph(setting)
+            if reason is not None:
+                return reason
+        for part in self.all():
+            reason = part.refuses(self, setting)
+            if reason is not None:
+                return reason
+        return self._refuse_split(setting)
+
+    def settle(self, setting: Setting) -> None:
+        """Have every part choose what its options leave open; after ``refusal``."""
+        for part in self.all():
+            part.settle(self, setting)
+
+    def begin(self, setting: Setting) -> None:
+        """Let every part settle and then begin, as before a run; after ``refusal``."""
+        self.settle(setting)
+        for part in self.all():
+            part.begin(setting)
+
+    def _refuse_split(self, setting: Setting) -> str | None:
+        """A round's draws must not depend on how it is split, or it must not be split."""
+        if not isinstance(self.sampler, MiniBatchSampler) or self.sampler.split_invariant:
+            return None
+        count = len(self.placement.trainers(setting.platform))
+        if count == 1:
+            return None
+        return (
+            f"sampler {self.sampler.name!r} draws other neighbours for a share than for the whole "
+            f"round, and placement {self.placement.name!r} splits rounds over {count} devices, "
+            f"which would not be one large batch; choose placement 'single', or sampler "
+            f"'neighbour'."
+        )
+
+    def _refuse_full_graph(self, setting: Setting) -> str | None:
+        count = len(self.placement.trainers(setting.platform))
+        if self.memory.vertex_data == "device" and count > 1 and not self.communication.moves_rows:
+            return (
+                f"placement {self.placement.name!r} uses {count} devices, each with its own "
+                f"vertex data, and communication {self.communication.name!r} moves nothing between "
+                f"them; choose communication 'halo', or placement 'single'."
+            )
+        reason = self._refuse_feature_shards(setting)
+        return reason or _refuse_intermediates(self.memory, setting.layers)
+
+    def _refuse_feature_shards(self, setting: Setting) -> str | None:
+        """Shards by features and the all-to-all need each other, and layers that allow them."""
+        placement, communication = self.placement, self.communication
+        if placement.aggregates_by == "vertices":
+            if not communication.exchanges:
+                return None
+            return (
+                f"communication {communication.name!r} exchanges ranges of features for ranges of "
+                f"vertices, and placement {placement.name!r} has no ranges of features; choose "
+                f"placement 'mixgcn', or communication 'halo'."
+            )
+        if not communication.exchanges:
+            return (
+                f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
+                f"vertices, and communication {communication.name!r} moves whole rows; choose "
+                f"communication 'mixgcn', the all-to-all between the two."
+            )
+        if self.memory.vertex_data == "host":
+            return (
+                f"placement {placement.name!r} keeps a range of features on each device, and "
+                f"memory {self.memory.name!r} keeps vertex data on the host; choose memory "
+                f"'resident'."
+            )
+        for number, layer in enumerate(setting.layers, start=1):
+            if not (layer.featurewise and layer.cacheable):
+                return (
+                    f"placement {placement.name!r} shards AGGREGATE by features, and in layer "
+                    f"{number} of model {setting.workload.model!r} it needs all features of both "
+                    f"ends of an edge at once, as attention and gates do; choose a model that "
+                    f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
+                    f"shards by vertices."
+                )
+        return None
+
+
+def _refuse_intermediates(memory: Memory, layers: tuple[LayerShape, ...]) -> str | None:
+    """What becomes of a layer's intermediates must suit where vertex data lives, and the layer."""
+    on_device = memory.vertex_data == "device"
+    for number, layer in enumerate(layers, start=1):
+        policy = memory.intermediates(layer)
+        if on_device != (policy == "keep"):
+            where = "the devices" if on_device else "the host"
+            return (
+                f"memory {memory.name!r} keeps vertex data on {where} and would {policy!r} the "
+                f"intermediates of layer {number}; a full graph is trained with both in one place."
+            )
+        if (policy == "cache" and not layer.cacheable) or (policy == "offload" and layer.cacheable):
+            return (
+                f"memory {memory.name!r} would {policy!r} the intermediates of layer {number}; "
+                f"only cacheable layers are cached, and only others are offloaded."
+            )
+    return None
