@@ -20,7 +20,7 @@ from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.studies.hongtu import figures
 from gnnbench_plugins.studies.hongtu.figures import Duplication, Figure10, Table8, explain_outside
-from gnnbench_plugins.studies.hongtu.tables import LARGE
+from gnnbench_plugins.studies.hongtu.quoted import LARGE
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

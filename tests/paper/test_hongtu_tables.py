@@ -31,7 +31,17 @@ from gnnbench_plugins.hongtu.prediction import (
     predict_host_bytes,
 )
 from gnnbench_plugins.reference.kernel import TorchKernel
-from gnnbench_plugins.studies.hongtu import tables
+from gnnbench_plugins.studies.hongtu.further_layer import compare_layers
+from gnnbench_plugins.studies.hongtu.quoted import (
+    DEPTHS,
+    FITTED,
+    IT_2004,
+    LARGE,
+    TABLE_6,
+    TABLE_7,
+    TABLE_9,
+)
+from gnnbench_plugins.studies.hongtu.server import epoch_s, fitted_server, make_layers
 
 PLATFORM = "epyc7543x4-4xa100"
 
@@ -193,11 +203,11 @@ def test_more_partitions_than_devices_are_refused():
     counts = ChunkCounts.even(
         100.0, 900.0, partitions=8, chunks=1, original=200.0, with_p2p=100.0, with_reuse=100.0
     )
-    graph = tables.IT_2004
+    graph = IT_2004
     with pytest.raises(UsageError, match="4 accelerators for 8 partitions"):
         predict_epoch(
             counts,
-            tables.make_layers(graph, "gcn", 2),
+            make_layers(graph, "gcn", 2),
             load_platform(PLATFORM),
             TorchKernel(),
             HongTuMemory(),
@@ -209,16 +219,14 @@ def test_more_partitions_than_devices_are_refused():
 
 def test_the_papers_tables_agree_with_each_other():
     """Tables 6 and 7 share HongTu's GCN epochs, and Table 9 has 100 of those with 2 layers."""
-    for (depth, system), seconds in tables.TABLE_6.items():
+    for (depth, system), seconds in TABLE_6.items():
         if system == "HongTu":
-            layers = tables.DEPTHS[depth][1]
-            assert seconds[2:] == tuple(
-                tables.TABLE_7[layers, graph.label][1] for graph in tables.LARGE
-            )
-    for graph, total in zip(tables.LARGE, tables.TABLE_9["HongTu w/ CD"], strict=True):
-        assert total / 100 == pytest.approx(tables.TABLE_7[2, graph.label][1], rel=0.01)
-    for layers, seconds in tables.FITTED.items():
-        assert seconds == tables.TABLE_7[layers, "IT"][1]
+            layers = DEPTHS[depth][1]
+            assert seconds[2:] == tuple(TABLE_7[layers, graph.label][1] for graph in LARGE)
+    for graph, total in zip(LARGE, TABLE_9["HongTu w/ CD"], strict=True):
+        assert total / 100 == pytest.approx(TABLE_7[2, graph.label][1], rel=0.01)
+    for layers, seconds in FITTED.items():
+        assert seconds == TABLE_7[layers, "IT"][1]
 
 
 # --------------------------------------------------------------------------- the reproductions
@@ -244,7 +252,7 @@ def test_table_6_runs_out_of_memory_where_the_paper_does():
     table = reproduce("hongtu-table6")
     agreement = measure_agreement(table.cells)
     assert (agreement.words, agreement.same_words) == (9, 9)
-    for depth in tables.DEPTHS:
+    for depth in DEPTHS:
         assert [cell.value is None for cell in cells_of(table, f"{depth} HongTu-IM")] == [
             False, False, True, True, True,
         ]  # fmt: skip
@@ -279,19 +287,13 @@ def test_table_9_deduplication_earns_most_where_most_is_duplicated():
 
 
 def test_one_constant_is_fitted_and_it_is_the_best_for_its_cells():
-    server = tables.fitted_server()
+    server = fitted_server()
 
     def squares(rate):
         return sum(
-            (
-                tables.epoch_s(
-                    tables.IT_2004, "gcn", layers, server.platform, sparse_bytes_per_s=rate
-                )
-                / quoted
-                - 1
-            )
+            (epoch_s(IT_2004, "gcn", layers, server.platform, sparse_bytes_per_s=rate) / quoted - 1)
             ** 2
-            for layers, quoted in tables.FITTED.items()
+            for layers, quoted in FITTED.items()
         )
 
     best = server.sparse_bytes_per_s
@@ -302,7 +304,7 @@ def test_one_constant_is_fitted_and_it_is_the_best_for_its_cells():
 @pytest.mark.parametrize("name", ["hongtu-table6", "hongtu-table7", "hongtu-table9"])
 def test_notes_say_what_was_fitted_and_what_is_left_out(name):
     notes = " ".join(reproduce(name).notes)
-    rate = format_si(tables.fitted_server().sparse_bytes_per_s, "B/s")
+    rate = format_si(fitted_server().sparse_bytes_per_s, "B/s")
     assert f"fitted, one constant: rows picked one by one cross a host link at {rate}" in notes
     assert "left out:" in notes
     assert "without the fitted cells: median error" in notes
@@ -311,7 +313,7 @@ def test_notes_say_what_was_fitted_and_what_is_left_out(name):
 def test_most_of_what_is_unexplained_shows_on_four_gpus_alone():
     """Tables 5 and 6: a further layer on OPT is 1.9 times as fast on four GPUs as on one, on RDT
     3.3 times. What the prediction misses on one GPU is a fifth of what it misses on four."""
-    reddit, products = tables.compare_layers(tables.fitted_server())
+    reddit, products = compare_layers(fitted_server())
     assert reddit.alone_s == pytest.approx(0.075)
     assert reddit.together_s == pytest.approx(0.0225)
     assert products.alone_s == pytest.approx(0.2375)

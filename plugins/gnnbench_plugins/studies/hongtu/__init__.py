@@ -1,4 +1,9 @@
-"""HongTu's tables, from the paper's sizes and volumes, and its figures, of graphs at hand."""
+"""HongTu's tables, from the paper's sizes and volumes, and its figures, of graphs at hand.
+
+``quoted`` is what the paper prints, ``server`` predicts epochs by its volumes, ``footprint`` bytes;
+``tables`` has Tables 1, 6, 7 and 9, with what ``further_layer`` makes of Table 5; ``figures`` has
+Table 8 and Figure 10.
+"""
 
 from __future__ import annotations
 

@@ -25,11 +25,9 @@ from gnnbench_plugins.hongtu.planner import count_rounds
 from gnnbench_plugins.hongtu.prediction import ChunkCounts, predict_device_bytes, predict_epoch
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
-from gnnbench_plugins.studies.hongtu.tables import (
-    LARGE,
-    PARTITIONS,
+from gnnbench_plugins.studies.hongtu.quoted import LARGE, PARTITIONS, PaperGraph
+from gnnbench_plugins.studies.hongtu.server import (
     PLATFORM,
-    PaperGraph,
     fit_notes,
     fitted_server,
     make_layers,
