@@ -3,8 +3,9 @@
 ``program`` is its interface and parser, ``resources`` and ``design`` Equations 3 to 11 and the
 design space exploration, ``layout`` the passes RMT and RRA, ``cycles`` the accelerator cycle by
 cycle (its rules stand there and in ``gnnbench.kernels.reference.fpga``), ``boards`` what there is
-to build with, ``generator`` the design's code from ``templates/``. The other modules are the
-strategy's parts.
+to build with, ``generator`` the design's code from ``templates/``, with a model's functions as C++
+``expressions``, ``host_files`` what the generated host program reads and writes. The other modules
+are the strategy's parts.
 """
 
 from __future__ import annotations
