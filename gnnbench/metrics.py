@@ -129,7 +129,7 @@ def summarise(
     epoch_s = [item.epoch_s for item in digests]
 
     def time_of(values: Sequence[float], unit: str, origin: Provenance) -> Metric:
-        return Metric(_centre(values[warmup:], origin), unit, origin, tuple(values), warmup)
+        return _time_of(values, unit, origin, warmup)
 
     def mean_of(values: Sequence[float], unit: str) -> Metric:
         return Metric(fmean(values), unit, provenance, tuple(values))
@@ -166,12 +166,23 @@ def summarise(
         metrics["energy"] = Metric(fmean(joules), "J", "modelled", tuple(joules))
     if time_to_accuracy_s is not None:
         metrics["time_to_accuracy"] = Metric(time_to_accuracy_s, "s", provenance)
-    stages: dict[Stage, Metric] = {
-        stage: time_of([item.stages.get(stage, 0.0) for item in digests], "s", provenance)
+    return metrics, _summarise_stages(digests, provenance, warmup)
+
+
+def _summarise_stages(
+    digests: Sequence[Digest], provenance: Provenance, warmup: int
+) -> dict[Stage, Metric]:
+    """The busiest resource's seconds in each stage; 0 for an epoch without a stage that others
+    have."""
+    return {
+        stage: _time_of([item.stages.get(stage, 0.0) for item in digests], "s", provenance, warmup)
         for stage in STAGES
         if any(stage in item.stages for item in digests)
     }
-    return metrics, stages
+
+
+def _time_of(values: Sequence[float], unit: str, origin: Provenance, warmup: int) -> Metric:
+    return Metric(_centre(values[warmup:], origin), unit, origin, tuple(values), warmup)
 
 
 def _centre(seconds: Sequence[float], provenance: Provenance) -> float:
