@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from gnnbench import signals
+from gnnbench.cli.earlier import compare_earlier
 from gnnbench.cli.options import (
     MODEL_NAMES,
     PART_NAMES,
     STDOUT,
     CommandLine,
     ComparisonOptions,
+    FilePath,
     check_comparison_files,
     comparison_options,
     load_registry,
@@ -55,10 +57,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")
+@click.argument("earlier", nargs=-1, type=FilePath(), metavar="[A.json B.json]")
 @click.option(
     "--plugins",
     "strategies",
-    required=True,
     metavar="A,B[,C...]",
     help="The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with that "
     "part instead of its own, such as hongtu:kernel=native.",
@@ -90,7 +92,8 @@ if TYPE_CHECKING:
 @click.pass_obj
 def compare(
     line: CommandLine,
-    strategies: str,
+    earlier: tuple[Path, ...],
+    strategies: str | None,
     processes: int | None,
     patience_s: int,
     plain: bool,
@@ -100,7 +103,16 @@ def compare(
 
     Every strategy really trains. Times are measured where the platform's devices exist here, and
     modelled where they do not.
+
+    With two files that --json has written, A.json and B.json, nothing is trained: what is faster or
+    slower in B than in A is said, and status 1 where something is slower.
     """
+    if earlier:
+        return compare_earlier(earlier, options.json_path)
+    if strategies is None:
+        raise click.UsageError(
+            "no strategies are named; name them by --plugins A,B, or two result files to compare."
+        )
     chosen = parse_strategies(strategies)
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     if processes and not ranks:
