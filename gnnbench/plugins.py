@@ -44,8 +44,12 @@ from gnnbench.parts import (
     Memory,
     MiniBatchSampler,
     Part,
+    PartitionPlacement,
     Placement,
+    SeedPlacement,
+    ShardPlacement,
     closest,
+    modes_of,
     option_fields,
     parse_option,
 )
@@ -58,7 +62,7 @@ BUNDLED = "gnnbench_plugins"
 #: What a class offered as each kind of part must derive from.
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "sampler": (MiniBatchSampler, FullGraphSampler),
-    "placement": (Placement,),
+    "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
     "communication": (Communication,),
     "memory": (Memory,),
     "kernel": (Kernel,),
@@ -600,12 +604,6 @@ def _check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
     summary = getattr(part, "summary", None)
     if not (isinstance(summary, str) and summary.strip()):
         raise _Broken(f"{what} needs a class variable summary, one line of text.")
-    modes = getattr(part, "modes", None)
-    if not (isinstance(modes, frozenset) and modes and modes <= BOTH_MODES):
-        raise _Broken(
-            f"{what} needs modes to be a non-empty frozenset of {sorted(BOTH_MODES)}, "
-            f"not {modes!r}."
-        )
     if kind == "memory" and getattr(part, "vertex_data", None) not in ("host", "device"):
         raise _Broken(f"{what} needs a class variable vertex_data, 'host' or 'device'.")
     bare = [key for key, value in vars(part).items() if isinstance(value, dataclasses.Field)]
@@ -646,7 +644,7 @@ def _check_bundles(
                     f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because no "
                     f"plugin offers its {kind} {name!r}{closest(name, known)}."
                 )
-            if mode not in parts[kind, name].modes:
+            if mode not in modes_of(parts[kind, name]):
                 raise _Broken(
                     f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because its "
                     f"{kind} {name!r} does not work for {mode} training."

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gnnbench.parts import MINI_BATCH, Bundle, Communication, Setting, fetch_everything, option
-from gnnbench.records import IntArray, Mode, Round, RoundTraffic
+from gnnbench.parts import Bundle, Communication, OfMiniBatches, Setting, fetch_everything, option
+from gnnbench.records import IntArray, Round, RoundTraffic
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
 
@@ -18,11 +18,9 @@ ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a 
 
 
 @dataclass
-class _Prefetching(Communication):
+class _Prefetching(OfMiniBatches, Communication):
     """Rows cross rounds ahead: loading and transfer are two pipeline stages, since they use
     different channels (host memory, PCIe)."""
-
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
 

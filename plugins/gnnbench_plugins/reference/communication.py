@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.parts import FULL_GRAPH, Communication, fetch_everything
-from gnnbench.records import Fetch, IntArray, Mode, PeerFetch, Round, RoundTraffic
+from gnnbench.parts import Communication, OfFullGraphs, fetch_everything
+from gnnbench.records import Fetch, IntArray, PeerFetch, Round, RoundTraffic
 
 
 @dataclass
@@ -42,13 +42,12 @@ class VanillaCommunication(Communication):
 
 
 @dataclass
-class HaloCommunication(Communication):
+class HaloCommunication(OfFullGraphs, Communication):
     """Every device has the rows of its partition, and reads those that its unit needs besides, the
     halo, from the devices that have them: at every layer, and their gradients go back."""
 
     name: ClassVar[str] = "halo"
     summary: ClassVar[str] = "own rows are there, a unit's others come from their owners' devices"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
     shares_rows: ClassVar[bool] = True
     serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
