@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.parts import Bundle, LayerClass, Placement, Setting, option_fields
+from gnnbench.parts import Bundle, LayerClass, Session, Setting, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, PartKind, Table, Workload
 
@@ -103,9 +103,9 @@ class Trainer(Protocol):
 
     def train(
         self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
-    ) -> Placement:
-        """The placement of ``strategy`` with the parts' ``options``, after it has trained by the
-        model clock of the setting's platform."""
+    ) -> Mapping[PartKind, Session]:
+        """What the parts of ``strategy``, with ``options``, opened for a run and have of it after
+        it, on the model clock of the setting's platform."""
 
 
 class TrainedReproduction(Reproduction):

@@ -257,7 +257,7 @@ def hold_row(
     registry: Registry, setting: Setting, parts: Parts, trained: Trained, shared: Shared
 ) -> Iterator[Judgement]:
     """What is found of each update that was kept, as ``compare`` finds it."""
-    mode = trained.bundle.sampler.mode
+    mode = trained.bundle.mode
     plain = registry.strategy("reference").bundles[mode]
     if mode == "mini-batch":
         plain = replace(plain, sampler=parts.sampler)

@@ -22,7 +22,7 @@ from gnnbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gnnbench.parts import Placement, Setting
+    from gnnbench.parts import Session, Setting
     from gnnbench.plugins import Registry
     from gnnbench.records import PartKind
     from gnnbench.studies import Reproduction
@@ -83,16 +83,18 @@ class ModelTrainer:
 
     def train(
         self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
-    ) -> Placement:
+    ) -> Mapping[PartKind, Session]:
         """Train in the strategy's usual mode, on the model clock."""
         from gnnbench.clock.model import ModelClock
-        from gnnbench.engine import train
+        from gnnbench.engine import Training
         from gnnbench.plugins import assemble
 
         chosen = self._registry.strategy(strategy)
         bundle = assemble(self._registry, chosen.bundles[chosen.default_mode], options)
-        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-        return bundle.placement
+        training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        for epoch in range(setting.workload.epochs):
+            training.run_epoch(epoch)
+        return training.sessions
 
 
 def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:

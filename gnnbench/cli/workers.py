@@ -49,7 +49,7 @@ def check_processes(
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))
-        if bundle.placement.aggregates_by == "features" and row.mode == "full-graph":
+        if bundle.by_features and row.mode == "full-graph":
             counts.append(len(bundle.placement.trainers(machine)))
     if counts and processes not in counts:
         at_work = " or ".join(map(str, sorted(set(counts))))

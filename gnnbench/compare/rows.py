@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gnnbench.compare.request import Options, Request, Row, Variant
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import option_fields, parse_option
+from gnnbench.parts import modes_of, option_fields, parse_option
 from gnnbench.plugins import Registry, with_swap
 from gnnbench.records import PART_KINDS, Mode, PartKind, Parts, Strategy
 
@@ -80,7 +80,7 @@ def _find_mode(
     names = [name for kind, name in swaps if kind == "sampler"]
     if not names:
         return mode
-    trained = registry.part("sampler", names[-1]).modes
+    trained = modes_of(registry.part("sampler", names[-1]))
     return next((other for other in (mode, *strategy.bundles) if other in trained), mode)
 
 

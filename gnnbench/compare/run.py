@@ -84,8 +84,7 @@ def clock_for(bundle: Bundle, setting: Setting) -> Clock:
 
 def needs_all(bundle: Bundle) -> bool:
     """Whether every process has a part in training a bundle."""
-    by_features = bundle.placement.aggregates_by == "features"
-    return by_features and bundle.sampler.mode == "full-graph"
+    return bundle.by_features and bundle.mode == "full-graph"
 
 
 def name_meeting(row: Row, repeat: int) -> str:
@@ -305,7 +304,7 @@ class Run:
         )
 
     def _note(self, trace: Trace, epoch_s: float) -> list[str]:
-        notes = [*trace.notes, *note_predictions(self._bundle, epoch_s)]
+        notes = [*trace.notes, *note_predictions(self._training.predicted_epochs(), epoch_s)]
         if self._other_maths:
             notes.append(
                 f"not held equal to the reference: the maths differ from {self._row.mode} training "
@@ -424,11 +423,11 @@ def empty_result(row: Row, repeat: int, status: Status, reason: str) -> RunResul
     )
 
 
-def note_predictions(bundle: Bundle, achieved_s: float) -> tuple[str, ...]:
+def note_predictions(predicted: Mapping[str, float], achieved_s: float) -> tuple[str, ...]:
     """A sentence for each epoch that the placement predicts, beside the achieved one, and on what
     it rests."""
     return tuple(
         f"an epoch predicted/achieved: {format_si(predicted_s, 's')}/{format_si(achieved_s, 's')}, "
         f"{predicted_s / achieved_s - 1.0:+.0%}, {rests_on}"
-        for rests_on, predicted_s in bundle.placement.predicted_epochs().items()
+        for rests_on, predicted_s in predicted.items()
     )

@@ -18,7 +18,10 @@ from gnnbench.parts import (
     FullGraphSampler,
     MiniBatchSampler,
     Part,
+    SeedPlacement,
+    SeedSession,
     Setting,
+    modes_of,
     option_fields,
     parse_option,
 )
@@ -173,8 +176,8 @@ class Subject:
             bundle = self.assemble(mode, options)
             reason = bundle.refusal(setting)
             if reason is None:
-                bundle.begin(setting)
-                return World(self, mode, bundle, setting, options or self.options)
+                begun = bundle.begin(setting)
+                return World(self, mode, begun, setting, options or self.options)
             refusal = refusal or reason
         raise IncompatibleParts(refusal)
 
@@ -229,21 +232,23 @@ class World:
         seeds_by_round = sampler.rounds(0)
         first = Unit(0, sampler.sample(seeds_by_round[0], 0, 0))
         profile = BatchProfile(len(seeds_by_round[0]), first.vertices, first.edges)
-        placement.prepare(self.setting, [profile])
+        if not isinstance(placement, SeedPlacement):
+            raise NonConforming(f"placement {placement.name!r} shares out no seeds")
+        prefetch = self.bundle.prefetch_stages(self.setting.platform)
+        shares = placement.open(self.setting, [profile], prefetch)
         return tuple(
-            Round(index, self._units(sampler, seeds, len(trainers)))
+            Round(index, self._units(sampler, shares, seeds, len(trainers)))
             for index, seeds in enumerate(seeds_by_round)
         )
 
     def _units(
-        self, sampler: MiniBatchSampler, seeds: IntArray, num_slots: int
+        self, sampler: MiniBatchSampler, session: SeedSession, seeds: IntArray, num_slots: int
     ) -> tuple[Unit, ...]:
-        placement = self.bundle.placement
-        handed = placement.share_out(seeds)
+        handed = session.share_out(seeds)
         shares = [(share.slot, share.seeds) for share, _ in handed]
         fault = faults.find_split_fault(shares, len(seeds), num_slots)
         if fault is not None:
-            raise NonConforming(f"placement {placement.name!r} gave {fault}")
+            raise NonConforming(f"placement {self.bundle.placement.name!r} gave {fault}")
         return tuple(
             Unit(share.slot, sampler.sample(part, 0, 0)) for share, part in handed if len(part)
         )
@@ -357,7 +362,7 @@ def find_subject(
         part_class = registry.part(kind, part_name)  # type: ignore[arg-type]
         part = (part_class.kind, part_name)
         bundles = {}
-        for mode in sorted(part_class.modes, reverse=True):
+        for mode in sorted(modes_of(part_class), reverse=True):
             found = _put_into_strategy(registry, part_class, mode)
             if found is not None:
                 bundles[mode] = found

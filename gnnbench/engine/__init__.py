@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,10 +20,11 @@ from gnnbench.engine.mini_batch import MiniBatchEngine
 from gnnbench.engine.processors import on_devices
 from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering.base import collect_idle, collect_notes
 from gnnbench.models import GNN
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, SeedSession, Session, Setting
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import EpochTrace, Trace
+from gnnbench.records import EpochTrace, PartKind, Trace
 
 __all__ = [
     "Clock",
@@ -50,11 +51,10 @@ def make_engine(
     processes: Processes | None = None,
 ) -> Engine:
     """The engine that trains such a bundle; its parts must have begun."""
-    by_features = bundle.placement.aggregates_by == "features"
-    if bundle.sampler.mode == "mini-batch":
-        made = FeatureParallelEngine if by_features else MiniBatchEngine
+    if bundle.mode == "mini-batch":
+        made = FeatureParallelEngine if bundle.by_features else MiniBatchEngine
         return made(bundle, setting, recorder, evidence)
-    if by_features:
+    if bundle.by_features:
         return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
     if bundle.memory.vertex_data == "host":
         return HostResidentEngine(bundle, setting, recorder, evidence)
@@ -93,13 +93,14 @@ class Training:
             reason = processes.refuses(len(bundle.placement.trainers(setting.platform)))
         if reason is not None:
             raise IncompatibleParts(reason)
-        self._bundle, self._setting = bundle, setting
+        self._setting = setting
         recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
         # The first optimiser of a process imports for a second what no run should be charged with.
         torch.optim.Adam([torch.zeros(1)])
+        self._bundle = bundle
         with self._at_work():
             started_s = time.perf_counter()
-            bundle.begin(setting)
+            bundle = self._bundle = bundle.begin(setting)
             self._engine = make_engine(bundle, setting, recorder, evidence, processes)
             self._engine.lends = lends
             self._engine.prepare()
@@ -109,6 +110,16 @@ class Training:
     def model(self) -> GNN:
         """The model as it is after the last epoch."""
         return self._engine.replicas.master
+
+    @property
+    def sessions(self) -> Mapping[PartKind, Session]:
+        """What the parts have opened for this run."""
+        return self._engine.lowering.sessions()
+
+    def predicted_epochs(self) -> Mapping[str, float]:
+        """Seconds of an epoch that the placement predicts, by what they rest on."""
+        shares = self.sessions.get("placement")
+        return shares.predicted_epochs() if isinstance(shares, SeedSession) else {}
 
     @property
     def held_bytes(self) -> int:
@@ -126,7 +137,7 @@ class Training:
 
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Everything recorded, with ``epochs``, what the caller has kept of them."""
-        engine, parts = self._engine, self._bundle.all()
+        engine = self._engine
         return Trace(
             epochs=tuple(epochs),
             peak_bytes=dict(engine.ledger.peak_bytes),
@@ -135,8 +146,8 @@ class Training:
                 for name, parameter in self.model.named_parameters()
             },
             preprocessing_s=self._preprocessing_s,
-            notes=(*(note for part in parts for note in part.notes()), *engine.notes()),
-            idle=tuple(clause for part in parts for clause in part.idle()),
+            notes=(*collect_notes(engine.lowering), *engine.notes()),
+            idle=collect_idle(engine.lowering),
         )
 
     @contextmanager

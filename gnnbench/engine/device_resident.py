@@ -34,6 +34,8 @@ UnitKey = tuple[int, int]
 class DeviceResidentEngine(Engine):
     """Trains by the program of :class:`DeviceResidentLowering`, whose operations are methods."""
 
+    _lowering: DeviceResidentLowering
+
     def prepare(self) -> None:
         """Lower, bind the blocks, and put the features on the devices."""
         stack = self.replicas.master.stack

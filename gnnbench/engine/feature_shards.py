@@ -34,6 +34,8 @@ class FeatureShardsEngine(Engine):
     Where there are ``processes``, each is a rank that has one of the devices.
     """
 
+    _lowering: FeatureShardsLowering
+
     def __init__(
         self,
         bundle: Bundle,

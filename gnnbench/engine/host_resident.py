@@ -44,6 +44,8 @@ Key = tuple[int, int, int]
 class HostResidentEngine(Engine):
     """Trains by the program of :class:`HostResidentLowering`, whose operations are methods."""
 
+    _lowering: HostResidentLowering
+
     # ------------------------------------------------------------------ preparation
 
     def prepare(self) -> None:
@@ -127,8 +129,8 @@ class HostResidentEngine(Engine):
         return IdleMemory(self._idle, self._store.drop_pages, self.ledger, self._host.name)
 
     def notes(self) -> tuple[str, ...]:
-        """What was spilled, and what was not pinned."""
-        return (*self._lowering.notes(), *self._store.notes())
+        """What was not pinned."""
+        return self._store.notes()
 
     # ------------------------------------------------------------------ one epoch
 

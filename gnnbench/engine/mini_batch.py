@@ -74,6 +74,7 @@ class MiniBatchEngine(Engine):
     """Trains by the program of :class:`MiniBatchLowering`, whose operations are methods."""
 
     lowers: type[MiniBatchLowering] = MiniBatchLowering
+    _lowering: MiniBatchLowering
 
     def prepare(self) -> None:
         """Lower, and put the features where they stay for the whole run."""
@@ -125,9 +126,6 @@ class MiniBatchEngine(Engine):
             everything = np.arange(self._setting.dataset.graph.num_vertices)
             rows = feature_rows(self._setting, everything, sparse=False)
             self._features = [rows.to(device) for device in self._torch_devices]
-
-    def notes(self) -> tuple[str, ...]:
-        return self._lowering.notes()
 
     def _time_sampling(
         self, rounds: Sequence[IntArray], size: int

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Kernel, Session, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
-from gnnbench.records import Block, Work
+from gnnbench.records import Block, PartKind, Work
 
 
 class Lowering(ABC):
@@ -55,6 +55,10 @@ class Lowering(ABC):
     @abstractmethod
     def count_seeds(self) -> tuple[int, ...]:
         """How many seeds each update of the last epoch had."""
+
+    def sessions(self) -> Mapping[PartKind, Session]:
+        """What parts have opened for this run, once prepared."""
+        return {}
 
     def notes(self) -> tuple[str, ...]:
         """Sentences for the reader of the result, of what was decided in lowering."""
@@ -149,3 +153,23 @@ class Lowering(ABC):
             round=round_index,
             reads=(reduced,) if len(devices) > 1 else (after,),
         )
+
+
+def collect_notes(lowering: Lowering) -> tuple[str, ...]:
+    """What the parts of a run have to say of it, each of its choices first, and what the lowering
+    has."""
+    bundle, sessions = lowering.bundle, lowering.sessions()
+    found: list[str] = []
+    for part in bundle.all():
+        found += [*bundle.chosen.get(part.kind, ()), *part.notes()]
+        if part.kind in sessions:
+            found += sessions[part.kind].notes()
+    return (*found, *lowering.notes())
+
+
+def collect_idle(lowering: Lowering) -> tuple[str, ...]:
+    """The ideas of the parts that did nothing in a run."""
+    sessions = lowering.sessions()
+    opened = [sessions[part.kind] for part in lowering.bundle.all() if part.kind in sessions]
+    clauses = [part.idle() for part in lowering.bundle.all()]
+    return tuple(clause for each in (*clauses, *(one.idle() for one in opened)) for clause in each)

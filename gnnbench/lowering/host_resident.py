@@ -32,6 +32,7 @@ from gnnbench.lowering.host_plan import HostPlan, UnitPlan, mark_remote, shares_
 from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.models.saved import SavedSizes
+from gnnbench.parts import PartitionPlacement
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import IntArray, Round, RoundTraffic, Unit
 
@@ -57,10 +58,13 @@ class HostResidentLowering(FullGraphLowering):
     # ------------------------------------------------------------------ preparation
 
     def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
+        placement = self.bundle.placement
+        if not isinstance(placement, PartitionPlacement):
+            raise TypeError("vertex data on the host takes placements of partitions")
         self._shares_rows = self.bundle.communication.shares_rows
         self._streams = self.bundle.memory.streams_topology()
         self.buffer_rows = largest_buffers(traffic) if self._shares_rows else {}
-        remote = mark_remote(self.platform, self.bundle.placement, self.trainers, owner)
+        remote = mark_remote(self.platform, placement, self.trainers, owner)
         threads, shares = self.setting.workload.threads, self._shares_rows
         moved = plan_movement(self.rounds, traffic, len(owner), shares_rows=shares, threads=threads)
         self.plans = tuple(

@@ -39,7 +39,7 @@ def masks_gradients(bundle: Bundle) -> bool:
     those of the rows' owners, which those of stale rows are not.
     """
     return (
-        bundle.sampler.mode == "full-graph"
+        bundle.mode == "full-graph"
         and bundle.memory.vertex_data == "device"
         and not bundle.communication.stale
         and bundle.kernel.masks_gradients()

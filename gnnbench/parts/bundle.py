@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
-from gnnbench.parts.base import LayerShape, Part, Setting
+from gnnbench.parts.base import LayerShape, Part, Setting, modes_of
 from gnnbench.parts.communication import Communication
 from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.memory import Memory
-from gnnbench.parts.placement import Placement
+from gnnbench.parts.placement import ColumnPlacement, Placement, SeedPlacement
 from gnnbench.parts.sampler import FullGraphSampler, MiniBatchSampler
 from gnnbench.platforms.machine import Platform
+from gnnbench.records import Mode, PartKind
 
 #: Sampling, loading and training: what a host has going on at once.
 HOST_STAGES = 3
@@ -19,16 +21,30 @@ HOST_STAGES = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """Five parts put together, ready to be checked and run."""
+    """Five parts put together, ready to be checked and run.
+
+    ``chosen`` has sentences about what parts have settled, by their kind.
+    """
 
     sampler: MiniBatchSampler | FullGraphSampler
     placement: Placement
     communication: Communication
     memory: Memory
     kernel: Kernel
+    chosen: Mapping[PartKind, tuple[str, ...]] = field(default_factory=dict)
 
     def all(self) -> tuple[Part, ...]:
         return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
+
+    @property
+    def mode(self) -> Mode:
+        """What the sampler's units are."""
+        return "mini-batch" if isinstance(self.sampler, MiniBatchSampler) else "full-graph"
+
+    @property
+    def by_features(self) -> bool:
+        """Whether AGGREGATE is sharded by ranges of features, all of it or the first layer's."""
+        return isinstance(self.placement, ColumnPlacement)
 
     def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
         """Mini-batch only: in how many stages features are prefetched on this platform.
@@ -45,8 +61,11 @@ class Bundle:
     def wants_design_phase(self, platform: Platform) -> bool:
         """Whether a few rounds before the run are to measure rates: of a host that trains alone
         and exists here, where the placement asks for it."""
-        alone = self.placement.trainers(platform) == (platform.host,)
-        return alone and not platform.virtual and self.placement.wants_design_phase
+        placement = self.placement
+        if not isinstance(placement, SeedPlacement) or platform.virtual:
+            return False
+        alone = placement.trainers(platform) == (platform.host,)
+        return alone and placement.wants_design_phase()
 
     def other_maths(self, platform: Platform) -> str:
         """By which design the maths differ from the reference's, in a word or two; empty where they
@@ -60,10 +79,11 @@ class Bundle:
 
     def refusal(self, setting: Setting) -> str | None:
         """The first reason why these parts cannot run together; None when they can."""
-        mode = self.sampler.mode
+        mode = self.mode
         for part in self.all():
-            if mode not in part.modes:
-                only = " and ".join(sorted(part.modes))
+            modes = modes_of(type(part))
+            if mode not in modes:
+                only = " and ".join(sorted(modes))
                 return (
                     f"{part.kind} {part.name!r} works for {only} training only, "
                     f"and sampler {self.sampler.name!r} makes {mode} units."
@@ -100,16 +120,21 @@ class Bundle:
                 return reason
         return self._refuse_split(setting)
 
-    def settle(self, setting: Setting) -> None:
-        """Have every part choose what its options leave open; after ``refusal``."""
+    def settle(self, setting: Setting) -> Bundle:
+        """The same with every part's choice of what its options leave open; after ``refusal``."""
+        settled = self
         for part in self.all():
-            part.settle(self, setting)
+            chosen, notes = part.settle(settled, setting)
+            known = {**settled.chosen, part.kind: notes}
+            settled = replace(settled, chosen=known, **cast("dict[str, Any]", {part.kind: chosen}))
+        return settled
 
-    def begin(self, setting: Setting) -> None:
+    def begin(self, setting: Setting) -> Bundle:
         """Let every part settle and then begin, as before a run; after ``refusal``."""
-        self.settle(setting)
-        for part in self.all():
+        settled = self.settle(setting)
+        for part in settled.all():
             part.begin(setting)
+        return settled
 
     def _refuse_split(self, setting: Setting) -> str | None:
         """A round's draws must not depend on how it is split, or it must not be split."""
@@ -139,7 +164,7 @@ class Bundle:
     def _refuse_feature_shards(self, setting: Setting) -> str | None:
         """Shards by features and the all-to-all need each other, and layers that allow them."""
         placement, communication = self.placement, self.communication
-        if placement.aggregates_by == "vertices":
+        if not self.by_features:
             if not communication.exchanges:
                 return None
             return (

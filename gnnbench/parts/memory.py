@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.parts.base import FULL_GRAPH, LayerShape, Part, Setting
+from gnnbench.parts.base import LayerShape, OfFullGraphs, Part, Setting
 from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.options import option
 from gnnbench.platforms.machine import Device
-from gnnbench.records import BlockSize, IntArray, Mode, PartKind
+from gnnbench.records import BlockSize, IntArray, PartKind
 from gnnbench.units import format_si
 
 if TYPE_CHECKING:
@@ -76,13 +76,12 @@ TOPOLOGY_PART = 8
 
 
 @dataclass
-class OffloadingMemory(Memory):
+class OffloadingMemory(OfFullGraphs, Memory):
     """Vertex data of the whole graph on the host within a budget, and on its disk beyond that.
 
     What goes to disk is chosen once for a run, :func:`gnnbench.footprint.choose_spilled`.
     """
 
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
     vertex_data: ClassVar[Literal["host", "device"]] = "host"
     host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")
     spill_dir: str = option("", "directory for what outgrows the host; empty = the system's")
@@ -95,7 +94,7 @@ class OffloadingMemory(Memory):
     def streams_topology(self) -> bool:
         return self._streams if self.topology == "auto" else self.topology == "host"
 
-    def settle(self, bundle: Bundle, setting: Setting) -> None:
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
         self.settle_topology(
             bundle.kernel,
@@ -105,6 +104,7 @@ class OffloadingMemory(Memory):
             min(map(self.capacity_bytes, trainers)),
             setting.workload.itemsize,
         )
+        return self, ()
 
     def settle_topology(
         self,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from gnnbench.parts.base import FULL_GRAPH, MINI_BATCH, Part, Setting
+from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
 from gnnbench.parts.options import option_fields
-from gnnbench.records import Block, IntArray, Mode, PartKind, Round, Workload
+from gnnbench.records import Block, IntArray, PartKind, Round, Workload
 
 #: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
 #: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
@@ -21,15 +21,11 @@ class Sampler(Part):
     """Which units make one epoch, in which order. Subclass one of the two kinds below."""
 
     kind: ClassVar[PartKind] = "sampler"
-    mode: ClassVar[Mode]
 
 
 @dataclass
-class MiniBatchSampler(Sampler):
+class MiniBatchSampler(OfMiniBatches, Sampler):
     """Rounds of seeds, and the sampled blocks below them."""
-
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
-    mode: ClassVar[Mode] = "mini-batch"
 
     @abstractmethod
     def rounds(self, epoch: int) -> Sequence[IntArray]:
@@ -83,11 +79,8 @@ class DeviceCapacity(Protocol):
 
 
 @dataclass
-class FullGraphSampler(Sampler):
+class FullGraphSampler(OfFullGraphs, Sampler):
     """Rounds of chunks that together cover every vertex once."""
-
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    mode: ClassVar[Mode] = "full-graph"
 
     def limit(self, capacity: DeviceCapacity) -> None:
         """Called before ``chunks`` in a run: what they have to fit in."""

@@ -17,7 +17,9 @@ from gnnbench.parts import (
     Memory,
     MiniBatchSampler,
     Part,
-    Placement,
+    PartitionPlacement,
+    SeedPlacement,
+    ShardPlacement,
     closest,
 )
 from gnnbench.records import PART_KINDS, PartKind, Strategy
@@ -26,7 +28,7 @@ from gnnbench.studies import Planner, Reproduction
 #: What a class offered as each kind of part must derive from.
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "sampler": (MiniBatchSampler, FullGraphSampler),
-    "placement": (Placement,),
+    "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
     "communication": (Communication,),
     "memory": (Memory,),
     "kernel": (Kernel,),

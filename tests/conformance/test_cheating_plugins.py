@@ -32,7 +32,7 @@ class Wrong(VanillaCommunication):
     summary = "not what it says"
 """
 PLACEMENT = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(SinglePlacement):
     '''Is not what it says.'''
     name = "wrong"
@@ -273,12 +273,15 @@ CACHES_ALL = """
 IDLE_TRAINERS = """
     def trainers(self, platform):
         return platform.accelerators[:2] or (platform.host,)
-    def split(self, num_seeds):
-        return (Share(0, num_seeds), Share(1, 0))
+    def open(self, setting, profiles, prefetch):
+        return AllToTheFirst()
+class AllToTheFirst(SeedSession):
+    def share_out(self, seeds):
+        return [(Share(0, len(seeds)), seeds), (Share(1, 0), seeds[:0])]
 """
 NEVER_CALLED = """
-    def shard_update(self, num_vertices, platform):
-        return ((0, num_vertices),)
+    def sockets(self, platform, owner):
+        return 0 * owner
 """
 WRONG_BY_CHOICE = """
     doubled: bool = option(False, "another way to add")
@@ -344,7 +347,7 @@ WRONG_BY_CHOICE = """
         ("kernel", WRONG_BY_CHOICE, "every-choice", "kernel.doubled=True: losses .* are off"),
         ("placement", REFUSES_ALL, "same-maths", "refuses every model .* it works on paper only"),
         ("placement", IDLE_TRAINERS, "reached", "of its trainers gpu1 computed nothing"),
-        ("placement", NEVER_CALLED, "reached", r"nothing called shard_update\(\) of placement"),
+        ("placement", NEVER_CALLED, "reached", r"nothing called sockets\(\) of placement"),
     ],
 )
 def test_a_cheat_is_caught(load_wrong, kind, body, check, says, one_thread):
@@ -426,7 +429,7 @@ class Base(BaseException):
 """
 WHERE = {
     "sampler": "    def rounds(self, epoch):\n        {raises}\n",
-    "placement": "    def split(self, num_seeds):\n        {raises}\n",
+    "placement": "    def open(self, setting, profiles, prefetch):\n        {raises}\n",
     "memory": "    def begin(self, setting):\n        {raises}\n",
     "kernel": "    def adjacency(self, block, dtype, device):\n        {raises}\n",
     "communication": "    def plan(self, round_, previous, owner):\n        {raises}\n",

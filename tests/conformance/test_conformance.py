@@ -163,13 +163,16 @@ class Wrong(Communication):
 """
 
 LOSES_SEEDS = """
-@dataclass
+class Session(SeedSession):
+    def share_out(self, seeds):
+        return [(Share(0, len(seeds) - 1), seeds[1:])]
+@dataclass(frozen=True)
 class Wrong(SinglePlacement):
     '''Gives out all seeds but one.'''
     name = "wrong"
     summary = "loses a seed"
-    def split(self, num_seeds):
-        return (Share(0, num_seeds - 1),)
+    def open(self, setting, profiles, prefetch):
+        return Session()
 """
 
 REPEATS_SEEDS = """
@@ -251,7 +254,7 @@ class Wrong(HostMemory):
 """
 
 HIDES_ITS_OPTION = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(SinglePlacement):
     '''Has an option without a word about it.'''
     name = "wrong"

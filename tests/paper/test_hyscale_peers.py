@@ -83,11 +83,11 @@ def units_of(strategy, setting, epoch=0):
     """The rounds of an epoch as a strategy with a static split makes them, without its CPU."""
     bundle = bundle_for(strategy)
     bundle.begin(setting)
-    bundle.placement.overlap(0)
+    session = bundle.placement.open(setting, [], 0)
     return [
         [
             Unit(share.slot, bundle.sampler.sample(seeds, epoch, 1))
-            for share, seeds in bundle.placement.share_out(drawn)
+            for share, seeds in session.share_out(drawn)
             if len(seeds)
         ]
         for drawn in bundle.sampler.rounds(epoch)
@@ -183,8 +183,8 @@ def test_multi_gpu_pyg_leaves_the_processor_out(graph):
     }
     assert places == {"load": {"host"}, "aggregate": {"gpu0", "gpu1", "gpu2"}}
     placement = bundle_for("pyg-multi-gpu").placement
-    placement.begin(setting)
-    assert [share.seeds for share in placement.split(40)] == [13, 13, 14]
+    handed = placement.open(setting, [], 0).share_out(np.arange(40))
+    assert [share.seeds for share, _ in handed] == [13, 13, 14]
 
 
 @pytest.mark.parametrize("part", [0.0, 0.25, 1.0])
@@ -192,11 +192,10 @@ def test_distdgl_v2_maps_tasks_once(graph, part):
     """Section VI-E2: processor and accelerators, on partitions, by "a static task mapping"."""
     setting = setting_for(graph, 3)
     placement = bundle_for("distdgl-v2", placement_cpu_share=part).placement
-    placement.begin(setting)
-    plain = bundle_for("distdgl").placement
-    plain.begin(setting)
+    session = placement.open(setting, [], 0)
+    plain = bundle_for("distdgl").placement.open(setting, [], 0)
     for drawn in np.split(graph.train_ids[:90], 3):
-        *shares, (cpu, on_cpu) = placement.share_out(drawn)
+        *shares, (cpu, on_cpu) = session.share_out(drawn)
         assert cpu.slot == 3
         assert cpu.seeds == len(on_cpu)
         kept_whole = [seeds for _, seeds in plain.share_out(drawn)]

@@ -431,13 +431,12 @@ def test_distdgl_trains_seeds_where_their_partition_is_and_equals_the_reference(
     assert row.equivalence.max_relative_loss_error <= 1e-9
 
     setting = setting_for(devices=devices)
-    placement = registry().part("placement", "distdgl")()
-    placement.begin(setting)
+    session = registry().part("placement", "distdgl")().open(setting, [], 0)
     seeds = setting.dataset.train_ids[::-1]
-    handed = placement.share_out(seeds)
+    handed = session.share_out(seeds)
     assert [share.slot for share, _ in handed] == list(range(devices))
     assert [share.seeds for share, _ in handed] == [len(part) for _, part in handed]
-    everyone = dict(placement.share_out(np.arange(60)))
+    everyone = dict(session.share_out(np.arange(60)))
     for share, part in handed:
         (home,) = (ids for other, ids in everyone.items() if other.slot == share.slot)
         assert set(part) == set(seeds) & set(home)

@@ -228,14 +228,13 @@ ALWAYS_CALLED = (
     *(f"{kind}-{hook}" for kind in KINDS for hook in ("refuses", "settle", "begin", "notes")),
     *(f"{kind}-idle" for kind in KINDS),
     "sampler-rounds", "sampler-sample", "sampler-sampling", "placement-trainers",
-    "placement-split", "placement-prepare", "memory-capacity_bytes", "kernel-adjacency",
+    "placement-open", "memory-capacity_bytes", "kernel-adjacency",
     "kernel-projects_first",
-    "placement-predicted_epochs",
 )  # fmt: skip
 
 
 #: Asked before anything runs, before a run, in a stage of it, and after it.
-SOME = ("memory-refuses", "kernel-begin", "sampler-sample", "placement-split", "sampler-idle")
+SOME = ("memory-refuses", "kernel-begin", "sampler-sample", "placement-open", "sampler-idle")
 
 
 @pytest.mark.parametrize("measured", [False, True], ids=["modelled", "measured"])

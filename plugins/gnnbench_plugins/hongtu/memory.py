@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import FULL_GRAPH, Intermediates, LayerShape, Memory, OffloadingMemory
-from gnnbench.records import Mode
+from gnnbench.parts import Intermediates, LayerShape, Memory, OffloadingMemory, OfFullGraphs
 
 
 @dataclass
@@ -52,12 +51,11 @@ class CachingMemory(OffloadingMemory):
 
 
 @dataclass
-class InMemory(Memory):
+class InMemory(OfFullGraphs, Memory):
     """HongTu-IM (§7.1): every device keeps all that belongs to its partition."""
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "vertex data and intermediates stay on the devices, by partition"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
     vertex_data: ClassVar[Literal["host", "device"]] = "device"
 
     def intermediates(self, layer: LayerShape) -> Intermediates:

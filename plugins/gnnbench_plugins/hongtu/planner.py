@@ -294,7 +294,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         raise IncompatibleParts(reason)
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
-    prospect.bundle.begin(setting)
+    prospect.bundle = prospect.bundle.begin(setting)
     sampler.limit(Capacity(graph, prospect))
     rounds = sampler.chunks(setting, prospect.partitions)
     owner = sampler.owner()

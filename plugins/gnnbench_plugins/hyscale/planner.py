@@ -19,7 +19,7 @@ from gnnbench.footprint import DEVICE_BUFFERS, mini_batch_bytes, reserved_bytes,
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, MiniBatchSampler, Setting
+from gnnbench.parts import Bundle, MiniBatchSampler, SeedPlacement, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BatchProfile, Cell, IntArray, PartKind, Table, TableRow, Unit
 from gnnbench.studies import Planner, PlanRequest
@@ -93,7 +93,7 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     reason = bundle.refusal(setting)
     if reason is not None:
         raise IncompatibleParts(reason)
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     rounds = sampler.rounds(0)
     if not rounds:
         raise UsageError(f"dataset {graph.name} has no training vertices to plan for.")
@@ -150,7 +150,8 @@ def held_all_along(setting: Setting, bundle: Bundle, device: Device) -> int:
     """Bytes of an accelerator that the model, its gradients and, where it draws its mini-batches,
     the topology take."""
     graph = setting.dataset.graph
-    draws = device in bundle.placement.samplers(setting.platform)
+    placement = bundle.placement
+    draws = isinstance(placement, SeedPlacement) and device in placement.samplers(setting.platform)
     topology = graph.indptr.nbytes + graph.indices.nbytes if draws else 0
     return 2 * setting.parameter_bytes + topology
 

@@ -9,15 +9,15 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from gnnbench.parts import (
-    FULL_GRAPH,
-    MINI_BATCH,
     Bundle,
     Communication,
+    OfFullGraphs,
+    OfMiniBatches,
     Setting,
     fetch_everything,
     option,
 )
-from gnnbench.records import Fetch, IntArray, Mode, PeerFetch, Round, RoundTraffic
+from gnnbench.records import Fetch, IntArray, PeerFetch, Round, RoundTraffic
 
 
 @dataclass
@@ -50,13 +50,12 @@ class VanillaCommunication(Communication):
 
 
 @dataclass
-class HaloCommunication(Communication):
+class HaloCommunication(OfFullGraphs, Communication):
     """Every device has the rows of its partition, and reads those that its unit needs besides, the
     halo, from the devices that have them: at every layer, and their gradients go back."""
 
     name: ClassVar[str] = "halo"
     summary: ClassVar[str] = "own rows are there, a unit's others come from their owners' devices"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
     shares_rows: ClassVar[bool] = True
     serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
@@ -86,11 +85,9 @@ class HaloCommunication(Communication):
 
 
 @dataclass
-class PrefetchingCommunication(Communication):
+class PrefetchingCommunication(OfMiniBatches, Communication):
     """Rows cross rounds ahead (HyScale-GNN §IV-B): loading and transfer are two pipeline stages,
     since they use different channels (host memory, PCIe)."""
-
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
 

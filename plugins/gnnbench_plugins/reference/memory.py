@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from gnnbench.parts import (
-    BOTH_MODES,
-    MINI_BATCH,
     Intermediates,
     LayerShape,
     Memory,
+    OfMiniBatches,
 )
-from gnnbench.records import Mode
 
 
 @dataclass
@@ -24,7 +22,6 @@ class ResidentMemory(Memory):
 
     name: ClassVar[str] = "resident"
     summary: ClassVar[str] = "everything stays on the device"
-    modes: ClassVar[frozenset[Mode]] = BOTH_MODES
     vertex_data: ClassVar[Literal["host", "device"]] = "device"
 
     def intermediates(self, layer: LayerShape) -> Intermediates:
@@ -32,12 +29,11 @@ class ResidentMemory(Memory):
 
 
 @dataclass
-class HostMemory(Memory):
+class HostMemory(OfMiniBatches, Memory):
     """Features stay in host memory; a mini-batch's rows visit the device while it trains."""
 
     name: ClassVar[str] = "host"
     summary: ClassVar[str] = "features on the host, one mini-batch at a time on the device"
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
     vertex_data: ClassVar[Literal["host", "device"]] = "host"
 
     def intermediates(self, layer: LayerShape) -> Intermediates:
