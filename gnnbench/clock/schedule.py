@@ -8,10 +8,10 @@ so equal input gives an equal timeline to the bit.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,45 +30,113 @@ class SharedLanes:
     gets on at 1/k of that pace. What it waits for before it moves anything is stretched alike.
     """
 
-    def __init__(self, lanes: Collection[str]) -> None:
-        self._lanes = frozenset(lanes)
+    def __init__(self) -> None:
         self._left_s: dict[int, float] = {}
         self._uses: dict[int, tuple[str, ...]] = {}
+        self._crowd: Counter[str] = Counter()
         self._now_s = 0.0
+        #: When each would end if no other began or ended before; None where that has to be found.
+        self._ends_s: dict[int, float] | None = None
 
-    def used_by(self, task: Task) -> tuple[str, ...]:
-        """The shared lanes among a task's resources."""
-        if not self._lanes:
-            return ()
-        return tuple(name for name in task.resources if name in self._lanes)
-
-    def start(self, number: int, task: Task, now_s: float) -> None:
+    def start(self, number: int, duration_s: float, lanes: tuple[str, ...], now_s: float) -> None:
         """A transfer begins at ``now_s``, up to which all others have been advanced."""
-        self._now_s = now_s
-        self._left_s[number], self._uses[number] = task.duration_s, self.used_by(task)
+        self._now_s, self._ends_s = now_s, None
+        self._left_s[number], self._uses[number] = duration_s, lanes
+        self._crowd.update(lanes)
 
-    def ends(self) -> dict[int, float]:
+    def ends(self) -> Collection[float]:
         """When each would end if no other began or ended before."""
-        if not self._left_s:
-            return {}
-        crowd = Counter(lane for lanes in self._uses.values() for lane in lanes)
-        return {
-            number: self._now_s + left_s * max(crowd[lane] for lane in self._uses[number])
-            for number, left_s in self._left_s.items()
-        }
+        return self._find_ends().values()
+
+    def _find_ends(self) -> dict[int, float]:
+        if self._ends_s is None:
+            now_s, uses, crowd = self._now_s, self._uses, self._crowd
+            self._ends_s = {
+                number: now_s + left_s * max([crowd[lane] for lane in uses[number]])
+                for number, left_s in self._left_s.items()
+            }
+        return self._ends_s
 
     def advance(self, now_s: float) -> list[int]:
         """Go on to ``now_s``, before which none ends; those that end then."""
-        over = []
-        for number, end_s in self.ends().items():
+        over, left_s, before_s = [], self._left_s, self._now_s
+        for number, end_s in self._find_ends().items():
             if end_s <= now_s:
                 over.append(number)
             else:
-                self._left_s[number] *= (end_s - now_s) / (end_s - self._now_s)
+                left_s[number] *= (end_s - now_s) / (end_s - before_s)
         for number in over:
-            del self._left_s[number], self._uses[number]
-        self._now_s = now_s
+            del left_s[number]
+            self._crowd.subtract(self._uses.pop(number))
+        self._now_s, self._ends_s = now_s, None
         return over
+
+
+class _Resources:
+    """Which resources are taken, and which tasks wait for one.
+
+    Tasks that hold the same resources are a *group*, and none of it can start before the first that
+    is ready. So when a resource is released, one task of each of its groups is looked at.
+    """
+
+    def __init__(self, tasks: Sequence[Task], shared: Collection[str]) -> None:
+        numbers: dict[tuple[str, ...], int] = {}
+        self._group_of = [numbers.setdefault(task.resources, len(numbers)) for task in tasks]
+        names = {name for resources in numbers for name in resources}.difference(shared)
+        bits = {name: 1 << place for place, name in enumerate(names)}
+        #: By group: a bit of each resource that its tasks hold for themselves, the lanes that they
+        #: share, and a heap of those that wait for no other task.
+        self._own = [sum({bits.get(name, 0) for name in resources}) for resources in numbers]
+        self._shared = [
+            tuple(name for name in resources if name not in bits) for resources in numbers
+        ]
+        self._ready: list[list[int]] = [[] for _ in numbers]
+        self._users = {
+            bit: [group for group, own in enumerate(self._own) if own & bit]
+            for bit in bits.values()
+        }
+        self._taken = 0
+        #: The groups whose first task may be able to start now.
+        self._fresh: set[int] = set()
+
+    def shared_by(self, number: int) -> tuple[str, ...]:
+        """The shared lanes among a task's resources."""
+        return self._shared[self._group_of[number]]
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """These tasks wait for no other from now on."""
+        for number in numbers:
+            group = self._group_of[number]
+            heappush(self._ready[group], number)
+            self._fresh.add(group)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """These tasks are over."""
+        own, ready, released = self._own, self._ready, 0
+        for number in numbers:
+            released |= own[self._group_of[number]]
+        self._taken = taken = self._taken & ~released
+        while released:
+            bit = released & -released
+            released ^= bit
+            self._fresh.update(
+                [each for each in self._users[bit] if ready[each] and not own[each] & taken]
+            )
+
+    def start(self) -> Iterator[int]:
+        """The tasks that start now, first listed first; each takes its resources."""
+        own, ready = self._own, self._ready
+        candidates = [(ready[group][0], group) for group in self._fresh]
+        self._fresh = set()
+        heapify(candidates)
+        while candidates:
+            _, group = heappop(candidates)
+            if own[group] & self._taken:
+                continue
+            self._taken |= own[group]
+            yield heappop(ready[group])
+            if not own[group] and ready[group]:  # such tasks do not wait for each other
+                heappush(candidates, (ready[group][0], group))
 
 
 def schedule(tasks: Sequence[Task], shared: Collection[str] = ()) -> list[tuple[float, float]]:
@@ -78,66 +146,52 @@ def schedule(tasks: Sequence[Task], shared: Collection[str] = ()) -> list[tuple[
     Raises ``ValueError`` for a negative or non-finite duration, a reference out of range, or
     tasks that wait for each other in a circle.
     """
-    count = len(tasks)
-    waiting_for = [0] * count
-    followers: list[list[int]] = [[] for _ in range(count)]
-    for number, task in enumerate(tasks):
-        if not 0.0 <= task.duration_s < float("inf"):
-            raise ValueError(f"task {number} has a duration of {task.duration_s} s")
-        for earlier in set(task.after):
-            if not 0 <= earlier < count:
-                raise ValueError(f"task {number} waits for task {earlier}, which does not exist")
-            followers[earlier].append(number)
-            waiting_for[number] += 1
-
-    start_s, end_s = [-1.0] * count, [-1.0] * count
-    lanes = SharedLanes(shared)
-    busy: set[str] = set()
-    # A ready task that found a resource taken queues there. When it is released, only the first in
-    # its queue is looked at, and the next only if that one must queue elsewhere.
-    queues: dict[str, list[int]] = {}
+    waiting_for, followers = _find_followers(tasks)
+    start_s, end_s = [-1.0] * len(tasks), [-1.0] * len(tasks)
+    resources, lanes = _Resources(tasks, shared), SharedLanes()
+    resources.add(number for number, count in enumerate(waiting_for) if count == 0)
     running: list[tuple[float, int]] = []
-    # Tasks that may be able to start now, each with the queue it came from ("" for none).
-    candidates = [(number, "") for number in range(count) if waiting_for[number] == 0]
     now_s, ended = 0.0, 0
     while True:
-        heapq.heapify(candidates)
-        while candidates:
-            number, queue = heapq.heappop(candidates)
-            task = tasks[number]
-            taken = next((name for name in task.resources if name in busy), None)
-            if taken is None:
-                start_s[number] = now_s
-                if mixed := lanes.used_by(task):
-                    busy.update(set(task.resources).difference(mixed))
-                    lanes.start(number, task, now_s)
-                else:
-                    busy.update(task.resources)
-                    heapq.heappush(running, (now_s + task.duration_s, number))
-                continue
-            heapq.heappush(queues.setdefault(taken, []), number)
-            if queues.get(queue) and queue not in busy:
-                heapq.heappush(candidates, (heapq.heappop(queues[queue]), queue))
-        ends_s = [*lanes.ends().values(), *(end for end, _ in running[:1])]
+        for number in resources.start():
+            start_s[number] = now_s
+            duration_s = tasks[number].duration_s
+            if uses := resources.shared_by(number):
+                lanes.start(number, duration_s, uses, now_s)
+            else:
+                heappush(running, (now_s + duration_s, number))
+        ends_s = [*lanes.ends(), *(end for end, _ in running[:1])]
         if not ends_s:
             break
         now_s = min(ends_s)
         over = lanes.advance(now_s)
         while running and running[0][0] == now_s:
-            over.append(heapq.heappop(running)[1])
-        released: set[str] = set()
+            over.append(heappop(running)[1])
+        ended += len(over)
+        ready = []
         for number in over:
             end_s[number] = now_s
-            ended += 1
-            busy.difference_update(tasks[number].resources)
-            released.update(tasks[number].resources)
             for follower in followers[number]:
                 waiting_for[follower] -= 1
                 if waiting_for[follower] == 0:
-                    candidates.append((follower, ""))
-        candidates.extend(
-            (heapq.heappop(queues[name]), name) for name in released if queues.get(name)
-        )
-    if ended != count:
+                    ready.append(follower)
+        resources.add(ready)
+        resources.release(over)
+    if ended != len(tasks):
         raise ValueError("tasks wait for each other in a circle")
     return list(zip(start_s, end_s, strict=True))
+
+
+def _find_followers(tasks: Sequence[Task]) -> tuple[list[int], list[list[int]]]:
+    """For how many others each task waits, and who waits for it, as often as it says so; errors as
+    of ``schedule``."""
+    count = len(tasks)
+    followers: list[list[int]] = [[] for _ in range(count)]
+    for number, task in enumerate(tasks):
+        if not 0.0 <= task.duration_s < float("inf"):
+            raise ValueError(f"task {number} has a duration of {task.duration_s} s")
+        for earlier in task.after:
+            if not 0 <= earlier < count:
+                raise ValueError(f"task {number} waits for task {earlier}, which does not exist")
+            followers[earlier].append(number)
+    return [len(task.after) for task in tasks], followers
