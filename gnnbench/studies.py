@@ -16,7 +16,7 @@ from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, PartKind, Table, Workload
 
 
-class Progress(Protocol):
+class PassProgress(Protocol):
     """Hears how far a planner has got, and takes the times; a planner never does.
 
     ``begin``, any number of ``advance`` and ``end`` enclose one pass over a graph's edges.
@@ -41,7 +41,7 @@ class PlanRequest:
     workload: Workload
     platform: Platform
     model: LayerClass
-    progress: Progress
+    progress: PassProgress
 
 
 class Planner(ABC):
@@ -98,7 +98,7 @@ class Timer(Protocol):
         """How long this machine takes for ``work``, seconds; it may be called several times."""
 
 
-class Trainer(Protocol):
+class StudyTrainer(Protocol):
     """Trains for a study; a study never drives a run."""
 
     def train(
@@ -111,7 +111,7 @@ class Trainer(Protocol):
 class TrainedReproduction(Reproduction):
     """A reproduction whose numbers come from training: it says what to train."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: StudyTrainer) -> None:
         self.trainer = trainer
 
 

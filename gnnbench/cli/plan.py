@@ -38,7 +38,7 @@ from gnnbench.cli.values import LARGEST, check_dims, check_threads, check_widths
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.compare import Row
+    from gnnbench.compare import PlannedRow
     from gnnbench.compare.request import Options
     from gnnbench.kernels.dispatch import RmatStream
     from gnnbench.parts import Bundle
@@ -312,7 +312,7 @@ def plan_over(
     dataset: Dataset,
     workload: Workload,
     machine: Platform,
-    row: Row,
+    row: PlannedRow,
     options: Options,
     registry: Registry,
 ) -> RunResult:
@@ -424,7 +424,7 @@ def derive_widths(dataset: Dataset, layers: int | None, hidden: int | None) -> t
 
 def assemble_for(
     registry: Registry, offered: Strategy, options: PlanOptions, asked: Asked
-) -> tuple[Row, Bundle, Platform]:
+) -> tuple[PlannedRow, Bundle, Platform]:
     """A strategy in a mode, some of its parts swapped; the parts; and a machine that has the
     devices they count on."""
     from gnnbench.compare import Variant, plan_row

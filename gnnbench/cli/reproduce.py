@@ -76,7 +76,7 @@ def reproduce(
 
 
 class ModelTrainer:
-    """Trains strategies for a study (``gnnbench.studies.Trainer``)."""
+    """Trains strategies for a study (``gnnbench.studies.StudyTrainer``)."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

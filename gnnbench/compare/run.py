@@ -18,7 +18,7 @@ from gnnbench.clock.wall import WallClock
 from gnnbench.compare.equality import Judgement, Reference
 from gnnbench.compare.plain import PlainTraining, Shared
 from gnnbench.compare.progress import Progress
-from gnnbench.compare.request import Request, Row
+from gnnbench.compare.request import PlannedRow, Request
 from gnnbench.compare.rows import options_for
 from gnnbench.design_phase import with_design_phase
 from gnnbench.engine import Clock, Evidence, Training, train
@@ -87,7 +87,7 @@ def needs_all(bundle: Bundle) -> bool:
     return bundle.by_features and bundle.mode == "full-graph"
 
 
-def name_meeting(row: Row, repeat: int) -> str:
+def name_meeting(row: PlannedRow, repeat: int) -> str:
     """What ranks that meet for a run must all call it."""
     return f"{row.mode} {row.label} {repeat}"
 
@@ -104,7 +104,7 @@ class Run:
     """A row's repeat. ``open``, then ``run_epoch`` until ``over``, then ``close``; after a failure
     there is a ``result`` at once."""
 
-    def __init__(self, scene: Scene, row: Row, repeat: int) -> None:
+    def __init__(self, scene: Scene, row: PlannedRow, repeat: int) -> None:
         self._scene = scene
         self._row = row
         self._repeat = repeat
@@ -410,7 +410,7 @@ def describe_failure(error: BaseException) -> str:
     return f"{f'{name}: {words}' if words else name}; run with --debug for the traceback."
 
 
-def empty_result(row: Row, repeat: int, status: Status, reason: str) -> RunResult:
+def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> RunResult:
     """The result of a run that is not done."""
     return RunResult(
         strategy=row.strategy,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gnnbench import models
-from gnnbench.compare import Options, Request, Row, compare
+from gnnbench.compare import Options, PlannedRow, Request, compare
 from gnnbench.conformance import faults, graphs
 from gnnbench.conformance.outcome import NonConforming, NotReached
 from gnnbench.conformance.recording import Reached, record
@@ -205,7 +205,7 @@ class Subject:
             workload=setting.workload,
             platform=setting.platform,
             check=check,
-            rows=(Row(self.name, self.name, mode, parts, options=texts),),
+            rows=(PlannedRow(self.name, self.name, mode, parts, options=texts),),
         )
         (run,) = compare(request, registry).runs
         if run.status == "skipped":

@@ -25,7 +25,7 @@ from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import Block, EpochTrace
+from gnnbench.records import Block, EpochTrace, IntArray
 
 
 class FeatureShardsEngine(Engine):
@@ -131,14 +131,8 @@ class FeatureShardsEngine(Engine):
             end = min(begin + step, len(order))
             rows = feature_rows(self._setting, order[begin:end], sparse=False)
             for (_, slot), into in features.items():
-                columns = slice(*self._lowering.columns[0][slot])
-                positions = self._shards.held[slot]
-                if positions is None:
-                    into[begin:end] = rows[:, columns]
-                    continue
-                low, high = np.searchsorted(positions, (begin, end))
-                there = torch.from_numpy(positions[low:high] - begin)
-                into[low:high] = rows[there, columns]
+                columns = rows[:, slice(*self._lowering.columns[0][slot])]
+                _fill_held(into, columns, begin, self._shards.held[slot])
         return features
 
     def notes(self) -> tuple[str, ...]:
@@ -330,3 +324,14 @@ class FeatureShardsEngine(Engine):
             self._step(
                 [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
             )
+
+
+def _fill_held(into: Tensor, rows: Tensor, begin: int, held: IntArray | None) -> None:
+    """Of ``rows``, which stand from position ``begin`` on, keep those at the positions ``held``,
+    ascending; None is all."""
+    end = begin + len(rows)
+    if held is None:
+        into[begin:end] = rows
+    else:
+        low, high = np.searchsorted(held, (begin, end))
+        into[low:high] = rows[torch.from_numpy(held[low:high] - begin)]

@@ -43,7 +43,7 @@ from gnnbench.platforms.schema import (
     PlatformTable,
     Quantity,
     Rates,
-    Table,
+    TomlTable,
     explain,
     suggest,
 )
@@ -294,7 +294,7 @@ def _expand_link(
     return links
 
 
-def _sources_of(prefix: str, table: Table) -> Iterator[tuple[str, str]]:
+def _sources_of(prefix: str, table: TomlTable) -> Iterator[tuple[str, str]]:
     """``("host.flops", "HyScale-GNN, Table II")`` for every sourced number of an entry."""
     for key, value in table:
         if isinstance(value, Quantity | Count | Rates):

@@ -23,7 +23,7 @@ from gnnbench.records import (
     Stage,
 )
 from gnnbench.report.verdict import describe_noise, summarise
-from gnnbench.report.writer import TIE, Cell, Writer, pad, wrap
+from gnnbench.report.writer import TIE, Styled, Writer, pad, wrap
 from gnnbench.statistics import Difference
 from gnnbench.units import format_si
 
@@ -50,7 +50,7 @@ class Column:
     """
 
     heading: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[Styled, ...]
     leading: bool = True
     align: Literal["left", "right"] = "left"
 
@@ -502,7 +502,7 @@ def _print_panel(
     head_label = title or groups[0].title
     for line in range(height):
         last = line == height - 1
-        cells: list[Cell] = [(" " + pad(head_label if last else "", label_width), "bold")]
+        cells: list[Styled] = [(" " + pad(head_label if last else "", label_width), "bold")]
         for column, heading in zip(columns, headings, strict=True):
             # One-line headings stand on the lower line.
             text = heading[line - height] if line - height >= -len(heading) else ""
@@ -520,7 +520,7 @@ def _print_panel(
                 write.entry("", group.title, "bold", indent=1)
                 titled = True
             if has_figures:
-                line_cells: list[Cell] = [(" " + pad(row.label, label_width), "")]
+                line_cells: list[Styled] = [(" " + pad(row.label, label_width), "")]
                 for column, (text, style) in zip(columns, texts, strict=True):
                     padded = pad(text, column.width(tall), column.align)
                     line_cells += [("  ", ""), (padded, style)]

@@ -18,8 +18,8 @@ import torch
 from gnnbench import datasets, metrics, plugins
 from gnnbench.clock.schedule import Task, schedule
 from gnnbench.compare import (
+    PlannedRow,
     Request,
-    Row,
     Variant,
     check_options,
     make_setting,
@@ -66,7 +66,7 @@ def load_dataset(spec: str, seed: int) -> Dataset:
 load_machine = cache(load_platform)
 
 
-def plan(combination: Combination) -> Row:
+def plan(combination: Combination) -> PlannedRow:
     """The row that ``compare`` has for a combination."""
     registry = load_registry()
     strategy = registry.strategy(combination.name)

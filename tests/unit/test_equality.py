@@ -13,7 +13,7 @@ import torch
 from gnnbench import datasets, plugins
 from gnnbench.cli.compare import exit_status
 from gnnbench.clock.model import ModelClock
-from gnnbench.compare import Request, Row, compare, make_setting
+from gnnbench.compare import PlannedRow, Request, compare, make_setting
 from gnnbench.compare.attention import nudge_attention
 from gnnbench.compare.bends import Bends
 from gnnbench.compare.equality import FLOOR, Reference, Rows
@@ -103,7 +103,7 @@ def row(registry, strategy, mode=None, fault=None, kind=None):
     parts = offered.bundles[mode]
     if fault is not None:
         parts = with_swap(registry, parts, [(kind, fault)])
-    return Row(strategy, fault or strategy, mode, parts)
+    return PlannedRow(strategy, fault or strategy, mode, parts)
 
 
 # --------------------------------------------------------------------------- wrong rows

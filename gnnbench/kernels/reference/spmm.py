@@ -61,7 +61,7 @@ WORD_FLOATS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ReductionEngine:
     """The reduction engine and its networks; whole numbers, ``banks`` a power of two."""
 
     lanes: int
@@ -194,7 +194,7 @@ def walk_chunks(
     wanted: IndexArray,
     selected: npt.NDArray[np.uint8],
     cycles_of: IntArray,
-    engine: Engine,
+    engine: ReductionEngine,
     row_words: int,
 ) -> Steps:
     """See :func:`gnnbench.kernels.dispatch.spmm.count_steps`."""

@@ -375,12 +375,9 @@ class Capacity:
 # --------------------------------------------------------------------------- a stream
 
 
-def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
-    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
-    sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
-    progress = prospect.request.progress
+def _check_ranges(sampler: HongTuSampler, m: int, finest: int) -> None:
+    """Chunks must be made of the ``finest`` ranges of vertices, which no partitioner makes."""
     n = sampler.chunks_per_partition
-    finest = count_finest(stream.vertices)
     if n < 0 or (n == 0 and finest % m):
         raise UsageError(
             f"sampler.chunks_per_partition is {n}; give each partition at least 1 chunk"
@@ -391,6 +388,15 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
             f"a stream of edges cannot be partitioned by {sampler.partitioner}; leave out "
             f"sampler.partitioner."
         )
+
+
+def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
+    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
+    sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
+    progress = prospect.request.progress
+    n = sampler.chunks_per_partition
+    finest = count_finest(stream.vertices)
+    _check_ranges(sampler, m, finest)
     prospect.check_size(stream.vertices, max(n, 1))
     pieces = finest if n == 0 or finest % (m * n) == 0 else m * n
     prospect.check_memory(stream.vertices, pieces)

@@ -65,7 +65,7 @@ from gnnbench.kernels.dispatch.spmm import (
     cut_chunks,
     overlap_steps,
 )
-from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, Engine
+from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, ReductionEngine
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BoolArray, IntArray
 
@@ -299,7 +299,7 @@ class Spu(Machine):
     name: str = "SPU"
     clock_hz: int = 500 * 10**6
     power_w: float = 38.96
-    engine: Engine = field(default_factory=lambda: Engine(1024, 16, 2, 16, 2048))
+    engine: ReductionEngine = field(default_factory=lambda: ReductionEngine(1024, 16, 2, 16, 2048))
     decoded_edges: int = 2048
     latency_cycles: int = 16
 

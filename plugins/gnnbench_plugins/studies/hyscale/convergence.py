@@ -18,7 +18,7 @@ from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, PartKind, StageTimes, Table, TableRow, Workload
-from gnnbench.studies import TrainedReproduction, Trainer
+from gnnbench.studies import StudyTrainer, TrainedReproduction
 from gnnbench_plugins.hyscale.performance import Prediction, synchronise_seconds
 from gnnbench_plugins.hyscale.placement import HyScaleSession
 from gnnbench_plugins.studies.hyscale.tables import FPGAS, GPUS
@@ -91,7 +91,7 @@ class Settled:
 
 
 def settle(
-    trainer: Trainer, platform: Platform, dims: tuple[int, ...], skew: float
+    trainer: StudyTrainer, platform: Platform, dims: tuple[int, ...], skew: float
 ) -> Mapping[str, Settled]:
     """Train a GCN of these widths with each rule, from a CPU share ``skew`` times the planned."""
     dataset = datasets.load(f"{GRAPH},features={dims[0]}")
