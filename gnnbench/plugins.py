@@ -38,15 +38,22 @@ from gnnbench.parts import (
     BOTH_MODES,
     Bundle,
     Communication,
+    DeviceMemory,
     FullGraphSampler,
+    HaloExchange,
+    HostLoading,
     Kernel,
     LayerClass,
+    LoadingMemory,
     Memory,
     MiniBatchSampler,
+    NoTransfer,
+    OffloadingMemory,
     Part,
     PartitionPlacement,
     Placement,
     SeedPlacement,
+    ShardExchange,
     ShardPlacement,
     closest,
     modes_of,
@@ -63,8 +70,8 @@ BUNDLED = "gnnbench_plugins"
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "sampler": (MiniBatchSampler, FullGraphSampler),
     "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
-    "communication": (Communication,),
-    "memory": (Memory,),
+    "communication": (NoTransfer, HostLoading, HaloExchange, ShardExchange),
+    "memory": (DeviceMemory, LoadingMemory, OffloadingMemory),
     "kernel": (Kernel,),
 }
 
@@ -604,8 +611,6 @@ def _check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
     summary = getattr(part, "summary", None)
     if not (isinstance(summary, str) and summary.strip()):
         raise _Broken(f"{what} needs a class variable summary, one line of text.")
-    if kind == "memory" and getattr(part, "vertex_data", None) not in ("host", "device"):
-        raise _Broken(f"{what} needs a class variable vertex_data, 'host' or 'device'.")
     bare = [key for key, value in vars(part).items() if isinstance(value, dataclasses.Field)]
     if bare:
         raise _Broken(f"{what} declares option {bare[0]!r} but lacks the decorator @dataclass.")

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gnnbench.parts import Bundle, Communication, OfMiniBatches, Setting, fetch_everything, option
-from gnnbench.records import IntArray, Round, RoundTraffic
+from gnnbench.parts import Bundle, Prefetching, RoundedLoading, Setting, option
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
 
@@ -17,8 +16,8 @@ from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
 ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a scale per row"
 
 
-@dataclass
-class _Prefetching(OfMiniBatches, Communication):
+@dataclass(frozen=True)
+class _Staged(Prefetching):
     """Rows cross rounds ahead: loading and transfer are two pipeline stages, since they use
     different channels (host memory, PCIe)."""
 
@@ -38,8 +37,8 @@ class _Prefetching(OfMiniBatches, Communication):
         return 1 if self.stages == 1 else 2
 
 
-@dataclass
-class HyScaleCommunication(_Prefetching):
+@dataclass(frozen=True)
+class HyScaleCommunication(_Staged, RoundedLoading):
     """Every unit's input set crosses."""
 
     name: ClassVar[str] = "hyscale"
@@ -48,7 +47,7 @@ class HyScaleCommunication(_Prefetching):
     precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
 
     @property
-    def rounds_features(self) -> str:
+    def rounds_to(self) -> str:
         return "" if self.precision == "full" else self.precision
 
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
@@ -57,12 +56,9 @@ class HyScaleCommunication(_Prefetching):
     def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         return unpack_rows(crossed, dtype)
 
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
 
-
-@dataclass
-class DeduplicatedCommunication(_Prefetching, HongTuCommunication):
+@dataclass(frozen=True)
+class DeduplicatedCommunication(_Staged, HongTuCommunication):
     """HongTu's traffic between concurrent and successive mini-batches, prefetched: a row crosses
     once a round, and not at all where a device has it from the round before. Which rows those are
     is planned in the order of rounds when they are loaded, and each mini-batch has a copy of its
@@ -72,7 +68,7 @@ class DeduplicatedCommunication(_Prefetching, HongTuCommunication):
     summary: ClassVar[str] = "features prefetched in two stages, each row once a round, and reused"
 
 
-@dataclass
+@dataclass(frozen=True)
 class HalfPrecisionCommunication(HyScaleCommunication):
     """The same with features rounded to float16, as a row beside it in one comparison."""
 
@@ -82,7 +78,7 @@ class HalfPrecisionCommunication(HyScaleCommunication):
     precision: Literal["full", "float16", "int8"] = option("float16", ROUNDED)
 
 
-@dataclass
+@dataclass(frozen=True)
 class IntegerCommunication(HyScaleCommunication):
     """The same with features rounded to int8, as a row beside it in one comparison."""
 
