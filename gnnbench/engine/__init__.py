@@ -22,7 +22,7 @@ from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.base import collect_idle, collect_notes
 from gnnbench.models import GNN
-from gnnbench.parts import Bundle, SeedSession, Session, Setting
+from gnnbench.parts import Bundle, OffloadingMemory, SeedSession, Session, Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import EpochTrace, PartKind, Trace
 
@@ -56,7 +56,7 @@ def make_engine(
         return made(bundle, setting, recorder, evidence)
     if bundle.by_features:
         return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
-    if bundle.memory.vertex_data == "host":
+    if isinstance(bundle.memory, OffloadingMemory):
         return HostResidentEngine(bundle, setting, recorder, evidence)
     return DeviceResidentEngine(bundle, setting, recorder, evidence)
 

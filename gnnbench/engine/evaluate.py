@@ -31,7 +31,7 @@ from gnnbench.kernels.pages import trim_heap
 from gnnbench.lowering.host_plan import HostPlan, shares_features
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
-from gnnbench.parts import Kernel, Memory, Setting
+from gnnbench.parts import Kernel, Memory, OffloadingMemory, Setting
 from gnnbench.records import Block, Dataset, Graph, IntArray
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.
@@ -144,7 +144,9 @@ class Evaluator:
         setting, host = self._setting, self._setting.platform.host
         held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
         budget_bytes = self._memory.host_capacity_bytes(host) - held_bytes
-        plan = HostPlan(buffers, budget_bytes, self._memory.spill_directory(), host.name)
+        memory = self._memory
+        directory = memory.spill_directory() if isinstance(memory, OffloadingMemory) else None
+        plan = HostPlan(buffers, budget_bytes, directory, host.name)
         store = HostStore(plan, self._dtype)
         return [store.empty(buffer) for buffer in buffers], store.drop_pages
 

@@ -200,7 +200,7 @@ class HostResidentEngine(Engine):
         return self._buffers[what]
 
     def _take_topology(self, bound: BoundBlock) -> None:
-        if self._bundle.memory.streams_topology():
+        if self._lowering.streams:
             bound.offload()
 
     # ------------------------------------------------------------------ forward, and once more

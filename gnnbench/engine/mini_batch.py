@@ -79,6 +79,7 @@ class MiniBatchEngine(Engine):
     def prepare(self) -> None:
         """Lower, and put the features where they stay for the whole run."""
         bundle, setting = self._bundle, self._setting
+        self._rounding = bundle.rounding
         lowering = self._lowering = self.lowers(bundle, setting, self.replicas.master.stack)
         lowering.deciding = self._recorder.inside_part
         lowering.loader_threads = torch.get_num_threads()
@@ -241,8 +242,8 @@ class MiniBatchEngine(Engine):
             )
             if not load.transferred:
                 self._inputs[key] = rows
-            elif self._bundle.communication.rounds_features:
-                self._loaded[key] = self._bundle.communication.pack(rows)
+            elif self._rounding is not None:
+                self._loaded[key] = self._rounding.pack(rows)
             else:
                 self._loaded[key] = (rows,)
 
@@ -262,9 +263,10 @@ class MiniBatchEngine(Engine):
 
     def _put_together(self, key: UnitKey, move: SlotMovement, ids: IntArray) -> None:
         """Input rows out of what crossed and of the device's cache, in a memory of their own."""
-        crossed, communication = self._loaded.pop(key), self._bundle.communication
-        rounds = communication.rounds_features
-        rows = communication.unpack(crossed, self._dtype) if rounds else crossed[0]
+        crossed = self._loaded.pop(key)
+        rows = crossed[0]
+        if self._rounding is not None:
+            rows = self._rounding.unpack(crossed, self._dtype)
         if move.direct:
             rows = self._cached.assemble(move.slot, ids, rows)
         self._keep_rows(key, move, rows)

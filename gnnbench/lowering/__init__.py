@@ -8,7 +8,7 @@ from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.parts import Bundle
+from gnnbench.parts import Bundle, OffloadingMemory
 
 __all__ = ["Lowering", "choose_lowering"]
 
@@ -19,6 +19,6 @@ def choose_lowering(bundle: Bundle) -> type[Lowering]:
         return FeatureParallelLowering if bundle.by_features else MiniBatchLowering
     if bundle.by_features:
         return FeatureShardsLowering
-    if bundle.memory.vertex_data == "host":
+    if isinstance(bundle.memory, OffloadingMemory):
         return HostResidentLowering
     return DeviceResidentLowering

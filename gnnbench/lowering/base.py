@@ -9,10 +9,10 @@ from functools import partial
 
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Kernel, Session, Setting
+from gnnbench.parts import Bundle, Kernel, RowTransfer, Session, Setting, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
-from gnnbench.records import Block, PartKind, Work
+from gnnbench.records import Block, IntArray, PartKind, Work
 
 
 class Lowering(ABC):
@@ -35,6 +35,13 @@ class Lowering(ABC):
         self.trainers = bundle.placement.trainers(setting.platform)
         self._itemsize = setting.workload.itemsize
         self._expects = type(bundle.kernel).expect is not Kernel.expect
+
+    def _open_traffic(self, owner: IntArray) -> TrafficSession:
+        """What plans where the rows of every round come from."""
+        communication = self.bundle.communication
+        if not isinstance(communication, RowTransfer):
+            raise TypeError(f"communication {communication.name!r} transfers no rows")
+        return communication.open(owner)
 
     @abstractmethod
     def prepare(self, ledger: Ledger) -> None:

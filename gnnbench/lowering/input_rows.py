@@ -19,7 +19,7 @@ from gnnbench.lowering.rounds import EXCHANGE, LOAD, STAGED, TRANSFER, Load, Rou
 from gnnbench.lowering.unit_passes import UnitPasses
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, DeviceMemory, LoadingMemory, Setting, TrafficSession
 from gnnbench.program import Aside, Buffer, Drop, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import (
     BatchProfile,
@@ -39,12 +39,13 @@ class InputRows(UnitPasses):
     """
 
     loader_threads: int = 1
+    _traffic: TrafficSession
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         super().__init__(bundle, setting, layers)
         features = setting.dataset.features
         projected = projected_layers(bundle, setting)
-        self.resident = bundle.memory.vertex_data == "device"
+        self.resident = isinstance(bundle.memory, DeviceMemory)
         self._stored: IntArray | None = None
         sparse = keeps_sparse(bundle, setting, self.trainers, projected) and not self.resident
         if sparse and not isinstance(features, np.ndarray):
@@ -57,9 +58,12 @@ class InputRows(UnitPasses):
         )
         self._width = setting.dataset.num_features
         self._row_bytes = self._width * self._itemsize
-        self._rounds = bool(bundle.communication.rounds_features)
+        rounding = bundle.rounding
+        self._rounds = rounding is not None
         dtype = torch.float32 if setting.workload.dtype == "float32" else torch.float64
-        self._packed_bytes = bundle.communication.row_bytes(self._width, dtype)
+        self._packed_bytes = self._row_bytes
+        if rounding is not None:
+            self._packed_bytes = rounding.row_bytes(self._width, dtype)
         vertices = np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
         self.cache = FeatureCache(len(vertices))
         # Owner of a vertex's transition row among the accelerators, where a communication shares.
@@ -74,13 +78,13 @@ class InputRows(UnitPasses):
 
     def _fill_cache(self, ledger: Ledger, whole: BatchProfile) -> None:
         """The rows that the memory part wants on each accelerator, beside mini-batches."""
-        setting = self.setting
+        setting, memory = self.setting, self.bundle.memory
+        if not isinstance(memory, LoadingMemory):
+            return
         working_bytes = reserved_bytes(setting.layers, whole, self._itemsize, self.prefetch)
-        for slot in () if self.resident else self.accelerator_slots:
+        for slot in self.accelerator_slots:
             name = self.trainers[slot].name
-            vertices = self.bundle.memory.cached_vertices(
-                setting, ledger.free_bytes(name), working_bytes
-            )
+            vertices = memory.cached_vertices(setting, ledger.free_bytes(name), working_bytes)
             if len(vertices):
                 ledger.allocate(name, "cached feature rows", len(vertices) * self._row_bytes)
                 self.cache.keep(slot, vertices)
@@ -114,7 +118,7 @@ class InputRows(UnitPasses):
         self._buffer_rows: dict[int, BufferRows] = {}
         self._movements = MovementPlanner(
             self.setting.dataset.graph.num_vertices,
-            shares_rows=self.bundle.communication.shares_rows,
+            shares_rows=self.bundle.shares_rows,
             threads=self.loader_threads,
         )
 
@@ -172,7 +176,7 @@ class InputRows(UnitPasses):
         units = tuple(unit for unit in round_.units if unit.slot in self.accelerator_slots)
         visiting = Round(round_.index, units)
         with self.deciding():
-            traffic = self.bundle.communication.plan(visiting, self._previous, self._owner)
+            traffic = self._traffic.plan(visiting, self._previous)
             traffic = self.cache.serve(traffic)
         self._previous = traffic
         return {move.slot: move for move in self._movements.plan(visiting, traffic)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, DeviceMemory, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Ledger
 
@@ -40,8 +40,8 @@ def masks_gradients(bundle: Bundle) -> bool:
     """
     return (
         bundle.mode == "full-graph"
-        and bundle.memory.vertex_data == "device"
-        and not bundle.communication.stale
+        and isinstance(bundle.memory, DeviceMemory)
+        and not bundle.stale
         and bundle.kernel.masks_gradients()
     )
 

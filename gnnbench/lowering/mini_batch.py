@@ -71,6 +71,8 @@ class MiniBatchLowering(InputRows):
             ledger.allocate(device.name, "graph topology", size)
         if self.resident:
             self._place_features(ledger)
+        else:
+            self._traffic = self._open_traffic(self._owner)
         sampled = self._profile()
         self._fill_cache(ledger, sampled[-1][0])
         self._shares = self.placement.open(
@@ -80,7 +82,8 @@ class MiniBatchLowering(InputRows):
         )
 
     def sessions(self) -> Mapping[PartKind, Session]:
-        return {"placement": self._shares}
+        opened: dict[PartKind, Session] = {"placement": self._shares}
+        return opened if self.resident else opened | {"communication": self._traffic}
 
     def _profile(self) -> list[tuple[BatchProfile, IntArray]]:
         """The design phase: mini-batches of a sixteenth of a round up to a whole one, each with its

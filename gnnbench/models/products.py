@@ -38,5 +38,5 @@ def keeps_sparse(
         and not isinstance(setting.dataset.features, np.ndarray)
         and setting.dataset.features.nnz < 2**31
         and trainers == (setting.platform.host,)
-        and not bundle.communication.shares_rows
+        and not bundle.shares_rows
     )

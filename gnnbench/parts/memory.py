@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.parts.base import LayerShape, OfFullGraphs, Part, Setting
+from gnnbench.parts.base import LayerShape, OfFullGraphs, OfMiniBatches, Part, Setting
 from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.options import option
 from gnnbench.platforms.machine import Device
@@ -21,82 +21,84 @@ if TYPE_CHECKING:
     from gnnbench.parts.bundle import Bundle
 
 
-Intermediates = Literal["keep", "cache", "offload", "recompute"]
+#: What becomes of a layer's intermediate results between forward and backward.
+Intermediates = Literal["cache", "offload", "recompute"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Memory(Part):
-    """Where tensors live, what is kept, recomputed or offloaded.
+    """Where tensors live, what is kept, recomputed or offloaded. Subclass one of the kinds below.
 
     ``device_bytes`` caps every accelerator's (or lone device's) memory below the platform's own.
-    A memory that keeps the vertex data of a whole graph on the host is an ``OffloadingMemory``.
     """
 
     kind: ClassVar[PartKind] = "memory"
-    #: Where features, representations and gradients live between units.
-    vertex_data: ClassVar[Literal["host", "device"]]
     device_bytes: int = option(0, "cap on each device's memory; 0 = the platform's", unit="bytes")
 
-    @abstractmethod
-    def intermediates(self, layer: LayerShape) -> Intermediates:
-        """What happens to a layer's intermediate results between forward and backward: kept on
-        the device, the aggregate cached on the host, all of them moved there (``offload``), or
-        everything recomputed. Only a layer that is ``cacheable`` may be cached, and only one that
-        is not may be offloaded."""
-
-    def cached_vertices(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> IntArray:
-        """Mini-batch only, with vertex data on the host: of which vertices an accelerator keeps the
-        feature rows for the whole run, distinct ids, int64.
-
-        ``free_bytes`` of its memory are left, and mini-batches take at most ``mini_batch_bytes``.
-        """
-        return np.empty(0, dtype=np.int64)
-
     def capacity_bytes(self, device: Device) -> int:
+        """How much of a device's memory a run may hold."""
         if self.device_bytes:
             return min(self.device_bytes, device.memory_bytes)
         return device.memory_bytes
-
-    def streams_topology(self) -> bool:
-        """Full graphs only: whether a chunk's topology waits on the host and crosses with its
-        vertex data, in place of staying on the device for the whole run."""
-        return False
 
     def host_capacity_bytes(self, host: Device) -> int:
         """How much of the host's memory a run may hold."""
         return host.memory_bytes
 
-    def spill_directory(self) -> Path | None:
-        """Where vertex data goes that the host cannot hold; None where there is no such place."""
-        return None
+
+@dataclass(frozen=True)
+class DeviceMemory(Memory):
+    """Features, representations, gradients and intermediates all stay on the devices.
+
+    Where several devices train a full graph, each has those of its partition.
+    """
+
+
+@dataclass(frozen=True)
+class LoadingMemory(OfMiniBatches, Memory):
+    """Features stay in host memory; a mini-batch's rows visit the device while it trains."""
+
+    def cached_vertices(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> IntArray:
+        """Of which vertices an accelerator keeps the feature rows for the whole run, distinct ids,
+        int64.
+
+        ``free_bytes`` of its memory are left, and mini-batches take at most ``mini_batch_bytes``.
+        """
+        return np.empty(0, dtype=np.int64)
 
 
 #: One in so many of a device's bytes may go to topologies that wait there between their turns.
 TOPOLOGY_PART = 8
 
 
-@dataclass
+@dataclass(frozen=True)
 class OffloadingMemory(OfFullGraphs, Memory):
     """Vertex data of the whole graph on the host within a budget, and on its disk beyond that.
 
     What goes to disk is chosen once for a run, :func:`gnnbench.footprint.choose_spilled`.
     """
 
-    vertex_data: ClassVar[Literal["host", "device"]] = "host"
     host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")
     spill_dir: str = option("", "directory for what outgrows the host; empty = the system's")
     topology: str = option(
         "auto", "where chunks' topologies wait: device, host, or auto: device if it has room enough"
     )
-    _streams: bool = field(default=False, init=False, repr=False, compare=False)
-    _chosen: str = field(default="", init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def intermediates(self, layer: LayerShape) -> Intermediates:
+        """What happens to a layer's intermediate results between forward and backward: the
+        aggregate cached on the host, all of them moved there (``offload``), or everything
+        recomputed. Only a layer that is ``cacheable`` may be cached, and only one that is not may
+        be offloaded."""
 
     def streams_topology(self) -> bool:
-        return self._streams if self.topology == "auto" else self.topology == "host"
+        """Whether a chunk's topology waits on the host and crosses with its vertex data, in place
+        of staying on the device for the whole run; once settled."""
+        return self.topology == "host"
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
-        self.settle_topology(
+        return self.settle_topology(
             bundle.kernel,
             setting.layers,
             graph.num_vertices,
@@ -104,7 +106,6 @@ class OffloadingMemory(OfFullGraphs, Memory):
             min(map(self.capacity_bytes, trainers)),
             setting.workload.itemsize,
         )
-        return self, ()
 
     def settle_topology(
         self,
@@ -114,22 +115,23 @@ class OffloadingMemory(OfFullGraphs, Memory):
         num_edges: int,
         capacity_bytes: int,
         itemsize: int,
-    ) -> None:
-        """Choose where topologies wait, if that is left open: on a device that has room for those
-        of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the host."""
+    ) -> tuple[OffloadingMemory, tuple[str, ...]]:
+        """The same with where topologies wait, if that is left open: on a device that has room for
+        those of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the
+        host. Beside it what there is to say of that."""
+        if self.topology != "auto":
+            return self, ()
         size = max(
             kernel.adjacency_bytes(BlockSize(num_vertices, 0, num_edges), layer, itemsize)
             for layer in layers
         )
-        self._streams = size * TOPOLOGY_PART > capacity_bytes
-        if self._streams and self.topology == "auto":
-            self._chosen = (
-                f"chunks' topologies wait on the host and cross with their rows: on a device of "
-                f"{format_si(capacity_bytes, 'B')} all would take {format_si(size, 'B')} or more"
-            )
-
-    def notes(self) -> tuple[str, ...]:
-        return (self._chosen,) if self._chosen else ()
+        if size * TOPOLOGY_PART <= capacity_bytes:
+            return replace(self, topology="device"), ()
+        why = (
+            f"chunks' topologies wait on the host and cross with their rows: on a device of "
+            f"{format_si(capacity_bytes, 'B')} all would take {format_si(size, 'B')} or more"
+        )
+        return replace(self, topology="host"), (why,)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if self.topology not in ("auto", "device", "host"):
@@ -144,4 +146,5 @@ class OffloadingMemory(OfFullGraphs, Memory):
         return host.memory_bytes
 
     def spill_directory(self) -> Path:
+        """Where vertex data goes that the host cannot hold."""
         return Path(self.spill_dir or tempfile.gettempdir())

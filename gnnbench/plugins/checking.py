@@ -41,8 +41,6 @@ def check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
     summary = getattr(part, "summary", None)
     if not (isinstance(summary, str) and summary.strip()):
         raise Broken(f"{what} needs a class variable summary, one line of text.")
-    if kind == "memory" and getattr(part, "vertex_data", None) not in ("host", "device"):
-        raise Broken(f"{what} needs a class variable vertex_data, 'host' or 'device'.")
     bare = [key for key, value in vars(part).items() if isinstance(value, dataclasses.Field)]
     if bare:
         raise Broken(f"{what} declares option {bare[0]!r} but lacks the decorator @dataclass.")

@@ -10,15 +10,20 @@ import gnnbench
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.models import MODELS
 from gnnbench.parts import (
-    Communication,
+    DeviceMemory,
     FullGraphSampler,
+    HaloExchange,
+    HostLoading,
     Kernel,
     LayerClass,
-    Memory,
+    LoadingMemory,
     MiniBatchSampler,
+    NoTransfer,
+    OffloadingMemory,
     Part,
     PartitionPlacement,
     SeedPlacement,
+    ShardExchange,
     ShardPlacement,
     closest,
 )
@@ -29,8 +34,8 @@ from gnnbench.studies import Planner, Reproduction
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "sampler": (MiniBatchSampler, FullGraphSampler),
     "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
-    "communication": (Communication,),
-    "memory": (Memory,),
+    "communication": (NoTransfer, HostLoading, HaloExchange, ShardExchange),
+    "memory": (DeviceMemory, LoadingMemory, OffloadingMemory),
     "kernel": (Kernel,),
 }
 

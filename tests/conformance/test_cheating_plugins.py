@@ -25,7 +25,7 @@ class Wrong(TorchKernel):
     summary = "not what it says"
 """
 COMMUNICATION = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(VanillaCommunication):
     '''Is not what it says.'''
     name = "wrong"
@@ -39,7 +39,7 @@ class Wrong(SinglePlacement):
     summary = "not what it says"
 """
 MEMORY = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(HostMemory):
     '''Is not what it says.'''
     name = "wrong"
@@ -238,25 +238,32 @@ TOO_MUCH_MEMORY = """
 
 # --------------------------------------------------------------------------- other parts
 
+ROUNDING = """
+@dataclass(frozen=True)
+class Wrong(RoundedLoading):
+    '''Is not what it says.'''
+    name = "wrong"
+    summary = "not what it says"
+    rounded: bool = option(False, "round features")
+    @property
+    def rounds_to(self):
+        return "float16" if self.rounded else ""
+    def pack(self, rows):
+        return (rows.half(),) if self.rounded else (rows,)
+    def unpack(self, crossed, dtype):
+        return crossed[0].to(dtype)
+"""
 ONE_BYTE = """
     def row_bytes(self, width, dtype):
         return 1
 """
 LOSES_ROWS = """
-    rounded: bool = option(False, "round features")
-    @property
-    def rounds_features(self):
-        return "float16" if self.rounded else ""
-    def pack(self, rows):
-        return (rows.half(),) if self.rounded else (rows,)
     def unpack(self, crossed, dtype):
         return crossed[0].to(dtype) * (0 if self.rounded else 1)
 """
 ROUNDS_IN_SECRET = """
     def pack(self, rows):
         return (rows.half(),)
-    def unpack(self, crossed, dtype):
-        return crossed[0].to(dtype)
 """
 PACKS_IN_PLACE = """
     def pack(self, rows):
@@ -340,9 +347,14 @@ WRONG_BY_CHOICE = """
         ),
         ("kernel", NO_MEMORY, "costs", r"states adjacency_bytes of 0 .* adjacency holds [\d,]+"),
         ("kernel", TOO_MUCH_MEMORY, "costs", r"adjacency holds [\d,]+, far less"),
-        ("communication", ONE_BYTE, "costs", r"states row_bytes of 1 for 1 values .* 20 bytes"),
-        ("communication", ROUNDS_IN_SECRET, "costs", "it does not say that it rounds"),
-        ("communication", PACKS_IN_PLACE, "costs", "writes into the rows that it packs"),
+        (
+            "communication",
+            ROUNDING + ONE_BYTE,
+            "costs",
+            r"states row_bytes of 1 for 1 values .* 20 bytes",
+        ),
+        ("communication", ROUNDING + ROUNDS_IN_SECRET, "costs", "it does not say that it rounds"),
+        ("communication", ROUNDING + PACKS_IN_PLACE, "costs", "writes into the rows that it packs"),
         ("memory", CACHES_ALL, "costs", "caches 60 rows where mini-batches leave room for 0"),
         ("kernel", WRONG_BY_CHOICE, "every-choice", "kernel.doubled=True: losses .* are off"),
         ("placement", REFUSES_ALL, "same-maths", "refuses every model .* it works on paper only"),
@@ -351,7 +363,8 @@ WRONG_BY_CHOICE = """
     ],
 )
 def test_a_cheat_is_caught(load_wrong, kind, body, check, says, one_thread):
-    outcome = conformance.run_check(CHECKS[check], load_wrong(kind, HEADS[kind] + body), "wrong")
+    body = body if "class Wrong" in body else HEADS[kind] + body
+    outcome = conformance.run_check(CHECKS[check], load_wrong(kind, body), "wrong")
     assert outcome.status == ("not-reached" if check == "reached" else "failed"), outcome.reason
     assert re.search(says, outcome.reason), outcome.reason
 
@@ -372,7 +385,7 @@ def test_a_law_of_its_own_is_said_not_to_be_tested(load_wrong):
 
 
 def test_rounding_that_an_option_turns_on_is_checked_with_it(load_wrong):
-    registry = load_wrong("communication", COMMUNICATION + LOSES_ROWS)
+    registry = load_wrong("communication", ROUNDING + LOSES_ROWS)
     check, rounded = CHECKS["costs"], {"communication": {"rounded": "true"}}
     assert conformance.run_check(check, registry, "wrong").status == "passed"
     outcome = conformance.run_check(check, registry, "wrong", options=rounded)
@@ -432,7 +445,7 @@ WHERE = {
     "placement": "    def open(self, setting, profiles, prefetch):\n        {raises}\n",
     "memory": "    def begin(self, setting):\n        {raises}\n",
     "kernel": "    def adjacency(self, block, dtype, device):\n        {raises}\n",
-    "communication": "    def plan(self, round_, previous, owner):\n        {raises}\n",
+    "communication": "    def open(self, owner):\n        {raises}\n",
 }
 RAISED = {
     "raise SystemExit(0)": "SystemExit",

@@ -21,6 +21,7 @@ from gnnbench.conformance.graphs import make_dataset, make_platform, make_worklo
 from gnnbench.datasets import build
 from gnnbench.engine import train
 from gnnbench.kernels.dispatch import induce_block
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.metrics import lay_out
 from gnnbench.models import build as build_model
 from gnnbench.parts import Bundle, FullGraphSampler, Setting
@@ -69,10 +70,7 @@ def rounds_of(sets):
 
 
 def plan(communication, rounds, owner):
-    traffic = []
-    for round_ in rounds:
-        traffic.append(communication.plan(round_, traffic[-1] if traffic else None, owner))
-    return traffic
+    return plan_rounds(communication.open(owner), rounds)
 
 
 # --------------------------------------------------------------------------- Figure 6

@@ -74,7 +74,7 @@ def test_counts_are_those_of_training(jobs: dict[str, figures.Job], chunks: int)
     counts = figures.count_job("small", chunks)
     found = Duplication.of_counts(counts)
     assert isinstance(bundle.communication, HongTuCommunication)
-    (volumes,) = (note for note in bundle.communication.notes() if "V_ori" in note)
+    (volumes,) = (note for note in trace.notes if "V_ori" in note)
     for name, value in (
         ("V_ori", found.original),
         ("V_+p2p", found.with_p2p),

@@ -14,6 +14,7 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import host_resident, train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
@@ -174,11 +175,8 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
     for chunks in (2, 4, 8):
         sampler = registry().part("sampler", "hongtu")(chunks_per_partition=chunks, search="none")
         communication = registry().part("communication", "hongtu")()
-        communication.begin(setting)
-        rounds, traffic = sampler.chunks(setting, 4), []
-        for round_ in rounds:
-            before = traffic[-1] if traffic else None
-            traffic.append(communication.plan(round_, before, sampler.owner()))
+        rounds = sampler.chunks(setting, 4)
+        traffic = plan_rounds(communication.open(sampler.owner()), rounds)
         held.append(
             max(
                 footprint.working_bytes(

@@ -24,11 +24,12 @@ from gnnbench.engine.feature_cache import CachedRows
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
 from gnnbench.models import build
-from gnnbench.parts import Setting
+from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import assemble, load
 from gnnbench.records import RoundTraffic, Unit, Workload
 from gnnbench.report.table import print_comparison
+from gnnbench_plugins.hyscale.communication import IntegerCommunication
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
 
@@ -268,15 +269,19 @@ def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
 
 
 def test_a_row_that_no_device_has_is_not_reused(graph):
-    class Wishful(VanillaCommunication):
-        def plan(self, round_, previous, owner):
-            fetches = super().plan(round_, previous, owner).fetches
+    class Wishes(EverythingCrosses):
+        def plan(self, round_, previous):
+            fetches = super().plan(round_, previous).fetches
             return RoundTraffic(
                 tuple(
                     replace(fetch, from_host=fetch.from_host[3:], reused=fetch.from_host[:3])
                     for fetch in fetches
                 )
             )
+
+    class Wishful(VanillaCommunication):
+        def open(self, owner):
+            return Wishes(owner)
 
     setting = setting_for(graph)
     bundle = replace(bundle_for("pyg-multi-gpu"), communication=Wishful())
@@ -463,14 +468,11 @@ def test_on_the_host_alone_nothing_is_rounded(graph):
 
 
 def test_rows_of_a_full_graph_are_not_rounded(graph):
-    class Rounding(VanillaCommunication):
-        rounds_features = "int8"
-
     setting = setting_for(graph, 1)
     bundle = assemble(REGISTRY, REGISTRY.strategy("hongtu").bundles["full-graph"], {})
-    said = replace(bundle, communication=Rounding()).refusal(setting)
+    said = replace(bundle, communication=IntegerCommunication()).refusal(setting)
     assert said is not None
-    assert "rounds features that cross to a mini-batch" in said
+    assert "communication 'hyscale-int8' works for mini-batch training only" in said
 
 
 # --------------------------------------------------------------------------- P3

@@ -142,10 +142,12 @@ def test_the_split_set_apart_is_the_best_there_is(model):
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert_equal(trace, model, 3)
     assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.05 * min(epochs.values())
-    (note,) = bundle.placement.notes()
-    count = len(bundle.placement.aggregators(setting.platform))
+    placement = bundle.settle(setting).placement
+    count = len(placement.aggregators(setting.platform))
+    (note,) = (note for note in trace.notes if "that update" in note)
     assert note.startswith(f"{count} of 5 accelerators aggregate for {5 - count} that update, the")
-    assert bundle_of(**options, placement_sparse_devices=2).placement.notes() == ()
+    asked = bundle_of(**options, placement_sparse_devices=2).settle(setting)
+    assert asked.chosen["placement"] == ()
 
 
 @pytest.mark.parametrize("stages", [1, 2, 7, 60])

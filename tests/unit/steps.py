@@ -190,12 +190,12 @@ def run(case: Case) -> tuple[Step, ...]:
     options = split_options(case.options)
     bundle = plugins.assemble(registry(), parts, options)
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
-    mini_batch = bundle.sampler.mode == "mini-batch"
+    mini_batch = bundle.mode == "mini-batch"
     return read_steps(
         case,
         trace.epochs[-1].spans,
         prefetch=bundle.prefetch_stages(platform) if mini_batch else None,
-        shares_rows=bundle.communication.shares_rows,
+        shares_rows=bundle.shares_rows,
     )
 
 

@@ -12,6 +12,7 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.engine import train
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Kernel, LayerShape, Setting
@@ -202,12 +203,10 @@ def test_a_run_holds_what_its_plan_says(
     )
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     rounds = bundle.sampler.chunks(setting, 3)
-    owner, traffic = bundle.sampler.owner(), []
-    for round_ in rounds:
-        traffic.append(bundle.communication.plan(round_, traffic[-1] if traffic else None, owner))
-    rows = largest_buffers(traffic) if bundle.communication.shares_rows else {}
+    traffic = plan_rounds(bundle.communication.open(bundle.sampler.owner()), rounds)
+    rows = largest_buffers(traffic) if bundle.shares_rows else {}
     policies = [bundle.memory.intermediates(shape) for shape in layers]
     units = [unit for round_ in rounds for unit in round_.units]
     for slot in range(3):

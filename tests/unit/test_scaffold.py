@@ -87,12 +87,13 @@ def test_placement_falls_back_to_the_host(registry):
 
 
 def test_communication_keeps_what_the_device_holds(registry):
-    communication = registry.part("communication", "even-split")()
+    part = registry.part("communication", "even-split")()
+    session = part.open(np.zeros(9, dtype=np.int64))
 
     def plan(ids, previous):
         block = Block(np.array(ids, dtype=np.int64), len(ids), np.zeros(len(ids) + 1, np.int64), [])
         round_ = Round(0, (Unit(1, (block,)),))
-        return communication.plan(round_, previous, np.zeros(9, dtype=np.int64))
+        return session.plan(round_, previous)
 
     first = plan([5, 2, 3], None)
     second = plan([3, 8, 5], first)

@@ -255,7 +255,7 @@ def test_however_a_hook_ends_it_ends_its_own_row_alone(tmp_path, ending, said, m
     missed = {label for label in ALWAYS_CALLED if label in runs} - called
     assert not missed
     if ending == "exit" and not measured:
-        assert {"kernel-seconds", "communication-plan"} <= called
+        assert {"kernel-seconds", "communication-open"} <= called
     for label in called:
         assert said in runs[label].reason, label
     plain = {run.loss for label, run in runs.items() if run.status == "done" and label != "native"}

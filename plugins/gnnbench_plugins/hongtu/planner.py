@@ -7,7 +7,7 @@ cut into ranges of balanced edges, as they are numbered, and batches run in that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -182,7 +182,7 @@ class Prospect:
         """Have the memory choose where topologies wait, for a graph of this size."""
         memory, request = self.bundle.memory, self.request
         if isinstance(memory, OffloadingMemory):
-            memory.settle_topology(
+            settled, notes = memory.settle_topology(
                 self.bundle.kernel,
                 tuple(layer.shape for layer in self.layers),
                 vertices,
@@ -190,13 +190,25 @@ class Prospect:
                 self.capacity_bytes,
                 request.workload.itemsize,
             )
+            chosen = {**self.bundle.chosen, "memory": notes}
+            self.bundle = replace(self.bundle, memory=settled, chosen=chosen)
+
+    @property
+    def memory(self) -> OffloadingMemory:
+        """Where vertex data waits. Raises ``IncompatibleParts`` unless that is the host."""
+        memory = self.bundle.memory
+        if not isinstance(memory, OffloadingMemory):
+            raise IncompatibleParts(
+                "a plan for hongtu needs a memory that keeps vertex data on the host."
+            )
+        return memory
 
     def device_bytes(self, chunks: ChunkCounts) -> int:
         """What the fullest device would hold."""
         return predict_device_bytes(
             chunks,
             self.layers,
-            self.bundle.memory,
+            self.memory,
             self.bundle.kernel,
             self.method,
             itemsize=self.request.workload.itemsize,
@@ -205,7 +217,7 @@ class Prospect:
     def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:
         """What the host would hold, by tensor."""
         return predict_host_bytes(
-            chunks, self.layers, self.bundle.memory, itemsize=self.request.workload.itemsize
+            chunks, self.layers, self.memory, itemsize=self.request.workload.itemsize
         )
 
     def holds(self, chunks: ChunkCounts) -> bool:
@@ -316,7 +328,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         finest=finest,
         notes=(
             *sampler.notes(),
-            *prospect.bundle.memory.notes(),
+            *prospect.bundle.chosen.get("memory", ()),
             f"partitions of alpha: the {m} of training, each cut into ranges of balanced edges, "
             f"or neighbouring ones joined",
         ),
@@ -442,7 +454,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
             count_replicas(lines, labels, pieces, threads=threads) if pieces == finest else None
         ),
         finest=finest,
-        notes=(*notes, *prospect.bundle.memory.notes()),
+        notes=(*notes, *prospect.bundle.chosen.get("memory", ())),
     )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import OfMiniBatches, option
-from gnnbench_plugins.reference.communication import NoCommunication
+from gnnbench.parts import NoTransfer, Prefetching, option
 
 
-@dataclass
-class HpgnnCommunication(OfMiniBatches, NoCommunication):
+@dataclass(frozen=True)
+class HpgnnCommunication(Prefetching, NoTransfer):
     """HP-GNN section 3: X lies in the FPGA's local memory, and sampling overlaps (Equation 4)."""
 
     name: ClassVar[str] = "hpgnn"

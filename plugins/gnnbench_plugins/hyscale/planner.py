@@ -19,7 +19,7 @@ from gnnbench.footprint import DEVICE_BUFFERS, mini_batch_bytes, reserved_bytes,
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, MiniBatchSampler, SeedPlacement, Setting
+from gnnbench.parts import Bundle, LoadingMemory, MiniBatchSampler, SeedPlacement, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BatchProfile, Cell, IntArray, PartKind, Table, TableRow, Unit
 from gnnbench.studies import Planner, PlanRequest
@@ -79,7 +79,7 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
         )
     if not (isinstance(sampler, MiniBatchSampler) and isinstance(placement, HyScalePlacement)):
         raise IncompatibleParts("a plan for hyscale needs a mini-batch sampler and its placement.")
-    if bundle.communication.shares_rows or bundle.memory.vertex_data == "device":
+    if bundle.shares_rows or not isinstance(bundle.memory, LoadingMemory):
         raise IncompatibleParts(
             "a plan for hyscale counts what each mini-batch by itself brings from the host; choose "
             "memory 'host' or 'pagraph', and communication 'hyscale' or 'vanilla'."
@@ -98,7 +98,9 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     if not rounds:
         raise UsageError(f"dataset {graph.name} has no training vertices to plan for.")
     dtype = torch.float32 if workload.dtype == "float32" else torch.float64
-    row_bytes = bundle.communication.row_bytes(graph.num_features, dtype)
+    row_bytes = graph.num_features * workload.itemsize
+    if bundle.rounding is not None:
+        row_bytes = bundle.rounding.row_bytes(graph.num_features, dtype)
     trainers = placement.trainers(request.platform)
     host = request.platform.host
     accelerators = tuple(device for device in trainers if device.name != host.name)
@@ -137,11 +139,13 @@ def choose_cached(
     prefetch: int,
 ) -> IntArray:
     """The vertices whose rows every accelerator would keep, beside the model and mini-batches."""
-    chosen = np.empty(0, dtype=np.int64)
+    chosen, memory = np.empty(0, dtype=np.int64), bundle.memory
+    if not isinstance(memory, LoadingMemory):
+        return chosen
     reserved = reserved_bytes(setting.layers, whole, setting.workload.itemsize, prefetch)
     for number, device in enumerate(accelerators):
-        free = bundle.memory.capacity_bytes(device) - held_all_along(setting, bundle, device)
-        kept = bundle.memory.cached_vertices(setting, free, reserved)
+        free = memory.capacity_bytes(device) - held_all_along(setting, bundle, device)
+        kept = memory.cached_vertices(setting, free, reserved)
         chosen = np.intersect1d(chosen, kept) if number else kept
     return chosen
 
@@ -289,7 +293,7 @@ def device_bytes(plan: Plan) -> int:
         itemsize,
         prepared=DEVICE_BUFFERS[plan.prediction.prefetch],
     )
-    if plan.cached or plan.bundle.communication.rounds_features:
+    if plan.cached or plan.bundle.rounding is not None:
         row_bytes = plan.setting.dataset.num_features * itemsize
         size += math.ceil(fetched_of(plan.profiles, each, row_bytes)[1])
     return size

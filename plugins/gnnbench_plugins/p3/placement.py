@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import Bundle, ColumnPlacement, Setting, divide_evenly
+from gnnbench.parts import (
+    Bundle,
+    ColumnPlacement,
+    DeviceMemory,
+    Setting,
+    ShardExchange,
+    divide_evenly,
+)
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Shard
 from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
@@ -22,12 +29,12 @@ class P3Placement(DataParallelPlacement, ColumnPlacement):
     summary: ClassVar[str] = "first layer by columns of the features, the others by even shares"
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if not bundle.communication.exchanges:
+        if not isinstance(bundle.communication, ShardExchange):
             return (
                 f"placement 'p3' gives each device some columns of the features, and communication "
                 f"{bundle.communication.name!r} moves whole rows; choose communication 'p3'."
             )
-        if bundle.memory.vertex_data != "device":
+        if not isinstance(bundle.memory, DeviceMemory):
             return (
                 f"placement 'p3' keeps some columns of the features on each device, and memory "
                 f"{bundle.memory.name!r} keeps features on the host; choose memory 'resident'."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from gnnbench.records import IntArray
 from gnnbench_plugins.reference.memory import HostMemory
 
 
-@dataclass
+@dataclass(frozen=True)
 class PaGraphMemory(HostMemory):
     """Features on the host, and on each accelerator a copy of those of the vertices that most
     others have as a neighbour, which are drawn most often.
@@ -30,10 +30,8 @@ class PaGraphMemory(HostMemory):
         0, "size of each device's cache; 0 = what mini-batches leave free", unit="bytes"
     )
 
-    _hottest: IntArray = field(init=False, repr=False, compare=False)
-
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if bundle.communication.shares_rows:
+        if bundle.shares_rows:
             return (
                 f"memory 'pagraph' caches the same rows for the whole run, and communication "
                 f"{bundle.communication.name!r} keeps others from round to round; choose "
@@ -41,11 +39,9 @@ class PaGraphMemory(HostMemory):
             )
         return None
 
-    def begin(self, setting: Setting) -> None:
-        self._hottest = np.argsort(-setting.dataset.graph.degrees, kind="stable")
-
     def cached_vertices(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> IntArray:
         """The first ones by descending degree; among equals the lowest ids."""
         size_bytes = self.cache_bytes or max(0, free_bytes - mini_batch_bytes)
         row_bytes = setting.dataset.num_features * setting.workload.itemsize
-        return self._hottest[: size_bytes // row_bytes]
+        hottest = np.argsort(-setting.dataset.graph.degrees, kind="stable")
+        return hottest[: size_bytes // row_bytes]
