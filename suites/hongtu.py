@@ -15,9 +15,9 @@ from gnnbench.compare import make_setting
 from gnnbench.engine import train
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import plan_movement
-from gnnbench.metrics import digest
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
 from gnnbench.records import RoundTraffic
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs

@@ -21,7 +21,7 @@ from gnnbench.clock.model import ModelClock
 from gnnbench.compare import make_setting, options_for, plan_ablation
 from gnnbench.engine import train
 from gnnbench.errors import UsageError
-from gnnbench.metrics import lay_out
+from gnnbench.price.folds import lay_out
 from gnnbench.records import Dataset, EpochTrace
 from suites.epochs import make_request
 

@@ -32,11 +32,11 @@ from gnnbench.compare import Options, make_setting
 from gnnbench.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
 from gnnbench.engine import train
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.metrics import busy_by_stage
 from gnnbench.parts import Bundle, SeedPlacement, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
+from gnnbench.price.folds import busy_by_stage
 from gnnbench.records import BatchProfile, EpochTrace, Stage
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from suites.epochs import make_request

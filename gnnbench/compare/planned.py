@@ -8,10 +8,11 @@ from gnnbench.compare.request import PlannedRow, Request
 from gnnbench.compare.rows import options_for
 from gnnbench.compare.run import empty_result, state_work
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.metrics import digest, summarise
+from gnnbench.metrics import summarise
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
+from gnnbench.price.folds import digest
 from gnnbench.records import RunResult
 
 

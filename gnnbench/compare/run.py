@@ -31,11 +31,12 @@ from gnnbench.errors import (
     StageFailed,
     words_of,
 )
-from gnnbench.metrics import Digest, digest, summarise
+from gnnbench.metrics import summarise
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
 from gnnbench.plugins import Registry, assemble
+from gnnbench.price.folds import Digest, digest
 from gnnbench.records import (
     EpochTrace,
     EpochWork,

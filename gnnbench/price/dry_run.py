@@ -11,10 +11,10 @@ from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering import Lowering, choose_lowering
 from gnnbench.lowering.base import collect_idle, collect_notes
 from gnnbench.lowering.memory import masks_gradients, open_ledger
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting
+from gnnbench.price.folds import digest
 from gnnbench.program import Ledger
 from gnnbench.records import EpochTrace, Trace
 

@@ -22,9 +22,9 @@ from gnnbench.datasets import build
 from gnnbench.engine import train
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.lowering.capacity import plan_rounds
-from gnnbench.metrics import lay_out
 from gnnbench.models import build as build_model
 from gnnbench.parts import Bundle, FullGraphSampler, Setting
+from gnnbench.price.folds import lay_out
 from gnnbench.records import Block, Parts, Round, Unit
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import HongTuMemory

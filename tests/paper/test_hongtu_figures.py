@@ -11,10 +11,10 @@ from gnnbench.conformance.graphs import make_dataset
 from gnnbench.datasets import catalogue
 from gnnbench.engine import train
 from gnnbench.errors import DatasetError
-from gnnbench.metrics import digest
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import assemble, load
+from gnnbench.price.folds import digest
 from gnnbench.records import Table
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import HongTuMemory

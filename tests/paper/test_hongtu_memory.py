@@ -224,7 +224,8 @@ def test_a_spilled_run_equals_the_unspilled_to_the_bit(model, memory, tmp_path):
 
 def test_peak_device_bytes_do_not_count_the_disk(tmp_path):
     """The disk is a memory of its own in the ledger, and no device."""
-    from gnnbench.metrics import digest, summarise
+    from gnnbench.metrics import summarise
+    from gnnbench.price.folds import digest
 
     trace = run(parts_for("hongtu"), setting_for("gcn", 2), host_bytes=16_000, spill_dir=tmp_path)
     assert trace.peak_bytes["disk"] > trace.peak_bytes["gpu0"]

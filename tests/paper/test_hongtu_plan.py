@@ -14,12 +14,12 @@ from gnnbench.compare import Request, compare
 from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream, draw_edges
-from gnnbench.metrics import digest
 from gnnbench.models import MODELS, build
 from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import describe
 from gnnbench.plugins import Registry, assemble, load
+from gnnbench.price.folds import digest
 from gnnbench.records import Dataset, Table, Workload
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner

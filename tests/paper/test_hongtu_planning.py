@@ -20,12 +20,12 @@ from gnnbench.conformance.graphs import make_dataset, make_platform, make_worklo
 from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.partitioning import edge_cut as partitioning
 from gnnbench.partitioning import partition
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
 from gnnbench.records import Parts, Workload
 from gnnbench_plugins.hongtu import search
 from gnnbench_plugins.hongtu import volumes as counting

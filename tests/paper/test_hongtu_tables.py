@@ -14,10 +14,10 @@ from gnnbench.agreement import measure_agreement
 from gnnbench.clock.model import ModelClock
 from gnnbench.engine import train
 from gnnbench.errors import UsageError
-from gnnbench.metrics import Digest, digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import Digest, digest
 from gnnbench.records import Parts, Workload
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.memory import HongTuMemory

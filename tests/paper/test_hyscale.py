@@ -16,12 +16,12 @@ from gnnbench.cli.reproduce import ModelTrainer
 from gnnbench.clock.model import ModelClock
 from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
-from gnnbench.metrics import Digest, digest
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
+from gnnbench.price.folds import Digest, digest
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Workload
 from gnnbench_plugins.hyscale.drm import (
     Assignment,

@@ -27,9 +27,9 @@ from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
-from gnnbench.metrics import digest, imbalance
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.price.folds import digest, imbalance
 from gnnbench.records import Graph, Parts, Shard, Workload
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")

@@ -18,11 +18,11 @@ from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
 from gnnbench.engine import train
-from gnnbench.metrics import imbalance
 from gnnbench.models import build
 from gnnbench.partitioning import deal_out
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import imbalance
 from gnnbench.records import Workload
 from gnnbench.report.table import print_comparison
 from gnnbench_plugins.studies.mixgcn import figures

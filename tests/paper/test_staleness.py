@@ -25,10 +25,10 @@ from gnnbench.datasets import load
 from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.shards import Read
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
 from gnnbench.records import Parts, Workload
 from gnnbench.report.table import print_comparison
 from gnnbench.results.schema import dump_json, to_document

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gnnbench import datasets, metrics, plugins
+from gnnbench import datasets, plugins
 from gnnbench.clock.schedule import Task, schedule
 from gnnbench.compare import (
     PlannedRow,
@@ -34,6 +34,7 @@ from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.describe import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
+from gnnbench.price import folds
 from gnnbench.price.dry_run import DryRun
 from gnnbench.records import Dataset, EpochTrace, Scheduled, Trace, Workload
 from tests.pins.combinations import Combination
@@ -142,12 +143,12 @@ def describe(combination: Combination, trace: Trace, platform: Platform) -> dict
 def describe_epoch(epoch: EpochTrace, platform: Platform) -> dict[str, Any]:
     """What an epoch did; bytes of a kind of which there are none, and stages that never ran, are
     left out; energy is None where a busy device has no stated power."""
-    found = metrics.digest(epoch, "modelled", platform)
+    found = folds.digest(epoch, "modelled", platform)
     return {
         "loss": keep(epoch.loss),
         "epoch_s": keep(found.epoch_s),
         "waits_s": keep(follow_waits(epoch)),
-        "imbalance": keep(metrics.imbalance(epoch.work_by_device)),
+        "imbalance": keep(folds.imbalance(epoch.work_by_device)),
         "edges": epoch.edges,
         "vertices": epoch.vertices,
         "updates": len(epoch.round_losses),

@@ -19,10 +19,10 @@ from gnnbench import plugins
 from gnnbench.clock.model import ModelClock
 from gnnbench.datasets import build as build_dataset
 from gnnbench.engine import train
-from gnnbench.metrics import busy_by_stage, digest, energy
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.price.folds import busy_by_stage, digest, energy
 from gnnbench.records import Parts, Workload
 
 pytestmark = pytest.mark.usefixtures("one_thread")

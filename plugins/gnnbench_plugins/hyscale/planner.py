@@ -101,8 +101,7 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     row_bytes = graph.num_features * workload.itemsize
     if bundle.rounding is not None:
         row_bytes = bundle.rounding.row_bytes(graph.num_features, dtype)
-    trainers = placement.trainers(request.platform)
-    host = request.platform.host
+    trainers, host = placement.trainers(request.platform), request.platform.host
     accelerators = tuple(device for device in trainers if device.name != host.name)
     sparse = keeps_sparse(bundle, setting, trainers, projected)
     prefetch = bundle.prefetch_stages(request.platform)
