@@ -27,17 +27,17 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Options, make_setting
 from gnnbench.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
-from gnnbench.engine import train
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.parts import Bundle, SeedPlacement, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
 from gnnbench.price.folds import busy_by_stage
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import BatchProfile, EpochTrace, Stage
+from gnnbench.run import train
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from suites.epochs import make_request
 

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.compare import Request
-    from gnnbench.engine.collectives import Processes
     from gnnbench.parts import Placement
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
     from gnnbench.records import Comparison, Dataset, PartKind, Workload
+    from gnnbench.run.collectives import Processes
 
     #: A strategy's name, and the parts that it is to have instead of its own.
     ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
@@ -152,7 +152,7 @@ def compare_as_rank(
     request = replace(request, plain=plain)
 
     from gnnbench.compare import serve
-    from gnnbench.engine.collectives import PeerLost, join, leave
+    from gnnbench.run.collectives import PeerLost, join, leave
 
     try:
         processes = join(patience_s)

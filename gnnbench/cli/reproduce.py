@@ -85,9 +85,9 @@ class ModelTrainer:
         self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
     ) -> Mapping[PartKind, Session]:
         """Train in the strategy's usual mode, on the model clock."""
-        from gnnbench.clock.model import ModelClock
-        from gnnbench.engine import Training
         from gnnbench.plugins import assemble
+        from gnnbench.price.model_clock import ModelClock
+        from gnnbench.run import Training
 
         chosen = self._registry.strategy(strategy)
         bundle = assemble(self._registry, chosen.bundles[chosen.default_mode], options)
@@ -100,7 +100,7 @@ class ModelTrainer:
 def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:
     """A reproduction that is ready to run; one that measures is given a timer, and one that trains
     a trainer."""
-    from gnnbench.clock.wall import CallTimer
+    from gnnbench.price.wall_clock import CallTimer
     from gnnbench.studies import MeasuredReproduction, TrainedReproduction
 
     if issubclass(offered, TrainedReproduction):

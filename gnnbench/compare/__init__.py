@@ -39,14 +39,14 @@ from gnnbench.compare.run import (
     seeded,
 )
 from gnnbench.datasets import EDGE_CONVENTION
-from gnnbench.engine import train
-from gnnbench.engine.collectives import PeerLost, Processes
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.records import Comparison, Dataset, RunResult, Status
+from gnnbench.run import train
+from gnnbench.run.collectives import PeerLost, Processes
 
 __all__ = [
     "CHECKED_UPDATES",

@@ -13,17 +13,12 @@ from typing import TypeVar
 
 import psutil
 
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare.equality import Judgement, Reference
 from gnnbench.compare.plain import PlainTraining, Shared
 from gnnbench.compare.progress import Progress
 from gnnbench.compare.request import PlannedRow, Request
 from gnnbench.compare.rows import options_for
 from gnnbench.design_phase import with_design_phase
-from gnnbench.engine import Clock, Evidence, Training, train
-from gnnbench.engine.collectives import PeerLost, Processes
-from gnnbench.engine.evaluate import Evaluator
 from gnnbench.errors import (
     DeviceOutOfMemory,
     GnnbenchError,
@@ -37,6 +32,8 @@ from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.folds import Digest, digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,
     EpochWork,
@@ -46,6 +43,9 @@ from gnnbench.records import (
     Status,
     Trace,
 )
+from gnnbench.run import Clock, Evidence, Training, train
+from gnnbench.run.collectives import PeerLost, Processes
+from gnnbench.run.evaluate import Evaluator
 from gnnbench.statistics import count_warmup
 from gnnbench.units import format_si
 

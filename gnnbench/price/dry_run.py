@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnbench.clock.model import ModelClock
-from gnnbench.engine.execute import take_items
-from gnnbench.engine.recorder import Recorder
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering import Lowering, choose_lowering
 from gnnbench.lowering.base import collect_idle, collect_notes
@@ -15,12 +12,15 @@ from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
 from gnnbench.records import EpochTrace, Trace
+from gnnbench.run.execute import take_items
+from gnnbench.run.recorder import Recorder
 
 
 class DryRun:
-    """What :class:`gnnbench.engine.Training` does, by the sizes of its steps alone.
+    """What :class:`gnnbench.run.Training` does, by the sizes of its steps alone.
 
     Both read the same program: partitions are made and mini-batches drawn, but no row is loaded and
     nothing is multiplied. Times are those of the model clock; there are no losses.

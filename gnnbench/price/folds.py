@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gnnbench.clock.schedule import Task, schedule
 from gnnbench.platforms.machine import Device, Platform
+from gnnbench.price.schedule import Task, schedule
 from gnnbench.records import STAGES, EpochTrace, Provenance, Scheduled, Span, Stage
 
 

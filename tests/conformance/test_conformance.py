@@ -10,7 +10,6 @@ import pytest
 
 from gnnbench import conformance, errors, plugins
 from gnnbench.conformance import graphs
-from gnnbench.engine.recorder import Recorder
 from gnnbench.records import (
     Block,
     Fetch,
@@ -22,6 +21,7 @@ from gnnbench.records import (
     Unit,
     Work,
 )
+from gnnbench.run.recorder import Recorder
 
 BUNDLED = tuple(strategy.name for strategy in plugins.load().strategies)
 CHECKS = {check.name: check for check in conformance.CHECKS}

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets, footprint, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import host_resident, train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import host_resident, train
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")

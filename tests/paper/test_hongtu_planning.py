@@ -15,9 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
 from gnnbench.models import build
@@ -26,7 +24,9 @@ from gnnbench.partitioning import partition
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench_plugins.hongtu import search
 from gnnbench_plugins.hongtu import volumes as counting
 from gnnbench_plugins.hongtu.communication import HongTuCommunication

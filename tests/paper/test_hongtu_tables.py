@@ -11,14 +11,14 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.agreement import measure_agreement
-from gnnbench.clock.model import ModelClock
-from gnnbench.engine import train
 from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.price.folds import Digest, digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.prediction import (

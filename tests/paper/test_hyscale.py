@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from gnnbench import datasets
 from gnnbench.cli.reproduce import ModelTrainer
-from gnnbench.clock.model import ModelClock
-from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
@@ -22,7 +20,9 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
 from gnnbench.price.folds import Digest, digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Workload
+from gnnbench.run import train
 from gnnbench_plugins.hyscale.drm import (
     Assignment,
     Balancer,

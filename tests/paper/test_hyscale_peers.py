@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gnnbench import datasets
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, Variant, compare
 from gnnbench.conformance import graphs
-from gnnbench.engine import train
-from gnnbench.engine.feature_cache import CachedRows
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
 from gnnbench.models import build
 from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import assemble, load
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import RoundTraffic, Unit, Workload
 from gnnbench.report.table import print_comparison
+from gnnbench.run import train
+from gnnbench.run.feature_cache import CachedRows
 from gnnbench_plugins.hyscale.communication import IntegerCommunication
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication

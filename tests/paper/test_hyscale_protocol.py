@@ -15,12 +15,7 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train
-from gnnbench.engine.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
-from gnnbench.engine.timers import StreamTimer
 from gnnbench.errors import (
     DeviceOutOfMemory,
     IncompatibleParts,
@@ -34,7 +29,12 @@ from gnnbench.models import build
 from gnnbench.parts import Bundle, SeedSession, Setting, hand_out
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.plugins import assemble, load
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import HostThreads, Parts, Share, StageTimes, Trace, Workload
+from gnnbench.run import train
+from gnnbench.run.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
+from gnnbench.run.timers import StreamTimer
 from gnnbench_plugins.hyscale.drm import Balancer, BalanceWork, decide
 from tests.sessions import keep_opened, on_open
 

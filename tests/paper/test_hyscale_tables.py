@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.footprint import sparse_bytes
 from gnnbench.kernels.dispatch import RmatStream
@@ -21,7 +19,9 @@ from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.plugins import assemble, load, with_swap
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
+from gnnbench.run import train
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hyscale.performance import (
     Prediction,

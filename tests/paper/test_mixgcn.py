@@ -19,18 +19,18 @@ import pytest
 from mixgcn_volumes import count_all_reduce_bytes, count_all_to_all_bytes, count_crossing
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.price.folds import digest, imbalance
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph, Parts, Shard, Workload
+from gnnbench.run import train
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8

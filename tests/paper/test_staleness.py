@@ -18,20 +18,20 @@ from rich.console import Console
 from torch.autograd import Function
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
-from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.shards import Read
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
 from gnnbench.report.table import print_comparison
 from gnnbench.results.schema import dump_json, to_document
+from gnnbench.run import train
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.schedule import Task, schedule
 from gnnbench.compare import (
     PlannedRow,
     Request,
@@ -28,7 +27,6 @@ from gnnbench.compare import (
 )
 from gnnbench.compare.run import clock_for
 from gnnbench.datasets import scale_features
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.describe import load_platform
@@ -36,7 +34,9 @@ from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price import folds
 from gnnbench.price.dry_run import DryRun
+from gnnbench.price.schedule import Task, schedule
 from gnnbench.records import Dataset, EpochTrace, Scheduled, Trace, Workload
+from gnnbench.run import train
 from tests.pins.combinations import Combination
 
 MODELS = Path(__file__).with_name("models.py")

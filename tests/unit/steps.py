@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Span
+from gnnbench.run import train
 
 # --------------------------------------------------------------------------- runs
 

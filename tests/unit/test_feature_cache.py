@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gnnbench.engine.feature_cache import CachedRows
 from gnnbench.lowering.feature_cache import FeatureCache
 from gnnbench.records import Fetch, RoundTraffic
+from gnnbench.run.feature_cache import CachedRows
 
 
 def ids(*values):

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from gnnbench import footprint, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Kernel, LayerShape, Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize, Parts
+from gnnbench.run import train
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.engine.movement import Buffers, move_staged
 from gnnbench.kernels.dispatch import open_rounds
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import movement as reference
@@ -19,6 +18,7 @@ from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import MovementPlanner, largest_buffers, plan_movement
 from gnnbench.parts import RowSharing
 from gnnbench.records import Block, BufferRows, Fetch, PeerFetch, Round, RoundTraffic, Unit
+from gnnbench.run.movement import Buffers, move_staged
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.reference.communication import VanillaCommunication
 

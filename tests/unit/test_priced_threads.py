@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import HostThreads, Parts
+from gnnbench.run import train
 from tests.sessions import on_open
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,9 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.host_store import HostStore, IdleMemory
-from gnnbench.engine.machinery import feature_rows, torch_dtype
-from gnnbench.engine.movement import read_rows
 from gnnbench.footprint import (
     HostTensor,
     adjacency_bytes,
@@ -33,6 +30,9 @@ from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
 from gnnbench.parts import Kernel, Memory, OffloadingMemory, Setting
 from gnnbench.records import Block, Dataset, Graph, IntArray
+from gnnbench.run.host_store import HostStore, IdleMemory
+from gnnbench.run.machinery import feature_rows, torch_dtype
+from gnnbench.run.movement import read_rows
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.
 BLOCK_BYTES = 1 << 29

@@ -16,31 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.execute import Reader
-from gnnbench.engine.feature_cache import CachedRows
-from gnnbench.engine.machinery import feature_rows
-from gnnbench.engine.movement import Buffers
-from gnnbench.engine.passes import (
-    AggregateTape,
-    UpdateTape,
-    run_aggregate,
-    run_aggregate_backward,
-    run_update,
-    run_update_backward,
-    take_gradients,
-)
-from gnnbench.engine.processors import (
-    AS_IT_IS,
-    StagingBuffers,
-    Stream,
-    host_threads,
-    on_stream,
-    open_streams,
-)
-from gnnbench.engine.protocol import Steps, Trainer, run_in_turn, run_on_threads
-from gnnbench.engine.recorder import Track
-from gnnbench.engine.timers import HostTimer
 from gnnbench.footprint import ROUNDS_UNDER_WAY
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.movement import Exchange, SlotMovement
@@ -49,6 +24,31 @@ from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
 from gnnbench.program import Section
 from gnnbench.records import Block, EpochTrace, IntArray, Unit
+from gnnbench.run.base import Engine
+from gnnbench.run.execute import Reader
+from gnnbench.run.feature_cache import CachedRows
+from gnnbench.run.machinery import feature_rows
+from gnnbench.run.movement import Buffers
+from gnnbench.run.passes import (
+    AggregateTape,
+    UpdateTape,
+    run_aggregate,
+    run_aggregate_backward,
+    run_update,
+    run_update_backward,
+    take_gradients,
+)
+from gnnbench.run.processors import (
+    AS_IT_IS,
+    StagingBuffers,
+    Stream,
+    host_threads,
+    on_stream,
+    open_streams,
+)
+from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
+from gnnbench.run.recorder import Track
+from gnnbench.run.timers import HostTimer
 
 #: A round and a slot: which unit.
 UnitKey = tuple[int, int]

@@ -9,14 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.collectives import Processes
-from gnnbench.engine.evidence import Evidence
-from gnnbench.engine.execute import Bodies, take_items
-from gnnbench.engine.machinery import FILLED_BYTES, feature_rows
-from gnnbench.engine.passes import UpdateTape, run_update, run_update_backward
-from gnnbench.engine.ranks import Rank, Transfer
-from gnnbench.engine.recorder import Recorder
 from gnnbench.kernels.autograd import mask_positive
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
@@ -26,6 +18,14 @@ from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, EpochTrace, IntArray
+from gnnbench.run.base import Engine
+from gnnbench.run.collectives import Processes
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.execute import Bodies, take_items
+from gnnbench.run.machinery import FILLED_BYTES, feature_rows
+from gnnbench.run.passes import UpdateTape, run_update, run_update_backward
+from gnnbench.run.ranks import Rank, Transfer
+from gnnbench.run.recorder import Recorder
 
 
 class FeatureShardsEngine(Engine):

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.machinery import feature_rows
 from gnnbench.lowering.feature_cache import FeatureCache
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import IntArray
+from gnnbench.run.machinery import feature_rows
 
 
 class CachedRows:

@@ -7,11 +7,6 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from gnnbench.engine.evidence import Evidence
-from gnnbench.engine.host_store import IdleMemory
-from gnnbench.engine.machinery import Replicas, torch_dtype
-from gnnbench.engine.passes import take_gradients
-from gnnbench.engine.recorder import Recorder
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.models import Degrees
@@ -19,6 +14,11 @@ from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import EpochTrace, IntArray
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.host_store import IdleMemory
+from gnnbench.run.machinery import Replicas, torch_dtype
+from gnnbench.run.passes import take_gradients
+from gnnbench.run.recorder import Recorder
 
 
 class Engine(ABC):

@@ -8,23 +8,23 @@ from contextlib import contextmanager
 
 import torch
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.collectives import Processes
-from gnnbench.engine.device_resident import DeviceResidentEngine
-from gnnbench.engine.evidence import Evidence
-from gnnbench.engine.feature_parallel import FeatureParallelEngine
-from gnnbench.engine.feature_shards import FeatureShardsEngine
-from gnnbench.engine.host_resident import HostResidentEngine
-from gnnbench.engine.host_store import IdleMemory
-from gnnbench.engine.mini_batch import MiniBatchEngine
-from gnnbench.engine.processors import on_devices
-from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.base import collect_idle, collect_notes
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, OffloadingMemory, SeedSession, Session, Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import EpochTrace, PartKind, Trace
+from gnnbench.run.base import Engine
+from gnnbench.run.collectives import Processes
+from gnnbench.run.device_resident import DeviceResidentEngine
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.feature_parallel import FeatureParallelEngine
+from gnnbench.run.feature_shards import FeatureShardsEngine
+from gnnbench.run.host_resident import HostResidentEngine
+from gnnbench.run.host_store import IdleMemory
+from gnnbench.run.mini_batch import MiniBatchEngine
+from gnnbench.run.processors import on_devices
+from gnnbench.run.recorder import Clock, Recorder
 
 __all__ = [
     "Clock",
