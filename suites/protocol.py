@@ -38,7 +38,7 @@ from gnnbench.platforms.describe import LOCAL
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Block, Dataset, IntArray, PartKind, Workload
 from gnnbench.run import make_engine
-from gnnbench.run.machinery import Replicas, feature_rows, torch_dtype
+from gnnbench.run.features import feature_rows
 from gnnbench.run.passes import (
     run_aggregate,
     run_aggregate_backward,
@@ -47,6 +47,7 @@ from gnnbench.run.passes import (
     take_gradients,
 )
 from gnnbench.run.recorder import Recorder
+from gnnbench.run.replicas import Replicas, torch_dtype
 from gnnbench.units import format_si
 from suites.race import DoubleArray, resample
 

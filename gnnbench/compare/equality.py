@@ -29,7 +29,7 @@ from gnnbench.compare.plain import Batch, Pass, PlainTraining
 from gnnbench.parts import Setting
 from gnnbench.records import IntArray
 from gnnbench.run.evidence import Update
-from gnnbench.run.machinery import torch_dtype
+from gnnbench.run.replicas import torch_dtype
 
 #: How many times as far as the reference's own rounding a run may be off.
 SLACK = 16.0

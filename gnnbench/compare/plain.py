@@ -22,7 +22,7 @@ from gnnbench.parts import Kernel, MiniBatchSampler, Setting
 from gnnbench.records import Block, IntArray
 from gnnbench.run.evaluate import whole_graph_block
 from gnnbench.run.evidence import Update
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 
 #: Features of which more than one value in so many is stored are multiplied as dense ones.
 DENSE_SHARE = 16

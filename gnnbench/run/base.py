@@ -16,9 +16,9 @@ from gnnbench.platforms.machine import Device
 from gnnbench.records import EpochTrace, IntArray
 from gnnbench.run.evidence import Evidence
 from gnnbench.run.host_store import IdleMemory
-from gnnbench.run.machinery import Replicas, torch_dtype
 from gnnbench.run.passes import take_gradients
 from gnnbench.run.recorder import Recorder
+from gnnbench.run.replicas import Replicas, torch_dtype
 
 
 class Engine(ABC):

@@ -16,7 +16,7 @@ from gnnbench.models import BoundBlock
 from gnnbench.records import BoolArray, EpochTrace, IntArray
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import take_items
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 from gnnbench.run.movement import read_rows
 from gnnbench.run.passes import (
     AggregateTape,

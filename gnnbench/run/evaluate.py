@@ -30,9 +30,10 @@ from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
 from gnnbench.parts import Kernel, Memory, OffloadingMemory, Setting
 from gnnbench.records import Block, Dataset, Graph, IntArray
+from gnnbench.run.features import feature_rows
 from gnnbench.run.host_store import HostStore, IdleMemory
-from gnnbench.run.machinery import feature_rows, torch_dtype
 from gnnbench.run.movement import read_rows
+from gnnbench.run.replicas import torch_dtype
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.
 BLOCK_BYTES = 1 << 29

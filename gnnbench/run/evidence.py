@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
 from gnnbench.records import Block, BoolArray, Graph, IntArray, Unit
-from gnnbench.run.machinery import Replicas
+from gnnbench.run.replicas import Replicas
 
 #: By epoch and round.
 Key = tuple[int, int]

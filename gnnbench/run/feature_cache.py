@@ -10,7 +10,7 @@ from gnnbench.lowering.feature_cache import FeatureCache
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import IntArray
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 
 
 class CachedRows:

@@ -11,7 +11,7 @@ from torch import Tensor
 from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.models import BoundBlock
 from gnnbench.records import Block
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 from gnnbench.run.mini_batch import MiniBatchEngine, UnitKey
 from gnnbench.run.passes import AggregateTape, UpdateTape, run_update_backward
 

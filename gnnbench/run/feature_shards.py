@@ -22,7 +22,7 @@ from gnnbench.run.base import Engine
 from gnnbench.run.collectives import Processes
 from gnnbench.run.evidence import Evidence
 from gnnbench.run.execute import Bodies, take_items
-from gnnbench.run.machinery import FILLED_BYTES, feature_rows
+from gnnbench.run.features import FILLED_BYTES, feature_rows
 from gnnbench.run.passes import UpdateTape, run_update, run_update_backward
 from gnnbench.run.ranks import Rank, Transfer
 from gnnbench.run.recorder import Recorder

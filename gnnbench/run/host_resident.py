@@ -24,8 +24,8 @@ from gnnbench.program import Item, Step
 from gnnbench.records import EpochTrace
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import take_items
+from gnnbench.run.features import fill_features
 from gnnbench.run.host_store import HostStore, IdleMemory
-from gnnbench.run.machinery import fill_features
 from gnnbench.run.movement import Buffers, read_rows, to_host
 from gnnbench.run.passes import (
     AggregateTape,

@@ -27,7 +27,7 @@ from gnnbench.records import Block, EpochTrace, IntArray, Unit
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Reader
 from gnnbench.run.feature_cache import CachedRows
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 from gnnbench.run.movement import Buffers
 from gnnbench.run.passes import (
     AggregateTape,

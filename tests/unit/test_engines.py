@@ -22,7 +22,7 @@ from gnnbench.program import Ledger
 from gnnbench.records import Parts
 from gnnbench.run import train
 from gnnbench.run.evaluate import whole_graph_block
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")

@@ -21,7 +21,7 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph, Parts
 from gnnbench.run import evaluate, host_store, train
 from gnnbench.run.evaluate import Evaluator, cut_rows, whole_graph_block
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 
 LAYERS = 3
 #: Rows of the widest layer, 7 float64 wide: blocks of 1, a few and all of the 60 vertices.

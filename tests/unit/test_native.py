@@ -32,7 +32,7 @@ from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.plugins import Registry
 from gnnbench.records import Block, Dataset, Mode, Parts, Workload
-from gnnbench.run.machinery import feature_rows
+from gnnbench.run.features import feature_rows
 from gnnbench_plugins.native import gnnbench_strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel

@@ -7,7 +7,7 @@ import torch
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.run.machinery import Replicas
+from gnnbench.run.replicas import Replicas
 
 
 def make_replicas():
