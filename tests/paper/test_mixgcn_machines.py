@@ -29,18 +29,15 @@ from gnnbench.platforms import load_platform
 from gnnbench.records import Block, Graph, Parts, RunResult, Work, Workload
 from gnnbench_plugins.mixgcn.kernel import SpuKernel, make_spu
 from gnnbench_plugins.mixgcn.machines import (
-    AwbGcn,
-    Cpu,
-    HyGcn,
     Machine,
     Spu,
     Sram,
     choose_slice,
     order_steps,
     plan_slice,
-    tune_columns,
 )
 from gnnbench_plugins.studies.mixgcn import accelerators
+from gnnbench_plugins.studies.mixgcn.rivals import AwbGcn, Cpu, HyGcn, tune_columns
 
 #: 1 byte a cycle, and buffers of whose halves hold 32 features.
 SLOW = 10**9

@@ -1,8 +1,9 @@
 """Sparse accelerators: the steps in which one computes Z = A H ⊙ M, and what each step takes.
 
 The machine is MixGCN's S-SpMM engine (its section 3.2.1 and Figure 4; "the paper" below); the tiles
-and windows serve its rivals too (``gnnbench_plugins.mixgcn.machines``). What the paper leaves open
-is decided here and marked *assumed*. Everything counts; cycles of the memory are added elsewhere.
+and windows serve its rivals too (``gnnbench_plugins.studies.mixgcn.rivals``). What the paper leaves
+open is decided here and marked *assumed*. Everything counts; cycles of the memory are added
+elsewhere.
 
 **Words.** A word is 16 floats, 64 bytes. A slice of H of some features has rows of ``row_words``.
 
