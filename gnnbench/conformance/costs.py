@@ -20,7 +20,7 @@ from gnnbench.conformance import graphs
 from gnnbench.conformance.outcome import NonConforming, NotApplicable, NotReached
 from gnnbench.conformance.subject import Subject, World
 from gnnbench.models.bound import BoundBlock, Degrees
-from gnnbench.parts import Adjacency, Kernel, LayerShape, LoadingMemory, Memory, RoundedLoading
+from gnnbench.parts import Adjacency, CacheMemory, Kernel, LayerShape, Memory, RoundedLoading
 from gnnbench.platforms import list_platforms, load_platform
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, BlockSize, Work
@@ -392,27 +392,24 @@ def _check_memory(memory: Memory, world: World) -> str:
             f"bytes, and the host has {host.memory_bytes:,}"
         )
     cached = 0
-    if isinstance(memory, LoadingMemory):
+    if isinstance(memory, CacheMemory):
         cached = _check_cache(memory, world)
     return f"memory {name!r} stays within its devices" + (
         f" and caches {cached} rows where all fit" if cached else ""
     )
 
 
-def _check_cache(memory: LoadingMemory, world: World) -> int:
+def _check_cache(memory: CacheMemory, world: World) -> int:
     setting, name = world.setting, memory.name
-    row_bytes = setting.dataset.num_features * setting.workload.itemsize
     num_vertices, cached = setting.dataset.graph.num_vertices, 0
-    asked = bool(world.options.get("memory"))
     for room in (0, 1, num_vertices // 2, 2 * num_vertices):
-        batch = 3 * row_bytes
-        ids = memory.cached_vertices(setting, room * row_bytes + batch, batch)
-        cached = len(ids)
-        if len(np.unique(ids)) != cached or (cached and not 0 <= ids.min() <= ids.max()):
+        session = memory.open(setting, {0: room})
+        ids, cached = session.kept[0], session.num_rows[0]
+        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max()):
             raise NonConforming(f"memory {name!r} caches a vertex twice, or one below 0")
-        if cached and ids.max() >= num_vertices:
+        if len(ids) and ids.max() >= num_vertices:
             raise NonConforming(f"memory {name!r} caches vertex {ids.max()} of {num_vertices}")
-        if cached > room and not asked:
+        if not len(ids) <= cached <= room:
             raise NonConforming(
                 f"memory {name!r} caches {cached} rows where mini-batches leave room for {room}"
             )

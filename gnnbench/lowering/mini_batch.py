@@ -83,7 +83,11 @@ class MiniBatchLowering(InputRows):
 
     def sessions(self) -> Mapping[PartKind, Session]:
         opened: dict[PartKind, Session] = {"placement": self._shares}
-        return opened if self.resident else opened | {"communication": self._traffic}
+        if not self.resident:
+            opened["communication"] = self._traffic
+        if self._caching is not None:
+            opened["memory"] = self._caching
+        return opened
 
     def _profile(self) -> list[tuple[BatchProfile, IntArray]]:
         """The design phase: mini-batches of a sixteenth of a round up to a whole one, each with its

@@ -50,11 +50,14 @@ from gnnbench.parts.kernel import (
 )
 from gnnbench.parts.memory import (
     TOPOLOGY_PART,
+    CacheMemory,
+    CacheSession,
     DeviceMemory,
     Intermediates,
     LoadingMemory,
     Memory,
     OffloadingMemory,
+    Turnover,
 )
 from gnnbench.parts.options import (
     closest,
@@ -92,6 +95,8 @@ __all__ = [
     "Adjacency",
     "Broadcast",
     "Bundle",
+    "CacheMemory",
+    "CacheSession",
     "ColumnPlacement",
     "Communication",
     "DeviceCapacity",
@@ -132,6 +137,7 @@ __all__ = [
     "ShardPlacement",
     "StaleExchange",
     "TrafficSession",
+    "Turnover",
     "closest",
     "describe_option",
     "divide_evenly",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import numpy as np
-
-from gnnbench.parts.base import LayerShape, OfFullGraphs, OfMiniBatches, Part, Setting
+from gnnbench.parts.base import LayerShape, OfFullGraphs, OfMiniBatches, Part, Session, Setting
 from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.options import option
 from gnnbench.platforms.machine import Device
-from gnnbench.records import BlockSize, IntArray, PartKind
+from gnnbench.records import BlockSize, BoolArray, IntArray, PartKind
 from gnnbench.units import format_si
 
 if TYPE_CHECKING:
@@ -58,13 +57,70 @@ class DeviceMemory(Memory):
 class LoadingMemory(OfMiniBatches, Memory):
     """Features stay in host memory; a mini-batch's rows visit the device while it trains."""
 
-    def cached_vertices(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> IntArray:
-        """Of which vertices an accelerator keeps the feature rows for the whole run, distinct ids,
-        int64.
 
-        ``free_bytes`` of its memory are left, and mini-batches take at most ``mini_batch_bytes``.
+@dataclass(frozen=True, slots=True, eq=False)
+class Turnover:
+    """What changes in a cache: rows that it takes in, and others that make room for them; distinct
+    ids, int64."""
+
+    admitted: IntArray
+    evicted: IntArray
+
+
+class CacheSession(Session):
+    """The feature rows that accelerators have copies of in a run, by slot: those of ``kept`` from
+    the start, and at most ``num_rows``, which is as many where nothing else is said.
+
+    As it is, the cache stays as it was filled. A dynamic one replaces ``turn_over``.
+    """
+
+    def __init__(
+        self, kept: Mapping[int, IntArray], num_rows: Mapping[int, int] | None = None
+    ) -> None:
+        self.kept = kept
+        self.num_rows = num_rows or {slot: len(ids) for slot, ids in kept.items()}
+
+    def turn_over(self, slot: int, asked: IntArray, found: BoolArray) -> Turnover | None:
+        """What changes in the cache of ``slot`` after a round; None for nothing.
+
+        ``asked`` are the vertices whose rows the device reads in the round, ascending, and
+        ``found`` says which of them the cache has. Only rows that were asked for and not found can
+        be admitted, since these are on the device then. Rounds come in their order, and whoever
+        prefetches plans them before earlier ones are computed: what is said here holds from the
+        next round on.
         """
-        return np.empty(0, dtype=np.int64)
+        return None
+
+
+@dataclass(frozen=True)
+class CacheMemory(LoadingMemory):
+    """Features on the host, and on every accelerator a cache of feature rows, static or dynamic.
+
+    Rows that are found there are neither loaded nor transferred.
+    """
+
+    cache_bytes: int = option(
+        0, "size of each device's cache; 0 = what mini-batches leave free", unit="bytes"
+    )
+
+    @abstractmethod
+    def open(self, setting: Setting, num_rows: Mapping[int, int]) -> CacheSession:
+        """Plan the caches of a run; ``num_rows`` is how many rows there is room for, by slot."""
+
+    def count_rows(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> int:
+        """How many rows a device has room for, of whose memory ``free_bytes`` are left, where
+        mini-batches take at most ``mini_batch_bytes``."""
+        size_bytes = self.cache_bytes or max(0, free_bytes - mini_batch_bytes)
+        return size_bytes // (setting.dataset.num_features * setting.workload.itemsize)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if bundle.shares_rows:
+            return (
+                f"memory {self.name!r} caches rows on the devices, and communication "
+                f"{bundle.communication.name!r} keeps others from round to round; choose "
+                f"communication 'vanilla' or 'hyscale', or memory 'host'."
+            )
+        return None
 
 
 #: One in so many of a device's bytes may go to topologies that wait there between their turns.

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from gnnbench.footprint import ROUNDS_UNDER_WAY
+from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.lowering.rounds import Load, RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
 from gnnbench.program import Section
-from gnnbench.records import Block, EpochTrace, IntArray, Unit
+from gnnbench.records import Block, EpochTrace, IndexArray, IntArray, Unit
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Reader
 from gnnbench.run.feature_cache import CachedRows
@@ -109,6 +110,7 @@ class MiniBatchEngine(Engine):
             "load": self._load,
             "transfer": self._transfer,
             "put together": self._put_together,
+            "admit": self._admit,
             "pull": self._pull,
             "copy rows": self._copy_rows,
             "pick rows": self._pick_rows,
@@ -261,15 +263,20 @@ class MiniBatchEngine(Engine):
         else:
             self._keep_rows(key, move, crossed[0])
 
-    def _put_together(self, key: UnitKey, move: SlotMovement, ids: IntArray) -> None:
+    def _put_together(
+        self, key: UnitKey, move: SlotMovement, count: int, places: IndexArray | None
+    ) -> None:
         """Input rows out of what crossed and of the device's cache, in a memory of their own."""
         crossed = self._loaded.pop(key)
         rows = crossed[0]
         if self._rounding is not None:
             rows = self._rounding.unpack(crossed, self._dtype)
         if move.direct:
-            rows = self._cached.assemble(move.slot, ids, rows)
+            rows = self._cached.assemble(move.slot, count, places, rows)
         self._keep_rows(key, move, rows)
+
+    def _admit(self, key: UnitKey, admitted: Admission) -> None:
+        self._cached.admit(key[1], admitted, self._inputs[key])
 
     def _keep_rows(self, key: UnitKey, move: SlotMovement, rows: Tensor) -> None:
         """Rows on a device are its unit's, or go to the buffer from which they are shared."""

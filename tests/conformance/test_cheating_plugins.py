@@ -274,8 +274,14 @@ REFUSES_ALL = """
         return "it works on paper only."
 """
 CACHES_ALL = """
-    def cached_vertices(self, setting, free_bytes, mini_batch_bytes):
-        return np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
+@dataclass(frozen=True)
+class Wrong(CacheMemory):
+    '''Is not what it says.'''
+    name = "wrong"
+    summary = "not what it says"
+    def open(self, setting, num_rows):
+        everything = np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
+        return CacheSession({slot: everything for slot in num_rows})
 """
 IDLE_TRAINERS = """
     def trainers(self, platform):
@@ -355,7 +361,12 @@ WRONG_BY_CHOICE = """
         ),
         ("communication", ROUNDING + ROUNDS_IN_SECRET, "costs", "it does not say that it rounds"),
         ("communication", ROUNDING + PACKS_IN_PLACE, "costs", "writes into the rows that it packs"),
-        ("memory", CACHES_ALL, "costs", "caches 60 rows where mini-batches leave room for 0"),
+        (
+            "memory",
+            CACHES_ALL,
+            "same-maths",
+            "keeps 60 rows in a cache of 60 on gpu0, which has room for",
+        ),
         ("kernel", WRONG_BY_CHOICE, "every-choice", "kernel.doubled=True: losses .* are off"),
         ("placement", REFUSES_ALL, "same-maths", "refuses every model .* it works on paper only"),
         ("placement", IDLE_TRAINERS, "reached", "of its trainers gpu1 computed nothing"),

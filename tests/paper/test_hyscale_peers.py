@@ -334,7 +334,7 @@ def test_mini_batches_take_what_is_foreseen(graph, model):
 
 
 def test_a_static_cache_and_rows_that_move_on_are_not_for_each_other(graph):
-    with pytest.raises(IncompatibleParts, match="memory 'pagraph' caches the same rows"):
+    with pytest.raises(IncompatibleParts, match="memory 'pagraph' caches rows on the devices"):
         run("pagraph", setting_for(graph), [("communication", "hongtu")])
 
 

@@ -19,7 +19,14 @@ from gnnbench.footprint import DEVICE_BUFFERS, mini_batch_bytes, reserved_bytes,
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, LoadingMemory, MiniBatchSampler, SeedPlacement, Setting
+from gnnbench.parts import (
+    Bundle,
+    CacheMemory,
+    LoadingMemory,
+    MiniBatchSampler,
+    SeedPlacement,
+    Setting,
+)
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BatchProfile, Cell, IntArray, PartKind, Table, TableRow, Unit
 from gnnbench.studies import Planner, PlanRequest
@@ -139,12 +146,13 @@ def choose_cached(
 ) -> IntArray:
     """The vertices whose rows every accelerator would keep, beside the model and mini-batches."""
     chosen, memory = np.empty(0, dtype=np.int64), bundle.memory
-    if not isinstance(memory, LoadingMemory):
+    if not isinstance(memory, CacheMemory):
         return chosen
     reserved = reserved_bytes(setting.layers, whole, setting.workload.itemsize, prefetch)
     for number, device in enumerate(accelerators):
         free = memory.capacity_bytes(device) - held_all_along(setting, bundle, device)
-        kept = memory.cached_vertices(setting, free, reserved)
+        room = {number: memory.count_rows(setting, free, reserved)}
+        kept = memory.open(setting, room).kept[number]
         chosen = np.intersect1d(chosen, kept) if number else kept
     return chosen
 
