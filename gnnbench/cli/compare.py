@@ -293,7 +293,7 @@ def write_results(
 
     Raises as :func:`gnnbench.results.output.write_all` does, after all others have been written.
     """
-    from gnnbench.report.table import print_comparison
+    from gnnbench.report.comparison import print_comparison
     from gnnbench.results.output import write_all
 
     json_path, trace_path, html_path = options.json_path, options.trace_path, options.html_path

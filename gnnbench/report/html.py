@@ -12,6 +12,16 @@ from typing import NamedTuple
 from gnnbench.ranking import Group, Row, group_runs, list_devices
 from gnnbench.records import STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
+from gnnbench.report.columns import BYTE_COLUMNS, describe_equality, format_range, provenances
+from gnnbench.report.comparison import (
+    clock_line,
+    describe_mini_batches,
+    graph_line,
+    made_up_lines,
+    provenance_line,
+    run_notes,
+    title_line,
+)
 from gnnbench.report.page import WAYS, render_page
 from gnnbench.report.svg import (
     NUM_SERIES,
@@ -21,19 +31,6 @@ from gnnbench.report.svg import (
     draw_curves,
     draw_timeline,
     reduce_timeline,
-)
-from gnnbench.report.table import (
-    BYTE_COLUMNS,
-    clock_line,
-    describe_equality,
-    describe_mini_batches,
-    format_range,
-    graph_line,
-    made_up_lines,
-    provenance_line,
-    provenances,
-    run_notes,
-    title_line,
 )
 from gnnbench.report.verdict import describe_noise, summarise
 from gnnbench.results.output import write_text

@@ -26,7 +26,7 @@ from gnnbench.plugins import assemble, load
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import RoundTraffic, Unit, Workload
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
 from gnnbench.run import train
 from gnnbench.run.feature_cache import CachedRows
 from gnnbench_plugins.hyscale.communication import IntegerCommunication

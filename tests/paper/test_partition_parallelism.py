@@ -23,7 +23,7 @@ from gnnbench.platforms import load_platform
 from gnnbench.price.folds import imbalance
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Workload
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
 from gnnbench.run import train
 from gnnbench_plugins.studies.mixgcn import figures
 from gnnbench_plugins.studies.mixgcn.figures import SYSTEMS, Job, cut_graph

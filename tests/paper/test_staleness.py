@@ -29,7 +29,7 @@ from gnnbench.platforms import load_platform
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
 from gnnbench.results.schema import dump_json, to_document
 from gnnbench.run import train
 

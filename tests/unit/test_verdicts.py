@@ -17,7 +17,7 @@ from gnnbench.compare import Request, Variant, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.ranking import group_runs
 from gnnbench.records import Comparison
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
 from gnnbench.report.verdict import summarise
 from gnnbench.results.schema import dump_json, to_document
 
