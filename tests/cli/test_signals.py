@@ -75,7 +75,7 @@ IN_TRAINING = ("gnnbench_plugins.hongtu.sampler:read_sets", "gnnbench.run.evalua
         ("import", "torch"),
         ("import", "gnnbench_plugins.hongtu.search"),
         ("call", "gnnbench.cli.compare:parse_strategies"),
-        ("call", "gnnbench.plugins:load"),
+        ("call", "gnnbench.plugins.loading:load"),
         ("call", "gnnbench.datasets.synthetic:check_size"),
         ("call", "gnnbench_plugins.hongtu.sampler:read_sets"),
         ("call", "gnnbench.run.evaluate:evaluate"),
@@ -110,7 +110,7 @@ def test_ignored_signals_stay_ignored():
     ended = subprocess.run(
         [
             *(sys.executable, "-c", program, str(int(signal.SIGINT))),
-            *("call", "gnnbench.plugins:load", *COMPARE),
+            *("call", "gnnbench.plugins.loading:load", *COMPARE),
         ],
         capture_output=True,
         text=True,
