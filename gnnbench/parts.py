@@ -364,12 +364,13 @@ class Placement(Part):
         return ()
 
     def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
-        """The host's socket in whose memory each vertex's rows lie, int64 ``(V,)``.
+        """The socket in whose memory each vertex's rows lie, int64 ``(V,)``; sockets are numbered
+        through all hosts.
 
-        Full graph only; ``owner`` is the sampler's. Spread evenly, as by interleaved pages, unless
-        a placement knows better.
+        ``owner`` is the sampler's, of mini-batches one slot after the other. Spread evenly, as by
+        interleaved pages, unless a placement knows better. Mini-batches look at the host alone.
         """
-        return np.arange(len(owner), dtype=np.int64) % platform.host.sockets
+        return np.arange(len(owner), dtype=np.int64) % len(platform.sockets)
 
     def shard_aggregate(
         self, num_vertices: int, width: int, platform: Platform

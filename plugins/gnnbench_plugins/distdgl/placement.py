@@ -46,6 +46,13 @@ class DistDGLPlacement(Placement):
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return self.owners(platform)
 
+    def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
+        """A partition's rows lie where its owner is attached, as in DistDGL's key-value store."""
+        devices = self.owners(platform)
+        if devices == (platform.host,):
+            return super().sockets(platform, owner)
+        return np.array([platform.socket(device) for device in devices])[self._partition]
+
     def split(self, num_seeds: int) -> tuple[Share, ...]:
         raise TypeError("how many seeds a partition has depends on which; ask share_out")
 
