@@ -8,7 +8,7 @@ a power that the platform file states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import fmean, median
 
 from gnnbench.platforms.machine import DISK
@@ -27,11 +27,12 @@ def summarise(
     trace: Trace,
     digests: Sequence[Digest],
     provenance: Provenance,
-    host: str,
+    hosts: Collection[str],
     time_to_accuracy_s: float | None,
     warmup: int = 0,
 ) -> tuple[dict[str, Metric], dict[Stage, Metric]]:
-    """All metrics of a run, and the stages. ``host`` names the host.
+    """All metrics of a run, and the stages. ``hosts`` are the names of the hosts, of which the
+    fullest counts as one device does; what they send each other there is where they are several.
 
     Counts are means over all epochs. Times that were measured are medians over those after the
     first ``warmup``, since what disturbs a machine only ever adds; modelled ones are means, since
@@ -52,7 +53,8 @@ def summarise(
         steady_s = _centre(epoch_s[warmup:], provenance)
         return Metric(fmean(counts) / steady_s if steady_s else 0.0, unit, provenance)
 
-    peaks = {n: size for n, size in trace.peak_bytes.items() if n not in (host, DISK)}
+    peaks = {n: size for n, size in trace.peak_bytes.items() if n not in (*hosts, DISK)}
+    host_peak = float(max(trace.peak_bytes.get(name, 0) for name in hosts))
     metrics = {
         "epoch_time": time_of(epoch_s, "s", provenance),
         "wall_time": time_of([epoch.wall_s for epoch in epochs], "s", "measured"),
@@ -62,11 +64,10 @@ def summarise(
         **{
             f"{kind}_bytes": mean_of([float(epoch.bytes[kind]) for epoch in epochs], "B")
             for kind in BYTE_KINDS
+            if kind != "host_to_host" or len(hosts) > 1
         },
-        "peak_device_bytes": Metric(
-            float(max(peaks.values(), default=trace.peak_bytes.get(host, 0))), "B", provenance
-        ),
-        "peak_host_bytes": Metric(float(trace.peak_bytes.get(host, 0)), "B", provenance),
+        "peak_device_bytes": Metric(float(max(peaks.values(), default=host_peak)), "B", provenance),
+        "peak_host_bytes": Metric(host_peak, "B", provenance),
         "imbalance": mean_of([imbalance(epoch.work_by_device) for epoch in epochs], "1"),
         "preprocessing_time": Metric(trace.preprocessing_s, "s", "measured"),
         "harness_overhead": time_of(

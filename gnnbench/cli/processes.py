@@ -5,6 +5,11 @@ same command with ``RANK`` and ``WORLD_SIZE`` in its environment. Rank 0 speaks 
 soon as one ends badly the others are stopped, and so they are when whoever started them is gone.
 
 Ranks meet on the loopback interface, and import nothing from the current folder.
+
+``torchrun`` may start the ranks too, but it cannot stand in for this: the store of its rendezvous
+listens on every interface, its workers are sessions of their own that outlive it, and it looks at
+nothing but exit statuses, the earliest first, so that a rank which hangs is waited for without end
+and one that only lost its peers may be blamed.
 """
 
 from __future__ import annotations

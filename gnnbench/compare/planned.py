@@ -33,7 +33,9 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
     except DeviceOutOfMemory as error:
         return empty_result(row, 0, "out-of-memory", str(error))
     trace = dry.finish(epochs)
-    metrics, stages = summarise(trace, digests, "modelled", setting.platform.host.name, None)
+    metrics, stages = summarise(
+        trace, digests, "modelled", [host.name for host in setting.platform.hosts], None
+    )
     return RunResult(
         strategy=row.strategy,
         label=row.label,

@@ -228,7 +228,7 @@ class Run:
             trace,
             self._digests,
             self._clock.provenance,
-            setting.platform.host.name,
+            [host.name for host in setting.platform.hosts],
             self._reached_s,
             warmup,
         )

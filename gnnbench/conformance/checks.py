@@ -29,7 +29,6 @@ from gnnbench.parts import (
     UNIFORM,
     FullGraphSampler,
     MiniBatchSampler,
-    PartitionPlacement,
     describe_option,
     option_fields,
     parse_option,
@@ -125,9 +124,11 @@ def _require_homes(case: str, world: World) -> None:
         platform, host=replace(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)
     )
     placement = world.bundle.placement
-    named = [("owner", owner, len(placement.trainers(platform)))]
-    if isinstance(placement, PartitionPlacement):
-        named.append(("sockets", placement.sockets(two_sockets, owner), two_sockets.host.sockets))
+    there = replace(world.setting, platform=two_sockets)
+    named = (
+        ("owner", owner, len(placement.trainers(platform))),
+        ("sockets", placement.sockets(there, owner), two_sockets.host.sockets),
+    )
     for what, places, count in named:
         if places.shape != (world.setting.dataset.graph.num_vertices,) or places.dtype != np.int64:
             raise NonConforming(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
+from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, Kernel, RowTransfer, Session, Setting, TrafficSession
@@ -33,6 +34,9 @@ class Lowering(ABC):
         self.layers = layers
         self.platform = setting.platform
         self.trainers = bundle.placement.trainers(setting.platform)
+        #: The host of each trainer, and that of each vertex, of which most lowerings do not care.
+        self.hosts = tuple(setting.platform.host_of(device) for device in self.trainers)
+        self.homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
         self._itemsize = setting.workload.itemsize
         self._expects = type(bundle.kernel).expect is not Kernel.expect
 
@@ -133,22 +137,14 @@ class Lowering(ABC):
             # A ring: every device sends 2 (m-1)/m of the model to its neighbour.
             ring = self.bundle.communication.all_reduce == "ring"
             moved = 2 * (len(devices) - 1) * size // len(devices) if ring else 2 * size
+            others = () if ring else [host for host in platform.hosts[1:] if host in self.hosts]
+            # Where hosts add up, all that are not the first send their sum on to that one.
+            gathered = Buffer("gradients of a node") if others else reduced
             for slot, device in enumerate(devices):
-                peer = devices[(slot + 1) % len(devices)] if ring else platform.host
-                route = platform.route(device, peer)
-                yield Step(
-                    "",
-                    (),
-                    "synchronize",
-                    "all-reduce gradients",
-                    route.place,
-                    route.lanes,
-                    Work("copy", bytes=moved),
-                    round=round_index,
-                    reads=(after,),
-                    adds=(reduced,),
-                    moves=(("all_reduce", moved),),
-                )
+                peer = devices[(slot + 1) % len(devices)] if ring else self.hosts[slot]
+                yield self._reduce(device, peer, moved, round_index, after, gathered)
+            for host in others:
+                yield self._reduce(host, platform.host, moved, round_index, gathered, reduced)
         yield Step(
             "step",
             (),
@@ -160,6 +156,16 @@ class Lowering(ABC):
             round=round_index,
             reads=(reduced,) if len(devices) > 1 else (after,),
         )
+
+    def _reduce(
+        self, one: Device, other: Device, moved: int, index: int, after: Buffer, into: Buffer
+    ) -> Step:
+        """So many bytes of an all-reduce between two devices."""
+        route, work = self.platform.route(one, other), Work("copy", bytes=moved)
+        step = Step("", (), "synchronize", "all-reduce gradients", route.place, route.lanes, work)
+        step.round, step.reads, step.adds = index, (after,), (into,)
+        step.moves = (("all_reduce", moved),)
+        return step
 
 
 def collect_notes(lowering: Lowering) -> tuple[str, ...]:

@@ -71,7 +71,9 @@ class FeatureParallelLowering(MiniBatchLowering):
     # ------------------------------------------------------------------ data transfer
 
     def transfer(self, round_: RoundUnderWay) -> Iterator[Item]:
-        """The units' blocks to the devices that train them, and the first ones to all."""
+        """The units' blocks to the devices that train them, and the first ones to all, those that
+        another node's host has drawn by way of the device's own."""
+        there = {host: Buffer("blocks of other nodes") for host in self.hosts}
         for slot, device in enumerate(self.trainers):
             unit = round_.unit_of(slot)
             size = sum(u.blocks[0].topology_bytes for u in round_.units if u.slot != slot)
@@ -84,12 +86,25 @@ class FeatureParallelLowering(MiniBatchLowering):
             round_.arrived[slot] = round_.sampled
             if slot in self.accelerator_slots:
                 yield Section(round_.index, (TRANSFER, slot))
+                if self.hosts.index(self.hosts[slot]) == slot:
+                    yield from self._send_blocks(round_, self.hosts[slot], there[self.hosts[slot]])
                 work = Work("copy", bytes=size)
                 step = self._send(slot, round_.index, "host to device", work)
                 arrived = round_.arrived[slot] = Buffer("blocks on the device")
-                step.reads, step.writes = (round_.sampled,), (arrived,)
+                step.reads, step.writes = (round_.sampled, there[self.hosts[slot]]), (arrived,)
                 yield step
                 round_.transfer_s = max(round_.transfer_s, step.seconds)
+
+    def _send_blocks(self, round_: RoundUnderWay, host: Device, there: Buffer) -> Iterator[Step]:
+        """The first blocks that other hosts have drawn, to this one, once for all its devices."""
+        for other in self.platform.hosts:
+            drawn = [u for u in round_.units if self.hosts[u.slot] == other != host]
+            work = Work("copy", bytes=sum(unit.blocks[0].topology_bytes for unit in drawn))
+            if drawn:
+                label = "first blocks of another node"
+                step = self._cross(other, host, round_.index, label, work, "host_to_host")
+                step.reads, step.adds = (round_.sampled,), (there,)
+                yield step
 
     # ------------------------------------------------------------------ push, forward
 

@@ -77,7 +77,7 @@ class ShardsLayout(Lowering):
     def prepare(self, ledger: Ledger) -> None:
         """Cut the rounds into shards, and place what devices hold all the time."""
         setting, placement = self.setting, self.placement
-        allocate_host_graph(ledger, setting)
+        allocate_host_graph(ledger, setting, self.homes)
         rounds = self._sampler.chunks(setting, len(self.trainers))
         if any(len(round_.units) != 1 for round_ in rounds):
             raise IncompatibleParts(

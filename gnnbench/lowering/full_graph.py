@@ -42,7 +42,7 @@ class FullGraphLowering(Lowering):
     def prepare(self, ledger: Ledger) -> None:
         """Partition, plan the traffic, and place what stays for the whole run."""
         setting, bundle = self.setting, self.bundle
-        allocate_host_graph(ledger, setting)
+        allocate_host_graph(ledger, setting, self.homes)
         capacity = TrainerCapacity(bundle, ledger, self.trainers, self._shapes, self._itemsize)
         self._sampler.limit(capacity)
         self.rounds = self._sampler.chunks(setting, len(self.trainers))

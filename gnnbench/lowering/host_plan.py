@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from gnnbench.footprint import ChunkSize, HostKind, HostTensor, choose_spilled, size_of
+from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.movement import SlotMovement
-from gnnbench.parts import PartitionPlacement, Setting
+from gnnbench.parts import Setting
 from gnnbench.platforms.machine import DISK, Device, Platform
 from gnnbench.program import Free, Hold, Ledger
 from gnnbench.records import BoolArray, BufferRows, IndexArray, IntArray, Unit
@@ -22,7 +23,9 @@ PAGE_BYTES = mmap.PAGESIZE
 
 
 class HostPlan:
-    """Which tensors a run has on the ``host``, and which of them are ``spilled`` to its disk.
+    """Which tensors a run has on the host, and which of them are ``spilled`` to its disk.
+
+    Of several hosts each has what belongs to its own vertices, and none spills.
 
     ``directory`` is where files go; without one nothing is spilled. ``budget_bytes`` is what the
     host's memory has left for ``tensors``.
@@ -33,23 +36,23 @@ class HostPlan:
         tensors: Sequence[HostTensor],
         budget_bytes: int,
         directory: Path | None,
-        host: str,
+        homes: Homes,
     ) -> None:
-        self._host = host
+        self._homes = homes
         self.tensors = tensors
         self.directory = directory
         self.spilled = () if directory is None else choose_spilled(tensors, budget_bytes)
         self._serving = {(tensor.kind, n): tensor for tensor in tensors for n in tensor.layers}
-        #: By tensor, what this epoch has saved of intermediates.
-        self._saved_bytes: dict[str, int] = {}
+        #: By memory and tensor, what this epoch has saved of intermediates.
+        self._saved_bytes: dict[tuple[str, str], int] = {}
 
     def is_spilled(self, kind: HostKind, layer: int) -> bool:
         """Whether the tensor of that kind that serves a layer, h^0 being 0, lies on the disk."""
         return self._serving.get((kind, layer)) in self.spilled
 
-    def _memory_of(self, tensor: HostTensor) -> str:
-        """The ledger's account that a tensor is held on: the host's, or the disk's."""
-        return DISK if tensor in self.spilled else self._host
+    def _memory_of(self, tensor: HostTensor, host: Device) -> str:
+        """The ledger's account of a host's part of a tensor: its own, or that of its disk."""
+        return DISK if tensor in self.spilled else host.name
 
     def allocate(self, ledger: Ledger) -> None:
         """Hold what is there for the whole run; the account ``DISK`` is opened where something is
@@ -58,19 +61,20 @@ class HostPlan:
             ledger.open(DISK, shutil.disk_usage(self.directory).free)
         for tensor in self.tensors:
             if tensor.what != "saved intermediates":
-                ledger.allocate(self._memory_of(tensor), tensor.name, tensor.size_bytes)
+                for host, size_bytes in self._homes.divide(tensor.size_bytes):
+                    ledger.allocate(self._memory_of(tensor, host), tensor.name, size_bytes)
 
-    def save(self, layer: int, size_bytes: int) -> Hold:
-        """A layer's saved intermediates are so much more."""
+    def save(self, layer: int, size_bytes: int, host: Device) -> Hold:
+        """A layer's saved intermediates are so much more on a host."""
         tensor = self._serving["intermediates", layer]
-        saved_bytes = self._saved_bytes.get(tensor.name, 0) + size_bytes
-        self._saved_bytes[tensor.name] = saved_bytes
-        return Hold(self._memory_of(tensor), tensor.name, saved_bytes)
+        key = (self._memory_of(tensor, host), tensor.name)
+        self._saved_bytes[key] = self._saved_bytes.get(key, 0) + size_bytes
+        return Hold(*key, self._saved_bytes[key])
 
-    def let_go(self, layer: int) -> Free:
+    def let_go(self, layer: int) -> list[Free]:
         """A layer's saved intermediates are done with."""
-        tensor = self._serving["intermediates", layer]
-        return Free(self._memory_of(tensor), tensor.name)
+        name = self._serving["intermediates", layer].name
+        return [Free(*key) for key in self._saved_bytes if key[1] == name]
 
     def clear(self) -> None:
         """An epoch begins, and has saved nothing."""
@@ -81,7 +85,8 @@ class HostPlan:
         if not self.spilled:
             return ()
         listed = ", ".join(
-            f"{one.name} ({format_si(self._saved_bytes.get(one.name, one.size_bytes), 'B')})"
+            f"{one.name} "
+            f"({format_si(self._saved_bytes.get((DISK, one.name), one.size_bytes), 'B')})"
             for one in self.spilled
         )
         return (f"spilled to disk: {listed}",)
@@ -92,7 +97,8 @@ class UnitPlan:
     """One unit with its movement, and what its steps are sized by.
 
     Rows are remote that lie at another socket of the host than the one of the unit's device: of
-    those that are loaded from the host, of those that leave for it, and of the unit's outputs.
+    those that are loaded from the host, of those that leave for it, and of the unit's outputs. How
+    many of the same lie at each of several hosts is in ``loaded``, ``leaving`` and ``outputs``.
     """
 
     slot: int
@@ -102,6 +108,9 @@ class UnitPlan:
     remote_loaded: int
     remote_leaving: int
     remote_outputs: int
+    loaded: tuple[int, ...]
+    leaving: tuple[int, ...]
+    outputs: tuple[int, ...]
 
     @classmethod
     def count(
@@ -109,13 +118,23 @@ class UnitPlan:
         move: SlotMovement,
         rows: Mapping[int, BufferRows],
         remote: Mapping[int, BoolArray],
+        homes: Homes,
     ) -> UnitPlan:
         """``rows`` are those of the slots' buffers, if they have any, and ``remote`` says which of
         the host's are remote to them, if any are."""
         unit, far = Unit(move.slot, (move.block,)), remote.get(move.slot)
         moved = (move.host_ids, move.leaving_ids, unit.output_ids)
-        counts = [0 if far is None else int(far[ids].sum()) for ids in moved]
-        return cls(move.slot, unit, move, size_of(move.block, rows.get(move.slot)), *counts)
+        loaded, leaving, outputs = [0 if far is None else int(far[ids].sum()) for ids in moved]
+        return cls(
+            move.slot,
+            unit,
+            move,
+            size_of(move.block, rows.get(move.slot)),
+            loaded,
+            leaving,
+            outputs,
+            *[homes.count(ids) for ids in moved],
+        )
 
 
 def shares_features(setting: Setting) -> bool:
@@ -143,15 +162,16 @@ def page_bytes(ids: IntArray | IndexArray, row_bytes: int) -> int:
 
 
 def mark_remote(
-    platform: Platform, placement: PartitionPlacement, trainers: Sequence[Device], owner: IntArray
+    platform: Platform, trainers: Sequence[Device], sockets: IntArray
 ) -> Mapping[int, BoolArray]:
-    """By the slot of an accelerator, whether each vertex's rows lie at another socket of the host,
-    bool ``(V,)``; empty for a host of one socket."""
-    if platform.host.sockets == 1:
+    """By the slot of an accelerator, whether each vertex's rows lie at another socket of its host,
+    bool ``(V,)``; empty for hosts of one socket."""
+    if all(host.sockets == 1 for host in platform.hosts):
         return {}
-    sockets = placement.sockets(platform, owner)
+    hosts = np.array([platform.hosts.index(host) for host in platform.sockets])
     return {
-        slot: sockets != platform.socket(device)
+        slot: (sockets != there) & (hosts[sockets] == hosts[there])
         for slot, device in enumerate(trainers)
-        if device != platform.host
+        if device not in platform.hosts
+        for there in (platform.socket(device),)
     }

@@ -12,7 +12,7 @@ which its pages have steps of their own.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Literal
 
 from gnnbench.footprint import (
@@ -28,8 +28,10 @@ from gnnbench.footprint import (
     working_bytes,
 )
 from gnnbench.lowering.full_graph import FullGraphLowering
+from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostPlan, UnitPlan, mark_remote, shares_features
 from gnnbench.lowering.host_steps import HostSteps
+from gnnbench.lowering.memory import allocate_host_graph
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import OffloadingMemory, PartitionPlacement
@@ -63,11 +65,13 @@ class HostResidentLowering(FullGraphLowering):
             raise TypeError("vertex data on the host takes placements of partitions")
         self._shares_rows = self.bundle.shares_rows
         self.buffer_rows = largest_buffers(traffic) if self._shares_rows else {}
-        remote = mark_remote(self.platform, placement, self.trainers, owner)
+        sockets = placement.sockets(self.setting, owner)
+        self.homes = Homes.at_sockets(self.platform, sockets)
+        remote = mark_remote(self.platform, self.trainers, sockets)
         threads, shares = self.setting.workload.threads, self._shares_rows
         moved = plan_movement(self.rounds, traffic, len(owner), shares_rows=shares, threads=threads)
         self.plans = tuple(
-            tuple(UnitPlan.count(move, self.buffer_rows, remote) for move in moves)
+            tuple(UnitPlan.count(move, self.buffer_rows, remote, self.homes) for move in moves)
             for moves in moved
         )
         # The chunks as they were cut are not needed beside those that read buffers.
@@ -100,12 +104,14 @@ class HostResidentLowering(FullGraphLowering):
             )
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
-        self.host = HostPlan(tensors, budget_bytes, memory.spill_directory(), host.name)
+        directory = None if self.platform.other_hosts else memory.spill_directory()
+        self.host = HostPlan(tensors, budget_bytes, directory, self.homes)
         if self.host.spilled and self.platform.virtual:
             _ = self.platform.disk  # refuses a platform that cannot price it
+        allocate_host_graph(ledger, setting, self.homes)
         self.host.allocate(ledger)
         saved = SavedSizes(self.layers, self.bundle.kernel, setting.workload)
-        self._make = HostSteps(setting, self.trainers, self.layers, self.host, saved)
+        self._make = HostSteps(setting, self.trainers, self.layers, self.host, saved, self.homes)
 
     def _sizes_of(self, unit: Unit) -> tuple[ChunkSize, ...]:
         return (size_of(unit.blocks[0], self.buffer_rows.get(unit.slot)),)
@@ -130,10 +136,11 @@ class HostResidentLowering(FullGraphLowering):
             yield from self._backward_layer(number)
         yield from self._synchronise(self._meeting, self._make.round)
 
-    def _meet(self, steps: Sequence[Step]) -> Iterator[Step]:
-        """What is done once for all devices, one step after the other."""
+    def _meet(self, parts: Iterable[Sequence[Step]]) -> Iterator[Step]:
+        """What is done once for all devices: by each host its part, one step after the other."""
         after = Buffer("all is done")
-        yield from in_turn(steps, (self._meeting,), (after,))
+        for steps in parts:
+            yield from in_turn(steps, (self._meeting,), (after,))
         self._meeting = after
 
     # ------------------------------------------------------------------ forward
@@ -164,7 +171,8 @@ class HostResidentLowering(FullGraphLowering):
         if policy == "cache":
             steps += make.store(number, plan, "aggregates")
         elif policy == "offload":
-            yield self.host.save(number + 1, make.saved_bytes(number, plan))
+            saved_bytes, host = make.saved_bytes(number, plan), self.hosts[plan.slot]
+            yield self.host.save(number + 1, saved_bytes, host)
             steps += make.offload(number, plan)
         yield from in_turn(steps, made, (after,))
 
@@ -195,12 +203,22 @@ class HostResidentLowering(FullGraphLowering):
                 holds.append(Hold(name, f"transition {what}", rows.transition * row_bytes))
         return holds
 
-    def _hold_crossing(self, number: int, plan: UnitPlan) -> tuple[Hold]:
-        """Room on a device for the rows between the host and its buffers."""
+    def _hold_crossing(self, number: int, plan: UnitPlan) -> list[Hold]:
+        """Room on a device for the rows between the host and its buffers, and on hosts for those
+        between each other."""
         row_bytes, chunk = self.layers[number].in_features * self._itemsize, plan.chunk
         largest = max(chunk.rows, chunk.transition) if chunk.buffered else 0
         name = self.trainers[plan.slot].name
-        return (Hold(name, "crossing rows", staging_bytes(largest, row_bytes)),)
+        holds = [Hold(name, "crossing rows", staging_bytes(largest, row_bytes))]
+        return holds + self._hold_abroad(plan, (plan.loaded, plan.leaving), row_bytes)
+
+    def _hold_abroad(
+        self, plan: UnitPlan, counts: Iterable[tuple[int, ...]], row_bytes: int
+    ) -> list[Hold]:
+        """Room for a unit's rows of other hosts on its own, where they are between two links."""
+        here, device = self.hosts[plan.slot], self.trainers[plan.slot].name
+        rows = max(sum(rows for _, rows in self.homes.list_abroad(each, here)) for each in counts)
+        return [Hold(here.name, f"rows of other hosts, {device}", rows * row_bytes)] if rows else []
 
     def _hold_unit(self, number: int, plan: UnitPlan, *, backward: bool) -> list[Hold]:
         """What one unit of one layer takes on its device while it is worked on."""
@@ -220,8 +238,10 @@ class HostResidentLowering(FullGraphLowering):
             if not first and (direct or adds_apart(shape, chunk, kernel)):
                 what = "neighbour gradients" if direct else "gradients to be added"
                 sizes.append((what, rows_in))
-        name = self.trainers[plan.slot].name
-        return [Hold(name, tensor, size) for tensor, size in sizes]
+        name, width = self.trainers[plan.slot].name, max(shape.in_features, shape.out_features)
+        abroad = (plan.outputs, plan.leaving) if direct else (plan.outputs,)
+        holds = [Hold(name, tensor, size) for tensor, size in sizes]
+        return holds + self._hold_abroad(plan, abroad, width * item)
 
     # ------------------------------------------------------------------ backward
 
@@ -232,7 +252,7 @@ class HostResidentLowering(FullGraphLowering):
             holds += self._hold_buffers(number, "gradients")
         yield from during(holds, self._backward_rounds(number))
         if self.policies[number] == "offload":
-            yield self.host.let_go(number + 1)
+            yield from self.host.let_go(number + 1)
 
     def _backward_rounds(self, number: int) -> Iterator[Item]:
         make, shares = self._make, number and self._shares_rows

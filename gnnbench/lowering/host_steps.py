@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from gnnbench.footprint import HostKind, crossing_topology_bytes
+from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostPlan, UnitPlan, page_bytes
 from gnnbench.lowering.movement import Exchange
 from gnnbench.models import Layer
@@ -41,19 +43,22 @@ class HostSteps:
         layers: tuple[Layer, ...],
         host: HostPlan,
         saved: SavedSizes,
+        homes: Homes,
     ) -> None:
         self.round = 0
         self._platform = setting.platform
         self._trainers = trainers
         self._layers = layers
         self._itemsize = setting.workload.itemsize
+        self._homes = homes
         self._num_vertices = setting.dataset.graph.num_vertices
         self._train_ids = setting.dataset.train_ids
         self._host = host
         self._saved = saved
-        there = setting.platform.host
-        self._from_host = [setting.platform.route(there, device) for device in trainers]
-        self._to_host = [setting.platform.route(device, there) for device in trainers]
+        self._hosts = [setting.platform.host_of(device) for device in trainers]
+        pairs = list(zip(self._hosts, trainers, strict=True))
+        self._from_host = [setting.platform.route(host, device) for host, device in pairs]
+        self._to_host = [setting.platform.route(device, host) for host, device in pairs]
         self._between: dict[tuple[int, int, bool], Route] = {}
 
     # ------------------------------------------------------------------ between host and devices
@@ -65,7 +70,8 @@ class HostSteps:
         step = self._transfer("bring rows", "host to device", number, plan, work)
         step.moves += (("reused", move.rows_reused * row_bytes),)
         kind: HostKind = "representations" if number else "features"
-        return [*self._page("load", number, kind, number, move.host_ids, row_bytes), step]
+        before = self._page("load", number, kind, number, move.host_ids, row_bytes)
+        return [*before, *self._between_hosts(number, plan, plan.loaded, row_bytes), step]
 
     def fetch(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """Rows of a unit's outputs to its device."""
@@ -73,7 +79,8 @@ class HostSteps:
         work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
         step = self._transfer(f"fetch {part}", f"{part} to device", number, plan, work)
         ids = plan.unit.output_ids
-        return [*self._page("load", number, KINDS[part], number + 1, ids, row_bytes), step]
+        before = self._page("load", number, KINDS[part], number + 1, ids, row_bytes)
+        return [*before, *self._between_hosts(number, plan, plan.outputs, row_bytes), step]
 
     def store(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """And to the host."""
@@ -81,7 +88,12 @@ class HostSteps:
         work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
         step = self._transfer(f"store {part}", f"{part} to host", number, plan, work, to_host=True)
         ids = plan.unit.output_ids
-        return [step, *self._page("offload", number, KINDS[part], number + 1, ids, row_bytes)]
+        after = self._page("offload", number, KINDS[part], number + 1, ids, row_bytes)
+        return [
+            step,
+            *self._between_hosts(number, plan, plan.outputs, row_bytes, home=True),
+            *after,
+        ]
 
     def _row_bytes(self, number: int, part: Part) -> int:
         layer = self._layers[number]
@@ -121,15 +133,35 @@ class HostSteps:
         step both are done, some rows after the other."""
         ids, row_bytes = plan.move.leaving_ids, self._layers[number].in_features * self._itemsize
         work, label = _copy(len(ids), row_bytes, plan.remote_leaving), "gradients to host"
-        # Each element is read twice and written once by the addition.
-        added, key = _copy(len(ids), 3 * row_bytes), (number, self.round, plan.slot)
-        host, add = self._platform.host.name, "accumulate on host"
+        # Each element is read twice and written once by the addition, which is at home.
+        key, add, rows = (number, self.round, plan.slot), "accumulate on host", 3 * row_bytes
         return [
             self._transfer("", label, number, plan, work, to_host=True),
+            *self._between_hosts(number, plan, plan.leaving, row_bytes, home=True),
             *self._page("load", number, "gradients", number, ids, row_bytes),
-            self._alone(host, "accumulate", key, "offload", add, number, added),
+            *self._on_hosts("accumulate", key, "offload", add, number, plan.leaving, rows),
             *self._page("offload", number, "gradients", number, ids, row_bytes),
         ]
+
+    def _between_hosts(
+        self,
+        number: int,
+        plan: UnitPlan,
+        counts: tuple[int, ...],
+        row_bytes: int,
+        *,
+        home: bool = False,
+    ) -> Iterator[Step]:
+        """Rows of a unit that lie at other hosts than its device's, one host after the other: to
+        the device's host, or ``home``."""
+        here = self._hosts[plan.slot]
+        for there, rows in self._homes.list_abroad(counts, here):
+            route = self._platform.route(*((here, there) if home else (there, here)))
+            stage: Stage = "offload" if home else "transfer"
+            work = _copy(rows, row_bytes)
+            step = Step("", (), stage, "rows of another host", route.place, route.lanes, work)
+            step.layer, step.round, step.moves = number, self.round, (("host_to_host", work.bytes),)
+            yield step
 
     def _transfer(
         self, op: str, label: str, number: int, plan: UnitPlan, work: Work, *, to_host: bool = False
@@ -151,25 +183,41 @@ class HostSteps:
 
     # ------------------------------------------------------------------ the host and its disk
 
-    def take_loss(self) -> list[Step]:
-        """Mean cross entropy over the training vertices, and the gradient of h^L."""
+    def take_loss(self) -> Iterator[list[Step]]:
+        """Mean cross entropy over the training vertices, and the gradient of h^L, by each host."""
         depth, row_bytes = len(self._layers), self._layers[-1].out_features * self._itemsize
-        size = 2 * self._num_vertices * row_bytes
-        work = Work("copy", rows=len(self._train_ids), bytes=size)
-        return [
-            *self._page("load", depth, "representations", depth, self._train_ids, row_bytes),
-            self._alone(self._platform.host.name, "loss", (), "update", "loss", depth, work),
-            *self._page("offload", depth, "gradients", depth, None, row_bytes),
-        ]
+        counts = self._homes.counts
+        for step in self._on_hosts("loss", (), "update", "loss", depth, counts, 2 * row_bytes):
+            yield [
+                *self._page("load", depth, "representations", depth, self._train_ids, row_bytes),
+                step,
+                *self._page("offload", depth, "gradients", depth, None, row_bytes),
+            ]
 
-    def clear_gradients(self, number: int) -> list[Step]:
-        """The layer's input gradients, zero."""
+    def clear_gradients(self, number: int) -> Iterator[list[Step]]:
+        """The layer's input gradients, zero, by each host."""
         row_bytes, label = self._layers[number].in_features * self._itemsize, "clear gradients"
-        host, work = self._platform.host.name, _copy(self._num_vertices, row_bytes)
-        return [
-            self._alone(host, label, (number,), "offload", label, number, work),
-            *self._page("offload", number, "gradients", number, None, row_bytes),
-        ]
+        counts = self._homes.counts
+        for step in self._on_hosts(label, (number,), "offload", label, number, counts, row_bytes):
+            yield [step, *self._page("offload", number, "gradients", number, None, row_bytes)]
+
+    def _on_hosts(
+        self,
+        op: str,
+        operands: tuple[object, ...],
+        stage: Stage,
+        label: str,
+        number: int,
+        counts: tuple[int, ...],
+        row_bytes: int,
+    ) -> Iterator[Step]:
+        """What each host does of its own vertices' rows; the first computes them all."""
+        for host, rows in zip(self._homes.hosts, counts, strict=True):
+            if not op and not rows:
+                continue
+            work = _copy(rows, row_bytes)
+            yield self._alone(host.name, op, operands, stage, label, number, work)
+            op, operands = "", ()
 
     def _alone(
         self,

@@ -5,7 +5,7 @@ Where features are on the devices, the mini-batch's topology alone is transferre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -20,6 +20,7 @@ from gnnbench.lowering.unit_passes import UnitPasses
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, CacheMemory, CacheSession, DeviceMemory, Setting, TrafficSession
+from gnnbench.platforms.machine import Device
 from gnnbench.program import Aside, Buffer, Drop, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import (
     BatchProfile,
@@ -126,7 +127,10 @@ class InputRows(UnitPasses):
     def _start_rows(self) -> None:
         """Buffers of an epoch; all but the caches are empty when it begins."""
         self._copies = {slot: Buffer("cached rows") for slot in self.accelerator_slots}
-        self._staged = [Buffer("staged rows") for _ in range(STAGED[self.prefetch])]
+        self._staged = {
+            host.name: [Buffer("staged rows") for _ in range(STAGED[self.prefetch])]
+            for host in self.platform.hosts
+        }
         self._previous: RoundTraffic | None = None
         self._buffer_rows: dict[int, BufferRows] = {}
         self._movements = MovementPlanner(
@@ -138,7 +142,8 @@ class InputRows(UnitPasses):
     # ------------------------------------------------------------------ feature loading
 
     def load(self, round_: RoundUnderWay) -> Iterator[Item]:
-        """Gather X' for every unit from host memory (HyScale-GNN Equation 7)."""
+        """Gather X' for every unit from host memory (HyScale-GNN Equation 7): each host gathers its
+        own vertices' rows, for whom they may be, and sends those that other nodes need."""
         if self.resident:
             return
         index, threads = round_.index, round_.threads.load
@@ -150,30 +155,65 @@ class InputRows(UnitPasses):
             move = round_.moves.get(unit.slot)
             ids = unit.input_ids if move is None else move.host_ids
             loads.append(Load(unit.slot, ids, move is not None))
-        count = sum([len(each.ids) for each in loads])
-        size = count * self._row_bytes
-        step = Step(
-            "load",
-            (index, loads, self.count_threads(threads)),
-            "load",
-            "load features",
-            self.platform.host.name,
-            ("host.load",),
-            Work("copy", 0, count, self._width, size, threads=threads),
-            round=index,
-            reads=(round_.sampled,),
-            writes=(self._staged[index % len(self._staged)], round_.rows),
-        )
-        if self._stored is not None:
-            step.index_work = partial(self._count_stored, round_, self._stored)
-        yield step
-        round_.load_s = step.seconds
+        counts = [self.homes.count(each.ids) for each in loads]
+        gathered = {host: Buffer("gathered rows") for host in self.platform.hosts}
+        for host, rows in zip(self.platform.hosts, zip(*counts, strict=True), strict=True):
+            first, count = host is self.platform.host, sum(rows)
+            step = Step(
+                "load" if first else "",
+                (index, loads, self.count_threads(threads)) if first else (),
+                "load",
+                "load features",
+                host.name,
+                (f"{host.name}.load",),
+                Work("copy", 0, count, self._width, count * self._row_bytes, threads=threads),
+                round=index,
+                reads=(round_.sampled,),
+                writes=(self._staging(host, index), gathered[host]),
+                adds=(round_.rows,),
+            )
+            if self._stored is not None:
+                step.index_work = partial(self._count_stored, round_, self._stored)
+            yield step
+            round_.load_s = max(round_.load_s, step.seconds)
         for each in loads:
             row_bytes = self._packed_bytes if each.transferred else self._row_bytes
             size = step.work.bytes if self._stored is not None else len(each.ids) * row_bytes
             name = f"loaded features of slot {each.slot}, round {index}"
-            taken = round_.loaded[each.slot] = Take(self.platform.host.name, {name: size})
+            taken = round_.loaded[each.slot] = Take(self.hosts[each.slot].name, {name: size})
             yield taken
+        yield from self._send_abroad(round_, loads, counts, gathered)
+
+    def _staging(self, host: Device, index: int) -> Buffer:
+        """A host's memory for the rows of a round."""
+        ring = self._staged[host.name]
+        return ring[index % len(ring)]
+
+    def _send_abroad(
+        self,
+        round_: RoundUnderWay,
+        loads: Sequence[Load],
+        counts: Sequence[tuple[int, ...]],
+        gathered: Mapping[Device, Buffer],
+    ) -> Iterator[Step]:
+        """Rows from the hosts that gathered them to those whose devices they are for, packed."""
+        index, sent_s = round_.index, 0.0
+        for here in self.platform.other_hosts and self.platform.hosts:
+            sizes: dict[Device, int] = {}
+            for each, count in zip(loads, counts, strict=True):
+                row_bytes = self._packed_bytes if each.transferred else self._row_bytes
+                if self.hosts[each.slot] is here:
+                    for there, rows in self.homes.list_abroad(count, here):
+                        sizes[there] = sizes.get(there, 0) + rows * row_bytes
+            for there, size in sizes.items():
+                work = Work("copy", bytes=size)
+                label = "rows of another host"
+                step = self._cross(there, here, index, label, work, "host_to_host")
+                step.stage, step.reads = "load", (gathered[there],)
+                step.adds = (self._staging(here, index), round_.rows)
+                yield step
+                sent_s = max(sent_s, step.seconds)
+        round_.load_s += sent_s
 
     def _count_stored(self, round_: RoundUnderWay, stored: IntArray, step: Step) -> None:
         """How many values sparse rows have, of the one trainer that there is: the host."""
@@ -203,7 +243,7 @@ class InputRows(UnitPasses):
 
     def transfer(self, round_: RoundUnderWay) -> Iterator[Item]:
         """Mini-batch topology and features to the accelerators (HyScale-GNN Equation 8)."""
-        staged = self._staged[round_.index % len(self._staged)]
+        staged = [self._staging(host, round_.index) for host in self.hosts]
         # A device has as many buffers of input rows: one of them must be free.
         free = self._over(round_.index - DEVICE_BUFFERS[self.prefetch]) if self.prefetch else ()
         received = Buffer("rows that all devices have received")
@@ -214,7 +254,7 @@ class InputRows(UnitPasses):
             if self.resident:
                 yield from self._send_topology(round_, unit, (round_.sampled, *free))
             elif unit.slot in round_.moves:
-                yield from self._send_rows(round_, unit, (staged, *free), received)
+                yield from self._send_rows(round_, unit, (staged[unit.slot], *free), received)
                 yield Drop(round_.loaded[unit.slot])
             else:
                 round_.held[unit.slot].append(round_.loaded[unit.slot])
@@ -222,7 +262,7 @@ class InputRows(UnitPasses):
         for unit in round_.units:
             move = round_.moves.get(unit.slot)
             if move is not None and not move.direct:
-                yield from self._exchange_rows(round_, unit, move, (received, staged))
+                yield from self._exchange_rows(round_, unit, move, (received, staged[unit.slot]))
 
     def _hold_mini_batch(self, round_: RoundUnderWay, unit: Unit) -> Take:
         """Memory for a unit's blocks, unless they were drawn there, and for its input rows."""
@@ -252,8 +292,8 @@ class InputRows(UnitPasses):
         round_.transfer_s = max(round_.transfer_s, step.seconds)
 
     def _send(self, slot: int, index: int, label: str, work: Work) -> Step:
-        """A transfer from the host to an accelerator."""
-        host = self.platform.host
+        """A transfer to an accelerator from its host."""
+        host = self.hosts[slot]
         return self._cross(host, self.trainers[slot], index, label, work, "host_to_device")
 
     def _send_rows(

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnnbench.lowering.homes import Homes
 from gnnbench.parts import Bundle, DeviceMemory, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Ledger
 
+#: What a ledger calls the topology of the data set.
+TOPOLOGY = "graph topology"
+
 
 def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
-    """Capacities of the host and of every trainer.
+    """Capacities of every host and of every trainer.
 
     The memory part may cap both. Its cap of a device holds for a host that trains alone, but not
     for one that trains beside accelerators.
     """
     host = platform.host
-    capacity = {host.name: bundle.memory.host_capacity_bytes(host)}
+    capacity = {each.name: bundle.memory.host_capacity_bytes(each) for each in platform.hosts}
     for device in trainers:
         if device.name != host.name:
             capacity[device.name] = bundle.memory.capacity_bytes(device)
@@ -29,7 +33,7 @@ def compute_resource(device: Device, host: Device, op: str) -> tuple[str, ...]:
     """The resource that AGGREGATE or UPDATE holds: a pipelined device has one for each."""
     if device.pipelined:
         return (f"{device.name}.{op}",)
-    return ("host.train",) if device.name == host.name else (device.name,)
+    return (f"{host.name}.train",) if device.name == host.name else (device.name,)
 
 
 def masks_gradients(bundle: Bundle) -> bool:
@@ -64,15 +68,18 @@ def host_graph_bytes(setting: Setting) -> dict[str, int]:
     """By name, bytes of the topology, the features as stored, and labels and masks."""
     graph = setting.dataset.graph
     return {
-        "graph topology": graph.indptr.nbytes + graph.indices.nbytes,
+        TOPOLOGY: graph.indptr.nbytes + graph.indices.nbytes,
         "vertex features": feature_store_bytes(setting),
         "labels and masks": 11 * graph.num_vertices,
     }
 
 
-def allocate_host_graph(ledger: Ledger, setting: Setting) -> None:
-    """The data set, the master model and Adam's moments."""
-    host = setting.platform.host.name
+def allocate_host_graph(ledger: Ledger, setting: Setting, homes: Homes) -> None:
+    """The data set, the master model and Adam's moments. The topology is at every host, the rest of
+    the data set where vertices are at home, and the model at the first."""
     for name, size_bytes in host_graph_bytes(setting).items():
-        ledger.allocate(host, name, size_bytes)
-    ledger.allocate(host, "optimiser state", 3 * setting.parameter_bytes)
+        whole = ((host, size_bytes) for host in homes.hosts)
+        for host, part in whole if name == TOPOLOGY else homes.divide(size_bytes):
+            ledger.allocate(host.name, name, part)
+    name = setting.platform.host.name
+    ledger.allocate(name, "optimiser state", 3 * setting.parameter_bytes)

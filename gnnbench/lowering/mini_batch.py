@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from gnnbench.footprint import ROUNDS_UNDER_WAY
+from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.input_rows import InputRows
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
 from gnnbench.lowering.rounds import SAMPLE, SYNCHRONISE, RoundUnderWay, take_turns
@@ -63,7 +64,10 @@ class MiniBatchLowering(InputRows):
     def prepare(self, ledger: Ledger) -> None:
         """Place what stays for the whole run, and let the placement plan its first split."""
         setting, graph = self.setting, self.setting.dataset.graph
-        allocate_host_graph(ledger, setting)
+        if self.platform.other_hosts:
+            sockets = self.placement.sockets(setting, self._owner)
+            self.homes = Homes.at_sockets(self.platform, sockets)
+        allocate_host_graph(ledger, setting, self.homes)
         for device in self.trainers:
             allocate_model(ledger, setting, device)
         for device in self.placement.samplers(self.platform):
@@ -186,7 +190,7 @@ class MiniBatchLowering(InputRows):
         elsewhere = [seconds for slot, seconds in train_s.items() if slot in accelerators]
         samplers = self.placement.samplers(self.platform)
         times = StageTimes(
-            sample_cpu=round_.sample_cpu_s,
+            sample_cpu=max(round_.sample_host_s.values(), default=0.0),
             sample_accelerator=round_.sample_accelerator_s if samplers else None,
             load=round_.load_s,
             transfer=round_.transfer_s,
@@ -204,10 +208,11 @@ class MiniBatchLowering(InputRows):
         Whoever draws, the neighbours are the same. After a round is let in, which is when the one
         that many before it has been synchronised.
         """
-        index, host = round_.index, self.platform.host
+        index, seconds = round_.index, round_.sample_host_s
         let_in = self._over(index - ROUNDS_UNDER_WAY[self.prefetch])
         yield Section(index, (SAMPLE, 0), round_.threads.sample)
         for share, seeds in round_.shares.values():
+            host = self.hosts[share.slot]
             device = self.trainers[share.slot] if share.samples else host
             drawn = Buffer("mini-batch on the device") if share.samples else round_.sampled
             step = Step(
@@ -216,7 +221,9 @@ class MiniBatchLowering(InputRows):
                 "sample",
                 "sample",
                 device.name,
-                compute_resource(device, host, "sample") if share.samples else ("host.sample",),
+                compute_resource(device, host, "sample")
+                if share.samples
+                else (f"{host.name}.sample",),
                 Work("sample"),
                 round=index,
                 reads=let_in,
@@ -229,7 +236,7 @@ class MiniBatchLowering(InputRows):
                 round_.sample_accelerator_s = max(round_.sample_accelerator_s, step.seconds)
                 yield from self._send_input_ids(round_, round_.units[-1], drawn)
             else:
-                round_.sample_cpu_s += step.seconds
+                seconds[host.name] = seconds.get(host.name, 0.0) + step.seconds
 
     def _draw(self, round_: RoundUnderWay, share: Share, seeds: IntArray, step: Step) -> None:
         threads = round_.threads.sample
@@ -248,7 +255,7 @@ class MiniBatchLowering(InputRows):
         round_.held[unit.slot] = [taken]
         yield taken
         work = Work("copy", rows=len(unit.input_ids), bytes=size)
-        label, host = "input vertices to the host", self.platform.host
+        label, host = "input vertices to the host", self.hosts[unit.slot]
         step = self._cross(device, host, round_.index, label, work, "device_to_host")
         step.stage, step.reads, step.adds = "sample", (drawn,), (round_.sampled,)
         yield step
@@ -264,7 +271,8 @@ class MiniBatchLowering(InputRows):
         are of its seeds' share of the round's mean loss, so their sum is the average.
 
         The synchroniser on the host gathers every accelerator's gradients over its link, averages,
-        and sends the average back (HyScale-GNN Equation 13); the round ends when all have it.
+        and sends the average back (HyScale-GNN Equation 13); the round ends when all have it. That
+        of another node is in between.
         """
         index, size, host = round_.index, self._averaged_bytes, self.platform.host
         yield Section(index, (SYNCHRONISE, 0))
@@ -272,36 +280,72 @@ class MiniBatchLowering(InputRows):
         ready, averaged = round_.gradients, round_.over
         if not alone:
             ready, averaged = Buffer("gathered gradients"), Buffer("average")
+            nodes = {other: Buffer("gradients of a node") for other in self._other_hosts}
             for slot in self.accelerator_slots:
-                device = self.trainers[slot]
-                step = self._send_model(device, host, "gather gradients", index, ready)
+                device, there = self.trainers[slot], self.hosts[slot]
+                into = nodes.get(there, ready)
+                step = self._send_model(device, there, "gather gradients", index, into)
                 step.reads = (round_.gradients,)
                 if slot in round_.train_s:  # one that got no seeds sends zeros
                     step.op, step.operands = "gather", (slot,)
                 yield step
+            for other, gathered in nodes.items():
+                yield from self._send_sum(other, gathered, index, ready)
         yield Step(
             "average",
             (index, tuple([unit.slot for unit in round_.units])),
             "synchronize",
             "average and step",
             self.trainers[0].name if alone else host.name,
-            ("host.synchronise",),
+            (f"{host.name}.synchronise",),
             Work("copy", bytes=len(round_.units) * size, rows=size // self._itemsize),
             round=index,
             reads=(ready,),
             adds=(averaged,),
         )
         # The step has brought the average to the accelerators that exist here.
-        for slot in () if alone else self.accelerator_slots:
-            device = self.trainers[slot]
-            step = self._send_model(host, device, "scatter gradients", index, round_.over)
+        arrived = {host: averaged}
+        for other in () if alone else self._other_hosts:
+            arrived[other] = Buffer("average on a node")
+            step = self._send_model(host, other, "scatter gradients", index, arrived[other])
             step.reads = (averaged,)
             yield step
+        for slot in () if alone else self.accelerator_slots:
+            device, there = self.trainers[slot], self.hosts[slot]
+            step = self._send_model(there, device, "scatter gradients", index, round_.over)
+            step.reads = (arrived[there],)
+            yield step
+
+    @property
+    def _other_hosts(self) -> list[Device]:
+        """Those beside the first that trainers belong to."""
+        return [host for host in self.platform.other_hosts if host in self.hosts]
+
+    def _send_sum(
+        self, host: Device, gathered: Buffer, index: int, ready: Buffer
+    ) -> Iterator[Step]:
+        """What a node's trainers have sent its host, added up, to the first host."""
+        count, size, added = self.hosts.count(host), self._averaged_bytes, Buffer("sum of a node")
+        yield Step(
+            "",
+            (),
+            "synchronize",
+            "add up gradients",
+            host.name,
+            (f"{host.name}.synchronise",),
+            Work("copy", bytes=count * size, rows=size // self._itemsize),
+            round=index,
+            reads=(gathered,),
+            writes=(added,),
+        )
+        step = self._send_model(host, self.platform.host, "gather gradients", index, ready)
+        step.reads = (added,)
+        yield step
 
     def _send_model(
         self, source: Device, target: Device, label: str, index: int, there: Buffer
     ) -> Step:
-        """One model's worth of gradients between an accelerator and the host."""
+        """One model's worth of gradients between an accelerator and its host, or two hosts."""
         work = Work("copy", bytes=self._averaged_bytes)
         step = self._cross(source, target, index, label, work, "all_reduce")
         step.stage, step.adds = "synchronize", (there,)

@@ -79,7 +79,7 @@ class RoundUnderWay:
     ``loaded`` are the input rows on the host until they are transferred, ``arrived`` the buffers
     that a trainer reads first, ``held`` what memories hold until it is done. ``stored`` counts the
     values of sparse input rows, and of the destinations' among them. ``over`` is written when every
-    trainer has the new model. The rest are seconds by stage.
+    trainer has the new model. The rest are seconds by stage, of sampling by the host's name.
     """
 
     index: int
@@ -98,7 +98,7 @@ class RoundUnderWay:
     loaded: dict[int, Take] = field(default_factory=dict)
     arrived: dict[int, Buffer] = field(default_factory=dict)
     held: dict[int, list[Take]] = field(default_factory=dict)
-    sample_cpu_s: float = 0.0
+    sample_host_s: dict[str, float] = field(default_factory=dict)
     sample_accelerator_s: float = 0.0
     load_s: float = 0.0
     transfer_s: float = 0.0

@@ -37,6 +37,6 @@ def keeps_sparse(
         and 0 in projected
         and not isinstance(setting.dataset.features, np.ndarray)
         and setting.dataset.features.nnz < 2**31
-        and trainers == (setting.platform.host,)
+        and trainers == setting.platform.hosts
         and not bundle.shares_rows
     )

@@ -53,6 +53,16 @@ class Placement(Part):
                 )
         return None
 
+    def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
+        """The socket in whose memory each vertex's rows lie, int64 ``(V,)``; sockets are numbered
+        through all hosts.
+
+        ``owner`` is the slot of each vertex: the sampler's, or of mini-batches one slot after the
+        other, of which only the host counts. Spread evenly, as by interleaved pages, unless a
+        placement knows better.
+        """
+        return np.arange(len(owner), dtype=np.int64) % len(setting.platform.sockets)
+
 
 # --------------------------------------------------------------------------- seeds
 
@@ -137,14 +147,6 @@ def hand_out(seeds: IntArray, shares: Sequence[Share]) -> Handed:
 @dataclass(frozen=True)
 class PartitionPlacement(OfFullGraphs, Placement):
     """Every trainer computes the chunks of its own partition of a full graph."""
-
-    def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
-        """The host's socket in whose memory each vertex's rows lie, int64 ``(V,)``.
-
-        ``owner`` is the sampler's. Spread evenly, as by interleaved pages, unless a placement knows
-        better.
-        """
-        return np.arange(len(owner), dtype=np.int64) % platform.host.sockets
 
 
 # --------------------------------------------------------------------------- shards

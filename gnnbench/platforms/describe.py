@@ -12,8 +12,11 @@ unordered pair. ``via = "host"`` says that the two have no link of their own, so
 between them occupies both their links to the host; ``via`` may as well name a switch, or a list of
 what is in between, such as the network cards of two machines. Transfers take turns on a lane,
 unless the entry has ``shared = true``: they then share its bandwidth, as those through NVSwitch or
-a network card do. Inside, everything is unprefixed SI
-(:class:`gnnbench.platforms.machine.Platform`).
+a network card do.
+
+Several nodes are ``[[hosts]]``, each with a name, in place of ``[host]``: every accelerator is
+linked with the host of its node and no other, and any two hosts with each other. Inside, everything
+is unprefixed SI (:class:`gnnbench.platforms.machine.Platform`).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -37,9 +40,11 @@ from gnnbench.platforms.machine import DISK, Device, Link, Platform, RateCurve
 from gnnbench.platforms.schema import (
     BASE_UNIT,
     AcceleratorTable,
+    ClusterTable,
     Count,
     HostTable,
     LinkTable,
+    NodeTable,
     PlatformTable,
     Quantity,
     Rates,
@@ -139,7 +144,7 @@ def read_platform(path: Path) -> Platform:
     """
     try:
         data = read_toml(path)
-        return _build(PlatformTable.model_validate(data))
+        return _build((ClusterTable if "hosts" in data else PlatformTable).model_validate(data))
     except FileRefused as error:
         raise PlatformError(f"platform file {error}") from None
     except ValidationError as error:
@@ -152,10 +157,13 @@ class _Contradiction(Exception):
     """Entries that are fine one by one and do not fit together."""
 
 
-def _build(table: PlatformTable) -> Platform:
-    host = _build_host(table.host)
-    sources = dict(_sources_of("host", table.host))
-    groups: dict[str, tuple[Device, ...]] = {"host": (host,)}
+def _build(table: PlatformTable | ClusterTable) -> Platform:
+    hosts, groups = [], dict[str, tuple[Device, ...]]()
+    sources: dict[str, str] = {}
+    for name, described in _name_hosts(table).items():
+        hosts.append(_build_host(name, described))
+        groups[name] = (hosts[-1],)
+        sources.update(_sources_of(name, described))
     for entry in table.accelerators:
         if entry.name == DISK:
             raise _Contradiction(
@@ -173,19 +181,61 @@ def _build(table: PlatformTable) -> Platform:
         raise _Contradiction(
             f"two devices are called {twice!r}; give each [[accelerators]] its own name"
         )
-    links = _build_links(table.links, groups, sources)
-    for device in devices[1:]:
-        if not any(set(link.ends) == {"host", device.name} for link in links):
+    links = _build_links(table.links, [host.name for host in hosts], groups, sources)
+    accelerators = devices[len(hosts) :]
+    _check_nodes(hosts, accelerators, links)
+    first, *others = hosts
+    return Platform(
+        table.name,
+        table.description,
+        first,
+        accelerators,
+        tuple(links),
+        sources,
+        other_hosts=tuple(others),
+    )
+
+
+def _name_hosts(table: PlatformTable | ClusterTable) -> Mapping[str, HostTable]:
+    """The hosts of a file by their names; that of a single one is ``host``."""
+    if isinstance(table, PlatformTable):
+        return {"host": table.host}
+    if len(table.hosts) < 2:
+        raise _Contradiction("[[hosts]] are several; write a single one as [host], without a name")
+    twice = _first_duplicate(entry.name for entry in table.hosts)
+    if twice is not None:
+        raise _Contradiction(f"two hosts are called {twice!r}; give each [[hosts]] its own name")
+    return {entry.name: entry for entry in table.hosts}
+
+
+def _check_nodes(
+    hosts: Sequence[Device], accelerators: Iterable[Device], links: Iterable[Link]
+) -> None:
+    """Every accelerator has a link with one host, and every host with every other."""
+    ends = {frozenset(link.ends) for link in links}
+    for one, other in itertools.combinations(hosts, 2):
+        if {one.name, other.name} not in ends:
             raise _Contradiction(
-                f"{device.name} has no link to the host; "
-                f'add a [[links]] entry from = "host" to = "{device.name}"'
+                f"hosts {one.name} and {other.name} are not linked; "
+                f'add a [[links]] entry from = "{one.name}" to = "{other.name}"'
             )
-    return Platform(table.name, table.description, host, devices[1:], tuple(links), sources)
+    for device in accelerators:
+        linked = [host.name for host in hosts if {host.name, device.name} in ends]
+        if not linked:
+            which = "the host" if len(hosts) == 1 else "a host"
+            raise _Contradiction(
+                f"{device.name} has no link to {which}; "
+                f'add a [[links]] entry from = "{hosts[0].name}" to = "{device.name}"'
+            )
+        if len(linked) > 1:
+            raise _Contradiction(
+                f"{device.name} is linked with hosts {' and '.join(linked)}; it belongs to one"
+            )
 
 
-def _build_host(table: HostTable) -> Device:
+def _build_host(name: str, table: HostTable) -> Device:
     host = Device(
-        name="host",
+        name=name,
         kind="cpu",
         model=table.model,
         flops_per_s=table.flops.si,
@@ -204,23 +254,30 @@ def _build_host(table: HostTable) -> Device:
         aggregate_backward=_read_rates(table.aggregate_backward),
         update=_read_rates(table.update),
     )
+    where = f"[[hosts]] {name}" if isinstance(table, NodeTable) else "[host]"
     if (table.sockets is None) != (table.socket_bandwidth is None):
         lacking = "sockets" if table.sockets is None else "socket_bandwidth"
-        raise _Contradiction(f"[host] has no {lacking}; give both, or neither for a single socket")
+        raise _Contradiction(f"{where} has no {lacking}; give both, or neither for a single socket")
     if table.sockets is not None and host.sockets == 1:
-        raise _Contradiction("[host] has a single socket; take out sockets and socket_bandwidth")
+        raise _Contradiction(f"{where} has a single socket; take out sockets and socket_bandwidth")
     return host
 
 
 def _build_links(
-    entries: Iterable[LinkTable], groups: Mapping[str, tuple[Device, ...]], sources: dict[str, str]
+    entries: Iterable[LinkTable],
+    hosts: Sequence[str],
+    groups: Mapping[str, tuple[Device, ...]],
+    sources: dict[str, str],
 ) -> list[Link]:
-    """The links between single devices, whose numbers' sources are added to ``sources``."""
+    """The links between single devices, a host first, whose numbers' sources are added to
+    ``sources``."""
     # A link may name a group or one device of it.
     named = {device.name: (device,) for group in groups.values() for device in group} | dict(groups)
     links: list[Link] = []
     for entry in entries:
-        one, other = (entry.to, entry.from_) if entry.to == "host" else (entry.from_, entry.to)
+        one, other = entry.from_, entry.to
+        if other in hosts and one not in hosts:
+            one, other = other, one
         for end in (one, other):
             if end not in named:
                 raise _Contradiction(
@@ -362,12 +419,13 @@ def to_toml(platform: Platform) -> str:
 
     Raises ``PlatformError`` when a number has no source.
     """
-    host: dict[str, object] = {}
+    hosts: list[dict[str, object]] = []
     accelerators: list[dict[str, object]] = []
     for key, device, numbers in _device_entries(platform):
         measured = _write_numbers(platform, key, {**numbers, **_device_curves(device)})
-        if device is platform.host:
-            host = {"model": device.model, **measured}
+        if device in platform.hosts:
+            named = {"name": key} if platform.other_hosts else {}
+            hosts.append({**named, "model": device.model, **measured})
         else:
             named = {"name": key, "kind": device.kind, "model": device.model}
             accelerators.append({**named, "pipelined": device.pipelined, **measured})
@@ -377,7 +435,8 @@ def to_toml(platform: Platform) -> str:
         given = {key: choice for key, choice in choices.items() if choice}
         measured = _write_numbers(platform, f"{one}-{other}", numbers)
         links.append({"from": one, "to": other, **given, **measured})
-    entries = {"host": host, "accelerators": accelerators, "links": links}
+    described = {"hosts": hosts} if platform.other_hosts else {"host": hosts[0]}
+    entries = {**described, "accelerators": accelerators, "links": links}
     top = {"name": platform.name, "description": platform.description}
     return tomlkit.dumps({**top, **{key: entry for key, entry in entries.items() if entry}})
 
@@ -419,8 +478,9 @@ def _write_numbers(
 
 
 def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]:
-    """The host, and one accelerator for each entry of the file: its key, itself, its numbers."""
-    yield "host", platform.host, _device_numbers(platform.host)
+    """The hosts, and one accelerator for each entry of the file: its key, itself, its numbers."""
+    for host in platform.hosts:
+        yield host.name, host, _device_numbers(host)
     groups: dict[str, list[Device]] = {}
     for device in platform.accelerators:
         groups.setdefault(_entry_key(platform, device.name), []).append(device)

@@ -161,7 +161,11 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A machine: one host (all its sockets together), accelerators, and the links between them.
+    """A machine: a host (all its sockets together), accelerators, and the links between them.
+
+    A machine of several nodes has ``other_hosts`` beside the first, all linked with each other. An
+    accelerator belongs to the one host that it is linked with. Sockets are numbered through all
+    hosts.
 
     ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from.
     ``round_s`` is what a round of mini-batch training takes here besides its stages, where a design
@@ -175,10 +179,15 @@ class Platform:
     links: tuple[Link, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
     round_s: float = 0.0
+    other_hosts: tuple[Device, ...] = ()
+
+    @property
+    def hosts(self) -> tuple[Device, ...]:
+        return (self.host, *self.other_hosts)
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        return (self.host, *self.accelerators)
+        return (*self.hosts, *self.accelerators)
 
     @property
     def virtual(self) -> bool:
@@ -202,10 +211,28 @@ class Platform:
             f"add a [[links]] entry that names both."
         )
 
+    def host_of(self, device: Device) -> Device:
+        """The host that an accelerator belongs to; a host's is itself."""
+        if not self.other_hosts or device in self.hosts:
+            return device if device in self.hosts else self.host
+        ends = [set(link.ends) for link in self.links]
+        return next(host for host in self.hosts if {host.name, device.name} in ends)
+
+    def host_link(self, device: Device) -> Link:
+        """The link between an accelerator and its host."""
+        return self.link(self.host_of(device).name, device.name)
+
+    @property
+    def sockets(self) -> tuple[Device, ...]:
+        """By the number of a socket, the host that it is of."""
+        return tuple(host for host in self.hosts for _ in range(host.sockets))
+
     def socket(self, device: Device) -> int:
-        """The socket of the host that an accelerator is attached to: in order, evenly spread."""
-        place = self.accelerators.index(device)
-        return place * self.host.sockets // len(self.accelerators)
+        """The socket that an accelerator is attached to: in order, evenly over its host's."""
+        host = self.host_of(device)
+        attached = [each for each in self.accelerators if self.host_of(each) == host]
+        first = self.sockets.index(host)
+        return first + attached.index(device) * host.sockets // len(attached)
 
     @property
     def disk(self) -> Link:

@@ -177,6 +177,12 @@ class HostTable(TomlTable):
     update: FlopsRates | None = None
 
 
+class NodeTable(HostTable):
+    """One host of several."""
+
+    name: DeviceName
+
+
 class AcceleratorTable(TomlTable):
     name: DeviceName
     kind: Literal["cpu", "gpu", "fpga", "sparse"]
@@ -209,8 +215,17 @@ class PlatformTable(TomlTable):
     links: list[LinkTable] = []
 
 
+class ClusterTable(TomlTable):
+    name: Text
+    description: Text
+    hosts: list[NodeTable]
+    accelerators: list[AcceleratorTable] = []
+    links: list[LinkTable] = []
+
+
 _ENTRIES: dict[str, type[TomlTable]] = {
     "host": HostTable,
+    "hosts": NodeTable,
     "accelerators": AcceleratorTable,
     "links": LinkTable,
 }
@@ -317,7 +332,7 @@ def _place(loc: Sequence[int | str], data: dict[str, object]) -> tuple[str, list
     index, *keys = rest
     entries = data[str(top)]
     entry = entries[index] if isinstance(entries, list) and isinstance(index, int) else None
-    named_by = ("name",) if top == "accelerators" else ("from", "to")
+    named_by = ("from", "to") if top == "links" else ("name",)
     names = [entry.get(key) for key in named_by] if isinstance(entry, dict) else [None]
     texts = [name for name in names if isinstance(name, str)]
     label = " to ".join(texts) if len(texts) == len(names) else f"number {int(index) + 1}"

@@ -37,7 +37,8 @@ class ModelClock:
             local_s = (work.bytes - work.remote_bytes) / where.bandwidth_bytes_per_s
             if not work.remote_bytes:
                 return where.latency_s + local_s
-            between = self._platform.host.socket_bandwidth_bytes_per_s
+            host = self._platform.device(where.ends[0])
+            between = host.socket_bandwidth_bytes_per_s
             remote_s = work.remote_bytes / min(where.bandwidth_bytes_per_s, between)
             return where.latency_s + local_s + remote_s
         if work.op == "copy" and work.features:  # rows of that width, picked one by one

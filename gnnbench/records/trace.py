@@ -75,12 +75,19 @@ class Scheduled:
 
 
 ByteKind = Literal[
-    "host_to_device", "device_to_host", "device_to_device", "reused", "all_to_all", "all_reduce"
+    "host_to_device",
+    "device_to_host",
+    "device_to_device",
+    "host_to_host",
+    "reused",
+    "all_to_all",
+    "all_reduce",
 ]
 BYTE_KINDS: tuple[ByteKind, ...] = (
     "host_to_device",
     "device_to_host",
     "device_to_device",
+    "host_to_host",
     "reused",
     "all_to_all",
     "all_reduce",

@@ -12,6 +12,7 @@ WAYS = {
     "host_to_device_bytes": "host to device",
     "device_to_host_bytes": "device to host",
     "device_to_device_bytes": "device to device",
+    "host_to_host_bytes": "host to host",
     "all_to_all_bytes": "all to all",
     "all_reduce_bytes": "all reduce",
     "reused_bytes": "reused (not moved)",

@@ -25,6 +25,7 @@ from gnnbench.footprint import (
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostPlan, shares_features
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
@@ -147,7 +148,8 @@ class Evaluator:
         budget_bytes = self._memory.host_capacity_bytes(host) - held_bytes
         memory = self._memory
         directory = memory.spill_directory() if isinstance(memory, OffloadingMemory) else None
-        plan = HostPlan(buffers, budget_bytes, directory, host.name)
+        homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
+        plan = HostPlan(buffers, budget_bytes, directory, homes)
         store = HostStore(plan, self._dtype)
         return [store.empty(buffer) for buffer in buffers], store.drop_pages
 

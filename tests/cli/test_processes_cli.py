@@ -220,6 +220,24 @@ def test_two_processes_train_the_same_model_on_this_machine(tmp_path):
     assert any("2 processes (gloo); peak memory of each, measured" in n for n in row["notes"])
 
 
+def test_ranks_that_torchrun_starts_train_together(tmp_path):
+    """They find who they are in its environment, and rank 0 alone writes and prints."""
+    found = tmp_path / "found.json"
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    words = ["--nproc-per-node", "2", "-m", "gnnbench", *COMPARE, "--epochs", "2"]
+    ended = subprocess.run(
+        [*launcher, *words, "--json", str(found)],
+        capture_output=True,
+        text=True,
+        timeout=HANGING_S,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("gnnbench compare") == 1
+    runs = {each["label"]: each for each in json.loads(found.read_text())["runs"]}
+    assert runs["mixgcn"]["equivalence"]["equal"] is True
+    assert any("2 processes (gloo)" in note for note in runs["mixgcn"]["notes"])
+
+
 @pytest.mark.parametrize(
     ("statuses", "culprit"),
     [

@@ -230,7 +230,7 @@ def test_peak_device_bytes_do_not_count_the_disk(tmp_path):
     trace = run(parts_for("hongtu"), setting_for("gcn", 2), host_bytes=16_000, spill_dir=tmp_path)
     assert trace.peak_bytes["disk"] > trace.peak_bytes["gpu0"]
     digests = [digest(epoch, "modelled") for epoch in trace.epochs]
-    metrics, _ = summarise(trace, digests, "modelled", "host", None)
+    metrics, _ = summarise(trace, digests, "modelled", ["host"], None)
     peaks = [trace.peak_bytes[name] for name in ("gpu0", "gpu1")]
     assert metrics["peak_device_bytes"].value == max(peaks)
 

@@ -461,12 +461,13 @@ def test_devices_are_spread_evenly_over_sockets():
         (3, 2, [0, 0, 1]),
         (2, 4, [0, 2]),
     ):
-        platform = small_setting(accelerators, sockets=sockets).platform
+        setting = small_setting(accelerators, sockets=sockets)
+        platform = setting.platform
         found = [platform.socket(device) for device in platform.accelerators]
         assert found == expected
         owner = np.arange(accelerators, dtype=np.int64)
-        assert HongTuPlacement().sockets(platform, owner).tolist() == expected
-        spread = HongTuPlacement(numa_aware=False).sockets(platform, np.zeros(9, dtype=np.int64))
+        assert HongTuPlacement().sockets(setting, owner).tolist() == expected
+        spread = HongTuPlacement(numa_aware=False).sockets(setting, np.zeros(9, dtype=np.int64))
         assert spread.tolist() == [v % sockets for v in range(9)]
 
 

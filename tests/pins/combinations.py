@@ -29,6 +29,7 @@ PLATFORMS: Mapping[str, str] = {
     "u250": "epyc7763x2-4xu250",
     "ryzen": "ryzen3990x-a100-u250",
     "cluster": "ecs-r5x16",
+    "nodes": "epyc7763x4-8xa5000",
     "spu": "xeon8462-8xh100-8xspu",
     "h100": "xeon8462x4-32xh100",
     # What no bundled machine has.

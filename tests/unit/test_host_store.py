@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from gnnbench.conformance.graphs import make_platform
 from gnnbench.errors import DeviceOutOfMemory, UsageError
 from gnnbench.footprint import HostTensor
+from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import PAGE_BYTES, HostPlan, page_bytes
 from gnnbench.platforms.machine import DISK
 from gnnbench.program import Ledger
@@ -23,6 +25,7 @@ def tensor(kind, layer, elements=ROWS):
     return HostTensor(kind, kind, (layer,), 8 * elements)
 
 
+HOMES = Homes.spread(make_platform(), ROWS)
 TENSORS = (
     tensor("representations", 1),
     tensor("intermediates", 1),
@@ -32,7 +35,7 @@ TENSORS = (
 
 
 def make_store(directory, budget_bytes, tensors=TENSORS):
-    plan = HostPlan(tensors, budget_bytes, directory, "host")
+    plan = HostPlan(tensors, budget_bytes, directory, HOMES)
     return HostStore(plan, torch.float64), plan
 
 
@@ -81,7 +84,7 @@ def test_what_does_not_is_held_on_the_disk(tmp_path):
 
 
 def test_without_a_directory_nothing_is_spilled():
-    assert HostPlan(TENSORS, 0, None, "host").spilled == ()
+    assert HostPlan(TENSORS, 0, None, HOMES).spilled == ()
 
 
 def test_files_hold_what_is_written_and_are_not_to_be_seen(tmp_path):
@@ -119,7 +122,7 @@ def test_rooms_under_one_name_are_apart_and_come_again(tmp_path, budget_bytes):
         assert [tuple(room.shape) for room in rooms] == shapes
         assert all((room == number).all() for number, room in enumerate(rooms))
         size_bytes = [4 * room.numel() for room in rooms]
-        held = [plan.save(1, each) for each in size_bytes][-1]
+        held = [plan.save(1, each, HOMES.hosts[0]) for each in size_bytes][-1]
         assert (held.memory, held.tensor) == (memory, "saved intermediates of layer 1")
         assert held.size_bytes == 4 * (15 + 7 + 1)
         store.rewind()
@@ -175,9 +178,9 @@ def test_a_full_disk_and_a_full_host_say_so(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=8 * ROWS - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: usage)
     with pytest.raises(DeviceOutOfMemory, match="disk is out of memory: representations of layer"):
-        hold(HostPlan(TENSORS, 0, tmp_path, "host"))
+        hold(HostPlan(TENSORS, 0, tmp_path, HOMES))
     with pytest.raises(DeviceOutOfMemory, match="host is out of memory"):
-        hold(HostPlan(TENSORS, 10**9, tmp_path, "host"), capacity_bytes=100)
+        hold(HostPlan(TENSORS, 10**9, tmp_path, HOMES), capacity_bytes=100)
 
 
 def test_a_file_that_cannot_be_made_is_one_sentence(tmp_path):

@@ -204,7 +204,7 @@ def summarised(provenance="modelled", target=None, devices=()):
     trace = Trace(epochs, {"host": 900, "gpu0": 30, "gpu1": 40}, {}, preprocessing_s=0.75)
     platform = Platform("made", "", devices[0], devices[1:], ()) if devices else None
     digests = [digest(item, provenance, platform) for item in epochs]
-    return summarise(trace, digests, provenance, "host", target)
+    return summarise(trace, digests, provenance, ["host"], target)
 
 
 def test_times_are_medians_and_counts_means_over_epochs_with_their_samples():
@@ -287,6 +287,6 @@ def test_time_to_accuracy_is_there_when_it_was_reached():
 
 def test_a_lone_host_is_its_own_device():
     trace = Trace((epoch(),), {"host": 900}, {}, 0.0)
-    metrics, _ = summarise(trace, [digest(epoch(), "modelled")], "modelled", "host", None)
+    metrics, _ = summarise(trace, [digest(epoch(), "modelled")], "modelled", ["host"], None)
     assert metrics["peak_device_bytes"].value == 900.0
     assert metrics["throughput_edges"].value == 0.0

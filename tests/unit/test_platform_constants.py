@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from itertools import combinations
 
 import pytest
 
@@ -32,6 +33,9 @@ ASSUMED_NVME4 = (7 * GB, "assumed: one NVMe drive on four lanes of PCIe 4.0")
 ASSUMED_COPY = (10 * US, "assumed: one copy call over PCIe")
 ASSUMED_MIGRATION = (30 * US, "assumed: one buffer migrated through OpenCL")
 ASSUMED_PEER = (3 * US, "assumed: one peer access over NVLink")
+CARD = (100 / 8 * GB, "assumed: a ConnectX-6 card with a port of 100 Gb/s")
+#: What is between two nodes.
+CARDS = ("node0_card", "node1_card")
 ASSUMED_MESSAGE = (10 * US, "assumed: one message over InfiniBand")
 ASSUMED_TCP = (30 * US, "assumed: one message over TCP in a data centre")
 
@@ -114,6 +118,15 @@ ECS_R5 = {
     "launch_s": ASSUMED_REGION,
 }
 
+A5000 = {
+    "flops_per_s": (27.8 * TERA, "HyScale-GNN, Table II"),
+    "memory_bandwidth_bytes_per_s": (768 * GB, "HyScale-GNN, Table II"),
+    "memory_bytes": (24 * GB, "NVIDIA RTX A5000 datasheet"),
+    "sampled_edges_per_s": (200 * MEGA, "assumed: ten host cores' rate"),
+    "launch_s": ASSUMED_LAUNCH,
+    "power_w": (230, "NVIDIA RTX A5000 datasheet"),
+}
+
 #: By platform and device; of accelerators by the name before their number.
 DEVICES = {
     "epyc7543x4-4xa100": {
@@ -140,14 +153,7 @@ DEVICES = {
     },
     "epyc7763x2-4xa5000": {
         "host": EPYC_7763,
-        "gpu": {
-            "flops_per_s": (27.8 * TERA, "HyScale-GNN, Table II"),
-            "memory_bandwidth_bytes_per_s": (768 * GB, "HyScale-GNN, Table II"),
-            "memory_bytes": (24 * GB, "NVIDIA RTX A5000 datasheet"),
-            "sampled_edges_per_s": (200 * MEGA, "assumed: ten host cores' rate"),
-            "launch_s": ASSUMED_LAUNCH,
-            "power_w": (230, "NVIDIA RTX A5000 datasheet"),
-        },
+        "gpu": A5000,
     },
     "epyc7763x2-4xu250": {
         "host": EPYC_7763,
@@ -206,6 +212,10 @@ DEVICES = {
             "power_w": (38.96, "MixGCN, section 4.1"),
         },
     },
+    "epyc7763x4-8xa5000": {
+        "node": {key: each for key, each in EPYC_7763.items() if "disk" not in key},
+        **{f"node{node}_gpu": A5000 for node in range(2)},
+    },
     "xeon8462x4-32xh100": {
         "host": XEON_8462Y,
         **{f"node{node}_gpu": H100 for node in range(4)},
@@ -217,6 +227,7 @@ COUNTS = {
     "epyc7543x4-4xa100": {"gpu": 4},
     "epyc7763x2-4xa5000": {"gpu": 4},
     "epyc7763x2-4xu250": {"fpga": 4},
+    "epyc7763x4-8xa5000": {f"node{node}_gpu": 4 for node in range(2)},
     "ryzen3990x-a100-u250": {"gpu": 1, "fpga": 1},
     "ecs-r5x16": {"node": 16},
     "xeon8462-8xh100-8xspu": {"gpu": 8, "spu": 8},
@@ -236,6 +247,12 @@ LINKS = {
     "epyc7763x2-4xu250": {
         ("host", "fpga"): (PCIE_3, ASSUMED_MIGRATION, None),
         ("fpga", "fpga"): (PCIE_3, ASSUMED_MIGRATION, "host"),
+    },
+    "epyc7763x4-8xa5000": {
+        ("node", "node"): (CARD, ASSUMED_MESSAGE, CARDS),
+        ("node0_gpu", "node1_gpu"): (CARD, ASSUMED_MESSAGE, CARDS),
+        **{("node", f"node{n}_gpu"): (PCIE_4, ASSUMED_COPY, None) for n in range(2)},
+        **{(f"node{n}_gpu", f"node{n}_gpu"): (PCIE_4, ASSUMED_COPY, f"node{n}") for n in range(2)},
     },
     "ryzen3990x-a100-u250": {
         ("host", "gpu"): (PCIE_4, ASSUMED_COPY, None),
@@ -327,8 +344,8 @@ def test_every_number_of_a_link(name):
         (bandwidth, source), (latency_s, why), via = LINKS[name][key]
         assert is_close(link.bandwidth_bytes_per_s, bandwidth), (link.name, source)
         assert is_close(link.latency_s, latency_s), (link.name, why)
-        assert link.via == ((via,) if via else ()), link.name
-        assert not link.shared
+        assert link.via == (via if isinstance(via, tuple) else (via,) if via else ()), link.name
+        assert link.shared == (via == CARDS)
     assert kinds == set(LINKS[name])
     assert {field.name for field in dataclasses.fields(Link)} == {
         "name", "ends", "bandwidth_bytes_per_s", "latency_s", "via", "shared",
@@ -340,5 +357,9 @@ def test_every_pair_of_devices_has_one_link(name):
     platform = load_platform(name)
     pairs = [frozenset(link.ends) for link in platform.links]
     assert len(pairs) == len(set(pairs))
-    names = [device.name for device in platform.devices]
-    assert set(pairs) == {frozenset((a, b)) for a in names for b in names if a != b}
+    assert set(pairs) == {
+        frozenset((a.name, b.name))
+        for a, b in combinations(platform.devices, 2)
+        # A device and the host of another node have none.
+        if len({a, b} & set(platform.hosts)) != 1 or platform.host_of(a) == platform.host_of(b)
+    }

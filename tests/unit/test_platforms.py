@@ -26,6 +26,7 @@ from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
 GROUP_ALONE = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
 BUNDLED = (
     *GROUP_ALONE,
+    "epyc7763x4-8xa5000",
     "ryzen3990x-a100-u250",
     "xeon8462-8xh100-8xspu",
     "xeon8462x4-32xh100",

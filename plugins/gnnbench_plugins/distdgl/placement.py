@@ -53,9 +53,14 @@ class DistDGLPlacement(SeedPlacement):
         return self._share_partitions(setting, HostThreads())
 
     def _share_partitions(self, setting: Setting, threads: HostThreads) -> PartitionShares:
+        return PartitionShares(
+            self._partition(setting), len(self.owners(setting.platform)), threads
+        )
+
+    def _partition(self, setting: Setting) -> IntArray:
+        """The slot that has each vertex's partition, int64 ``(V,)``."""
         graph, count = setting.dataset.graph, len(self.owners(setting.platform))
-        owner = partition(graph, count, choose_partitioner(graph), setting.workload.seed)
-        return PartitionShares(owner, count, threads)
+        return partition(graph, count, choose_partitioner(graph), setting.workload.seed)
 
     def owners(self, platform: Platform) -> tuple[Device, ...]:
         """The devices that have a partition each."""
@@ -63,6 +68,15 @@ class DistDGLPlacement(SeedPlacement):
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return self.owners(platform)
+
+    def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
+        """A partition's rows lie where its owner is attached, as in DistDGL's key-value store."""
+        platform = setting.platform
+        devices = self.owners(platform)
+        if devices == (platform.host,):
+            return super().sockets(setting, owner)
+        attached = np.array([platform.socket(device) for device in devices])
+        return attached[self._partition(setting)]
 
 
 class StaticMapping(SeedSession):

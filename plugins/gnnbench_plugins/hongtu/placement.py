@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.parts import PartitionPlacement, option
+from gnnbench.parts import PartitionPlacement, Setting, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import IntArray
 
@@ -31,9 +31,10 @@ class HongTuPlacement(PartitionPlacement):
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return platform.accelerators[: self.accelerators or None] or (platform.host,)
 
-    def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
+    def sockets(self, setting: Setting, owner: IntArray) -> IntArray:
+        platform = setting.platform
         devices = self.trainers(platform)
         if not self.numa_aware or devices == (platform.host,):
-            return super().sockets(platform, owner)
+            return super().sockets(setting, owner)
         homes = np.array([platform.socket(device) for device in devices], dtype=np.int64)
         return homes[owner]

@@ -246,7 +246,11 @@ class _Epoch:
         self._batches = range(batches)
         self._moves = _count_moves(counts, method)
         sockets = np.array([platform.socket(device) for device in self._devices])
-        self._remote = sockets[:, None] != sockets[None, :]
+        #: The number of each device's host.
+        hosts = [platform.hosts.index(platform.host_of(device)) for device in self._devices]
+        self._nodes = np.array(hosts)
+        here = self._nodes[:, None] == self._nodes[None, :]
+        self._remote = here & (sockets[:, None] != sockets[None, :])
         # A kernel is handed all rows of a buffer, also those that are there for peers.
         self._buffered = not (method.direct or self._resident)
         read = _count_rows(counts, method) if self._buffered else counts.neighbours.sum(axis=2)
@@ -405,7 +409,8 @@ class _Epoch:
 
     def _copy_rows_s(self, i: int, rows: Counts, width: int) -> float:
         """Rows by partition over the same link, picked one by one; those of partitions whose
-        devices are at other sockets cross between sockets as well."""
+        devices are at other sockets cross between sockets as well, and those of other nodes come
+        over the network before."""
         if self._resident:
             return 0.0
         link = self._host_link(i)
@@ -414,11 +419,23 @@ class _Epoch:
         rate = min(link.bandwidth_bytes_per_s, self._sparse_rate)
         seconds = link.latency_s + (float(size.sum()) - remote) / rate
         if remote:
-            seconds += remote / min(rate, self._platform.host.socket_bandwidth_bytes_per_s)
+            host = self._platform.host_of(self._devices[i])
+            seconds += remote / min(rate, host.socket_bandwidth_bytes_per_s)
+        return seconds + self._between_hosts_s(i, size)
+
+    def _between_hosts_s(self, i: int, size: Counts) -> float:
+        """What lies at other hosts, from one after the other, while all devices of the node ask."""
+        here, seconds = int(self._nodes[i]), 0.0
+        asking = int((self._nodes == here).sum())
+        for there in set(self._nodes.tolist()) - {here}:
+            hosts = self._platform.hosts
+            link = self._platform.link(hosts[here].name, hosts[there].name)
+            abroad = asking * float(size[self._nodes == there].sum())
+            seconds += link.latency_s + abroad / link.bandwidth_bytes_per_s if abroad else 0.0
         return seconds
 
     def _host_link(self, i: int) -> Link:
-        return self._platform.link(self._platform.host.name, self._devices[i].name)
+        return self._platform.host_link(self._devices[i])
 
     def _on_host_s(self, elements: float) -> float:
         """Elements read or written in the memory where vertex data lives, by its own device."""

@@ -241,7 +241,7 @@ def sampling_seconds(
 def synchronise_seconds(task: Task, accelerators: Sequence[Device]) -> float:
     """Equation 13: gradients to the host and back, over the slowest link."""
     platform = task.platform
-    links = [platform.link(platform.host.name, device.name) for device in accelerators]
+    links = [platform.host_link(device) for device in accelerators]
     crossings = (2.0 * task.parameter_bytes / link.bandwidth_bytes_per_s for link in links)
     return max(crossings, default=0.0)
 
@@ -285,7 +285,7 @@ def predict(
     load_s = loaded / host.gather_bytes_per_s(width, threads.load)  # Equation 7
     transfer_s = train_accelerator_s = 0.0
     for device in accelerators:
-        link = platform.link(host.name, device.name)
+        link = platform.host_link(device)
         transfer_s = max(transfer_s, fetched_bytes / link.bandwidth_bytes_per_s)  # Equation 8
         trained_s = trainer_seconds(device, 0, vertices, edges, task.layers, item)
         train_accelerator_s = max(train_accelerator_s, trained_s)
@@ -336,7 +336,7 @@ def add_described(
     each = part * (profiles[-1].seeds - cpu_seeds) / len(accelerators)
     vertices, edges = sizes_of(profiles, each)
     topology = sum(4 * (d + 1 + e) for d, e in zip(vertices[1:], edges, strict=True))
-    links = [task.platform.link(host.name, device.name) for device in accelerators]
+    links = [task.platform.host_link(device) for device in accelerators]
     latency_s = max(link.latency_s for link in links)
     crossing_s = max(topology / link.bandwidth_bytes_per_s for link in links)
     return replace(
