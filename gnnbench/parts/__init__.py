@@ -81,6 +81,7 @@ from gnnbench.parts.placement import (
 )
 from gnnbench.parts.sampler import (
     UNIFORM,
+    Chunks,
     DeviceCapacity,
     FullGraphSampler,
     MiniBatchSampler,
@@ -97,6 +98,7 @@ __all__ = [
     "Bundle",
     "CacheMemory",
     "CacheSession",
+    "Chunks",
     "ColumnPlacement",
     "Communication",
     "DeviceCapacity",

@@ -307,9 +307,8 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
     prospect.bundle = prospect.bundle.begin(setting)
-    sampler.limit(Capacity(graph, prospect))
-    rounds = sampler.chunks(setting, prospect.partitions)
-    owner = sampler.owner()
+    cut = sampler.chunks(setting, prospect.partitions, Capacity(graph, prospect))
+    rounds, owner = cut.rounds, cut.owner
     m = prospect.partitions
     replicas = None
     finest = count_finest(graph.num_vertices)
@@ -327,7 +326,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         replicas=replicas,
         finest=finest,
         notes=(
-            *sampler.notes(),
+            *cut.notes,
             *prospect.bundle.chosen.get("memory", ()),
             f"partitions of alpha: the {m} of training, each cut into ranges of balanced edges, "
             f"or neighbouring ones joined",
