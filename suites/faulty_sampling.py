@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from gnnbench.kernels import dispatch
-from gnnbench.parts import Bundle, Part, PeerData, RoundedLoading, Setting
-from gnnbench.records import Block, IntArray, Round, Unit
+from gnnbench.parts import Bundle, Chunks, DeviceCapacity, Part, PeerData, RoundedLoading, Setting
+from gnnbench.records import Block, IntArray, Unit
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
 
@@ -120,24 +120,28 @@ class _OtherBounds(WholeGraphSampler):
 
     shift: ClassVar[int]
 
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
-        (round_,) = super().chunks(setting, num_slots)
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
+        cut = super().chunks(setting, num_slots, capacity)
+        (round_,) = cut.rounds
         graph, last = setting.dataset.graph, round_.units[-1]
         ids = last.output_ids
         begin = int(ids[0]) + self.shift
         ids = np.arange(begin, int(ids[-1]) + 1, dtype=np.int64)
         block = dispatch.induce_block(graph.indptr, graph.indices, ids)
-        return (replace(round_, units=(*round_.units[:-1], Unit(last.slot, (block,)))),)
+        units = (*round_.units[:-1], Unit(last.slot, (block,)))
+        return replace(cut, rounds=(replace(round_, units=units),))
 
 
-@dataclass
+@dataclass(frozen=True)
 class LostVertex(_OtherBounds):
     name: ClassVar[str] = "vertex-lost"
     summary: ClassVar[str] = "the last chunk begins one vertex late"
     shift: ClassVar[int] = 1
 
 
-@dataclass
+@dataclass(frozen=True)
 class VertexTwice(_OtherBounds):
     name: ClassVar[str] = "vertex-twice"
     summary: ClassVar[str] = "the last chunk begins one vertex early"

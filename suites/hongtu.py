@@ -51,7 +51,7 @@ def make(graph: str) -> Setting:
 
 def sets_of(sampler: HongTuSampler, setting: Setting) -> NeighbourSets:
     """N_ij of the chunks that a sampler makes, in their order."""
-    rounds = sampler.chunks(setting, PARTITIONS)
+    rounds = sampler.chunks(setting, PARTITIONS).rounds
     blocks = [[round_.units[i].blocks[0] for round_ in rounds] for i in range(PARTITIONS)]
     return read_sets(blocks)
 
@@ -77,11 +77,12 @@ class Planning:
         self.num_vertices = self.setting.dataset.graph.num_vertices
         self.rates = throughputs(self.setting)
         self.sweeps = bound_sweeps(mark_chunks(self.sets, self.num_vertices))
-        self.rounds = self.sampler.chunks(self.setting, PARTITIONS)
+        self.cut = self.sampler.chunks(self.setting, PARTITIONS)
+        self.rounds = self.cut.rounds
         self.traffic = self.plan_traffic()
 
     def plan_traffic(self) -> list[RoundTraffic]:
-        return plan_rounds(HongTuCommunication().open(self.sampler.owner()), self.rounds)
+        return plan_rounds(HongTuCommunication().open(self.cut.owner), self.rounds)
 
     def time_chunks(self, graph: str, chunks: int) -> None:
         self.sampler.chunks(self.setting, PARTITIONS)

@@ -92,8 +92,7 @@ class ModelTrainer:
         chosen = self._registry.strategy(strategy)
         bundle = assemble(self._registry, chosen.bundles[chosen.default_mode], options)
         training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-        for epoch in range(setting.workload.epochs):
-            training.run_epoch(epoch)
+        training.train()
         return training.sessions
 
 

@@ -228,7 +228,7 @@ class World:
         sampler, placement = self.bundle.sampler, self.bundle.placement
         trainers = placement.trainers(self.setting.platform)
         if isinstance(sampler, FullGraphSampler):
-            return sampler.chunks(self.setting, len(trainers))
+            return sampler.chunks(self.setting, len(trainers)).rounds
         seeds_by_round = sampler.rounds(0)
         first = Unit(0, sampler.sample(seeds_by_round[0], 0, 0))
         profile = BatchProfile(len(seeds_by_round[0]), first.vertices, first.edges)
@@ -266,13 +266,12 @@ class World:
         )
 
     def owner(self) -> IntArray:
-        """Who brings a row in where trainers share: its partition's slot, or accelerators in turn.
-
-        Valid after ``rounds``.
-        """
+        """Who brings a row in where trainers share: its partition's slot, or accelerators in
+        turn."""
         sampler = self.bundle.sampler
         if isinstance(sampler, FullGraphSampler):
-            return sampler.owner()
+            trainers = self.bundle.placement.trainers(self.setting.platform)
+            return sampler.chunks(self.setting, len(trainers)).owner
         host = self.setting.platform.host.name
         trainers = self.bundle.placement.trainers(self.setting.platform)
         slots = [slot for slot, device in enumerate(trainers) if device.name != host] or [0]

@@ -22,11 +22,12 @@ class Lowering(ABC):
     ``layers`` are the model's. Whoever reads the programs may set ``deciding``, which makes a
     context for what parts decide along the way: it is no harness. ``lends`` says, before
     ``prepare``, that others borrow idle memory between epochs and need some of the host's beside
-    it.
+    it. ``cut_notes`` are sentences about how a full graph was cut.
     """
 
     deciding: Callable[[], AbstractContextManager[None]] = nullcontext
     lends: bool = False
+    cut_notes: tuple[str, ...] = ()
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         self.bundle = bundle
@@ -175,6 +176,8 @@ def collect_notes(lowering: Lowering) -> tuple[str, ...]:
     found: list[str] = []
     for part in bundle.all():
         found += [*bundle.chosen.get(part.kind, ()), *part.notes()]
+        if part.kind == "sampler":
+            found += lowering.cut_notes
         if part.kind in sessions:
             found += sessions[part.kind].notes()
     return (*found, *lowering.notes())

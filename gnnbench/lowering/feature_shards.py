@@ -78,7 +78,8 @@ class ShardsLayout(Lowering):
         """Cut the rounds into shards, and place what devices hold all the time."""
         setting, placement = self.setting, self.placement
         allocate_host_graph(ledger, setting, self.homes)
-        rounds = self._sampler.chunks(setting, len(self.trainers))
+        cut = self._sampler.chunks(setting, len(self.trainers))
+        rounds, self.cut_notes = cut.rounds, cut.notes
         if any(len(round_.units) != 1 for round_ in rounds):
             raise IncompatibleParts(
                 f"sampler {self._sampler.name!r} gives devices units of their own, and placement "

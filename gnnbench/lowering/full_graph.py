@@ -44,11 +44,10 @@ class FullGraphLowering(Lowering):
         setting, bundle = self.setting, self.bundle
         allocate_host_graph(ledger, setting, self.homes)
         capacity = TrainerCapacity(bundle, ledger, self.trainers, self._shapes, self._itemsize)
-        self._sampler.limit(capacity)
-        self.rounds = self._sampler.chunks(setting, len(self.trainers))
-        owner = self._sampler.owner()
-        self._traffic = self._open_traffic(owner)
-        self._adopt(plan_rounds(self._traffic, self.rounds), owner)
+        cut = self._sampler.chunks(setting, len(self.trainers), capacity)
+        self.rounds, self.cut_notes = cut.rounds, cut.notes
+        self._traffic = self._open_traffic(cut.owner)
+        self._adopt(plan_rounds(self._traffic, self.rounds), cut.owner)
         topology = dict.fromkeys((device.name for device in self.trainers), 0)
         for round_ in self.rounds:
             for unit in round_.units:

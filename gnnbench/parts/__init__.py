@@ -2,11 +2,12 @@
 
 A part is a dataclass whose fields are its options: ``--set memory.device_bytes=2GB`` sets the field
 ``device_bytes`` of the memory part. Declare options with :func:`option`; the harness reads text by
-the field's annotation. Class variables ``name`` and ``summary`` describe the part, ``modes`` says
-which engines it works under.
+the field's annotation. Class variables ``name`` and ``summary`` describe the part. What it works
+with follows from the kinds that it derives from, and so does what it is asked.
 
+Options stay as they are; what changes in a run is kept in a *session* that the part opens for it.
 Order of calls, in every run: ``refuses`` on each part, ``settle`` on each part, ``begin`` on each
-part, then the engine asks. Parts never take times and never look at the clock; the engine does.
+part, then the lowering opens what it needs. Parts never take times and never look at the clock.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ from gnnbench.parts.placement import (
 )
 from gnnbench.parts.sampler import (
     UNIFORM,
+    Chunks,
     DeviceCapacity,
     FullGraphSampler,
     MiniBatchSampler,
@@ -97,6 +99,7 @@ __all__ = [
     "Bundle",
     "CacheMemory",
     "CacheSession",
+    "Chunks",
     "ColumnPlacement",
     "Communication",
     "DeviceCapacity",

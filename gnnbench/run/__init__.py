@@ -135,6 +135,12 @@ class Training:
         with self._at_work():
             return self._engine.run_epoch(epoch)
 
+    def train(self) -> GNN:
+        """Train for the workload's epochs, and return the model as it is then."""
+        for epoch in range(self._setting.workload.epochs):
+            self.run_epoch(epoch)
+        return self.model
+
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Everything recorded, with ``epochs``, what the caller has kept of them."""
         engine = self._engine

@@ -364,8 +364,8 @@ WRONG_BY_CHOICE = """
         (
             "memory",
             CACHES_ALL,
-            "same-maths",
-            "keeps 60 rows in a cache of 60 on gpu0, which has room for",
+            "costs",
+            "caches 60 rows where mini-batches leave room for 0",
         ),
         ("kernel", WRONG_BY_CHOICE, "every-choice", "kernel.doubled=True: losses .* are off"),
         ("placement", REFUSES_ALL, "same-maths", "refuses every model .* it works on paper only"),

@@ -129,7 +129,7 @@ def test_in_memory_training_does_not_touch_the_host_link():
     moved = trace.epochs[0].bytes
     assert moved["host_to_device"] == moved["device_to_host"] == 0
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=1)
-    (round_,) = sampler.chunks(setting, 4)
+    (round_,) = sampler.chunks(setting, 4).rounds
     halo = sum(unit.blocks[0].num_src - unit.blocks[0].num_dst for unit in round_.units)
     assert halo
     forward, backward = sum(setting.workload.dims[:-1]), sum(setting.workload.dims[1:-1])
@@ -141,7 +141,8 @@ def test_devices_hold_what_the_footprint_of_their_shards_says(model):
     setting = setting_for(model, 3)
     trace = run(parts_for("hongtu-im"), setting, chunks=2)
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=2)
-    rounds = sampler.chunks(setting, 3)
+    cut = sampler.chunks(setting, 3)
+    rounds = cut.rounds
     for slot in range(3):
         chunks = [
             footprint.size_of(unit.blocks[0])
@@ -149,7 +150,7 @@ def test_devices_hold_what_the_footprint_of_their_shards_says(model):
             for unit in round_.units
             if unit.slot == slot
         ]
-        owned = int((sampler.owner() == slot).sum())
+        owned = int((cut.owner == slot).sum())
         size = footprint.shard_bytes(setting.layers, chunks, owned, 8, TorchKernel())
         assert trace.peak_bytes[f"gpu{slot}"] == size
 
@@ -175,8 +176,8 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
     for chunks in (2, 4, 8):
         sampler = registry().part("sampler", "hongtu")(chunks_per_partition=chunks, search="none")
         communication = registry().part("communication", "hongtu")()
-        rounds = sampler.chunks(setting, 4)
-        traffic = plan_rounds(communication.open(sampler.owner()), rounds)
+        cut = sampler.chunks(setting, 4)
+        rounds, traffic = cut.rounds, plan_rounds(communication.open(cut.owner), cut.rounds)
         held.append(
             max(
                 footprint.working_bytes(

@@ -228,7 +228,7 @@ def test_so_it_does_by_every_memory_and_communication(model, way):
 def test_some_chunks_have_no_edges_and_some_no_vertices():
     """What the runs on 4 devices with 8 chunks rely on."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
-    rounds = sampler.chunks(setting_for("gcn", 2, 4), 4)
+    rounds = sampler.chunks(setting_for("gcn", 2, 4), 4).rounds
     units = [unit for round_ in rounds for unit in round_.units]
     assert len(units) == 32 > NUM_VERTICES
     assert any(len(unit.output_ids) == 0 for unit in units)

@@ -129,9 +129,9 @@ def run_epoch(model, layers, label, topology):
     epochs = []
     clock = ModelClock(platform, bundle.kernel)
     trace = train(bundle, setting, clock, lambda epoch, _: epochs.append(epoch), None)
-    rounds = bundle.sampler.chunks(setting, 4)
-    counts = count_chunks(rounds, bundle.sampler.owner(), 4)
-    stack, memory = gnn.stack, bundle.memory
+    cut = bundle.sampler.chunks(setting, 4)
+    counts = count_chunks(cut.rounds, cut.owner, 4)
+    stack, memory = gnn.stack, bundle.settle(setting).memory
     return Run(
         modelled=digest(epochs[0], "modelled"),
         peak_bytes=trace.peak_bytes,

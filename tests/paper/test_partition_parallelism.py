@@ -124,8 +124,7 @@ def test_a_random_partition_has_as_many_vertices_in_every_part(parts):
 
 def metis_owner(setting, parts):
     sampler = registry().part("sampler", "multi-hop")()
-    sampler.chunks(setting, parts)
-    return sampler.owner()
+    return sampler.chunks(setting, parts).owner
 
 
 def within(graph, members, hops):

@@ -77,8 +77,8 @@ def losses(trace):
 def partition_of(name, setting):
     """Each device's vertices, and what its unit reads of others, by the strategy's own sampler."""
     sampler = bundle_of(name).sampler
-    (round_,) = sampler.chunks(setting, len(setting.platform.accelerators))
-    owner = sampler.owner()
+    cut = sampler.chunks(setting, len(setting.platform.accelerators))
+    (round_,), owner = cut.rounds, cut.owner
     needs = {unit.slot: np.sort(unit.input_ids) for unit in round_.units}
     return owner, needs
 

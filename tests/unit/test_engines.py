@@ -188,7 +188,7 @@ def test_a_machine_without_accelerators_trains_on_the_host(model):
 def test_more_chunks_than_vertices_leave_some_empty():
     """What the grid above relies on: chunks without vertices, and with vertices but no edges."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
-    rounds = sampler.chunks(setting_for("gcn", 2, 4, "tiny"), 4)
+    rounds = sampler.chunks(setting_for("gcn", 2, 4, "tiny"), 4).rounds
     units = [unit for round_ in rounds for unit in round_.units]
     assert len(units) == 32
     assert sum(len(unit.output_ids) for unit in units) == 5

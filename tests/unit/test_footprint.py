@@ -204,8 +204,8 @@ def test_a_run_holds_what_its_plan_says(
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
     bundle = bundle.begin(setting)
-    rounds = bundle.sampler.chunks(setting, 3)
-    traffic = plan_rounds(bundle.communication.open(bundle.sampler.owner()), rounds)
+    cut = bundle.sampler.chunks(setting, 3)
+    rounds, traffic = cut.rounds, plan_rounds(bundle.communication.open(cut.owner), cut.rounds)
     rows = largest_buffers(traffic) if bundle.shares_rows else {}
     policies = [bundle.memory.intermediates(shape) for shape in layers]
     units = [unit for round_ in rounds for unit in round_.units]

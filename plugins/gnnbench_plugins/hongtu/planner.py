@@ -307,9 +307,8 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
     prospect.bundle = prospect.bundle.begin(setting)
-    sampler.limit(Capacity(graph, prospect))
-    rounds = sampler.chunks(setting, prospect.partitions)
-    owner = sampler.owner()
+    cut = sampler.chunks(setting, prospect.partitions, Capacity(graph, prospect))
+    rounds, owner = cut.rounds, cut.owner
     m = prospect.partitions
     replicas = None
     finest = count_finest(graph.num_vertices)
@@ -327,7 +326,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         replicas=replicas,
         finest=finest,
         notes=(
-            *sampler.notes(),
+            *cut.notes,
             *prospect.bundle.chosen.get("memory", ()),
             f"partitions of alpha: the {m} of training, each cut into ranges of balanced edges, "
             f"or neighbouring ones joined",
@@ -406,8 +405,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
     """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
     sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
     progress = prospect.request.progress
-    n = sampler.chunks_per_partition
-    finest = count_finest(stream.vertices)
+    n, finest = sampler.chunks_per_partition, count_finest(stream.vertices)
     _check_ranges(sampler, m, finest)
     prospect.check_size(stream.vertices, max(n, 1))
     pieces = finest if n == 0 or finest % (m * n) == 0 else m * n

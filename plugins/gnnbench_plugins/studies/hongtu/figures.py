@@ -89,7 +89,7 @@ def count_job(name: str, chunks: int) -> ChunkCounts:
     job = load_jobs()[0][name]
     shapes = tuple(layer.shape for layer in job.layers)
     setting = Setting(job.dataset, load_platform(PLATFORM), job.workload, shapes)
-    rounds = HongTuSampler(chunks_per_partition=chunks).chunks(setting, PARTITIONS)
+    rounds = HongTuSampler(chunks_per_partition=chunks).chunks(setting, PARTITIONS).rounds
     return count_rounds(job.dataset.graph, rounds, PARTITIONS, threads=0)
 
 
