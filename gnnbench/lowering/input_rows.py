@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from gnnbench.footprint import DEVICE_BUFFERS, reserved_bytes, sparse_bytes
-from gnnbench.lowering.feature_cache import FeatureCache
+from gnnbench.lowering.feature_cache import FeatureCache, open_cache
 from gnnbench.lowering.movement import Exchange, MovementPlanner, SlotMovement
 from gnnbench.lowering.rounds import EXCHANGE, LOAD, STAGED, TRANSFER, Load, RoundUnderWay
 from gnnbench.lowering.unit_passes import UnitPasses
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, CacheMemory, CacheSession, DeviceMemory, Setting, TrafficSession
+from gnnbench.parts import Bundle, CacheMemory, DeviceMemory, Setting, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Aside, Buffer, Drop, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import (
@@ -41,7 +41,6 @@ class InputRows(UnitPasses):
 
     loader_threads: int = 1
     _traffic: TrafficSession
-    _caching: CacheSession | None = None
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         super().__init__(bundle, setting, layers)
@@ -83,24 +82,9 @@ class InputRows(UnitPasses):
         setting, memory = self.setting, self.bundle.memory
         if not isinstance(memory, CacheMemory):
             return
-        working_bytes = reserved_bytes(setting.layers, whole, self._itemsize, self.prefetch)
         names = {slot: self.trainers[slot].name for slot in self.accelerator_slots}
-        room = {
-            slot: memory.count_rows(setting, ledger.free_bytes(name), working_bytes)
-            for slot, name in names.items()
-        }
-        session = self._caching = memory.open(setting, room)
-        self.cache = FeatureCache(setting.dataset.graph.num_vertices, session)
-        for slot, name in names.items():
-            kept, count = session.kept[slot], session.num_rows[slot]
-            if not len(kept) <= count <= room[slot]:
-                raise ValueError(
-                    f"memory {memory.name!r} keeps {len(kept)} rows in a cache of {count} on "
-                    f"{name}, which has room for {room[slot]}"
-                )
-            if count:
-                ledger.allocate(name, "cached feature rows", count * self._row_bytes)
-                self.cache.keep(slot, kept, count)
+        working_bytes = reserved_bytes(setting.layers, whole, self._itemsize, self.prefetch)
+        self.cache = open_cache(memory, setting, ledger, names, working_bytes)
 
     def _count_fetched(self, profile: BatchProfile, ids: IntArray) -> BatchProfile:
         """The profile of a mini-batch that reads the rows ``ids``, with what an accelerator needs

@@ -89,8 +89,8 @@ class MiniBatchLowering(InputRows):
         opened: dict[PartKind, Session] = {"placement": self._shares}
         if not self.resident:
             opened["communication"] = self._traffic
-        if self._caching is not None:
-            opened["memory"] = self._caching
+        if self.cache.session is not None:
+            opened["memory"] = self.cache.session
         return opened
 
     def _profile(self) -> list[tuple[BatchProfile, IntArray]]:
