@@ -141,7 +141,7 @@ import sys
 from gnnbench.parts import Memory
 from gnnbench_plugins.reference.memory import ResidentMemory
 
-@dataclass
+@dataclass(frozen=True)
 class Leaves(ResidentMemory):
     '''Leaves before it begins.'''
     name = "leaves"
