@@ -55,7 +55,7 @@ def staged_rows(rows: int, row_bytes: int) -> int:
     return max(1, min(-(-rows // 8), STAGED_BYTES // max(1, row_bytes)))
 
 
-def size_of(block: Block, rows: BufferRows | None = None) -> ChunkSize:
+def size_of(block: Block | BlockSize, rows: BufferRows | None = None) -> ChunkSize:
     """A chunk's size, from its block and its device's buffers, if it has any."""
     if rows is None:
         return ChunkSize(block.num_src, block.num_dst, block.num_edges, buffered=False)

@@ -12,7 +12,7 @@ from gnnbench.models import Layer
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
-from gnnbench.records import Block, Work
+from gnnbench.records import Block, BlockSize, Work
 
 
 class Lowering(ABC):
@@ -73,7 +73,7 @@ class Lowering(ABC):
         reads: tuple[Buffer, ...],
         writes: tuple[Buffer, ...] = (),
         adds: tuple[Buffer, ...] = (),
-        block: Block,
+        block: Block | BlockSize,
         gemms: int = 1,
     ) -> Step:
         """AGGREGATE or UPDATE of a layer over a block, forward or backward, as ``op`` says.
@@ -98,7 +98,7 @@ class Lowering(ABC):
             writes,
             adds,
         )
-        if aggregates:
+        if aggregates and isinstance(block, Block):  # of sizes alone there is none to hear of
             self._announce(step, block)
         return step
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from gnnbench.lowering.movement import SlotMovement
 from gnnbench.parts import Placement, Setting
 from gnnbench.platforms.machine import DISK, Device, Platform
 from gnnbench.program import Free, Hold, Ledger
-from gnnbench.records import BoolArray, BufferRows, IndexArray, IntArray, Unit
+from gnnbench.records import Block, BlockSize, BoolArray, BufferRows, IndexArray, IntArray
 from gnnbench.units import format_si
 
 PAGE_BYTES = mmap.PAGESIZE
+#: Rows of a unit that have a tensor on the host.
+Moved = Literal["loaded", "leaving", "outputs"]
 
 
 class HostPlan:
@@ -87,24 +90,43 @@ class HostPlan:
         return (f"spilled to disk: {listed}",)
 
 
+class PeerCopy(NamedTuple):
+    """So many rows between a device's buffer and the one of ``slot``."""
+
+    slot: int
+    rows: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitPlan:
-    """One unit with its movement, and what its steps are sized by.
+    """One unit of a round by its sizes, which are all that its steps are made of.
 
-    Rows are remote that lie at another socket of the host than the one of the unit's device: of
-    those that are loaded from the host, of those that leave for it, and of the unit's outputs.
+    ``size`` is that of the block which a kernel is handed, and ``chunk`` has the device's buffers
+    as well. The unit reads ``inputs`` rows. Forward, ``loaded`` rows come from the host, ``pulls``
+    from peers, and ``reused`` are there from the round before. Backward, gradients of ``leaving``
+    rows go to the host, and ``pushes`` to peers. Rows are remote that lie at another socket of the
+    host than the one of the unit's device.
+
+    ``move`` says which rows these are, and where they stand; None where nothing but counts is
+    known, of which a program follows all the same.
     """
 
     slot: int
-    unit: Unit
-    move: SlotMovement
+    size: BlockSize
     chunk: ChunkSize
-    remote_loaded: int
-    remote_leaving: int
-    remote_outputs: int
+    inputs: int
+    loaded: int
+    reused: int
+    leaving: int
+    pulls: tuple[PeerCopy, ...] = ()
+    pushes: tuple[PeerCopy, ...] = ()
+    remote_loaded: int = 0
+    remote_leaving: int = 0
+    remote_outputs: int = 0
+    move: SlotMovement | None = None
 
     @classmethod
-    def count(
+    def of_move(
         cls,
         move: SlotMovement,
         rows: Mapping[int, BufferRows],
@@ -112,10 +134,44 @@ class UnitPlan:
     ) -> UnitPlan:
         """``rows`` are those of the slots' buffers, if they have any, and ``remote`` says which of
         the host's are remote to them, if any are."""
-        unit, far = Unit(move.slot, (move.block,)), remote.get(move.slot)
-        moved = (move.host_ids, move.leaving_ids, unit.output_ids)
-        counts = [0 if far is None else int(far[ids].sum()) for ids in moved]
-        return cls(move.slot, unit, move, size_of(move.block, rows.get(move.slot)), *counts)
+        block, far = move.block, remote.get(move.slot)
+        loaded, leaving, outputs = (
+            0 if far is None else int(far[ids].sum())
+            for ids in (move.host_ids, move.leaving_ids, block.dst_ids)
+        )
+        return cls(
+            move.slot,
+            BlockSize(block.num_src, block.num_dst, block.num_edges, block.own is not None),
+            size_of(block, rows.get(move.slot)),
+            len(move.input_ids),
+            move.rows_from_host,
+            move.rows_reused,
+            len(move.leaving_ids),
+            tuple([PeerCopy(pull.slot, pull.rows) for pull in move.pulls]),
+            tuple([PeerCopy(push.slot, push.rows) for push in move.pushes]),
+            loaded,
+            leaving,
+            outputs,
+            move,
+        )
+
+    @property
+    def block(self) -> Block | BlockSize:
+        """What a kernel is handed, or no more than its size."""
+        return self.size if self.move is None else self.move.block
+
+    @property
+    def cleared(self) -> int:
+        """How many gradients start from zero: those of rows that did not stay."""
+        return self.loaded + sum(pull.rows for pull in self.pulls)
+
+    def ids(self, rows: Moved) -> IntArray | IndexArray:
+        """Which rows these are; ``TypeError`` where that is not known."""
+        if self.move is None:
+            raise TypeError("rows that were counted have no ids, and cannot be spilled")
+        if rows == "outputs":
+            return self.move.block.dst_ids
+        return self.move.host_ids if rows == "loaded" else self.move.leaving_ids
 
 
 def shares_features(setting: Setting) -> bool:

@@ -12,7 +12,8 @@ which its pages have steps of their own.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 from gnnbench.footprint import (
@@ -23,7 +24,6 @@ from gnnbench.footprint import (
     host_tensors,
     intermediate_bytes,
     reads_topology,
-    size_of,
     staging_bytes,
     working_bytes,
 )
@@ -33,7 +33,7 @@ from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.models.saved import SavedSizes
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import IntArray, Round, RoundTraffic, Unit
+from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic
 
 #: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
 LENT_SHARE = 8
@@ -52,32 +52,54 @@ class HostResidentLowering(FullGraphLowering):
 
     _topologies = "chunk topologies, unless memory.topology=host,"
     host: HostPlan
-    plans: tuple[tuple[UnitPlan, ...], ...]
+    plans: Sequence[Sequence[UnitPlan]]
+    buffer_rows: Mapping[int, BufferRows]
 
     # ------------------------------------------------------------------ preparation
 
-    def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
+    def _adopt(
+        self,
+        ledger: Ledger,
+        rounds: Sequence[Round],
+        traffic: Sequence[RoundTraffic],
+        owner: IntArray,
+    ) -> None:
+        shares, threads = self.bundle.communication.shares_rows, self.setting.workload.threads
+        buffer_rows = largest_buffers(traffic) if shares else {}
+        remote = mark_remote(self.platform, self.bundle.placement, self.trainers, owner)
+        moved = plan_movement(rounds, traffic, len(owner), shares_rows=shares, threads=threads)
+        plans = [[UnitPlan.of_move(move, buffer_rows, remote) for move in moves] for moves in moved]
+        directory, copied = self.bundle.memory.spill_directory(), not shares_features(self.setting)
+        self.lay_out(ledger, plans, buffer_rows, copied=copied, directory=directory)
+
+    def lay_out(
+        self,
+        ledger: Ledger,
+        plans: Sequence[Sequence[UnitPlan]],
+        buffer_rows: Mapping[int, BufferRows],
+        *,
+        copied: bool = False,
+        directory: Path | None = None,
+    ) -> None:
+        """Train on the units of ``plans``, which may be sizes alone, and place what stays for the
+        whole run.
+
+        ``copied`` says that the host has a copy of the features beside the data set's, and what it
+        cannot hold is spilled to the ``directory``, if there is one.
+        """
+        self.plans, self.buffer_rows = plans, buffer_rows
         self._shares_rows = self.bundle.communication.shares_rows
         self._streams = self.bundle.memory.streams_topology()
-        self.buffer_rows = largest_buffers(traffic) if self._shares_rows else {}
-        remote = mark_remote(self.platform, self.bundle.placement, self.trainers, owner)
-        threads, shares = self.setting.workload.threads, self._shares_rows
-        moved = plan_movement(self.rounds, traffic, len(owner), shares_rows=shares, threads=threads)
-        self.plans = tuple(
-            tuple(UnitPlan.count(move, self.buffer_rows, remote) for move in moves)
-            for moves in moved
-        )
-        # The chunks as they were cut are not needed beside those that read buffers.
-        self.rounds = tuple(
-            Round(round_.index, tuple(plan.unit for plan in plans))
-            for round_, plans in zip(self.rounds, self.plans, strict=True)
-        )
+        chunks = [(plan.slot, plan.chunk) for units in plans for plan in units]
+        self._place_on_devices(ledger, () if self._streams else chunks)
+        self._place_on_host(ledger, [chunk for _, chunk in chunks], copied, directory)
 
-    def _place(self, ledger: Ledger) -> None:
+    def _place_on_host(
+        self, ledger: Ledger, chunks: Sequence[ChunkSize], copied: bool, directory: Path | None
+    ) -> None:
         """h^0 .. h^L, two buffers for their gradients and the cached aggregates, as ``HostPlan``
         divides them between memory and disk; all are there for the whole run."""
         setting, memory, host = self.setting, self.bundle.memory, self.platform.host
-        chunks = [plan.chunk for plans in self.plans for plan in plans]
         self.policies = [memory.intermediates(shape) for shape in self._shapes]
         tensors = host_tensors(
             self._shapes,
@@ -86,7 +108,7 @@ class HostResidentLowering(FullGraphLowering):
             num_sources=sum(chunk.rows for chunk in chunks),
             num_edges=sum(chunk.num_edges for chunk in chunks),
             itemsize=self._itemsize,
-            own_features=not shares_features(setting),
+            own_features=copied,
         )
         budget_bytes = ledger.free_bytes(host.name)
         if host in self.trainers:
@@ -95,15 +117,12 @@ class HostResidentLowering(FullGraphLowering):
             )
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
-        self.host = HostPlan(tensors, budget_bytes, memory.spill_directory(), host.name)
+        self.host = HostPlan(tensors, budget_bytes, directory, host.name)
         if self.host.spilled and self.platform.virtual:
             _ = self.platform.disk  # refuses a platform that cannot price it
         self.host.allocate(ledger)
         saved = SavedSizes(self.layers, self.bundle.kernel, setting.workload)
         self._make = HostSteps(setting, self.trainers, self.layers, self.host, saved)
-
-    def _sizes_of(self, unit: Unit) -> tuple[ChunkSize, ...]:
-        return (size_of(unit.blocks[0], self.buffer_rows.get(unit.slot)),)
 
     def notes(self) -> tuple[str, ...]:
         """What was spilled."""
@@ -134,18 +153,18 @@ class HostResidentLowering(FullGraphLowering):
     # ------------------------------------------------------------------ forward
 
     def _forward_layer(self, number: int) -> Iterator[Item]:
-        for round_, plans in zip(self.rounds, self.plans, strict=True):
-            self._make.round = round_.index
+        for index, plans in enumerate(self.plans):
+            self._make.round = index
             arrived = yield from self._bring(number, plans)
             after = Buffer("round is over")
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=False)
-                yield from during(holds, self._forward(number, round_, plan, arrived, after))
+                yield from during(holds, self._forward(number, plan, arrived, after))
             if plans:
                 self._meeting = after
 
     def _forward(
-        self, number: int, round_: Round, plan: UnitPlan, arrived: Buffers, after: Buffer
+        self, number: int, plan: UnitPlan, arrived: Buffers, after: Buffer
     ) -> Iterator[Item]:
         """One unit of one layer."""
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
@@ -153,8 +172,8 @@ class HostResidentLowering(FullGraphLowering):
             sent = (Buffer("topology of a unit"),)
             yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
             arrived = sent
-        count = len(plan.move.input_ids)
-        yield from self._forward_unit(number, round_, plan.unit, arrived, made, count)
+        key = (number, make.round, plan.slot)
+        yield from self._forward_unit(key, plan.block, arrived, made, plan.inputs)
         steps = make.store(number, plan, "outputs")
         if policy == "cache":
             steps += make.store(number, plan, "aggregates")
@@ -172,8 +191,7 @@ class HostResidentLowering(FullGraphLowering):
             yield from during(self._hold_crossing(number, plan), steps)
         for plan in plans:
             turn = Buffer("requests of a device")
-            for pull in plan.move.pulls:
-                step = self._make.exchange(number, plan, pull, push=False)
+            for step in self._make.pull(number, plan):
                 step.reads, step.writes, step.adds = (loaded,), (turn,), (arrived,)
                 yield step
         return loaded, arrived
@@ -231,8 +249,8 @@ class HostResidentLowering(FullGraphLowering):
 
     def _backward_rounds(self, number: int) -> Iterator[Item]:
         make, shares = self._make, number and self._shares_rows
-        for round_, plans in zip(self.rounds, self.plans, strict=True):
-            make.round = round_.index
+        for index, plans in enumerate(self.plans):
+            make.round = index
             ready: Buffers = (self._meeting,)
             if self.policies[number] == "recompute":
                 ready = yield from self._bring(number, plans)
@@ -244,18 +262,19 @@ class HostResidentLowering(FullGraphLowering):
             returned = Buffer("gradients of a round")
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=True)
-                yield from during(holds, self._backward(number, round_, plan, ready, returned))
+                yield from during(holds, self._backward(number, plan, ready, returned))
             if plans:
                 self._meeting = returned
             if shares:
                 yield from self._leave(number, plans)
 
     def _backward(
-        self, number: int, round_: Round, plan: UnitPlan, ready: Buffers, returned: Buffer
+        self, number: int, plan: UnitPlan, ready: Buffers, returned: Buffer
     ) -> Iterator[Item]:
         """One unit of one layer: what it goes back from arrives over its link, one after the
         other; what it makes goes on to its peers' buffers, or straight to where it lives."""
         make, policy, first = self._make, self.policies[number], number == 0
+        key = (number, make.round, plan.slot)
         steps = make.fetch(number, plan, "gradients")
         if self._streams and reads_topology(policy, first=first):
             steps.insert(0, make.send_topology(number, plan, backward=True))
@@ -267,15 +286,15 @@ class HostResidentLowering(FullGraphLowering):
         yield from in_turn(steps, ready, arrived)
         if policy != "offload":
             inputs, arrived = arrived, (Buffer("forward pass of a unit"),)
-            forward = self._forward_unit(number, round_, plan.unit, inputs, arrived, 0)
+            forward = self._forward_unit(key, plan.block, inputs, arrived, 0)
             yield from recompute(forward, inputs, cached=policy == "cache")
         after: list[Step] = []
         if not first and self._shares_rows:
-            after = [make.exchange(number, plan, push, push=True) for push in plan.move.pushes]
+            after = make.push(number, plan)
         elif not first:
             after = make.accumulate(number, plan)
         made = Buffer("gradients of a unit") if after else returned
-        yield from self._backward_unit(number, round_, plan.unit, arrived, (made,))
+        yield from self._backward_unit(key, plan.block, arrived, (made,))
         yield from in_turn(after, (made,), (returned,))
 
     def _leave(self, number: int, plans: Sequence[UnitPlan]) -> Iterator[Item]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Literal
 
 from gnnbench.footprint import HostKind, crossing_topology_bytes
-from gnnbench.lowering.host_plan import HostPlan, UnitPlan, page_bytes
-from gnnbench.lowering.movement import Exchange
+from gnnbench.lowering.host_plan import HostPlan, Moved, PeerCopy, UnitPlan, page_bytes
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.program import Step
-from gnnbench.records import BlockSize, IndexArray, IntArray, Stage, Work
+from gnnbench.records import Stage, Work
 
 #: A unit's rows beside its input rows, which have a tensor of this kind on the host.
 Part = Literal["outputs", "aggregates", "gradients"]
@@ -60,28 +59,26 @@ class HostSteps:
 
     def bring(self, number: int, plan: UnitPlan) -> list[Step]:
         """Input rows from the host, those that stay from the round before left out."""
-        move, row_bytes = plan.move, self._layers[number].in_features * self._itemsize
-        work = _copy(move.rows_from_host, row_bytes, plan.remote_loaded)
+        row_bytes = self._layers[number].in_features * self._itemsize
+        work = self._pick(plan.loaded, number, plan, plan.remote_loaded)
         step = self._transfer("bring rows", "host to device", number, plan, work)
-        step.moves += (("reused", move.rows_reused * row_bytes),)
+        step.moves += (("reused", plan.reused * row_bytes),)
         kind: HostKind = "representations" if number else "features"
-        return [*self._page("load", number, kind, number, move.host_ids, row_bytes), step]
+        return [*self._page("load", number, kind, number, row_bytes, plan, "loaded"), step]
 
     def fetch(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """Rows of a unit's outputs to its device."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
         step = self._transfer(f"fetch {part}", f"{part} to device", number, plan, work)
-        ids = plan.unit.output_ids
-        return [*self._page("load", number, KINDS[part], number + 1, ids, row_bytes), step]
+        return [*self._page("load", number, KINDS[part], number + 1, row_bytes, plan), step]
 
     def store(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """And to the host."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
         step = self._transfer(f"store {part}", f"{part} to host", number, plan, work, to_host=True)
-        ids = plan.unit.output_ids
-        return [step, *self._page("offload", number, KINDS[part], number + 1, ids, row_bytes)]
+        return [step, *self._page("offload", number, KINDS[part], number + 1, row_bytes, plan)]
 
     def _row_bytes(self, number: int, part: Part) -> int:
         layer = self._layers[number]
@@ -90,9 +87,7 @@ class HostSteps:
 
     def saved_bytes(self, number: int, plan: UnitPlan) -> int:
         """What autograd saves of a unit's forward pass."""
-        block, device = plan.move.block, self._trainers[plan.slot].torch_device
-        size = BlockSize(block.num_src, block.num_dst, block.num_edges, block.own is not None)
-        return self._saved.size_bytes(number, size, device)
+        return self._saved.size_bytes(number, plan.size, self._trainers[plan.slot].torch_device)
 
     def offload(self, number: int, plan: UnitPlan) -> list[Step]:
         """What autograd has saved, to the host."""
@@ -119,17 +114,24 @@ class HostSteps:
     def accumulate(self, number: int, plan: UnitPlan) -> list[Step]:
         """Algorithm 3, lines 6 and 7: gradients cross the link and are added by the CPU, in whose
         step both are done, some rows after the other."""
-        ids, row_bytes = plan.move.leaving_ids, self._layers[number].in_features * self._itemsize
-        work, label = _copy(len(ids), row_bytes, plan.remote_leaving), "gradients to host"
+        row_bytes, label = self._layers[number].in_features * self._itemsize, "gradients to host"
+        work = self._pick(plan.leaving, number, plan, plan.remote_leaving)
         # Each element is read twice and written once by the addition.
-        added, key = _copy(len(ids), 3 * row_bytes), (number, self.round, plan.slot)
+        added, key = _copy(plan.leaving, 3 * row_bytes), (number, self.round, plan.slot)
         host, add = self._platform.host.name, "accumulate on host"
         return [
             self._transfer("", label, number, plan, work, to_host=True),
-            *self._page("load", number, "gradients", number, ids, row_bytes),
+            *self._page("load", number, "gradients", number, row_bytes, plan, "leaving"),
             self._alone(host, "accumulate", key, "offload", add, number, added),
-            *self._page("offload", number, "gradients", number, ids, row_bytes),
+            *self._page("offload", number, "gradients", number, row_bytes, plan, "leaving"),
         ]
+
+    def _pick(self, rows: int, number: int, plan: UnitPlan, remote: int) -> Work:
+        """Input rows that cross a link, each from its own place or to it."""
+        width = self._layers[number].in_features
+        work = _copy(rows, width * self._itemsize, remote)
+        crosses = self._trainers[plan.slot] != self._platform.host
+        return work._replace(features=width) if crosses else work
 
     def _transfer(
         self, op: str, label: str, number: int, plan: UnitPlan, work: Work, *, to_host: bool = False
@@ -157,10 +159,16 @@ class HostSteps:
         size = 2 * self._num_vertices * row_bytes
         work = Work("copy", rows=len(self._train_ids), bytes=size)
         return [
-            *self._page("load", depth, "representations", depth, self._train_ids, row_bytes),
+            *self._read_logits(depth, row_bytes),
             self._alone(self._platform.host.name, "loss", (), "update", "loss", depth, work),
-            *self._page("offload", depth, "gradients", depth, None, row_bytes),
+            *self._page("offload", depth, "gradients", depth, row_bytes),
         ]
+
+    def _read_logits(self, depth: int, row_bytes: int) -> list[Step]:
+        """Those of the training vertices, from the disk if they lie there."""
+        if not self._host.is_spilled("representations", depth):
+            return []
+        return [self._disk("load", depth, page_bytes(self._train_ids, row_bytes))]
 
     def clear_gradients(self, number: int) -> list[Step]:
         """The layer's input gradients, zero."""
@@ -168,7 +176,7 @@ class HostSteps:
         host, work = self._platform.host.name, _copy(self._num_vertices, row_bytes)
         return [
             self._alone(host, label, (number,), "offload", label, number, work),
-            *self._page("offload", number, "gradients", number, None, row_bytes),
+            *self._page("offload", number, "gradients", number, row_bytes),
         ]
 
     def _alone(
@@ -190,15 +198,17 @@ class HostSteps:
         number: int,
         kind: HostKind,
         served: int,
-        ids: IntArray | IndexArray | None,
         row_bytes: int,
+        plan: UnitPlan | None = None,
+        rows: Moved = "outputs",
     ) -> list[Step]:
-        """Rows ``ids`` (all where None) of the tensor that serves a layer, between the host's
-        memory and its disk, if they lie there."""
+        """Rows of a unit, or all of the tensor that serves a layer, between the host's memory and
+        its disk, if they lie there."""
         if not self._host.is_spilled(kind, served):
             return []
-        size = self._num_vertices * row_bytes if ids is None else page_bytes(ids, row_bytes)
-        return [self._disk(stage, number, size)]
+        if plan is None:
+            return [self._disk(stage, number, self._num_vertices * row_bytes)]
+        return [self._disk(stage, number, page_bytes(plan.ids(rows), row_bytes))]
 
     def _disk(self, stage: Literal["load", "offload"], number: int, size: int) -> Step:
         label = "read from disk" if stage == "load" else "write to disk"
@@ -206,17 +216,42 @@ class HostSteps:
 
     # ------------------------------------------------------------------ within and between devices
 
-    def exchange(self, number: int, plan: UnitPlan, exchange: Exchange, *, push: bool) -> Step:
+    def pull(self, number: int, plan: UnitPlan) -> list[Step]:
+        """Rows of a unit from the buffers that have them, each by itself."""
+        key = (self.round, plan.slot)
+        return [
+            self._exchange("pull rows", number, (*key, place), plan.slot, pull, push=False)
+            for place, pull in enumerate(plan.pulls)
+        ]
+
+    def push(self, number: int, plan: UnitPlan) -> list[Step]:
+        """Their gradients back, those of rows that do not stay."""
+        key = (self.round, plan.slot)
+        return [
+            self._exchange("push gradients", number, (*key, place), plan.slot, push, push=True)
+            for place, push in enumerate(plan.pushes)
+        ]
+
+    def _exchange(
+        self,
+        op: str,
+        number: int,
+        key: tuple[int, int, int],
+        slot: int,
+        other: PeerCopy,
+        *,
+        push: bool,
+    ) -> Step:
         """Rows between two buffers, of two devices or of one, of which one peer at a time reads or
         adds to a device's."""
-        key = (plan.slot, exchange.slot, push)
-        if key not in self._between:
-            self._between[key] = self._route(*key)
-        route, between = self._between[key], plan.slot != exchange.slot
-        work = _copy(exchange.rows, self._layers[number].in_features * self._itemsize)
+        ends = (slot, other.slot, push)
+        if ends not in self._between:
+            self._between[ends] = self._route(*ends)
+        route, between = self._between[ends], slot != other.slot
+        work = _copy(other.rows, self._layers[number].in_features * self._itemsize)
         return Step(
-            "push gradients" if push else "pull rows",
-            (plan.move, exchange),
+            op,
+            key,
             "transfer",
             "device to device" if between else "copy between buffers",
             route.place,
@@ -236,16 +271,16 @@ class HostSteps:
     def clear_buffer(self, number: int, plan: UnitPlan) -> Step:
         """Start a round's gradients: zero, but for rows that stay from the round before."""
         row_bytes = self._layers[number].in_features * self._itemsize
-        work, label = _copy(plan.move.rows_cleared, row_bytes), "clear gradients on device"
+        work, label = _copy(plan.cleared, row_bytes), "clear gradients on device"
         device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
         step = self._alone(device, "clear buffer", key, "transfer", label, number, work)
-        step.moves = (("reused", plan.move.rows_reused * row_bytes),)
+        step.moves = (("reused", plan.reused * row_bytes),)
         return step
 
     def compact(self, number: int, plan: UnitPlan) -> Step:
         """HongTu Figure 7 (b): gathered in the device's memory, so that whole copies cross."""
         row_bytes = self._layers[number].in_features * self._itemsize
-        device, work = self._trainers[plan.slot].name, _copy(len(plan.move.leaving_ids), row_bytes)
+        device, work = self._trainers[plan.slot].name, _copy(plan.leaving, row_bytes)
         return self._alone(device, "", (), "offload", "compact gradients", number, work)
 
 
