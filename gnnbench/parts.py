@@ -587,30 +587,16 @@ class OffloadingMemory(Memory):
         return self._streams if self.topology == "auto" else self.topology == "host"
 
     def settle(self, bundle: Bundle, setting: Setting) -> None:
+        """Choose where topologies wait, if that is left open: on a device that has room for those
+        of all its chunks in a small part of its memory; else on the host."""
         graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
-        self.settle_topology(
-            bundle.kernel,
-            setting.layers,
-            graph.num_vertices,
-            graph.num_edges // len(trainers),
+        capacity_bytes, itemsize = (
             min(map(self.capacity_bytes, trainers)),
             setting.workload.itemsize,
         )
-
-    def settle_topology(
-        self,
-        kernel: Kernel,
-        layers: tuple[LayerShape, ...],
-        num_vertices: int,
-        num_edges: int,
-        capacity_bytes: int,
-        itemsize: int,
-    ) -> None:
-        """Choose where topologies wait, if that is left open: on a device that has room for those
-        of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the host."""
+        chunks = BlockSize(graph.num_vertices, 0, graph.num_edges // len(trainers))
         size = max(
-            kernel.adjacency_bytes(BlockSize(num_vertices, 0, num_edges), layer, itemsize)
-            for layer in layers
+            bundle.kernel.adjacency_bytes(chunks, layer, itemsize) for layer in setting.layers
         )
         self._streams = size * TOPOLOGY_PART > capacity_bytes
         if self._streams and self.topology == "auto":

@@ -30,9 +30,10 @@ from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
 from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.host_plan import shares_features
-from gnnbench.lowering.host_resident import Held, HostResidentLowering
+from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.lowering.working_sets import Held
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.models.saved import SavedTensors
 from gnnbench.program import Item, Step
@@ -56,10 +57,7 @@ class HostResidentEngine(Engine):
         self._bounds: dict[tuple[int, int], BoundBlock] = {}
         for index, plans in enumerate(self._lowering.plans):
             for move in (plan.move for plan in plans if plan.move is not None):
-                key, device = (
-                    (index, move.slot),
-                    torch.device(self._trainers[move.slot].torch_device),
-                )
+                key, device = (index, move.slot), self._device(move.slot)
                 self._moves[key] = move
                 self._bounds[key] = BoundBlock(
                     move.block, self._bundle.kernel, self._degrees, self._dtype, device

@@ -49,12 +49,14 @@ class DeviceResidentLowering(PeerRows):
         traffic: Sequence[RoundTraffic],
         owner: IntArray,
     ) -> None:
-        broadcasts, train_mask = (
-            self.bundle.communication.broadcasts,
+        self.cut = ShardPlan(
+            rounds,
+            traffic,
+            owner,
             self.setting.dataset.train_mask,
+            len(self.trainers),
+            broadcasts=self.bundle.communication.broadcasts,
         )
-        slots = len(self.trainers)
-        self.cut = ShardPlan(rounds, traffic, owner, train_mask, slots, broadcasts=broadcasts)
         self.lay_out(ledger, self.cut)
 
     def lay_out(self, ledger: Ledger, shards: Shards) -> None:
@@ -170,10 +172,8 @@ class DeviceResidentLowering(PeerRows):
             for unit in units:
                 key = (index, unit.slot)
                 if self.crosses(number):
-                    inputs[unit.slot] = Buffer("input rows")
-                    yield from self._read_shards(
-                        number, unit.slot, rows, inputs[unit.slot], arrived
-                    )
+                    into = inputs[unit.slot] = Buffer("input rows")
+                    yield from self._read_shards(number, unit.slot, rows, into, arrived)
                 else:
                     inputs[unit.slot] = self._handed[key] if number else rows[unit.slot]
             after = Buffer("round is over")

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from gnnbench.records import Block, BlockSize, BoolArray, BufferRows, IndexArray
 from gnnbench.units import format_si
 
 PAGE_BYTES = mmap.PAGESIZE
-#: Rows of a unit that have a tensor on the host.
-Moved = Literal["loaded", "leaving", "outputs"]
 
 
 class HostPlan:
@@ -165,13 +163,20 @@ class UnitPlan:
         """How many gradients start from zero: those of rows that did not stay."""
         return self.loaded + sum(pull.rows for pull in self.pulls)
 
-    def ids(self, rows: Moved) -> IntArray | IndexArray:
-        """Which rows these are; ``TypeError`` where that is not known."""
+    def loaded_ids(self) -> IndexArray:
+        return self._known.host_ids
+
+    def leaving_ids(self) -> IndexArray:
+        return self._known.leaving_ids
+
+    def output_ids(self) -> IntArray:
+        return self._known.block.dst_ids
+
+    @property
+    def _known(self) -> SlotMovement:
         if self.move is None:
             raise TypeError("rows that were counted have no ids, and cannot be spilled")
-        if rows == "outputs":
-            return self.move.block.dst_ids
-        return self.move.host_ids if rows == "loaded" else self.move.leaving_ids
+        return self.move
 
 
 def shares_features(setting: Setting) -> bool:

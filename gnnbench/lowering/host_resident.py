@@ -14,23 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
-from gnnbench.footprint import (
-    ChunkSize,
-    adds_apart,
-    adjacency_bytes,
-    gradient_bytes,
-    host_tensors,
-    intermediate_bytes,
-    reads_topology,
-    staging_bytes,
-    working_bytes,
-)
+from gnnbench.footprint import ChunkSize, host_tensors, reads_topology
 from gnnbench.lowering.full_graph import FullGraphLowering
 from gnnbench.lowering.host_plan import HostPlan, UnitPlan, mark_remote, shares_features
 from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.movement import largest_buffers, plan_movement
+from gnnbench.lowering.working_sets import Sizes, WorkingSets
 from gnnbench.models.saved import SavedSizes
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic
@@ -38,8 +28,6 @@ from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic
 #: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
 LENT_SHARE = 8
 
-#: What the buffers of a pass over a layer's rounds are for.
-Held = Literal["rows", "gradients"]
 Buffers = tuple[Buffer, ...]
 
 
@@ -89,9 +77,10 @@ class HostResidentLowering(FullGraphLowering):
         """
         self.plans, self.buffer_rows = plans, buffer_rows
         self._shares_rows = self.bundle.communication.shares_rows
-        self._streams = self.bundle.memory.streams_topology()
+        self._sets = WorkingSets(self.bundle, self._shapes, self._itemsize)
+        self.policies = self._sets.policies
         chunks = [(plan.slot, plan.chunk) for units in plans for plan in units]
-        self._place_on_devices(ledger, () if self._streams else chunks)
+        self._place_on_devices(ledger, () if self._sets.streams else chunks)
         self._place_on_host(ledger, [chunk for _, chunk in chunks], copied, directory)
 
     def _place_on_host(
@@ -99,8 +88,7 @@ class HostResidentLowering(FullGraphLowering):
     ) -> None:
         """h^0 .. h^L, two buffers for their gradients and the cached aggregates, as ``HostPlan``
         divides them between memory and disk; all are there for the whole run."""
-        setting, memory, host = self.setting, self.bundle.memory, self.platform.host
-        self.policies = [memory.intermediates(shape) for shape in self._shapes]
+        setting, host = self.setting, self.platform.host
         tensors = host_tensors(
             self._shapes,
             self.policies,
@@ -112,9 +100,7 @@ class HostResidentLowering(FullGraphLowering):
         )
         budget_bytes = ledger.free_bytes(host.name)
         if host in self.trainers:
-            budget_bytes -= working_bytes(
-                self._shapes, memory, chunks, self._itemsize, self.bundle.kernel
-            )
+            budget_bytes -= self._sets.most_bytes(chunks)
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
         self.host = HostPlan(tensors, budget_bytes, directory, host.name)
@@ -137,7 +123,7 @@ class HostResidentLowering(FullGraphLowering):
         #: After it all devices go on together.
         self._meeting = Buffer("start")
         for number in range(len(self.layers)):
-            holds = self._hold_buffers(number, "rows")
+            holds = self._hold_buffers(number, backward=False)
             yield from during(holds, self._forward_layer(number))
         yield from self._meet(self._make.take_loss())
         for number in reversed(range(len(self.layers))):
@@ -168,7 +154,7 @@ class HostResidentLowering(FullGraphLowering):
     ) -> Iterator[Item]:
         """One unit of one layer."""
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
-        if self._streams:
+        if self._sets.streams:
             sent = (Buffer("topology of a unit"),)
             yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
             arrived = sent
@@ -191,58 +177,40 @@ class HostResidentLowering(FullGraphLowering):
             yield from during(self._hold_crossing(number, plan), steps)
         for plan in plans:
             turn = Buffer("requests of a device")
-            for step in self._make.pull(number, plan):
+            for step in self._make.exchange(number, plan, push=False):
                 step.reads, step.writes, step.adds = (loaded,), (turn,), (arrived,)
                 yield step
         return loaded, arrived
 
     # ------------------------------------------------------------------ what devices hold
 
-    def _hold_buffers(self, number: int, what: Held) -> list[Hold]:
+    def _hold_buffers(self, number: int, *, backward: bool) -> list[Hold]:
         """The buffers of one pass over a layer's rounds, as large as the largest of them needs."""
-        row_bytes, holds = self.layers[number].in_features * self._itemsize, []
-        for slot, rows in self.buffer_rows.items():
-            name = self.trainers[slot].name
-            holds.append(Hold(name, f"neighbour {what}", rows.neighbour * row_bytes))
-            if rows.transition is not None:
-                holds.append(Hold(name, f"transition {what}", rows.transition * row_bytes))
-        return holds
+        return [
+            hold
+            for what in self._sets.buffered(number, backward=backward)
+            for slot, rows in self.buffer_rows.items()
+            for hold in self._hold(slot, self._sets.buffers(number, what, rows))
+        ]
 
-    def _hold_crossing(self, number: int, plan: UnitPlan) -> tuple[Hold]:
+    def _hold_crossing(self, number: int, plan: UnitPlan) -> list[Hold]:
         """Room on a device for the rows between the host and its buffers."""
-        row_bytes, chunk = self.layers[number].in_features * self._itemsize, plan.chunk
-        largest = max(chunk.rows, chunk.transition) if chunk.buffered else 0
-        name = self.trainers[plan.slot].name
-        return (Hold(name, "crossing rows", staging_bytes(largest, row_bytes)),)
+        return self._hold(plan.slot, self._sets.crossing(number, plan.chunk))
 
     def _hold_unit(self, number: int, plan: UnitPlan, *, backward: bool) -> list[Hold]:
         """What one unit of one layer takes on its device while it is worked on."""
-        item, shape, chunk = self._itemsize, self._shapes[number], plan.chunk
-        policy, first, kernel = self.policies[number], number == 0, self.bundle.kernel
-        rows_in, direct = chunk.rows * shape.in_features * item, not self._shares_rows
-        sizes: list[tuple[str, int]] = []
-        if direct and (not backward or policy == "recompute"):
-            sizes.append(("neighbour rows", rows_in))
-        elif backward and policy == "offload":
-            sizes.append(("restored rows", rows_in))
-        if self._streams and (not backward or reads_topology(policy, first=first)):
-            sizes.append(("chunk topology", adjacency_bytes(self._shapes, chunk, item, kernel)))
-        sizes.append(("chunk intermediates", intermediate_bytes(shape, chunk, item)))
-        if backward:
-            sizes.append(("chunk gradients", gradient_bytes(shape, chunk, item, first=first)))
-            if not first and (direct or adds_apart(shape, chunk, kernel)):
-                what = "neighbour gradients" if direct else "gradients to be added"
-                sizes.append((what, rows_in))
-        name = self.trainers[plan.slot].name
+        return self._hold(plan.slot, self._sets.chunk(number, plan.chunk, backward=backward))
+
+    def _hold(self, slot: int, sizes: Sizes) -> list[Hold]:
+        name = self.trainers[slot].name
         return [Hold(name, tensor, size) for tensor, size in sizes]
 
     # ------------------------------------------------------------------ backward
 
     def _backward_layer(self, number: int) -> Iterator[Item]:
-        holds = self._hold_buffers(number, "rows") if self.policies[number] == "recompute" else []
         if number:
             yield from self._meet(self._make.clear_gradients(number))
-            holds += self._hold_buffers(number, "gradients")
+        holds = self._hold_buffers(number, backward=True)
         yield from during(holds, self._backward_rounds(number))
         if self.policies[number] == "offload":
             yield self.host.let_go(number + 1)
@@ -276,7 +244,7 @@ class HostResidentLowering(FullGraphLowering):
         make, policy, first = self._make, self.policies[number], number == 0
         key = (number, make.round, plan.slot)
         steps = make.fetch(number, plan, "gradients")
-        if self._streams and reads_topology(policy, first=first):
+        if self._sets.streams and reads_topology(policy, first=first):
             steps.insert(0, make.send_topology(number, plan, backward=True))
         if policy == "offload":
             steps += make.restore(number, plan)
@@ -290,7 +258,7 @@ class HostResidentLowering(FullGraphLowering):
             yield from recompute(forward, inputs, cached=policy == "cache")
         after: list[Step] = []
         if not first and self._shares_rows:
-            after = make.push(number, plan)
+            after = make.exchange(number, plan, push=True)
         elif not first:
             after = make.accumulate(number, plan)
         made = Buffer("gradients of a unit") if after else returned

@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from gnnbench.footprint import HostKind, crossing_topology_bytes
-from gnnbench.lowering.host_plan import HostPlan, Moved, PeerCopy, UnitPlan, page_bytes
+from gnnbench.lowering.host_plan import HostPlan, PeerCopy, UnitPlan, page_bytes
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.program import Step
-from gnnbench.records import Stage, Work
+from gnnbench.records import IndexArray, IntArray, Stage, Work
 
 #: A unit's rows beside its input rows, which have a tensor of this kind on the host.
 Part = Literal["outputs", "aggregates", "gradients"]
@@ -64,21 +65,27 @@ class HostSteps:
         step = self._transfer("bring rows", "host to device", number, plan, work)
         step.moves += (("reused", plan.reused * row_bytes),)
         kind: HostKind = "representations" if number else "features"
-        return [*self._page("load", number, kind, number, row_bytes, plan, "loaded"), step]
+        return [*self._page("load", number, kind, number, row_bytes, plan.loaded_ids), step]
 
     def fetch(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """Rows of a unit's outputs to its device."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
         step = self._transfer(f"fetch {part}", f"{part} to device", number, plan, work)
-        return [*self._page("load", number, KINDS[part], number + 1, row_bytes, plan), step]
+        return [
+            *self._page("load", number, KINDS[part], number + 1, row_bytes, plan.output_ids),
+            step,
+        ]
 
     def store(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """And to the host."""
         row_bytes = self._row_bytes(number, part)
         work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
         step = self._transfer(f"store {part}", f"{part} to host", number, plan, work, to_host=True)
-        return [step, *self._page("offload", number, KINDS[part], number + 1, row_bytes, plan)]
+        return [
+            step,
+            *self._page("offload", number, KINDS[part], number + 1, row_bytes, plan.output_ids),
+        ]
 
     def _row_bytes(self, number: int, part: Part) -> int:
         layer = self._layers[number]
@@ -121,9 +128,9 @@ class HostSteps:
         host, add = self._platform.host.name, "accumulate on host"
         return [
             self._transfer("", label, number, plan, work, to_host=True),
-            *self._page("load", number, "gradients", number, row_bytes, plan, "leaving"),
+            *self._page("load", number, "gradients", number, row_bytes, plan.leaving_ids),
             self._alone(host, "accumulate", key, "offload", add, number, added),
-            *self._page("offload", number, "gradients", number, row_bytes, plan, "leaving"),
+            *self._page("offload", number, "gradients", number, row_bytes, plan.leaving_ids),
         ]
 
     def _pick(self, rows: int, number: int, plan: UnitPlan, remote: int) -> Work:
@@ -159,16 +166,12 @@ class HostSteps:
         size = 2 * self._num_vertices * row_bytes
         work = Work("copy", rows=len(self._train_ids), bytes=size)
         return [
-            *self._read_logits(depth, row_bytes),
+            *self._page(
+                "load", depth, "representations", depth, row_bytes, lambda: self._train_ids
+            ),
             self._alone(self._platform.host.name, "loss", (), "update", "loss", depth, work),
             *self._page("offload", depth, "gradients", depth, row_bytes),
         ]
-
-    def _read_logits(self, depth: int, row_bytes: int) -> list[Step]:
-        """Those of the training vertices, from the disk if they lie there."""
-        if not self._host.is_spilled("representations", depth):
-            return []
-        return [self._disk("load", depth, page_bytes(self._train_ids, row_bytes))]
 
     def clear_gradients(self, number: int) -> list[Step]:
         """The layer's input gradients, zero."""
@@ -199,16 +202,14 @@ class HostSteps:
         kind: HostKind,
         served: int,
         row_bytes: int,
-        plan: UnitPlan | None = None,
-        rows: Moved = "outputs",
+        ids: Callable[[], IntArray | IndexArray] | None = None,
     ) -> list[Step]:
-        """Rows of a unit, or all of the tensor that serves a layer, between the host's memory and
-        its disk, if they lie there."""
+        """Rows ``ids``, or all of the tensor that serves a layer, between the host's memory and its
+        disk, if they lie there."""
         if not self._host.is_spilled(kind, served):
             return []
-        if plan is None:
-            return [self._disk(stage, number, self._num_vertices * row_bytes)]
-        return [self._disk(stage, number, page_bytes(plan.ids(rows), row_bytes))]
+        size = page_bytes(ids(), row_bytes) if ids else self._num_vertices * row_bytes
+        return [self._disk(stage, number, size)]
 
     def _disk(self, stage: Literal["load", "offload"], number: int, size: int) -> Step:
         label = "read from disk" if stage == "load" else "write to disk"
@@ -216,42 +217,22 @@ class HostSteps:
 
     # ------------------------------------------------------------------ within and between devices
 
-    def pull(self, number: int, plan: UnitPlan) -> list[Step]:
-        """Rows of a unit from the buffers that have them, each by itself."""
-        key = (self.round, plan.slot)
-        return [
-            self._exchange("pull rows", number, (*key, place), plan.slot, pull, push=False)
-            for place, pull in enumerate(plan.pulls)
-        ]
+    def exchange(self, number: int, plan: UnitPlan, *, push: bool) -> list[Step]:
+        """Rows of a unit from the buffers that have them, or their gradients to them."""
+        copies = plan.pushes if push else plan.pulls
+        return [self._copy_rows(number, plan.slot, *each, push) for each in enumerate(copies)]
 
-    def push(self, number: int, plan: UnitPlan) -> list[Step]:
-        """Their gradients back, those of rows that do not stay."""
-        key = (self.round, plan.slot)
-        return [
-            self._exchange("push gradients", number, (*key, place), plan.slot, push, push=True)
-            for place, push in enumerate(plan.pushes)
-        ]
-
-    def _exchange(
-        self,
-        op: str,
-        number: int,
-        key: tuple[int, int, int],
-        slot: int,
-        other: PeerCopy,
-        *,
-        push: bool,
-    ) -> Step:
+    def _copy_rows(self, number: int, slot: int, place: int, other: PeerCopy, push: bool) -> Step:
         """Rows between two buffers, of two devices or of one, of which one peer at a time reads or
         adds to a device's."""
-        ends = (slot, other.slot, push)
-        if ends not in self._between:
-            self._between[ends] = self._route(*ends)
-        route, between = self._between[ends], slot != other.slot
+        key = (slot, other.slot, push)
+        if key not in self._between:
+            self._between[key] = self._route(*key)
+        route, between = self._between[key], slot != other.slot
         work = _copy(other.rows, self._layers[number].in_features * self._itemsize)
         return Step(
-            op,
-            key,
+            "push gradients" if push else "pull rows",
+            (self.round, slot, place),
             "transfer",
             "device to device" if between else "copy between buffers",
             route.place,

@@ -164,14 +164,14 @@ class ShardPlan(Shards):
                 key = (round_.index, unit.slot)
                 reads[key] = self._plan_reads(unit, fetch)
                 self.outputs[key] = self.find(unit.output_ids, unit.slot)
-        units = [[ShardUnit(unit.slot, unit.blocks) for unit in round_.units] for round_ in rounds]
-        alone = slots == sum(map(len, units)) == 1 and len(units[0][0].blocks) == 1
+        units = [unit for round_ in rounds for unit in round_.units]
+        alone = slots == len(units) == len(units[0].blocks) == 1
         super().__init__(
-            units,
+            [[ShardUnit(unit.slot, unit.blocks) for unit in round_.units] for round_ in rounds],
             reads,
             [len(ids) for ids in self.owned],
             [int(train_mask[ids].sum()) for ids in self.owned],
-            undivided=alone and np.array_equal(rounds[0].units[0].input_ids, np.arange(len(owner))),
+            undivided=alone and np.array_equal(units[0].input_ids, np.arange(len(owner))),
         )
 
     def find(self, ids: IntArray, slot: int) -> IntArray:

@@ -2,8 +2,9 @@
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
 ``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4,
-``prediction`` an epoch from counts alone, ``planner`` and ``in_memory_planner`` plan by it,
-``tables`` the paper's tables, ``figures`` those of graphs at hand.
+``counts`` the sizes of chunks that were counted, ``outlook`` what an epoch of those takes,
+``planner`` and ``in_memory_planner`` plan by it, ``tables`` the paper's tables, ``figures`` those
+of graphs at hand.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""HongTu's Tables 1, 6, 7 and 9: the paper's numbers, and what ``prediction`` says instead.
+"""HongTu's Tables 1, 6, 7 and 9: the paper's numbers, and what ``outlook`` says instead.
 
 Everything in the first half is quoted. Epochs are predicted on the paper's server from the paper's
-own communication volumes (Table 8). One constant is fitted, on the three GCN cells of it-2004: how
-fast rows that are picked one by one cross a host link. Algorithms 2 and 3 move those by a
-``mem_copy_sparse`` of its own, Algorithm 1 moves blocks by ``mem_copy``, and the platform knows the
-rate of blocks only.
+own communication volumes (Table 8), spread evenly over the chunks. One constant is fitted, on the
+three GCN cells of it-2004: how fast rows that are picked one by one cross a host link. Algorithms 2
+and 3 move those by a ``mem_copy_sparse`` of its own, Algorithm 1 moves blocks by ``mem_copy``, and
+the platform knows the rate of blocks only.
 """
 
 from __future__ import annotations
@@ -16,24 +16,19 @@ from statistics import median
 from typing import ClassVar
 
 from gnnbench.agreement import describe_agreement, format_share, measure_agreement
-from gnnbench.models import build
-from gnnbench.models.layers import Layer
-from gnnbench.parts import Memory
+from gnnbench.parts import Bundle, Communication, Memory, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
+from gnnbench.platforms.machine import Link, Platform
 from gnnbench.records import Cell, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.counts import ChunkCounts
 from gnnbench_plugins.hongtu.memory import HongTuMemory, InMemory
-from gnnbench_plugins.hongtu.prediction import (
-    BASELINE,
-    DEDUPLICATED,
-    ChunkCounts,
-    Method,
-    predict_device_bytes,
-    predict_epoch,
-    predict_host_bytes,
-)
+from gnnbench_plugins.hongtu.outlook import Outlook, foresee, make_setting
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.hongtu.sampler import HongTuSampler
+from gnnbench_plugins.reference.communication import HaloCommunication, VanillaCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 PLATFORM = "epyc7543x4-4xa100"
@@ -167,32 +162,44 @@ def multiply_chunks(graph: PaperGraph, times: int, growth: float) -> ChunkCounts
     )
 
 
-def make_layers(graph: PaperGraph, model: str, layers: int) -> tuple[Layer, ...]:
-    workload = Workload(
-        model=model, dims=graph.dims(layers), epochs=1, batch_size=1, fanouts=(), seed=0
-    )
-    return build(workload).stack
+def make_workload(dims: tuple[int, ...], model: str = "gcn") -> Workload:
+    """One epoch of full-graph training."""
+    return Workload(model=model, dims=dims, epochs=1, batch_size=1, fanouts=(), seed=0)
 
 
-def epoch_s(
-    graph: PaperGraph,
-    model: str,
-    layers: int,
-    platform: Platform,
-    method: Method = DEDUPLICATED,
-    memory: Memory | None = None,
-    sparse_bytes_per_s: float | None = None,
-) -> float:
-    """Predicted seconds of one epoch; HongTu's hybrid memory unless told."""
-    return predict_epoch(
-        count_chunks(graph, model),
-        make_layers(graph, model, layers),
-        platform,
-        TorchKernel(),
+def place_graph(graph: PaperGraph, workload: Workload, platform: Platform) -> Setting:
+    """The graph on a platform."""
+    return make_setting(graph.vertices, graph.edges, platform, workload)
+
+
+def assemble(
+    memory: Memory | None = None, communication: Communication | None = None, devices: int = 0
+) -> Bundle:
+    """HongTu's parts, some of them others, on all devices or so many."""
+    return Bundle(
+        HongTuSampler(),
+        HongTuPlacement(devices),
+        communication or HongTuCommunication(),
         memory or HongTuMemory(),
-        method,
-        sparse_bytes_per_s=sparse_bytes_per_s,
-    ).epoch_s
+        TorchKernel(),
+    )
+
+
+def assemble_in_memory(devices: int = 0) -> Bundle:
+    """HongTu-IM's parts."""
+    return assemble(InMemory(), HaloCommunication(), devices)
+
+
+def pick_at(platform: Platform, rate: float) -> Platform:
+    """The platform with rows picked one by one at so many bytes a second over its host links."""
+    return _replace_links(platform, lambda link: replace(link, picked_bytes_per_s=rate))
+
+
+def _replace_links(platform: Platform, change: Callable[[Link], Link]) -> Platform:
+    """Those of the host changed."""
+    host = platform.host.name
+    links = tuple(change(link) if host in link.ends else link for link in platform.links)
+    return replace(platform, links=links)
 
 
 #: Seconds of an epoch: of a graph, a model, layers.
@@ -226,16 +233,16 @@ class Server:
     def link_bytes_per_s(self) -> float:
         return host_link_rate(self.platform)
 
-    def epoch_s(
-        self,
-        graph: PaperGraph,
-        model: str,
-        layers: int,
-        method: Method = DEDUPLICATED,
-        memory: Memory | None = None,
-    ) -> float:
-        """Predicted seconds of one epoch with the fitted constant."""
-        return epoch_s(graph, model, layers, self.platform, method, memory, self.sparse_bytes_per_s)
+    def foresee(
+        self, graph: PaperGraph, model: str, layers: int, bundle: Bundle | None = None
+    ) -> Outlook:
+        """What an epoch takes; HongTu's unless told."""
+        setting = place_graph(graph, make_workload(graph.dims(layers), model), self.platform)
+        return foresee(count_chunks(graph, model), bundle or assemble(), setting)
+
+    def epoch_s(self, graph: PaperGraph, model: str, layers: int) -> float:
+        """Predicted seconds of an epoch by HongTu."""
+        return self.foresee(graph, model, layers).epoch_s
 
 
 @cache
@@ -244,9 +251,10 @@ def fitted_server() -> Server:
     platform = load_platform(PLATFORM)
 
     def with_sparse(rate: float) -> Predict:
-        return partial(epoch_s, platform=platform, sparse_bytes_per_s=rate)
+        return Server(pick_at(platform, rate), rate).epoch_s
 
-    return Server(platform, fit_bandwidth(with_sparse, host_link_rate(platform)))
+    rate = fit_bandwidth(with_sparse, host_link_rate(platform))
+    return Server(pick_at(platform, rate), rate)
 
 
 def host_link_rate(platform: Platform) -> float:
@@ -310,6 +318,7 @@ def quote(seconds: float | None) -> Cell:
 # --------------------------------------------------------------------------- notes
 
 
+@cache
 def fit_notes() -> tuple[str, ...]:
     """What was fitted, what the other candidates would have been, and what is left out."""
     server = fitted_server()
@@ -321,7 +330,7 @@ def fit_notes() -> tuple[str, ...]:
         f"chosen because the algorithms tell the two copies apart and no datasheet has a rate for "
         f"picked rows; Table 7's other GCN cells then have a median error of "
         f"{format_share(median_error(server.epoch_s))}, with two other constants in its place: "
-        f"{'; '.join(_alternatives(server.platform))}",
+        f"{'; '.join(_alternatives(load_platform(PLATFORM)))}",
         "left out: that picking rows is slower the less the graph's order puts neighbours together "
         "(it-2004 has by far the best order, so its constant flatters the others), that the CPU "
         "adds gradients at random places, chunks of uneven size, and copies that overlap with work",
@@ -332,16 +341,12 @@ def _alternatives(platform: Platform) -> Iterable[str]:
     """The same fit of another constant, and the median error that it would leave."""
 
     def with_link(rate: float) -> Predict:
-        host = platform.host.name
-        links = tuple(
-            replace(link, bandwidth_bytes_per_s=rate) if host in link.ends else link
-            for link in platform.links
-        )
-        return partial(epoch_s, platform=replace(platform, links=links))
+        change = partial(replace, bandwidth_bytes_per_s=rate)
+        return Server(_replace_links(platform, change), rate).epoch_s
 
     def with_memory(rate: float) -> Predict:
         host = replace(platform.host, memory_bandwidth_bytes_per_s=rate)
-        return partial(epoch_s, platform=replace(platform, host=host))
+        return Server(replace(platform, host=host), rate).epoch_s
 
     memory = platform.host.memory_bandwidth_bytes_per_s
     candidates = (
@@ -389,8 +394,8 @@ def predict_alone_s(graph: PaperGraph, layers: int, server: Server) -> float:
         with_p2p=graph.vertices,
         with_reuse=graph.vertices,
     )
-    stack = make_layers(graph, "gcn", layers)
-    return predict_epoch(counts, stack, server.platform, TorchKernel(), InMemory()).epoch_s
+    setting = place_graph(graph, make_workload(graph.dims(layers)), server.platform)
+    return foresee(counts, assemble_in_memory(1), setting).epoch_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +444,7 @@ def _compare_layer(graph: PaperGraph, column: int, server: Server) -> FurtherLay
         together_s=seconds_per_layer(lambda layers: TABLE_6[depths[layers], "HongTu-IM"][column]),
         predicted_alone_s=seconds_per_layer(lambda layers: predict_alone_s(graph, layers, server)),
         predicted_together_s=seconds_per_layer(
-            lambda layers: server.epoch_s(graph, "gcn", layers, memory=InMemory())
+            lambda layers: server.foresee(graph, "gcn", layers, assemble_in_memory()).epoch_s
         ),
     )
 
@@ -471,18 +476,15 @@ def unexplained_note(server: Server) -> str:
     )
 
 
-def host_note(platform: Platform, graphs: Sequence[PaperGraph], depths: Sequence[int]) -> str:
+def host_note(server: Server, graphs: Sequence[PaperGraph], depths: Sequence[int]) -> str:
     """Which settings the host cannot hold by our accounting; they are predicted all the same."""
-    over = []
+    over, host = [], server.platform.host
     for graph in graphs:
         for layers in depths:
-            held = predict_host_bytes(
-                count_chunks(graph, "gcn"), make_layers(graph, "gcn", layers), HongTuMemory()
-            )
-            size = sum(held.values())
-            if size > platform.host.memory_bytes:
+            size = sum(server.foresee(graph, "gcn", layers).host_bytes.values())
+            if size > host.memory_bytes:
                 over.append(f"{graph.label} {layers} layers {size / 1e9:.0f} GB")
-    capacity = f"{platform.host.memory_bytes / 1e9:.0f} GB"
+    capacity = f"{host.memory_bytes / 1e9:.0f} GB"
     if not over:
         return f"by our accounting all of it fits the host's {capacity}"
     return (
@@ -501,11 +503,9 @@ class Table1(Reproduction):
     summary: ClassVar[str] = "memory of topology, vertex and intermediate data, 3-layer GCN"
 
     def run(self) -> tuple[Table, ...]:
-        rows = []
+        rows, server = [], Server(load_platform(PLATFORM), 0.0)
         for graph in LARGE:
-            held = predict_host_bytes(
-                count_chunks(graph, "gcn"), make_layers(graph, "gcn", 3), HongTuMemory()
-            )
+            held = server.foresee(graph, "gcn", 3).host_bytes
             sizes = (topology_bytes(graph), vertex_bytes(graph, 3), intermediate_bytes(graph, 3))
             cells = [
                 Cell(value=size / GIB, unit="GiB", quoted=quoted)
@@ -567,7 +567,7 @@ class Table6(Reproduction):
                 notes=(
                     *fit_notes(),
                     unfitted_note(unfitted),
-                    host_note(server.platform, LARGE, [large for _, large in DEPTHS.values()]),
+                    host_note(server, LARGE, [large for _, large in DEPTHS.values()]),
                     "RDT and OPT have one chunk a partition, so every row crosses the host link "
                     "once a pass; of what goes between GPUs the paper says nothing, assumed: "
                     "alpha 4 for RDT (492 edges a vertex: every partition reads every row), 1.52 "
@@ -597,7 +597,7 @@ class Table6(Reproduction):
     ) -> Cell:
         if system == "HongTu-IM":
             return seconds_or_overflow(
-                lambda: server.epoch_s(graph, "gcn", layers, memory=InMemory()),
+                lambda: server.foresee(graph, "gcn", layers, assemble_in_memory()).epoch_s,
                 in_memory_bytes(graph, layers),
                 server.platform,
                 quoted,
@@ -611,15 +611,9 @@ def hongtu_cell(
     graph: PaperGraph, model: str, layers: int, server: Server, quoted: float | None
 ) -> Cell:
     """HongTu's predicted epoch beside the paper's."""
-    needed = predict_device_bytes(
-        count_chunks(graph, model),
-        make_layers(graph, model, layers),
-        HongTuMemory(),
-        TorchKernel(),
-    )
-    return seconds_or_overflow(
-        lambda: server.epoch_s(graph, model, layers), needed, server.platform, quoted
-    )
+    outlook = server.foresee(graph, model, layers)
+    needed = max(outlook.peak_bytes[device.name] for device in server.platform.accelerators)
+    return seconds_or_overflow(lambda: outlook.epoch_s, needed, server.platform, quoted)
 
 
 class Table7(Reproduction):
@@ -679,7 +673,10 @@ class Table9(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         server = fitted_server()
-        methods = {"HongTu w/o CD": BASELINE, "HongTu w/ CD": DEDUPLICATED}
+        methods = {
+            "HongTu w/o CD": assemble(communication=VanillaCommunication()),
+            "HongTu w/ CD": assemble(),
+        }
         rows = []
         unfitted: list[Cell] = []
         for label, quoted in TABLE_9.items():
@@ -687,7 +684,7 @@ class Table9(Reproduction):
             for graph, seconds in zip(LARGE, quoted, strict=True):
                 cell = quote(seconds)
                 if label in methods:
-                    ours = 100 * server.epoch_s(graph, "gcn", 2, methods[label])
+                    ours = 100 * server.foresee(graph, "gcn", 2, methods[label]).epoch_s
                     cell = Cell(value=ours, unit="s", quoted=seconds)
                     if (label, graph) != ("HongTu w/ CD", IT_2004):
                         unfitted.append(cell)
