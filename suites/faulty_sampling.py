@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gnnbench.kernels import dispatch
-from gnnbench.parts import Part, Setting
+from gnnbench.parts import Bundle, Part, PeerData, RoundedLoading, Setting
 from gnnbench.records import Block, IntArray, Round, Unit
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
-from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
 
 
@@ -144,41 +144,42 @@ class VertexTwice(_OtherBounds):
     shift: ClassVar[int] = -1
 
 
-@dataclass
-class SilentRounding(VanillaCommunication):
+@dataclass(frozen=True)
+class SilentRounding(RoundedLoading):
     """Features that cross rounded, of which nothing is said before the run begins."""
 
     name: ClassVar[str] = "features-rounded"
     summary: ClassVar[str] = "features cross in float16, which it does not say"
-    _begun: bool = field(default=False, init=False, repr=False, compare=False)
+    begun: bool = field(default=False, repr=False)
 
-    def begin(self, setting: Setting) -> None:
-        super().begin(setting)
-        self._begun = True
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+        return replace(self, begun=True), ()
 
     @property
-    def rounds_features(self) -> str:
-        return "float16" if self._begun else ""
+    def rounds_to(self) -> str:
+        return "float16" if self.begun else ""
 
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
         return (rows.half(),)
 
+    def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+        return crossed[0].to(dtype)
 
-@dataclass
+
+@dataclass(frozen=True)
 class SilentStaleness(PipeGCNCommunication):
     """Rows of the epoch before, of which nothing is said before the run begins."""
 
     name: ClassVar[str] = "halo-stale"
     summary: ClassVar[str] = "peers' rows are those of the epoch before, which it does not say"
-    _begun: bool = field(default=False, init=False, repr=False, compare=False)
+    begun: bool = field(default=False, repr=False)
 
-    def begin(self, setting: Setting) -> None:
-        super().begin(setting)
-        self._begun = True
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+        return replace(self, begun=True), ()
 
     @property
-    def stale(self) -> Any:
-        return super().stale if self._begun else frozenset()
+    def stale(self) -> frozenset[PeerData]:
+        return super().stale if self.begun else frozenset()
 
 
 SAMPLERS: tuple[type[Part], ...] = (

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import make_setting
-from gnnbench.engine import train
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import plan_movement
-from gnnbench.metrics import digest
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import RoundTraffic
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs
 from gnnbench_plugins.hongtu.search import bound_sweeps, improve
@@ -80,13 +81,7 @@ class Planning:
         self.traffic = self.plan_traffic()
 
     def plan_traffic(self) -> list[RoundTraffic]:
-        communication = HongTuCommunication()
-        communication.begin(self.setting)
-        traffic: list[RoundTraffic] = []
-        for round_ in self.rounds:
-            previous = traffic[-1] if traffic else None
-            traffic.append(communication.plan(round_, previous, self.sampler.owner()))
-        return traffic
+        return plan_rounds(HongTuCommunication().open(self.sampler.owner()), self.rounds)
 
     def time_chunks(self, graph: str, chunks: int) -> None:
         self.sampler.chunks(self.setting, PARTITIONS)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from gnnbench.datasets.standins import draw_stand_in
 from gnnbench.kernels.dispatch import SparseMatrix
-from gnnbench_plugins.mixgcn.accelerators import HIDDEN, ORIGINALS, draw_mask, make_machines
+from gnnbench_plugins.studies.mixgcn.accelerators import HIDDEN, ORIGINALS, draw_mask, make_machines
 
 #: Stand-ins of a dense and of a sparse graph, and the share of the machines that goes with each.
 GRAPHS = {"reddit": 32, "orkut": 64}

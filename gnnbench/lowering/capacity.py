@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Sequence
 
 from gnnbench.footprint import ChunkSize, size_of
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import WorkingSets
-from gnnbench.parts import Bundle, LayerShape
+from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, RowTransfer, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Ledger
 from gnnbench.records import IntArray, Round, RoundTraffic
@@ -27,7 +26,8 @@ class TrainerCapacity:
     ) -> None:
         self._bundle = bundle
         self._free_bytes = [ledger.free_bytes(device.name) for device in trainers]
-        self._sets = WorkingSets(bundle, shapes, itemsize)
+        self._shapes = shapes
+        self._itemsize = itemsize
 
     @property
     def device_bytes(self) -> int:
@@ -38,10 +38,10 @@ class TrainerCapacity:
 
         Where vertex data lives on the devices, chunks of any size leave the same there: True.
         """
-        if self._bundle.memory.vertex_data == "device":
+        if not isinstance(self._bundle.memory, OffloadingMemory):
             return True
         chunks: list[list[ChunkSize]] = [[] for _ in self._free_bytes]
-        shares = self._bundle.communication.shares_rows
+        shares = self._bundle.shares_rows
         rows = largest_buffers(self._plan(rounds, owner)) if shares else {}
         for unit in (unit for round_ in rounds for unit in round_.units):
             chunks[unit.slot].append(size_of(unit.blocks[0], rows.get(unit.slot)))
@@ -49,15 +49,23 @@ class TrainerCapacity:
 
     def fits(self, chunks: Sequence[Collection[ChunkSize]]) -> bool:
         """The same of each trainer's chunks by their sizes, where vertex data is on the host."""
+        sets = WorkingSets(self._bundle, self._shapes, self._itemsize)
         return all(
-            self._sets.device_bytes(sizes) <= free_bytes
+            sets.device_bytes(sizes) <= free_bytes
             for sizes, free_bytes in zip(chunks, self._free_bytes, strict=True)
         )
 
     def _plan(self, rounds: Sequence[Round], owner: IntArray) -> list[RoundTraffic]:
-        """The traffic, planned by a copy of the part: the part itself counts what is run."""
-        communication = copy.deepcopy(self._bundle.communication)
-        traffic: list[RoundTraffic] = []
-        for round_ in rounds:
-            traffic.append(communication.plan(round_, traffic[-1] if traffic else None, owner))
-        return traffic
+        """The traffic, planned by a session of its own: that of the run counts what is run."""
+        communication = self._bundle.communication
+        if not isinstance(communication, RowTransfer):
+            raise TypeError(f"communication {communication.name!r} transfers no rows")
+        return plan_rounds(communication.open(owner), rounds)
+
+
+def plan_rounds(session: TrafficSession, rounds: Sequence[Round]) -> list[RoundTraffic]:
+    """The traffic of rounds that follow each other."""
+    traffic: list[RoundTraffic] = []
+    for round_ in rounds:
+        traffic.append(session.plan(round_, traffic[-1] if traffic else None))
+    return traffic

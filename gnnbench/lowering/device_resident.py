@@ -24,6 +24,7 @@ from gnnbench.footprint import (
 from gnnbench.lowering.peer_rows import PeerRows
 from gnnbench.lowering.shards import ShardPlan, Shards, ShardUnit, Staleness
 from gnnbench.models.products import keeps_sparse, projected_layers
+from gnnbench.parts import Broadcast
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import IntArray, Round, RoundTraffic, Work
 
@@ -55,7 +56,7 @@ class DeviceResidentLowering(PeerRows):
             owner,
             self.setting.dataset.train_mask,
             len(self.trainers),
-            broadcasts=self.bundle.communication.broadcasts,
+            broadcasts=isinstance(self.bundle.communication, Broadcast),
         )
         self.lay_out(ledger, self.cut)
 

@@ -9,17 +9,17 @@ The gradient of the input features is nobody's need and is not computed.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gnnbench.footprint import ChunkSize, adjacency_bytes
 from gnnbench.lowering.base import Lowering
-from gnnbench.lowering.capacity import TrainerCapacity
+from gnnbench.lowering.capacity import TrainerCapacity, plan_rounds
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
 from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, FullGraphSampler, Setting
+from gnnbench.parts import Bundle, FullGraphSampler, Session, Setting
 from gnnbench.program import Buffer, Ledger, Step
-from gnnbench.records import Block, BlockSize, IntArray, Round, RoundTraffic
+from gnnbench.records import Block, BlockSize, IntArray, PartKind, Round, RoundTraffic
 
 #: A layer, a round and a slot: one unit's pass over one layer.
 UnitKey = tuple[int, int, int]
@@ -50,11 +50,11 @@ class FullGraphLowering(Lowering):
         self._sampler.limit(capacity)
         rounds = self._sampler.chunks(setting, len(self.trainers))
         owner = self._sampler.owner()
-        traffic: list[RoundTraffic] = []
-        for round_ in rounds:
-            previous = traffic[-1] if traffic else None
-            traffic.append(bundle.communication.plan(round_, previous, owner))
-        self._adopt(ledger, rounds, traffic, owner)
+        self._traffic = self._open_traffic(owner)
+        self._adopt(ledger, rounds, plan_rounds(self._traffic, rounds), owner)
+
+    def sessions(self) -> Mapping[PartKind, Session]:
+        return {"communication": self._traffic}
 
     def count_seeds(self) -> tuple[int, ...]:
         """All training vertices, in one update."""

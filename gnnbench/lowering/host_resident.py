@@ -22,6 +22,7 @@ from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.lowering.working_sets import Sizes, WorkingSets
 from gnnbench.models.saved import SavedSizes
+from gnnbench.parts import OffloadingMemory, PartitionPlacement
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic
 
@@ -52,12 +53,15 @@ class HostResidentLowering(FullGraphLowering):
         traffic: Sequence[RoundTraffic],
         owner: IntArray,
     ) -> None:
-        shares, threads = self.bundle.communication.shares_rows, self.setting.workload.threads
+        placement, memory = self.bundle.placement, self.bundle.memory
+        if not (isinstance(placement, PartitionPlacement) and isinstance(memory, OffloadingMemory)):
+            raise TypeError("vertex data on the host takes partitions and memories that offload")
+        shares, threads = self.bundle.shares_rows, self.setting.workload.threads
         buffer_rows = largest_buffers(traffic) if shares else {}
-        remote = mark_remote(self.platform, self.bundle.placement, self.trainers, owner)
+        remote = mark_remote(self.platform, placement, self.trainers, owner)
         moved = plan_movement(rounds, traffic, len(owner), shares_rows=shares, threads=threads)
         plans = [[UnitPlan.of_move(move, buffer_rows, remote) for move in moves] for moves in moved]
-        directory, copied = self.bundle.memory.spill_directory(), not shares_features(self.setting)
+        directory, copied = memory.spill_directory(), not shares_features(self.setting)
         self.lay_out(ledger, plans, buffer_rows, copied=copied, directory=directory)
 
     def lay_out(
@@ -76,11 +80,11 @@ class HostResidentLowering(FullGraphLowering):
         cannot hold is spilled to the ``directory``, if there is one.
         """
         self.plans, self.buffer_rows = plans, buffer_rows
-        self._shares_rows = self.bundle.communication.shares_rows
+        self._shares_rows = self.bundle.shares_rows
         self._sets = WorkingSets(self.bundle, self._shapes, self._itemsize)
-        self.policies = self._sets.policies
+        self.policies, self.streams = self._sets.policies, self._sets.streams
         chunks = [(plan.slot, plan.chunk) for units in plans for plan in units]
-        self._place_on_devices(ledger, () if self._sets.streams else chunks)
+        self._place_on_devices(ledger, () if self.streams else chunks)
         self._place_on_host(ledger, [chunk for _, chunk in chunks], copied, directory)
 
     def _place_on_host(
@@ -154,7 +158,7 @@ class HostResidentLowering(FullGraphLowering):
     ) -> Iterator[Item]:
         """One unit of one layer."""
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
-        if self._sets.streams:
+        if self.streams:
             sent = (Buffer("topology of a unit"),)
             yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
             arrived = sent
@@ -244,7 +248,7 @@ class HostResidentLowering(FullGraphLowering):
         make, policy, first = self._make, self.policies[number], number == 0
         key = (number, make.round, plan.slot)
         steps = make.fetch(number, plan, "gradients")
-        if self._sets.streams and reads_topology(policy, first=first):
+        if self.streams and reads_topology(policy, first=first):
             steps.insert(0, make.send_topology(number, plan, backward=True))
         if policy == "offload":
             steps += make.restore(number, plan)

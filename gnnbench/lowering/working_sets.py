@@ -19,7 +19,7 @@ from gnnbench.footprint import (
     reads_topology,
     staging_bytes,
 )
-from gnnbench.parts import Bundle, LayerShape
+from gnnbench.parts import Bundle, LayerShape, OffloadingMemory
 from gnnbench.records import BufferRows
 
 #: What the buffers of a pass over a layer's rounds are for.
@@ -31,20 +31,19 @@ Sizes = list[tuple[str, int]]
 class WorkingSets:
     """The tensors of a pass over a layer, forward or ``backward``, and of one chunk in it.
 
-    ``policies`` are what becomes of each layer's intermediates.
+    ``policies`` are what becomes of each layer's intermediates; ``streams`` says whether topologies
+    come and go with their chunks' rows.
     """
 
     def __init__(self, bundle: Bundle, shapes: tuple[LayerShape, ...], itemsize: int) -> None:
-        self.policies = [bundle.memory.intermediates(shape) for shape in shapes]
-        self._memory = bundle.memory
+        memory = bundle.memory
+        if not isinstance(memory, OffloadingMemory):
+            raise TypeError("vertex data on the host takes memories that offload")
+        self.policies = [memory.intermediates(shape) for shape in shapes]
+        self.streams = memory.streams_topology()
         self._kernel = bundle.kernel
         self._shapes = shapes
         self._itemsize = itemsize
-
-    @property
-    def streams(self) -> bool:
-        """Whether chunks' topologies come and go with their rows."""
-        return self._memory.streams_topology()
 
     def buffered(self, number: int, *, backward: bool) -> tuple[Held, ...]:
         """What a pass has buffers for: the layer's input rows, going back only where it is

@@ -12,13 +12,13 @@ def test_without_a_name_it_lists_what_there_is(run):
     assert result.exit_code == 0
     listed = {tuple(line.split()[:2]) for line in result.stdout.splitlines()}
     for name in NAMES:
-        assert (name, "hongtu") in listed
+        assert (name, "studies.hongtu") in listed
 
 
 def test_the_list_as_json(run):
     entries = json.loads(run("reproduce", "--json", "-").stdout)["reproductions"]
     found = {entry["name"]: entry["plugin"] for entry in entries}
-    assert [found.get(name) for name in NAMES] == ["hongtu"] * len(NAMES)
+    assert [found.get(name) for name in NAMES] == ["studies.hongtu"] * len(NAMES)
     assert all(entry["summary"] for entry in entries)
 
 

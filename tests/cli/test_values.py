@@ -13,6 +13,7 @@ import pytest
 from gnnbench import datasets, plugins
 from gnnbench.cli import values
 from gnnbench.errors import UsageError
+from gnnbench.parts import parse_option
 from gnnbench.platforms import probe
 
 #: The module; the package's attribute of that name is the command.
@@ -136,7 +137,7 @@ def test_an_option_of_a_part_is_refused_with_its_range():
     range_, texts = COMPARED["--set"]
     for text in texts:
         with pytest.raises(UsageError) as caught:
-            plugins.parse_option(part, "chunks_per_partition", text.partition("=")[2])
+            parse_option(part, "chunks_per_partition", text.partition("=")[2])
         assert f"sampler.chunks_per_partition of sampler 'hongtu' takes {range_}" in str(
             caught.value
         )
@@ -147,7 +148,7 @@ def test_an_option_of_a_part_is_refused_with_its_range():
 def test_a_size_in_bytes_is_refused_with_its_range(size):
     part = plugins.load().part("memory", "hongtu")
     with pytest.raises(UsageError, match=r"takes a size in bytes .* below 1e\+18, not"):
-        plugins.parse_option(part, "device_bytes", size)
+        parse_option(part, "device_bytes", size)
 
 
 @pytest.mark.parametrize("words", [COMPARE, ABLATE], ids=["compare", "ablate"])

@@ -10,19 +10,19 @@ import traceback
 
 import torch
 
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
-from gnnbench.engine.collectives import join, leave
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.run import train
+from gnnbench.run.collectives import join, leave
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
-from gnnbench_plugins.native.kernel import NativeKernel
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import ResidentMemory
+from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 #: Model, layers, kernel and stages, 0 for a schedule of the part's own choice. Kernel 'native'
 #: masks the gradients that it aggregates.

@@ -16,15 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
-from gnnbench.engine import train
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.metrics import lay_out
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.models import build as build_model
 from gnnbench.parts import Bundle, FullGraphSampler, Setting
+from gnnbench.price.folds import lay_out
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Parts, Round, Unit
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
@@ -69,10 +70,7 @@ def rounds_of(sets):
 
 
 def plan(communication, rounds, owner):
-    traffic = []
-    for round_ in rounds:
-        traffic.append(communication.plan(round_, traffic[-1] if traffic else None, owner))
-    return traffic
+    return plan_rounds(communication.open(owner), rounds)
 
 
 # --------------------------------------------------------------------------- Figure 6

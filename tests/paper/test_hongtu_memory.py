@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets, footprint, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import host_resident, train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import host_resident, train
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
@@ -194,12 +195,8 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
     for chunks in (2, 4, 8):
         sampler = registry().part("sampler", "hongtu")(chunks_per_partition=chunks, search="none")
         communication = registry().part("communication", "hongtu")()
-        communication.begin(setting)
-        rounds, traffic = sampler.chunks(setting, 4), []
-        for round_ in rounds:
-            before = traffic[-1] if traffic else None
-            traffic.append(communication.plan(round_, before, sampler.owner()))
-        rows = largest_buffers(traffic)
+        rounds = sampler.chunks(setting, 4)
+        rows = largest_buffers(plan_rounds(communication.open(sampler.owner()), rounds))
         units = [unit for round_ in rounds for unit in round_.units]
         sizes = [footprint.size_of(unit.blocks[0], rows[unit.slot]) for unit in units]
         held.append(sets.most_bytes(sizes))
@@ -233,7 +230,8 @@ def test_a_spilled_run_equals_the_unspilled_to_the_bit(model, memory, tmp_path):
 
 def test_peak_device_bytes_do_not_count_the_disk(tmp_path):
     """The disk is a memory of its own in the ledger, and no device."""
-    from gnnbench.metrics import digest, summarise
+    from gnnbench.metrics import summarise
+    from gnnbench.price.folds import digest
 
     trace = run(parts_for("hongtu"), setting_for("gcn", 2), host_bytes=16_000, spill_dir=tmp_path)
     assert trace.peak_bytes["disk"] > trace.peak_bytes["gpu0"]

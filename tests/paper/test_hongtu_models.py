@@ -17,14 +17,14 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build as build_dataset
-from gnnbench.engine import train
-from gnnbench.engine.evaluate import whole_graph_block
 from gnnbench.models import MODELS, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Workload
+from gnnbench.run import train
+from gnnbench.run.evaluate import whole_graph_block
 
 NUM_VERTICES = 24
 NUM_ISOLATED = 4

@@ -15,18 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.partitioning import edge_cut as partitioning
 from gnnbench.partitioning import partition
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench_plugins.hongtu import search
 from gnnbench_plugins.hongtu import volumes as counting
 from gnnbench_plugins.hongtu.communication import HongTuCommunication

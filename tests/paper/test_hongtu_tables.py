@@ -11,18 +11,29 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.agreement import measure_agreement
-from gnnbench.clock.model import ModelClock
-from gnnbench.engine import train
 from gnnbench.errors import UsageError
-from gnnbench.metrics import Digest, digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import Digest, digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench.units import format_si
-from gnnbench_plugins.hongtu import tables
 from gnnbench_plugins.hongtu.counts import ChunkCounts
 from gnnbench_plugins.hongtu.outlook import Outlook, foresee, make_setting
+from gnnbench_plugins.studies.hongtu import server as servers
+from gnnbench_plugins.studies.hongtu.further_layer import compare_layers
+from gnnbench_plugins.studies.hongtu.quoted import (
+    DEPTHS,
+    FITTED,
+    IT_2004,
+    LARGE,
+    TABLE_6,
+    TABLE_7,
+    TABLE_9,
+)
+from gnnbench_plugins.studies.hongtu.server import fitted_server
 
 PLATFORM = "epyc7543x4-4xa100"
 
@@ -167,9 +178,9 @@ def test_more_partitions_than_devices_are_refused():
     counts = ChunkCounts.even(
         100.0, 900.0, partitions=8, chunks=1, original=200.0, with_p2p=100.0, with_reuse=100.0
     )
-    setting = make_setting(100, 900, load_platform(PLATFORM), tables.make_workload((8, 4)))
+    setting = make_setting(100, 900, load_platform(PLATFORM), servers.make_workload((8, 4)))
     with pytest.raises(UsageError, match="4 accelerators for 8 partitions"):
-        foresee(counts, tables.assemble(), setting)
+        foresee(counts, servers.assemble(), setting)
 
 
 # --------------------------------------------------------------------------- the quoted data
@@ -177,16 +188,14 @@ def test_more_partitions_than_devices_are_refused():
 
 def test_the_papers_tables_agree_with_each_other():
     """Tables 6 and 7 share HongTu's GCN epochs, and Table 9 has 100 of those with 2 layers."""
-    for (depth, system), seconds in tables.TABLE_6.items():
+    for (depth, system), seconds in TABLE_6.items():
         if system == "HongTu":
-            layers = tables.DEPTHS[depth][1]
-            assert seconds[2:] == tuple(
-                tables.TABLE_7[layers, graph.label][1] for graph in tables.LARGE
-            )
-    for graph, total in zip(tables.LARGE, tables.TABLE_9["HongTu w/ CD"], strict=True):
-        assert total / 100 == pytest.approx(tables.TABLE_7[2, graph.label][1], rel=0.01)
-    for layers, seconds in tables.FITTED.items():
-        assert seconds == tables.TABLE_7[layers, "IT"][1]
+            layers = DEPTHS[depth][1]
+            assert seconds[2:] == tuple(TABLE_7[layers, graph.label][1] for graph in LARGE)
+    for graph, total in zip(LARGE, TABLE_9["HongTu w/ CD"], strict=True):
+        assert total / 100 == pytest.approx(TABLE_7[2, graph.label][1], rel=0.01)
+    for layers, seconds in FITTED.items():
+        assert seconds == TABLE_7[layers, "IT"][1]
 
 
 # --------------------------------------------------------------------------- the reproductions
@@ -212,7 +221,7 @@ def test_table_6_runs_out_of_memory_where_the_paper_does():
     table = reproduce("hongtu-table6")
     agreement = measure_agreement(table.cells)
     assert (agreement.words, agreement.same_words) == (9, 9)
-    for depth in tables.DEPTHS:
+    for depth in DEPTHS:
         assert [cell.value is None for cell in cells_of(table, f"{depth} HongTu-IM")] == [
             False, False, True, True, True,
         ]  # fmt: skip
@@ -247,13 +256,12 @@ def test_table_9_deduplication_earns_most_where_most_is_duplicated():
 
 
 def test_one_constant_is_fitted_and_it_is_the_best_for_its_cells():
-    server = tables.fitted_server()
+    server = fitted_server()
 
     def squares(rate):
-        predict = tables.Server(tables.pick_at(server.platform, rate), rate).epoch_s
+        predict = servers.Server(servers.pick_at(server.platform, rate), rate).epoch_s
         return sum(
-            (predict(tables.IT_2004, "gcn", layers) / quoted - 1) ** 2
-            for layers, quoted in tables.FITTED.items()
+            (predict(IT_2004, "gcn", layers) / quoted - 1) ** 2 for layers, quoted in FITTED.items()
         )
 
     best = server.sparse_bytes_per_s
@@ -264,7 +272,7 @@ def test_one_constant_is_fitted_and_it_is_the_best_for_its_cells():
 @pytest.mark.parametrize("name", ["hongtu-table6", "hongtu-table7", "hongtu-table9"])
 def test_notes_say_what_was_fitted_and_what_is_left_out(name):
     notes = " ".join(reproduce(name).notes)
-    rate = format_si(tables.fitted_server().sparse_bytes_per_s, "B/s")
+    rate = format_si(fitted_server().sparse_bytes_per_s, "B/s")
     assert f"fitted, one constant: rows picked one by one cross a host link at {rate}" in notes
     assert "left out:" in notes
     assert "without the fitted cells: median error" in notes
@@ -273,7 +281,7 @@ def test_notes_say_what_was_fitted_and_what_is_left_out(name):
 def test_most_of_what_is_unexplained_shows_on_four_gpus_alone():
     """Tables 5 and 6: a further layer on OPT is 1.9 times as fast on four GPUs as on one, on RDT
     3.3 times. What the prediction misses on one GPU is a fifth of what it misses on four."""
-    reddit, products = tables.compare_layers(tables.fitted_server())
+    reddit, products = compare_layers(fitted_server())
     assert reddit.alone_s == pytest.approx(0.075)
     assert reddit.together_s == pytest.approx(0.0225)
     assert products.alone_s == pytest.approx(0.2375)

@@ -26,15 +26,13 @@ from gnnbench.records import Dataset, RunResult, Workload
 from gnnbench_plugins.hpgnn.boards import BUNDLED, load_board
 from gnnbench_plugins.hpgnn.cycles import make_machine
 from gnnbench_plugins.hpgnn.design import Batch, Sweep, evaluate, explore
-from gnnbench_plugins.hpgnn.generator import (
+from gnnbench_plugins.hpgnn.expressions import differentiate, translate, without_sigma
+from gnnbench_plugins.hpgnn.generator import rows_per_launch
+from gnnbench_plugins.hpgnn.host_files import (
     LayerInput,
-    differentiate,
     prepare_layer,
     read_gradients,
     read_results,
-    rows_per_launch,
-    translate,
-    without_sigma,
     write_batch,
     write_features,
     write_weights,

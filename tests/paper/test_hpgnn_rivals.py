@@ -13,7 +13,7 @@ from gnnbench.records import Block
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.design import Batch, evaluate
 from gnnbench_plugins.hpgnn.resources import Design
-from gnnbench_plugins.hpgnn.rivals import (
+from gnnbench_plugins.studies.hpgnn.rivals import (
     Rivals,
     compare_rivals,
     pair_neighbours,

@@ -19,18 +19,18 @@ import pytest
 from mixgcn_volumes import count_all_reduce_bytes, count_all_to_all_bytes, count_crossing
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
-from gnnbench.metrics import digest, imbalance
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.price.folds import digest, imbalance
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph, Parts, Shard, Workload
+from gnnbench.run import train
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
@@ -142,10 +142,12 @@ def test_the_split_set_apart_is_the_best_there_is(model):
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert_equal(trace, model, 3)
     assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.05 * min(epochs.values())
-    (note,) = bundle.placement.notes()
-    count = len(bundle.placement.aggregators(setting.platform))
+    placement = bundle.settle(setting).placement
+    count = len(placement.aggregators(setting.platform))
+    (note,) = (note for note in trace.notes if "that update" in note)
     assert note.startswith(f"{count} of 5 accelerators aggregate for {5 - count} that update, the")
-    assert bundle_of(**options, placement_sparse_devices=2).placement.notes() == ()
+    asked = bundle_of(**options, placement_sparse_devices=2).settle(setting)
+    assert asked.chosen["placement"] == ()
 
 
 @pytest.mark.parametrize("stages", [1, 2, 7, 60])

@@ -20,7 +20,6 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Dataset, Table, Workload
 from gnnbench.studies import PlanRequest
-from gnnbench_plugins.mixgcn import tables
 from gnnbench_plugins.mixgcn.groups import (
     Groups,
     choose_groups,
@@ -35,6 +34,7 @@ from gnnbench_plugins.mixgcn.groups import (
 from gnnbench_plugins.mixgcn.ordering import Batches
 from gnnbench_plugins.mixgcn.pipeline import STEPS
 from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.studies.mixgcn import tables
 
 NODE = "xeon8462-8xh100-8xspu"
 GPUS = "epyc7763x2-4xa5000"

@@ -13,20 +13,20 @@ import pytest
 from rich.console import Console
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
-from gnnbench.engine import train
-from gnnbench.metrics import imbalance
 from gnnbench.models import build
 from gnnbench.partitioning import deal_out
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import imbalance
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Workload
-from gnnbench.report.table import print_comparison
-from gnnbench_plugins.mixgcn import figures
-from gnnbench_plugins.mixgcn.figures import SYSTEMS, Job, cut_graph
+from gnnbench.report.comparison import print_comparison
+from gnnbench.run import train
+from gnnbench_plugins.studies.mixgcn import figures
+from gnnbench_plugins.studies.mixgcn.figures import SYSTEMS, Job, cut_graph
 
 ITEM = 8
 #: MoP without the pipeline of its section 3.2.2, which the figures leave out too.

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
 from gnnbench_plugins.hongtu.volumes import count_volumes
 

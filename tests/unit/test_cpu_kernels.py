@@ -17,8 +17,8 @@ from gnnbench.errors import UsageError
 from gnnbench.kernels.native import load
 from gnnbench.parts import Adjacency, Kernel, Scaling
 from gnnbench.records import Block
-from gnnbench_plugins.native.kernel import NativeKernel
 from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 KERNELS: list[type[Kernel]] = [TorchKernel, NativeKernel]
 CPU = torch.device("cpu")

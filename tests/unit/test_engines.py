@@ -11,18 +11,18 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
-from gnnbench.engine import train
-from gnnbench.engine.evaluate import whole_graph_block
-from gnnbench.engine.machinery import feature_rows
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.models import MODELS, BoundBlock, Degrees
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
 from gnnbench.records import Parts
+from gnnbench.run import train
+from gnnbench.run.evaluate import whole_graph_block
+from gnnbench.run.features import feature_rows
 
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")

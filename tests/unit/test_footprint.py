@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from gnnbench import footprint, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Bundle, Kernel, LayerShape, Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize, Parts
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import CachingMemory, HongTuMemory, RecomputingMemory
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
@@ -211,12 +212,10 @@ def test_a_run_holds_what_its_plan_says(
     )
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     rounds = bundle.sampler.chunks(setting, 3)
-    owner, traffic = bundle.sampler.owner(), []
-    for round_ in rounds:
-        traffic.append(bundle.communication.plan(round_, traffic[-1] if traffic else None, owner))
-    rows = largest_buffers(traffic) if bundle.communication.shares_rows else {}
+    traffic = plan_rounds(bundle.communication.open(bundle.sampler.owner()), rounds)
+    rows = largest_buffers(traffic) if bundle.shares_rows else {}
     policies = [bundle.memory.intermediates(shape) for shape in layers]
     units = [unit for round_ in rounds for unit in round_.units]
     for slot in range(3):

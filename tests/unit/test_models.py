@@ -21,8 +21,8 @@ from gnnbench.models.layers import (
 )
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.records import Block, Graph, Workload
-from gnnbench_plugins.native.kernel import NativeKernel
 from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
+from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 NUM_VERTICES = 40
 DIMS = (7, 5, 3)

@@ -98,9 +98,11 @@ def test_a_wheel_has_every_kernel_compiled(installed: Path) -> None:
 
 
 def test_every_bundled_plugin_is_an_entry_point() -> None:
-    folders = {path.parent.name for path in ROOT.glob("plugins/gnnbench_plugins/*/__init__.py")}
+    bundled = ROOT / "plugins/gnnbench_plugins"
+    names = {path.parent.name for path in bundled.glob("*/__init__.py")} - {"studies"}
+    names |= {f"studies.{path.parent.name}" for path in bundled.glob("studies/*/__init__.py")}
     assert PROJECT["project"]["entry-points"]["gnnbench"] == {
-        name: f"gnnbench_plugins.{name}" for name in folders
+        name: f"gnnbench_plugins.{name}" for name in names
     }
 
 

@@ -1,10 +1,9 @@
 """HongTu (Wang, Chen, Wong, He): full-graph training with CPU offload.
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
-``communication`` the deduplicated communication, ``volumes`` its cost and Algorithm 4,
-``counts`` the sizes of chunks that were counted, ``outlook`` what an epoch of those takes,
-``planner`` and ``in_memory_planner`` plan by it, ``tables`` the paper's tables, ``figures`` those
-of graphs at hand.
+``communication`` the deduplicated communication, ``prefetching`` the same rounds ahead,
+``volumes`` its cost and Algorithm 4, ``counts`` the sizes of chunks that were counted, ``outlook``
+what an epoch of those takes, ``planner`` and ``in_memory_planner`` plan by it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from gnnbench.parts import (
     Placement,
 )
 from gnnbench.records import Ablation, Parts, Strategy
-from gnnbench.studies import Planner, Reproduction
+from gnnbench.studies import Planner
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.figures import FIGURES
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.memory import (
     CachingMemory,
@@ -30,8 +28,8 @@ from gnnbench_plugins.hongtu.memory import (
 )
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.planner import HongTuPlanner
+from gnnbench_plugins.hongtu.prefetching import DeduplicatedCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, WholePartitionSampler
-from gnnbench_plugins.hongtu.tables import TABLES
 
 
 @hookimpl
@@ -46,7 +44,7 @@ def gnnbench_placement() -> list[type[Placement]]:
 
 @hookimpl
 def gnnbench_communication() -> list[type[Communication]]:
-    return [HongTuCommunication]
+    return [HongTuCommunication, DeduplicatedCommunication]
 
 
 @hookimpl
@@ -80,11 +78,6 @@ def gnnbench_strategy() -> list[Strategy]:
             platform="epyc7543x4-4xa100",
         ),
     ]
-
-
-@hookimpl
-def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return [*TABLES, *FIGURES]
 
 
 @hookimpl

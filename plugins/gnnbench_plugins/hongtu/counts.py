@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gnnbench.footprint import ChunkSize
 from gnnbench.lowering.host_plan import PeerCopy, UnitPlan
 from gnnbench.lowering.shards import Read, Shards, ShardUnit
-from gnnbench.parts import Communication
+from gnnbench.parts import Communication, RowSharing
 from gnnbench.records import BlockSize, BoolArray, BufferRows, IntArray
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 
@@ -158,7 +158,7 @@ def plan_units(
 def _size_chunks(counts: ChunkCounts, communication: Communication) -> list[list[ChunkSize]]:
     """Chunks in their devices' buffers, which have N_ij and T_ij together and are as large as the
     largest batch needs."""
-    rows, shares = counts.neighbours.sum(axis=2), communication.shares_rows
+    rows, shares = counts.neighbours.sum(axis=2), isinstance(communication, RowSharing)
     if isinstance(communication, HongTuCommunication) and communication.p2p:
         rows = rows + counts.transition - np.einsum("jii->ji", counts.neighbours)
     # A kernel is handed a buffer up to the last place taken: rows keep theirs from batch to batch.

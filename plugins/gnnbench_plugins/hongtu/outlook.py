@@ -15,7 +15,7 @@ from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.memory import allocate_host_graph, masks_gradients
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
-from gnnbench.parts import Bundle, LayerClass, Setting
+from gnnbench.parts import Bundle, LayerClass, OffloadingMemory, PartitionPlacement, Setting
 from gnnbench.platforms.machine import Link, Platform
 from gnnbench.price.dry_run import plan_epoch
 from gnnbench.program import Ledger
@@ -106,12 +106,15 @@ def lay_out(
     projected = projected_layers(bundle, setting)
     model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
     allocate_host_graph(ledger, setting)
-    if bundle.memory.vertex_data == "device":
+    if not isinstance(bundle.memory, OffloadingMemory):
         shards = DeviceResidentLowering(bundle, setting, model.stack)
         shards.lay_out(ledger, plan_shards(counts))
         return shards
+    placement = bundle.placement
+    if not isinstance(placement, PartitionPlacement):
+        raise TypeError("vertex data on the host takes placements of partitions")
     chunks = HostResidentLowering(bundle, setting, model.stack)
-    sockets = bundle.placement.sockets(setting.platform, np.arange(counts.partitions))
+    sockets = placement.sockets(setting.platform, np.arange(counts.partitions))
     chunks.lay_out(ledger, *plan_units(counts, bundle.communication, sockets.tolist()))
     return chunks
 

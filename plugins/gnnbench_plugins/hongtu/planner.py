@@ -113,10 +113,6 @@ class Prospect:
                 f"by --platform."
             )
         self._check_communication(placement)
-        ledger = open_ledger(bundle, request.platform, self.devices)
-        self.capacity = TrainerCapacity(
-            bundle, ledger, self.devices, self.shapes, request.workload.itemsize
-        )
 
     def _check_communication(self, placement: HongTuPlacement) -> None:
         """Raise where the rows of such parts do not follow from counts."""
@@ -129,6 +125,13 @@ class Prospect:
                 "a plan from sizes alone knows rows at their device's socket and merged buffers "
                 "only; leave out placement.numa_aware and communication.buffers."
             )
+
+    @property
+    def capacity(self) -> TrainerCapacity:
+        """What the devices can take."""
+        ledger = open_ledger(self.bundle, self.request.platform, self.devices)
+        itemsize = self.request.workload.itemsize
+        return TrainerCapacity(self.bundle, ledger, self.devices, self.shapes, itemsize)
 
     @property
     def partitions(self) -> int:
@@ -164,12 +167,12 @@ class Prospect:
                 f"plan for fewer vertices or chunks."
             )
 
-    def size(self, vertices: int, edges: int) -> Setting:
+    def settle(self, vertices: int, edges: int) -> Setting:
         """The setting of a graph of this size, for which the memory chooses where topologies
         wait."""
         request = self.request
         setting = make_setting(vertices, edges, request.platform, request.workload, request.model)
-        self.bundle.memory.settle(self.bundle, setting)
+        self.bundle = self.bundle.settle(setting)
         return setting
 
     def holds(self, chunks: ChunkCounts) -> bool:
@@ -254,7 +257,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         raise IncompatibleParts(reason)
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
-    prospect.bundle.begin(setting)
+    prospect.bundle = prospect.bundle.begin(setting)
     sampler.limit(prospect.capacity)
     rounds = sampler.chunks(setting, prospect.partitions)
     owner = sampler.owner()
@@ -276,7 +279,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         finest=finest,
         notes=(
             *sampler.notes(),
-            *prospect.bundle.memory.notes(),
+            *prospect.bundle.chosen.get("memory", ()),
             f"partitions of alpha: the {m} of training, each cut into ranges of balanced edges, "
             f"or neighbouring ones joined",
         ),
@@ -318,12 +321,9 @@ def label_ranges(graph: Graph, owner: IntArray, partitions: int, ranges: int) ->
 # --------------------------------------------------------------------------- a stream
 
 
-def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
-    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
-    sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
-    progress = prospect.request.progress
+def _check_ranges(sampler: HongTuSampler, m: int, finest: int) -> None:
+    """Chunks must be made of the ``finest`` ranges of vertices, which no partitioner makes."""
     n = sampler.chunks_per_partition
-    finest = count_finest(stream.vertices)
     if n < 0 or (n == 0 and finest % m):
         raise UsageError(
             f"sampler.chunks_per_partition is {n}; give each partition at least 1 chunk"
@@ -334,6 +334,15 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
             f"a stream of edges cannot be partitioned by {sampler.partitioner}; leave out "
             f"sampler.partitioner."
         )
+
+
+def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
+    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
+    sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
+    progress = prospect.request.progress
+    n = sampler.chunks_per_partition
+    finest = count_finest(stream.vertices)
+    _check_ranges(sampler, m, finest)
     prospect.check_size(stream.vertices, max(n, 1))
     pieces = finest if n == 0 or finest % (m * n) == 0 else m * n
     prospect.check_memory(stream.vertices, pieces)
@@ -365,7 +374,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
         "edges are drawn independently: one that comes twice counts twice in |E|, once in "
         "neighbour sets",
     ]
-    setting = prospect.size(stream.vertices, int(in_edges.sum()))
+    setting = prospect.settle(stream.vertices, int(in_edges.sum()))
     if n:
         chunks = count(n)
     else:
@@ -379,7 +388,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
             count_replicas(lines, labels, pieces, threads=threads) if pieces == finest else None
         ),
         finest=finest,
-        notes=(*notes, *prospect.bundle.memory.notes()),
+        notes=(*notes, *prospect.bundle.chosen.get("memory", ())),
     )
 
 

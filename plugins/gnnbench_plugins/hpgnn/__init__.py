@@ -3,9 +3,9 @@
 ``program`` is its interface and parser, ``resources`` and ``design`` Equations 3 to 11 and the
 design space exploration, ``layout`` the passes RMT and RRA, ``cycles`` the accelerator cycle by
 cycle (its rules stand there and in ``gnnbench.kernels.reference.fpga``), ``boards`` what there is
-to build with, ``generator`` the design's code from ``templates/``, ``designs`` the published
-explorations, ``rivals`` the accelerators of the paper's comparison. The other modules are the
-strategy's parts.
+to build with, ``generator`` the design's code from ``templates/``, with a model's functions as C++
+``expressions``, ``host_files`` what the generated host program reads and writes. The other modules
+are the strategy's parts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
 from gnnbench.records import Parts, Strategy
-from gnnbench.studies import Planner, Reproduction
+from gnnbench.studies import Planner
 from gnnbench_plugins.hpgnn.communication import HpgnnCommunication
-from gnnbench_plugins.hpgnn.designs import Designs
 from gnnbench_plugins.hpgnn.kernel import HpgnnKernel
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
 from gnnbench_plugins.hpgnn.planner import HpgnnPlanner
-from gnnbench_plugins.hpgnn.rivals import Rivals
 from gnnbench_plugins.hpgnn.sampler import (
     HpgnnLayerwiseSampler,
     HpgnnSaintSampler,
@@ -65,8 +63,3 @@ def gnnbench_strategy() -> list[Strategy]:
 @hookimpl
 def gnnbench_planner() -> list[type[Planner]]:
     return [HpgnnPlanner]
-
-
-@hookimpl
-def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return [Designs, Rivals]

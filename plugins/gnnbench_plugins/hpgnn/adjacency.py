@@ -11,7 +11,7 @@ from gnnbench.parts import Scaling
 from gnnbench.records import Block
 from gnnbench_plugins.hpgnn.cycles import Pass
 from gnnbench_plugins.hpgnn.layout import LaidOutBlock
-from gnnbench_plugins.native.kernel import NativeAdjacency
+from gnnbench_plugins.reference.native_kernel import NativeAdjacency
 
 
 @dataclass(slots=True)

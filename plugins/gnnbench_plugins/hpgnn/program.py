@@ -44,7 +44,8 @@ from gnnbench_plugins.hpgnn.design import (
     explore,
     sampling_seconds,
 )
-from gnnbench_plugins.hpgnn.generator import translate, without_sigma, write_design
+from gnnbench_plugins.hpgnn.expressions import translate, without_sigma
+from gnnbench_plugins.hpgnn.generator import write_design
 from gnnbench_plugins.hpgnn.layout import EdgeStream
 from gnnbench_plugins.hpgnn.operators import (
     OFF_THE_SHELF,

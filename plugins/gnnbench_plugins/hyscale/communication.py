@@ -1,4 +1,4 @@
-"""Two-stage feature prefetching: HyScale-GNN §IV-B; rounded, or deduplicated as HongTu does."""
+"""Two-stage feature prefetching: HyScale-GNN §IV-B; features cross as they are, or rounded."""
 
 from __future__ import annotations
 
@@ -8,40 +8,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gnnbench.parts import MINI_BATCH, Bundle, Communication, Setting, fetch_everything, option
-from gnnbench.records import IntArray, Mode, Round, RoundTraffic
-from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench.parts import RoundedLoading, option
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
+from gnnbench_plugins.reference.communication import StagedPrefetching
 
 #: What the option ``precision`` does.
 ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a scale per row"
 
 
-@dataclass
-class _Prefetching(Communication):
-    """Rows cross rounds ahead: loading and transfer are two pipeline stages, since they use
-    different channels (host memory, PCIe)."""
-
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
-
-    stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
-
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if self.stages not in (0, 1, 2):
-            return (
-                f"communication.stages is {self.stages}; feature prefetching has 0, 1 or 2 stages."
-            )
-        return None
-
-    @property
-    def prefetch(self) -> Literal[0, 1, 2]:
-        if self.stages == 0:
-            return 0
-        return 1 if self.stages == 1 else 2
-
-
-@dataclass
-class HyScaleCommunication(_Prefetching):
+@dataclass(frozen=True)
+class HyScaleCommunication(StagedPrefetching, RoundedLoading):
     """Every unit's input set crosses."""
 
     name: ClassVar[str] = "hyscale"
@@ -50,7 +26,7 @@ class HyScaleCommunication(_Prefetching):
     precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
 
     @property
-    def rounds_features(self) -> str:
+    def rounds_to(self) -> str:
         return "" if self.precision == "full" else self.precision
 
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
@@ -59,22 +35,8 @@ class HyScaleCommunication(_Prefetching):
     def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         return unpack_rows(crossed, dtype)
 
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
 
-
-@dataclass
-class DeduplicatedCommunication(_Prefetching, HongTuCommunication):
-    """HongTu's traffic between concurrent and successive mini-batches, prefetched: a row crosses
-    once a round, and not at all where a device has it from the round before. Which rows those are
-    is planned in the order of rounds when they are loaded, and each mini-batch has a copy of its
-    rows while the next ones arrive."""
-
-    name: ClassVar[str] = "hyscale-hongtu"
-    summary: ClassVar[str] = "features prefetched in two stages, each row once a round, and reused"
-
-
-@dataclass
+@dataclass(frozen=True)
 class HalfPrecisionCommunication(HyScaleCommunication):
     """The same with features rounded to float16, as a row beside it in one comparison."""
 
@@ -84,7 +46,7 @@ class HalfPrecisionCommunication(HyScaleCommunication):
     precision: Literal["full", "float16", "int8"] = option("float16", ROUNDED)
 
 
-@dataclass
+@dataclass(frozen=True)
 class IntegerCommunication(HyScaleCommunication):
     """The same with features rounded to int8, as a row beside it in one comparison."""
 

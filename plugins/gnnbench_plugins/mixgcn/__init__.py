@@ -4,11 +4,9 @@
 ``communication`` the all-to-all that follows from them, ``sampler`` the order and the stages of the
 pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Proposition 3.5,
 ``pipeline`` the schedules of Figure 5, ``groups`` what they cost and how many devices of each kind
-to use; ``outlook`` is what training takes, by its program. ``planner`` plans by both, ``figures``
-has the paper's Figures 9 to 11 and ``tables`` its Tables 4 and 5.
+to use; ``outlook`` is what training takes, by its program. ``planner`` plans by both.
 
-``machines`` are the sparse accelerator, its rivals and a CPU, cycle by cycle; ``kernel`` prices
-AGGREGATE by them, ``accelerators`` has Figure 12 and Table 3.
+``machines`` has the sparse accelerator, cycle by cycle; ``kernel`` prices AGGREGATE by it.
 """
 
 from __future__ import annotations
@@ -16,15 +14,12 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
 from gnnbench.records import Ablation, Parts, Strategy
-from gnnbench.studies import Planner, Reproduction
-from gnnbench_plugins.mixgcn import accelerators
+from gnnbench.studies import Planner
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
-from gnnbench_plugins.mixgcn.figures import FIGURES
 from gnnbench_plugins.mixgcn.kernel import SpuKernel
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.planner import MixGCNPlanner
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
-from gnnbench_plugins.mixgcn.tables import TABLES
 
 
 @hookimpl
@@ -65,11 +60,6 @@ def gnnbench_strategy() -> list[Strategy]:
             plain="partition",
         )
     ]
-
-
-@hookimpl
-def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return [*TABLES, *FIGURES, *accelerators.TABLES]
 
 
 @hookimpl

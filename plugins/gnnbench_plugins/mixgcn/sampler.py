@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnbench.errors import UsageError
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.parts import Bundle, FullGraphSampler, Kernel, Setting, option
+from gnnbench.parts import Bundle, FullGraphSampler, Kernel, Part, Setting, option
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
 from gnnbench.units import format_si
 from gnnbench_plugins.mixgcn.groups import Groups, HasGroups, price_passes
@@ -67,7 +67,7 @@ class MixGCNSampler(FullGraphSampler):
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         """A placement that shards by vertices, and numbers of stages that mean nothing."""
-        if bundle.placement.aggregates_by != "features":
+        if not bundle.by_features:
             return (
                 f"sampler {self.name!r} leaves it to the placement to share out a stage, and "
                 f"placement {bundle.placement.name!r} shards by vertices; choose placement "
@@ -86,18 +86,18 @@ class MixGCNSampler(FullGraphSampler):
             )
         return None
 
-    def settle(self, bundle: Bundle, setting: Setting) -> None:
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         """What ``auto`` stands for. Of accelerators set apart half are taken to aggregate: the
         placement settles after this part."""
         self._chosen = "reordered", ""
         placement = bundle.placement
         if self.schedule != "auto" or self.stages or not isinstance(placement, HasGroups):
-            return
+            return self, ()
         try:
             groups = placement.groups(setting.platform)
         except UsageError as error:
             self._chosen = "reordered", f"schedule reordered was not compared with naive: {error}"
-            return
+            return self, ()
         graph = setting.dataset.graph
         naive_s, naive_crossing_s = _price(cut_whole(graph), groups, bundle.kernel, setting)
         staged = self.cut(graph)
@@ -114,6 +114,7 @@ class MixGCNSampler(FullGraphSampler):
             f"{naive_crossing}"
         )
         self._chosen = schedule, why
+        return self, ()
 
     @property
     def chosen_schedule(self) -> Schedule:

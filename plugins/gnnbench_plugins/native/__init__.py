@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Kernel
 from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.native.kernel import NativeKernel
+from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 
 @hookimpl

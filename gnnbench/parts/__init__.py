@@ -1,0 +1,150 @@
+"""The five parts of a strategy, as abstract base classes, and what they are handed.
+
+A part is a dataclass whose fields are its options: ``--set memory.device_bytes=2GB`` sets the field
+``device_bytes`` of the memory part. Declare options with :func:`option`; the harness reads text by
+the field's annotation. Class variables ``name`` and ``summary`` describe the part, ``modes`` says
+which engines it works under.
+
+Order of calls, in every run: ``refuses`` on each part, ``settle`` on each part, ``begin`` on each
+part, then the engine asks. Parts never take times and never look at the clock; the engine does.
+"""
+
+from __future__ import annotations
+
+from gnnbench.parts.base import (
+    BOTH_MODES,
+    LayerClass,
+    LayerShape,
+    OfFullGraphs,
+    OfMiniBatches,
+    Part,
+    Session,
+    Setting,
+    modes_of,
+)
+from gnnbench.parts.bundle import (
+    HOST_STAGES,
+    Bundle,
+)
+from gnnbench.parts.communication import (
+    Broadcast,
+    Communication,
+    EverythingCrosses,
+    HaloExchange,
+    HaloTraffic,
+    HostLoading,
+    NoTransfer,
+    PeerData,
+    Prefetching,
+    RoundedLoading,
+    RowSharing,
+    RowTransfer,
+    ShardExchange,
+    StaleExchange,
+    TrafficSession,
+)
+from gnnbench.parts.kernel import (
+    Adjacency,
+    Kernel,
+    Scaling,
+)
+from gnnbench.parts.memory import (
+    TOPOLOGY_PART,
+    CacheMemory,
+    CacheSession,
+    DeviceMemory,
+    Intermediates,
+    LoadingMemory,
+    Memory,
+    OffloadingMemory,
+    Turnover,
+)
+from gnnbench.parts.options import (
+    closest,
+    describe_option,
+    list_choices,
+    option,
+    option_fields,
+    parse_option,
+)
+from gnnbench.parts.placement import (
+    ColumnPlacement,
+    EvenShares,
+    Handed,
+    PartitionPlacement,
+    Placement,
+    SeedPlacement,
+    SeedSession,
+    ShardPlacement,
+    divide_evenly,
+    hand_out,
+)
+from gnnbench.parts.sampler import (
+    UNIFORM,
+    DeviceCapacity,
+    FullGraphSampler,
+    MiniBatchSampler,
+    Sampler,
+)
+
+__all__ = [
+    "BOTH_MODES",
+    "HOST_STAGES",
+    "TOPOLOGY_PART",
+    "UNIFORM",
+    "Adjacency",
+    "Broadcast",
+    "Bundle",
+    "CacheMemory",
+    "CacheSession",
+    "ColumnPlacement",
+    "Communication",
+    "DeviceCapacity",
+    "DeviceMemory",
+    "EvenShares",
+    "EverythingCrosses",
+    "FullGraphSampler",
+    "HaloExchange",
+    "HaloTraffic",
+    "Handed",
+    "HostLoading",
+    "Intermediates",
+    "Kernel",
+    "LayerClass",
+    "LayerShape",
+    "LoadingMemory",
+    "Memory",
+    "MiniBatchSampler",
+    "NoTransfer",
+    "OfFullGraphs",
+    "OfMiniBatches",
+    "OffloadingMemory",
+    "Part",
+    "PartitionPlacement",
+    "PeerData",
+    "Placement",
+    "Prefetching",
+    "RoundedLoading",
+    "RowSharing",
+    "RowTransfer",
+    "Sampler",
+    "Scaling",
+    "SeedPlacement",
+    "SeedSession",
+    "Session",
+    "Setting",
+    "ShardExchange",
+    "ShardPlacement",
+    "StaleExchange",
+    "TrafficSession",
+    "Turnover",
+    "closest",
+    "describe_option",
+    "divide_evenly",
+    "hand_out",
+    "list_choices",
+    "modes_of",
+    "option",
+    "option_fields",
+    "parse_option",
+]

@@ -1,0 +1,94 @@
+"""Samplers: which units make one epoch, in which order."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
+from gnnbench.parts.options import option_fields
+from gnnbench.records import Block, IntArray, PartKind, Round, Workload
+
+#: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
+#: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
+UNIFORM = "uniform without replacement"
+
+
+@dataclass
+class Sampler(Part):
+    """Which units make one epoch, in which order. Subclass one of the two kinds below."""
+
+    kind: ClassVar[PartKind] = "sampler"
+
+
+@dataclass
+class MiniBatchSampler(OfMiniBatches, Sampler):
+    """Rounds of seeds, and the sampled blocks below them."""
+
+    @abstractmethod
+    def rounds(self, epoch: int) -> Sequence[IntArray]:
+        """The seeds of every round of an epoch (int64, each training vertex once)."""
+
+    @abstractmethod
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        """L blocks, input layer first, whose last destinations are ``seeds`` in their order.
+
+        The neighbours drawn for a vertex must depend on (seed, epoch, layer, vertex) alone, so
+        that splitting a round over trainers does not change them, or else ``split_invariant``
+        must be False; then the sampler works with one trainer only.
+        """
+
+    split_invariant: ClassVar[bool] = True
+    #: False for a sampler that has no use for the workload's fan-outs; what it draws is then the
+    #: same with any.
+    heeds_fanouts: ClassVar[bool] = True
+    #: The distribution that it draws from, ``UNIFORM`` or a name of its own: rows are ranked only
+    #: beside rows of the same law. Empty is a law that no other sampler has. ``UNIFORM`` is held
+    #: against what is drawn (``gnnbench plugins check``); a name of its own is taken at its word.
+    law: ClassVar[str] = ""
+
+    def sampling(self, workload: Workload) -> str:
+        """What is drawn, as a row states it and as rows are told apart by: the law, and the
+        fan-outs where it heeds them."""
+        law = self.law or f"sampler {self.name}{self._chosen_options()}"
+        if not self.heeds_fanouts:
+            return law
+        return f"{law}, fan-outs {', '.join(map(str, workload.fanouts))}"
+
+    def _chosen_options(self) -> str:
+        """The options that are not at their defaults, since a law of its own may rest on them."""
+        chosen = [
+            f"{name}={getattr(self, name)}"
+            for name, declared in option_fields(type(self)).items()
+            if getattr(self, name) != declared.default
+        ]
+        return f" ({', '.join(chosen)})" if chosen else ""
+
+
+class DeviceCapacity(Protocol):
+    """What the trainers' memories can take, told by the engine, which does the accounting."""
+
+    @property
+    def device_bytes(self) -> int:
+        """The capacity of the smallest."""
+
+    def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
+        """Whether every trainer can work through its units of ``rounds``; ``owner`` as below."""
+
+
+@dataclass
+class FullGraphSampler(OfFullGraphs, Sampler):
+    """Rounds of chunks that together cover every vertex once."""
+
+    def limit(self, capacity: DeviceCapacity) -> None:
+        """Called before ``chunks`` in a run: what they have to fit in."""
+
+    @abstractmethod
+    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+        """The rounds of one epoch; each unit has one block and its destinations are unique."""
+
+    @abstractmethod
+    def owner(self) -> IntArray:
+        """The slot that each vertex belongs to, int64 ``(V,)``; valid after ``chunks``."""

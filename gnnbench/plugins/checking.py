@@ -1,0 +1,127 @@
+"""Whether what a plugin offers can be used: each check says what is lacking."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Mapping
+from typing import TypeVar, cast
+
+from gnnbench.models import Layer
+from gnnbench.parts import BOTH_MODES, LayerClass, Part, closest, modes_of, option_fields
+from gnnbench.plugins.problems import Broken, describe
+from gnnbench.plugins.registry import BASES
+from gnnbench.records import PART_KINDS, PartKind, Strategy
+
+#: A kind of class that plugins offer by name.
+Offered = TypeVar("Offered")
+#: Names stand in ``--plugins a,b``, ``--swap kind=name`` and file names.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
+    """An offered part as a class that can be assembled; ``Broken`` says what it lacks."""
+    bases = BASES[kind]
+    expected = " or ".join(base.__name__ for base in bases)
+    if not (isinstance(part, type) and issubclass(part, bases)):
+        raise Broken(
+            f"plugin {plugin!r} offers {part!r} as a {kind}, which is not a subclass of {expected}."
+        )
+    what = f"{kind} class {part.__name__} of plugin {plugin!r}"
+    name = getattr(part, "name", None)
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise Broken(
+            f"{what} needs a class variable name of letters, digits, '-', '_' or '.', not {name!r}."
+        )
+    what = f"{kind} {name!r} of plugin {plugin!r}"
+    if inspect.isabstract(part):
+        missing = ", ".join(sorted(getattr(part, "__abstractmethods__", ())))
+        raise Broken(f"{what} is abstract; {part.__name__} must define {missing}.")
+    summary = getattr(part, "summary", None)
+    if not (isinstance(summary, str) and summary.strip()):
+        raise Broken(f"{what} needs a class variable summary, one line of text.")
+    bare = [key for key, value in vars(part).items() if isinstance(value, dataclasses.Field)]
+    if bare:
+        raise Broken(f"{what} declares option {bare[0]!r} but lacks the decorator @dataclass.")
+    for option in option_fields(part).values():
+        if option.default is option.default_factory is dataclasses.MISSING:
+            raise Broken(f"option {option.name!r} of {what} has no default; give it one.")
+    return part
+
+
+def check_strategy(strategy: object, plugin: str) -> Strategy:
+    if not isinstance(strategy, Strategy):
+        raise Broken(f"plugin {plugin!r} offers {strategy!r} as a strategy, not a Strategy.")
+    if not (isinstance(strategy.name, str) and _NAME.fullmatch(strategy.name)):
+        raise Broken(
+            f"plugin {plugin!r} offers a strategy called {strategy.name!r}; a name has letters, "
+            f"digits, '-', '_' and '.'."
+        )
+    if not (strategy.bundles and set(strategy.bundles) <= BOTH_MODES):
+        raise Broken(
+            f"strategy {strategy.name!r} of plugin {plugin!r} must have a bundle for mini-batch, "
+            f"for full-graph or for both, not {sorted(strategy.bundles)}."
+        )
+    return strategy
+
+
+def check_bundles(
+    strategy: Strategy, plugin: str, parts: Mapping[tuple[PartKind, str], type[Part]]
+) -> None:
+    """Every part of a strategy must be on offer and work in the mode it is bundled for."""
+    for mode, bundle in strategy.bundles.items():
+        for kind in PART_KINDS:
+            name = bundle.named(kind)
+            if (kind, name) not in parts:
+                known = [offered for group, offered in parts if group == kind]
+                raise Broken(
+                    f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because no "
+                    f"plugin offers its {kind} {name!r}{closest(name, known)}."
+                )
+            if mode not in modes_of(parts[kind, name]):
+                raise Broken(
+                    f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because its "
+                    f"{kind} {name!r} does not work for {mode} training."
+                )
+
+
+def check_model(item: object, plugin: str) -> tuple[str, LayerClass]:
+    """An offered model's name and its class of layers; ``Broken`` says what it lacks."""
+    name, layer = check_class("model", item, Layer, plugin)  # type: ignore[type-abstract]
+    what = f"model {name!r} of plugin {plugin!r}"
+    title = getattr(layer, "title", None)
+    if not (isinstance(title, str) and title.strip()):
+        raise Broken(f"{what} needs a class variable title, what results call it.")
+    try:
+        inspect.signature(layer).bind(1, 1, activation=True, generator=None)
+    except TypeError as error:
+        raise Broken(
+            f"{what} cannot be made ({describe(error)}); __init__ of {layer.__name__} must take "
+            f"(self, in_features, out_features, *, activation, generator)."
+        ) from error
+    return name, cast(LayerClass, layer)
+
+
+def check_class(
+    what: str, item: object, base: type[Offered], plugin: str
+) -> tuple[str, type[Offered]]:
+    """An offered class and its name; ``Broken`` says what it lacks."""
+    if not (isinstance(item, type) and issubclass(item, base)):
+        raise Broken(
+            f"plugin {plugin!r} offers {item!r} as a {what}, which is not a subclass of "
+            f"{base.__name__}."
+        )
+    name = getattr(item, "name", None)
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise Broken(
+            f"{what} class {item.__name__} of plugin {plugin!r} needs a class variable name of "
+            f"letters, digits, '-', '_' or '.', not {name!r}."
+        )
+    if inspect.isabstract(item):
+        missing = ", ".join(sorted(getattr(item, "__abstractmethods__", ())))
+        raise Broken(
+            f"{what} {name!r} of plugin {plugin!r} is abstract; {item.__name__} must define "
+            f"{missing}."
+        )
+    return name, item

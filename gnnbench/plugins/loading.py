@@ -1,0 +1,90 @@
+"""Registers plugins: every installed one, and those asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import metadata
+
+import pluggy
+
+import gnnbench
+from gnnbench import hookspecs
+from gnnbench.files import resolve
+from gnnbench.parts import closest
+from gnnbench.plugins.collecting import Plugin, collect
+from gnnbench.plugins.problems import Broken, describe, report
+from gnnbench.plugins.registry import Origin, Registry
+from gnnbench.plugins.sources import (
+    BUNDLED,
+    GROUP,
+    bring_entry,
+    bring_file,
+    bring_module,
+    entry_origin,
+    find_uninstalled,
+    is_file,
+    module_origin,
+)
+
+
+def load(extra: Sequence[str] = ()) -> Registry:
+    """Load every installed plugin, then each of ``extra`` (a module's name or a ``.py`` file).
+
+    Raises ``PluginError`` when one of ``extra`` cannot be used as it is, or when two plugins offer
+    the same name; other trouble is reported in the registry's ``problems``.
+    """
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    problems: list[str] = []
+    plugins: list[Plugin] = []
+
+    def add(origin: Origin, required: bool, bring: Callable[[], object]) -> None:
+        try:
+            module = bring()
+            # One module under two entry points, or asked for although installed, is one plugin.
+            if not manager.is_registered(module):
+                _register(manager, module, origin.plugin)
+                plugins.append(Plugin(module, origin, required))
+        except Broken as problem:
+            report(problem, required, problems)
+
+    installed = sorted(metadata.entry_points(group=GROUP), key=lambda entry: entry.name)
+    for entry in installed:
+        add(entry_origin(entry), False, partial(bring_entry, entry))
+    for name in find_uninstalled(installed, problems):
+        origin = Origin(name.removeprefix(f"{BUNDLED}."), "gnnbench", gnnbench.__version__)
+        add(origin, False, partial(bring_module, name))
+    for text in extra:
+        if is_file(text):
+            add(Origin(text, None, None), True, partial(bring_file, resolve(text)))
+        else:
+            add(module_origin(text), True, partial(bring_module, text))
+    return collect(manager, plugins, problems)
+
+
+def _register(manager: pluggy.PluginManager, module: object, name: str) -> None:
+    """Register a plugin, or leave the manager as it was and raise ``Broken``."""
+    try:
+        manager.register(module)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        callers = manager.get_hookcallers(module) or []
+        unknown = [caller.name for caller in callers if not caller.has_spec()]
+        if manager.is_registered(module):
+            manager.unregister(module)
+        if not unknown:
+            raise Broken(
+                f"plugin {name!r} has a hook of the wrong form: {describe(error)}."
+            ) from error
+        specs = [hook for hook in vars(hookspecs) if hook.startswith("gnnbench_")]
+        raise Broken(
+            f"plugin {name!r} implements a hook {unknown[0]!r}, which does not exist"
+            f"{closest(unknown[0], specs)}; the hooks are {', '.join(specs)}."
+        ) from error
+    if not manager.get_hookcallers(module):
+        manager.unregister(module)
+        raise Broken(
+            f"plugin {name!r} implements no hook; mark at least one gnnbench_... function with "
+            f"@gnnbench.hookspecs.hookimpl."
+        )

@@ -1,0 +1,47 @@
+"""What is wrong with a plugin, in sentences that say how to mend it."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from gnnbench.errors import PluginError
+
+
+class Broken(Exception):
+    """Why a plugin, or one thing it offers, cannot be used: a sentence."""
+
+
+def report(problem: Broken, required: bool, problems: list[str]) -> None:
+    """Raise what is wrong with a plugin that was asked for; note it of one that is installed."""
+    if required:
+        raise PluginError(str(problem)) from problem.__cause__
+    problems.append(str(problem))
+
+
+def describe(error: BaseException) -> str:
+    """An exception's type and its message on one line, without a final full stop."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    message = " ".join(text.split()).rstrip(".")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def describe_at(error: BaseException) -> str:
+    """An exception with the file and line that raised it."""
+    if isinstance(error, SyntaxError):
+        return f"{describe(error)} in {error.filename}, line {error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen")
+    ]
+    return f"{describe(error)} in {frames[-1].filename}, line {frames[-1].lineno}"
+
+
+def line_within(path: Path, error: BaseException) -> int | None:
+    """The last line of the file that an exception passed through."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return lines[-1] if lines else None

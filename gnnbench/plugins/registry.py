@@ -1,0 +1,146 @@
+"""What the loaded plugins offer, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import gnnbench
+from gnnbench.errors import PluginError, UsageError
+from gnnbench.models import MODELS
+from gnnbench.parts import (
+    DeviceMemory,
+    FullGraphSampler,
+    HaloExchange,
+    HostLoading,
+    Kernel,
+    LayerClass,
+    LoadingMemory,
+    MiniBatchSampler,
+    NoTransfer,
+    OffloadingMemory,
+    Part,
+    PartitionPlacement,
+    SeedPlacement,
+    ShardExchange,
+    ShardPlacement,
+    closest,
+)
+from gnnbench.records import PART_KINDS, PartKind, Strategy
+from gnnbench.studies import Planner, Reproduction
+
+#: What a class offered as each kind of part must derive from.
+BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
+    "sampler": (MiniBatchSampler, FullGraphSampler),
+    "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
+    "communication": (NoTransfer, HostLoading, HaloExchange, ShardExchange),
+    "memory": (DeviceMemory, LoadingMemory, OffloadingMemory),
+    "kernel": (Kernel,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an offer comes from; a file outside any distribution has no ``distribution``."""
+
+    plugin: str
+    distribution: str | None
+    version: str | None
+
+    def __str__(self) -> str:
+        if self.distribution is None:
+            return f"{self.plugin} (not installed)"
+        return f"{self.plugin} ({self.distribution} {self.version})"
+
+
+#: Where the bundled models come from.
+HARNESS = Origin("gnnbench", "gnnbench", gnnbench.__version__)
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """What the loaded plugins offer, by name. ``problems`` are sentences about what was skipped.
+
+    ``models`` are the bundled ones and those of plugins, which ``model_origins`` has.
+    """
+
+    parts: Mapping[tuple[PartKind, str], type[Part]]
+    strategies_by_name: Mapping[str, Strategy]
+    part_origins: Mapping[tuple[PartKind, str], Origin]
+    strategy_origins: Mapping[str, Origin]
+    models: Mapping[str, LayerClass] = field(default_factory=lambda: MODELS)
+    model_origins: Mapping[str, Origin] = field(default_factory=dict)
+    planners: Mapping[str, type[Planner]] = field(default_factory=dict)
+    reproductions: Mapping[str, type[Reproduction]] = field(default_factory=dict)
+    reproduction_origins: Mapping[str, Origin] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """Every strategy, by ascending name."""
+        return tuple(self.strategies_by_name[name] for name in sorted(self.strategies_by_name))
+
+    def parts_of(self, kind: PartKind) -> tuple[type[Part], ...]:
+        """Every part of one kind, by ascending name."""
+        names = sorted(name for offered, name in self.parts if offered == kind)
+        return tuple(self.parts[kind, name] for name in names)
+
+    def part(self, kind: PartKind, name: str) -> type[Part]:
+        """The part class called ``name``; ``PluginError`` with close matches if there is none."""
+        check_kind(kind)
+        if (kind, name) not in self.parts:
+            self._refuse(kind, name, [part.name for part in self.parts_of(kind)])
+        return self.parts[kind, name]
+
+    def strategy(self, name: str) -> Strategy:
+        """The strategy called ``name``; ``PluginError`` with close matches if there is none."""
+        if name not in self.strategies_by_name:
+            self._refuse("strategy", name, sorted(self.strategies_by_name))
+        return self.strategies_by_name[name]
+
+    def model(self, name: str) -> LayerClass:
+        """The model called ``name``; ``PluginError`` with close matches if there is none."""
+        if name not in self.models:
+            self._refuse("model", name, list(self.models), "--model takes")
+        return self.models[name]
+
+    def planner(self, name: str) -> type[Planner]:
+        """The planner of the strategy ``name``; ``PluginError`` says which strategies have one."""
+        self.strategy(name)
+        if name not in self.planners:
+            known = ", ".join(sorted(self.planners)) or "none"
+            raise PluginError(f"strategy {name!r} has no planner; there is one for {known}.")
+        return self.planners[name]
+
+    def reproduction(self, name: str) -> type[Reproduction]:
+        """The reproduction called ``name``; ``PluginError`` with close matches if there is none."""
+        if name not in self.reproductions:
+            self._refuse("reproduction", name, sorted(self.reproductions))
+        return self.reproductions[name]
+
+    def origin(self, offered: Strategy | type[Part]) -> Origin:
+        """Which plugin, of which distribution, offers a strategy or part of this registry."""
+        if isinstance(offered, Strategy):
+            return self.strategy_origins[offered.name]
+        return self.part_origins[offered.kind, offered.name]
+
+    def model_origin(self, name: str) -> Origin:
+        """Which plugin offers the model called ``name``; the bundled ones come with the harness."""
+        return self.model_origins.get(name, HARNESS)
+
+    def _refuse(
+        self, what: str, name: str, known: Sequence[str], offer: str = "there is"
+    ) -> NoReturn:
+        related = [problem for problem in self.problems if repr(name) in problem]
+        if related:
+            raise PluginError(f"{what} {name!r} is not available: {related[0]}")
+        raise PluginError(
+            f"there is no {what} {name!r}{closest(name, known)}; "
+            f"{offer} {', '.join(known) or 'none installed'}."
+        )
+
+
+def check_kind(kind: str) -> None:
+    if kind not in BASES:
+        raise UsageError(f"there is no part {kind!r}; the parts are {', '.join(PART_KINDS)}.")

@@ -1,0 +1,135 @@
+"""Where plugins come from: entry points, modules by name, files, and the bundled ones."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import pkgutil
+import re
+import sys
+import types
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from gnnbench.files import resolve
+from gnnbench.plugins.problems import Broken, describe, describe_at, line_within
+from gnnbench.plugins.registry import Origin
+
+GROUP = "gnnbench"
+BUNDLED = "gnnbench_plugins"
+#: The bundled plugins of papers, where every other bundled one is of a system.
+STUDIES = f"{BUNDLED}.studies"
+
+
+def find_file(text: str) -> Path | None:
+    """The file that ``--plugin TEXT`` runs, whether or not it is there, found without running any;
+    None for a module that is no file, or that there is not."""
+    if is_file(text):
+        return resolve(text)
+    path: Sequence[str] | None = None
+    spec = None
+    for end in (*(match.start() for match in re.finditer(r"\.", text)), len(text)):
+        spec = importlib.machinery.PathFinder.find_spec(text[:end], path)
+        path = spec.submodule_search_locations if spec is not None else None
+        if spec is None or (path is None and end < len(text)):
+            return None
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
+
+
+def bring_entry(entry: metadata.EntryPoint) -> object:
+    try:
+        return entry.load()
+    except (Exception, SystemExit) as error:
+        raise Broken(
+            f"plugin {entry.name!r} does not import ({entry.value}): {describe_at(error)}; mend "
+            f"or uninstall it."
+        ) from error
+
+
+def bring_module(name: str) -> object:
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and (name == missing or name.startswith(f"{missing}.")):
+            raise Broken(
+                f"there is no plugin module {name!r}; give the name of an importable module or "
+                f"the path of a .py file."
+            ) from error
+        raise Broken(
+            f"plugin {name!r} does not import: {describe_at(error)}; mend it or leave it out."
+        ) from error
+
+
+def bring_file(path: Path) -> types.ModuleType:
+    """Run a file as a module of its own; an ``__init__.py`` may import its package relatively."""
+    if not os.path.isfile(path):
+        raise Broken(
+            f"there is no plugin file {str(path)!r}; give the path of an existing .py file or the "
+            f"name of an importable module."
+        )
+    package = path.name == "__init__.py"
+    stem = re.sub(r"\W", "_", path.parent.name if package else path.stem)
+    # The digest keeps two files of one name, or an installed copy of this one, apart.
+    name = f"{stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
+    for loaded in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+        del sys.modules[loaded]
+    spec = importlib.util.spec_from_file_location(
+        name, path, submodule_search_locations=[str(path.parent)] if package else None
+    )
+    if spec is None or spec.loader is None:
+        raise Broken(f"plugin file {str(path)!r} is not Python; its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    # Registered before it runs: dataclasses and type hints look their module up there.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        line = line_within(path, error)
+        where = f"{str(path)!r}, line {line}," if line else repr(str(path))
+        raise Broken(
+            f"plugin file {where} raised {describe(error)}; mend the file or leave out --plugin."
+        ) from error
+    return module
+
+
+def is_file(text: str) -> bool:
+    return text.endswith(".py") or os.sep in text or "/" in text
+
+
+def entry_origin(entry: metadata.EntryPoint) -> Origin:
+    if entry.dist is None:
+        return Origin(entry.name, None, None)
+    return Origin(entry.name, entry.dist.name, entry.dist.version)
+
+
+def module_origin(name: str) -> Origin:
+    """A module asked for by name may belong to an installed distribution."""
+    owners = metadata.packages_distributions().get(name.partition(".")[0], [])
+    if not owners:
+        return Origin(name, None, None)
+    return Origin(name, owners[0], metadata.version(owners[0]))
+
+
+def find_uninstalled(installed: Iterable[metadata.EntryPoint], problems: list[str]) -> list[str]:
+    """Modules of the bundled plugins that no entry point names: all of them when a source checkout
+    runs without installation, and those that are newer than what is installed of it."""
+    named = {entry.module for entry in installed}
+    try:
+        package = importlib.import_module(BUNDLED)
+    except ModuleNotFoundError:
+        problems.append(
+            "the bundled plugins were skipped because they are neither installed nor importable; "
+            "install gnnbench, or put its folder plugins/ on PYTHONPATH."
+        )
+        return []
+    names = [f"{BUNDLED}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
+    studies = importlib.import_module(STUDIES)
+    names.remove(STUDIES)
+    names += [f"{STUDIES}.{module.name}" for module in pkgutil.iter_modules(studies.__path__)]
+    return sorted(set(names) - named)

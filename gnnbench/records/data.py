@@ -1,0 +1,146 @@
+"""Graphs, data sets and what is trained on them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+IntArray = npt.NDArray[np.int64]
+IndexArray = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float32]
+Mode = Literal["mini-batch", "full-graph"]
+FeatureScaling = Literal["rows", "columns", "none"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """A symmetric graph as in-neighbour CSR, without self loops or duplicates, rows sorted.
+
+    ``indptr`` int64 ``(V+1,)``, ``indices`` int32 ``(E,)``. Every undirected edge is stored twice;
+    ``num_edges`` counts both, which is the papers' convention for traversed edges.
+    """
+
+    indptr: IntArray
+    indices: IndexArray
+
+    @property
+    def num_vertices(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    @property
+    def degrees(self) -> IntArray:
+        """D(v), int64 ``(V,)``, without the self loop."""
+        return np.diff(self.indptr)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """A graph with features, labels and a split.
+
+    ``features`` is dense float32 ``(V, f)`` or a SciPy CSR of that shape (rows are made dense when
+    they are loaded). ``labels`` int64 ``(V,)``, -1 where there is none. ``origin`` says in a few
+    words where it comes from; ``notes`` names whatever was made up (a stand-in, random features,
+    a split), and is printed above every comparison. ``feature_scaling`` says how the features were
+    brought to one scale (``gnnbench.datasets.scale_features``), and ``stored_digest`` is the digest
+    from before that, which stays the data set's.
+    """
+
+    name: str
+    graph: Graph
+    features: FloatArray | sp.csr_matrix
+    labels: IntArray
+    num_classes: int
+    train_mask: BoolArray
+    val_mask: BoolArray
+    test_mask: BoolArray
+    origin: str = "in memory"
+    notes: tuple[str, ...] = ()
+    feature_scaling: FeatureScaling = "none"
+    stored_digest: str = ""
+
+    @property
+    def num_features(self) -> int:
+        return int(self.features.shape[1])
+
+    @property
+    def train_ids(self) -> IntArray:
+        """Labelled training vertices, ascending, int64."""
+        return np.flatnonzero(self.train_mask & (self.labels >= 0)).astype(np.int64)
+
+    def rows(self, ids: IntArray | IndexArray) -> FloatArray:
+        """Feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""
+        if isinstance(self.features, np.ndarray):
+            return self.features.take(ids, axis=0)
+        return np.asarray(self.features[ids].toarray(), dtype=np.float32)
+
+    def sparse_rows(self, ids: IntArray | IndexArray) -> sp.csr_matrix:
+        """Feature rows of ``ids`` as CSR ``(len(ids), f)``; only where they are stored so."""
+        if isinstance(self.features, np.ndarray):
+            raise TypeError("these features are stored dense")
+        return self.features[ids]
+
+    def count_stored(self, ids: IntArray, num_first: int) -> tuple[int, int]:
+        """How many values the sparse feature rows of ``ids`` have, and the first of these rows."""
+        if isinstance(self.features, np.ndarray):
+            raise TypeError("these features are stored dense")
+        counts = np.diff(self.features.indptr)[ids]
+        return int(counts.sum()), int(counts[:num_first].sum())
+
+    def digest(self) -> str:
+        """SHA-256 (first 16 hex digits) over topology, features as stored, labels and split."""
+        if self.stored_digest:
+            return self.stored_digest
+        h = hashlib.sha256()
+        h.update(self.graph.indptr.tobytes())
+        h.update(self.graph.indices.tobytes())
+        if isinstance(self.features, np.ndarray):
+            h.update(np.ascontiguousarray(self.features).tobytes())
+        else:
+            for array in (self.features.data, self.features.indices, self.features.indptr):
+                h.update(array.tobytes())
+        for array in (self.labels, self.train_mask, self.val_mask, self.test_mask):
+            h.update(array.tobytes())
+        return h.hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is trained, the same for every strategy of a comparison.
+
+    ``model`` is the name of a bundled model (``gnnbench.models.MODELS``) or of a plugin's.
+    ``dims`` are f^0 .. f^L. ``batch_size`` counts the seeds of one iteration over *all* trainers,
+    so that every strategy takes the same optimisation steps. ``fanouts`` are given from the seeds
+    outwards (the papers' "25, 10": 25 for the seeds' layer); 0 means every neighbour.
+    ``weight_decay`` was chosen by trial on cora, citeseer and amazon_photo: with 1e-4 a GCN is more
+    than a point less accurate than an independent script's on the last, with 3e-5 on the first.
+    """
+
+    model: str
+    dims: tuple[int, ...]
+    epochs: int
+    batch_size: int
+    fanouts: tuple[int, ...]
+    seed: int
+    learning_rate: float = 0.01
+    weight_decay: float = 7e-5
+    dtype: Literal["float32", "float64"] = "float32"
+    threads: int = 0
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.dims) - 1
+
+    @property
+    def itemsize(self) -> int:
+        """S_feat, bytes of one feature."""
+        return 4 if self.dtype == "float32" else 8

@@ -1,0 +1,71 @@
+"""Strategies by the names of their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnbench.records.data import Mode
+
+PartKind = Literal["sampler", "placement", "communication", "memory", "kernel"]
+PART_KINDS: tuple[PartKind, ...] = ("sampler", "placement", "communication", "memory", "kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The names of the five parts of a strategy."""
+
+    sampler: str
+    placement: str
+    communication: str
+    memory: str
+    kernel: str
+
+    def named(self, kind: PartKind) -> str:
+        names: dict[PartKind, str] = {
+            "sampler": self.sampler,
+            "placement": self.placement,
+            "communication": self.communication,
+            "memory": self.memory,
+            "kernel": self.kernel,
+        }
+        return names[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """One step of an ablation: a strategy with ``swaps`` of its parts (kind, name) and ``options``
+    of them set (kind, option, text).
+
+    ``quoted`` is the largest speed-up over the first step that the strategy's paper reports.
+    """
+
+    label: str
+    swaps: tuple[tuple[PartKind, str], ...] = ()
+    options: tuple[tuple[PartKind, str, str], ...] = ()
+    quoted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A named bundle of parts, one bundle for each mode it supports, its usual mode first.
+
+    ``ablation`` are its paper's steps from a plain baseline to the whole strategy, each of which
+    adds something to the one before; empty where the paper has none. ``plain`` names the strategy
+    that does the same with plain parts, beside which this one is shown; empty stands for the first
+    step of the ablation. ``platform`` names the bundled machine of its paper, on which it is
+    modelled where nobody names one.
+    """
+
+    name: str
+    summary: str
+    source: str
+    bundles: Mapping[Mode, Parts]
+    ablation: tuple[Ablation, ...] = ()
+    plain: str = ""
+    platform: str = ""
+
+    @property
+    def default_mode(self) -> Mode:
+        return next(iter(self.bundles))

@@ -1,0 +1,187 @@
+"""Units of work, the devices' shares of them, and how large a piece of work is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from gnnbench.records.data import IndexArray, IntArray
+
+
+class BlockSize(NamedTuple):
+    """How many sources, destinations and edges a block has; an edge that a layer adds from every
+    vertex to itself is among them. ``own`` says that it lists its destinations' own rows."""
+
+    num_src: int
+    num_dst: int
+    num_edges: int
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One layer's bipartite graph: the in-edges of some destination vertices.
+
+    ``src_ids`` int64 ``(S,)``: global ids of the source rows. The first ``num_dst`` of them are the
+    destinations themselves, or those at the distinct positions ``own``, int32 ``(num_dst,)``, where
+    the rows stand in a buffer that fixes their places; such a block may have sources that no edge
+    and no destination reads. ``indptr`` int64 ``(num_dst+1,)`` and ``indices`` int32 ``(E,)`` are
+    the local CSR: row = destination, value = position in ``src_ids``. No self loops are stored;
+    models that want one read the destination's own row, which is always there.
+    """
+
+    src_ids: IntArray
+    num_dst: int
+    indptr: IntArray
+    indices: IndexArray
+    own: IndexArray | None = None
+
+    @property
+    def num_src(self) -> int:
+        return len(self.src_ids)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    @property
+    def dst_ids(self) -> IntArray:
+        return self.src_ids[: self.num_dst] if self.own is None else self.src_ids[self.own]
+
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of the local CSR with 32-bit indices, and of ``own``, as a device stores them."""
+        positions = 0 if self.own is None else len(self.own)
+        return 4 * (len(self.indptr) + len(self.indices) + positions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """What one device computes at a time: a mini-batch (L blocks) or a chunk (one block).
+
+    ``slot`` is the position of its device among the placement's trainers. ``blocks`` run from the
+    input layer to the output layer; a chunk has one block, used at every layer.
+    """
+
+    slot: int
+    blocks: tuple[Block, ...]
+
+    @property
+    def input_ids(self) -> IntArray:
+        """V^0: the vertices whose feature rows this unit reads (N_ij in HongTu), int64."""
+        return self.blocks[0].src_ids
+
+    @property
+    def output_ids(self) -> IntArray:
+        """V^L: the vertices this unit computes, int64."""
+        return self.blocks[-1].dst_ids
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """|E^l| for each block."""
+        return tuple([len(block.indices) for block in self.blocks])
+
+    @property
+    def vertices(self) -> tuple[int, ...]:
+        """|V^0| .. |V^L| (|B^l| in HP-GNN)."""
+        return (self.blocks[0].num_src, *[block.num_dst for block in self.blocks])
+
+    @property
+    def topology_bytes(self) -> int:
+        """Bytes of all blocks as a device stores them."""
+        return sum([block.topology_bytes for block in self.blocks])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Round:
+    """The units that run at the same time on different devices.
+
+    HyScale-GNN calls it an iteration, HongTu a batch.
+    """
+
+    index: int
+    units: tuple[Unit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A device's part of a matrix of vertices by features, two half-open ranges.
+
+    ``slot`` is the position of the device among the placement's trainers. ``vertices`` are
+    positions in a round's unit, ``features`` columns.
+    """
+
+    slot: int
+    vertices: tuple[int, int]
+    features: tuple[int, int]
+
+
+class Share(NamedTuple):
+    """A trainer's part of a mini-batch round: ``seeds`` of them on the trainer ``slot``.
+
+    ``threads`` is the number of host threads that compute it (0 for an accelerator). ``samples``
+    says that the trainer, an accelerator, draws its mini-batch itself.
+    """
+
+    slot: int
+    seeds: int
+    threads: int = 0
+    samples: bool = False
+
+
+class HostThreads(NamedTuple):
+    """How the host's threads are divided over its stages; 0 means all of them."""
+
+    sample: int = 0
+    load: int = 0
+    train: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchProfile:
+    """|V^l| and |E^l| of one sampled mini-batch of some size.
+
+    A design phase samples a few sizes; they do not grow in proportion, since neighbours are shared.
+    ``sampling_s`` is what sampling it took with some numbers of threads, ascending; empty where
+    that was not measured, or not on the platform in question.
+
+    ``fetched`` is how many of the |V^0| rows an accelerator needs of the host's memory, where it
+    has others itself, and ``fetched_bytes`` what they have when they cross, where they are rounded;
+    None means all rows, as they are.
+
+    ``stored`` is how many values the rows of V^0, and those of V^1 among them, have where features
+    go to the first layer sparse, as they are stored; None where they are dense.
+    """
+
+    seeds: int
+    vertices: tuple[int, ...]
+    edges: tuple[int, ...]
+    sampling_s: tuple[tuple[int, float], ...] = ()
+    fetched: int | None = None
+    fetched_bytes: int | None = None
+    stored: tuple[int, int] | None = None
+
+
+class Work(NamedTuple):
+    """The size of one piece of work, from which a clock or a kernel derives its duration.
+
+    ``op``: ``sample`` (``edges`` drawn), ``copy`` (``bytes`` moved over a link or within a
+    memory), ``aggregate`` (``edges`` of width ``features`` into ``rows``) or ``update`` (``macs``
+    multiply-accumulates over ``rows``). ``threads`` of the host do it, 0 meaning all.
+    ``remote_bytes`` is the part of ``bytes`` that a transfer between host and device takes across
+    the host's sockets.
+    """
+
+    op: Literal["sample", "copy", "aggregate", "update"]
+    edges: int = 0
+    rows: int = 0
+    features: int = 0
+    bytes: int = 0
+    macs: int = 0
+    itemsize: int = 4
+    threads: int = 0
+    remote_bytes: int = 0
+
+    def on_threads(self, threads: int) -> Work:
+        """The same work, done by so many of the host's threads."""
+        return Work(*self[:-2], threads, self.remote_bytes)

@@ -1,0 +1,184 @@
+"""Trains a bundle of parts for real, and records what it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering.base import collect_idle, collect_notes
+from gnnbench.models import GNN
+from gnnbench.parts import Bundle, OffloadingMemory, SeedSession, Session, Setting
+from gnnbench.platforms.machine import Platform
+from gnnbench.records import EpochTrace, PartKind, Trace
+from gnnbench.run.base import Engine
+from gnnbench.run.collectives import Processes
+from gnnbench.run.device_resident import DeviceResidentEngine
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.feature_parallel import FeatureParallelEngine
+from gnnbench.run.feature_shards import FeatureShardsEngine
+from gnnbench.run.host_resident import HostResidentEngine
+from gnnbench.run.host_store import IdleMemory
+from gnnbench.run.mini_batch import MiniBatchEngine
+from gnnbench.run.processors import on_devices
+from gnnbench.run.recorder import Clock, Recorder
+
+__all__ = [
+    "Clock",
+    "Evidence",
+    "Lend",
+    "Training",
+    "Watch",
+    "accelerators_here",
+    "make_engine",
+    "train",
+]
+
+#: Called after every epoch, outside everything timed; returning True ends the training.
+Watch = Callable[[EpochTrace, GNN], bool]
+#: Called before the first epoch with the memory that a ``Watch`` may write to.
+Lend = Callable[[IdleMemory], None]
+
+
+def make_engine(
+    bundle: Bundle,
+    setting: Setting,
+    recorder: Recorder,
+    evidence: Evidence | None = None,
+    processes: Processes | None = None,
+) -> Engine:
+    """The engine that trains such a bundle; its parts must have begun."""
+    if bundle.mode == "mini-batch":
+        made = FeatureParallelEngine if bundle.by_features else MiniBatchEngine
+        return made(bundle, setting, recorder, evidence)
+    if bundle.by_features:
+        return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
+    if isinstance(bundle.memory, OffloadingMemory):
+        return HostResidentEngine(bundle, setting, recorder, evidence)
+    return DeviceResidentEngine(bundle, setting, recorder, evidence)
+
+
+def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
+    """The accelerators of this machine that a platform's devices compute on, each once."""
+    names = dict.fromkeys(device.torch_device for device in platform.accelerators)
+    return tuple(torch.device(name) for name in names if name != "cpu")
+
+
+class Training:
+    """A bundle's training in a setting, an epoch at a time, so that several can take turns.
+
+    ``evidence`` is kept of some updates along the way. Where there are ``processes``, each
+    trains on its own device of a placement by features; by default all are here. ``lends`` says
+    that idle memory will be asked for between epochs.
+
+    Raises ``IncompatibleParts`` before anything runs when the parts do not fit together, and
+    ``DeviceOutOfMemory`` at the allocation that would exceed a capacity, or that torch refuses.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        setting: Setting,
+        clock: Clock,
+        evidence: Evidence | None = None,
+        processes: Processes | None = None,
+        *,
+        lends: bool = False,
+    ) -> None:
+        reason = bundle.refusal(setting)
+        if reason is None and processes is not None:
+            reason = processes.refuses(len(bundle.placement.trainers(setting.platform)))
+        if reason is not None:
+            raise IncompatibleParts(reason)
+        self._setting = setting
+        recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
+        # The first optimiser of a process imports for a second what no run should be charged with.
+        torch.optim.Adam([torch.zeros(1)])
+        self._bundle = bundle
+        with self._at_work():
+            started_s = time.perf_counter()
+            bundle = self._bundle = bundle.begin(setting)
+            self._engine = make_engine(bundle, setting, recorder, evidence, processes)
+            self._engine.lends = lends
+            self._engine.prepare()
+            self._preprocessing_s = time.perf_counter() - started_s
+
+    @property
+    def model(self) -> GNN:
+        """The model as it is after the last epoch."""
+        return self._engine.replicas.master
+
+    @property
+    def sessions(self) -> Mapping[PartKind, Session]:
+        """What the parts have opened for this run."""
+        return self._engine.lowering.sessions()
+
+    def predicted_epochs(self) -> Mapping[str, float]:
+        """Seconds of an epoch that the placement predicts, by what they rest on."""
+        shares = self.sessions.get("placement")
+        return shares.predicted_epochs() if isinstance(shares, SeedSession) else {}
+
+    @property
+    def held_bytes(self) -> int:
+        """The most that it has held so far, over all memories."""
+        return sum(self._engine.ledger.peak_bytes.values())
+
+    def idle_memory(self) -> IdleMemory | None:
+        """Memory that others may write to between epochs; None where there is none."""
+        return self._engine.idle_memory()
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """Train one epoch and return what it did; epochs follow each other from 0."""
+        with self._at_work():
+            return self._engine.run_epoch(epoch)
+
+    def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
+        """Everything recorded, with ``epochs``, what the caller has kept of them."""
+        engine = self._engine
+        return Trace(
+            epochs=tuple(epochs),
+            peak_bytes=dict(engine.ledger.peak_bytes),
+            parameters={
+                name: parameter.detach().cpu().numpy().copy()
+                for name, parameter in self.model.named_parameters()
+            },
+            preprocessing_s=self._preprocessing_s,
+            notes=(*collect_notes(engine.lowering), *engine.notes()),
+            idle=collect_idle(engine.lowering),
+        )
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """With the workload's threads, and torch's own out-of-memory as the project's."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self._setting.workload.threads or threads)
+        try:
+            with on_devices(self._bundle.placement.trainers(self._setting.platform)):
+                yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def train(
+    bundle: Bundle,
+    setting: Setting,
+    clock: Clock,
+    watch: Watch | None = None,
+    evidence: Evidence | None = None,
+    processes: Processes | None = None,
+    lend: Lend | None = None,
+) -> Trace:
+    """Train for the workload's epochs and return everything recorded; see :class:`Training`."""
+    training = Training(bundle, setting, clock, evidence, processes, lends=lend is not None)
+    idle = training.idle_memory()
+    if lend is not None and idle is not None:
+        lend(idle)
+    epochs = []
+    for epoch in range(setting.workload.epochs):
+        epochs.append(training.run_epoch(epoch))
+        if watch is not None and watch(epochs[-1], training.model):
+            break
+    return training.finish(epochs)

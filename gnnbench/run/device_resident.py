@@ -1,0 +1,301 @@
+"""What the steps of ``lowering/device_resident.py`` compute: rows and gradients on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.peer_rows import Crossing
+from gnnbench.lowering.shards import Read
+from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.models import BoundBlock
+from gnnbench.records import BoolArray, EpochTrace, IntArray
+from gnnbench.run.base import Engine
+from gnnbench.run.execute import take_items
+from gnnbench.run.features import feature_rows
+from gnnbench.run.movement import read_rows
+from gnnbench.run.passes import (
+    AggregateTape,
+    UpdateTape,
+    run_aggregate,
+    run_aggregate_backward,
+    run_update,
+    run_update_backward,
+)
+
+#: A round and a slot: which unit.
+UnitKey = tuple[int, int]
+
+
+class DeviceResidentEngine(Engine):
+    """Trains by the program of :class:`DeviceResidentLowering`, whose operations are methods."""
+
+    _lowering: DeviceResidentLowering
+
+    def prepare(self) -> None:
+        """Lower, bind the blocks, and put the features on the devices."""
+        stack = self.replicas.master.stack
+        self._lowering = DeviceResidentLowering(self._bundle, self._setting, stack)
+        self._lowering.deciding = self._recorder.inside_part
+        self._lowering.prepare(self.ledger)
+        self._bounds: dict[UnitKey, tuple[BoundBlock, ...]] = {}
+        for round_ in self._lowering.cut.partitioned:
+            for unit in round_.units:
+                device = torch.device(self._trainers[unit.slot].torch_device)
+                self._bounds[round_.index, unit.slot] = tuple(
+                    BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, device)
+                    for block in unit.blocks
+                )
+        self._place()
+        #: What crossed in earlier epochs and still stands: input rows of a unit by layer and unit,
+        #: and gradients that a unit sent to a slot; and what is under way, by its way and epoch.
+        self._stale_rows: dict[tuple[int, int, int], Tensor] = {}
+        self._stale_gradients: dict[tuple[object, ...], Tensor] = {}
+        self._under_way: dict[tuple[object, ...], tuple[IntArray, Tensor]] = {}
+        self._bodies: dict[str, Callable[..., None]] = {
+            "read rows": self._read_rows,
+            "take rows": self._take_rows,
+            "send rows": self._send_rows,
+            "aggregate forward": self._aggregate_forward,
+            "update forward": self._update_forward,
+            "loss": self._take_loss,
+            "clear gradients": self._clear_gradients,
+            "update backward": self._update_backward,
+            "aggregate backward": self._aggregate_backward,
+            "return gradients": self._return_gradients,
+            "send gradients": self._send_gradients,
+            "add stale gradients": self._add_stale_gradients,
+            "step": self._update_model,
+        }
+
+    def _place(self) -> None:
+        """Features, and by slot where its own training vertices are in its shard, and their
+        labels."""
+        train_ids = self._setting.dataset.train_ids
+        self._num_train = len(train_ids)
+        self._features: list[Tensor] = []
+        self._seeds: list[tuple[Tensor, Tensor]] = []
+        for slot, device in enumerate(self._trainers):
+            ids = self._lowering.cut.owned[slot]
+            rows = feature_rows(self._setting, ids, sparse=self._lowering.sparse)
+            self._features.append(rows.to(device.torch_device))
+            places = torch.from_numpy(np.flatnonzero(np.isin(ids, train_ids, assume_unique=True)))
+            labels = self._labels[torch.from_numpy(ids)[places]]
+            self._seeds.append((places.to(device.torch_device), labels.to(device.torch_device)))
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """One full-graph iteration: forward, loss, backward, update."""
+        self._recorder.start_epoch(epoch)
+        self._epoch, self._loss = epoch, 0.0
+        self._begin_update()
+        #: Rows and gradients of a layer by slot, h^0 being layer 0; of a unit, its input rows and
+        #: what is handed on to its next layer; and the tapes.
+        self._rows: dict[tuple[int, int], Tensor] = {
+            (0, slot): rows for slot, rows in enumerate(self._features)
+        }
+        self._gradients: dict[tuple[int, int], Tensor] = {}
+        self._inputs: dict[UnitKey, Tensor] = {}
+        self._handed: dict[UnitKey, Tensor] = {}
+        self._aggregates: dict[tuple[int, UnitKey], AggregateTape] = {}
+        self._updates: dict[tuple[int, UnitKey], UpdateTape] = {}
+        #: The gradient of a unit's aggregate, between the two passes back of a layer.
+        self._below: dict[UnitKey, Tensor] = {}
+        items = self._lowering.run_epoch(epoch)
+        take_items(items, self._recorder, self.ledger, self._bodies)
+        return self._recorder.end_epoch(self._loss, [self._loss], self._num_train)
+
+    # ------------------------------------------------------------------ rows that cross
+
+    def _input_of(self, crossing: Crossing) -> Tensor:
+        """A unit's input rows, ``(S, f)``; where rows may be stale they stay, zero at first."""
+        key = (crossing.round_index, crossing.slot)
+        if key not in self._inputs:
+            self._inputs[key] = self._make_input(crossing.number, *key)
+        return self._inputs[key]
+
+    def _make_input(self, number: int, round_index: int, slot: int) -> Tensor:
+        like = self._rows[number, slot]
+        bounds = self._bounds[round_index, slot]
+        shape = (bounds[0].block.num_src, like.shape[1])
+        if not self._lowering.staleness.keeps("rows"):
+            return like.new_empty(shape)
+        key = (number, round_index, slot)
+        if key not in self._stale_rows:
+            self._stale_rows[key] = like.new_zeros(shape)
+        return self._stale_rows[key]
+
+    def _read_rows(self, crossing: Crossing) -> None:
+        rows, read = self._input_of(crossing), crossing.picked
+        shard = self._rows[crossing.number, read.slot]
+        rows.index_copy_(0, _on(rows, read.here), _take(shard, read, rows.device))
+
+    def _take_rows(self, crossing: Crossing) -> None:
+        rows = self._input_of(crossing)
+        places, arrived = self._under_way.pop((*crossing.way("rows"), crossing.sent_in))
+        rows.index_copy_(0, _on(rows, places), arrived)
+
+    def _send_rows(self, crossing: Crossing) -> None:
+        shard, read = self._rows[crossing.number, crossing.read.slot], crossing.picked
+        device = torch.device(self._trainers[crossing.slot].torch_device)
+        sent = _take(shard, read, device)
+        self._under_way[(*crossing.way("rows"), self._epoch)] = (read.here, sent)
+
+    # ------------------------------------------------------------------ forward
+
+    def _bound(self, number: int, key: UnitKey) -> BoundBlock:
+        """A unit's block of a layer; a chunk has one for all layers."""
+        bounds = self._bounds[key]
+        return bounds[number] if len(bounds) > 1 else bounds[0]
+
+    def _aggregate_forward(self, number: int, round_index: int, slot: int) -> None:
+        key = (round_index, slot)
+        if self._lowering.crosses(number):
+            h = self._inputs.pop(key, None)
+            if h is None:
+                h = self._make_input(number, *key)
+        else:
+            h = self._handed.pop(key) if number else self._rows[0, slot]
+        layer = self.replicas.on(self._trainers[slot]).stack[number]
+        self._aggregates[number, key] = run_aggregate(
+            layer, self._bound(number, key), h, first=number == 0
+        )
+
+    def _update_forward(self, number: int, round_index: int, slot: int) -> None:
+        key = (round_index, slot)
+        layer = self.replicas.on(self._trainers[slot]).stack[number]
+        bound, aggregate = self._bound(number, key), self._aggregates[number, key].output
+        needs = needs_aggregate_gradient(layer, first=number == 0)
+        tape = run_update(layer, bound, aggregate, needs_input_gradient=needs)
+        self._updates[number, key] = tape
+        rows = tape.output.detach()
+        where = self._lowering.place_of(number)
+        if where == "next layer":
+            self._handed[key] = rows
+        elif where == "whole shard":
+            self._rows[number + 1, slot] = rows
+        else:
+            shard = self._open_shard(self._rows, number + 1, slot, rows.shape[1])
+            shard[_on(shard, self._lowering.cut.outputs[key])] = rows
+
+    def _open_shard(
+        self, shards: dict[tuple[int, int], Tensor], layer: int, slot: int, width: int
+    ) -> Tensor:
+        """Rows or gradients of a layer on a device, zero at first; those that two layers before
+        used are let go."""
+        key = (layer, slot)
+        if key not in shards:
+            passed = layer - 2 if shards is self._rows else layer + 2
+            shards.pop((passed, slot), None)
+            count = len(self._lowering.cut.owned[slot])
+            device = self._trainers[slot].torch_device
+            shards[key] = torch.zeros((count, width), dtype=self._dtype, device=device)
+        return shards[key]
+
+    # ------------------------------------------------------------------ loss and backward
+
+    def _take_loss(self, slot: int) -> None:
+        depth = len(self.replicas.master.stack)
+        if (depth, slot) in self._rows:
+            rows = self._rows[depth, slot]
+        else:  # a device without vertices
+            width = self.replicas.master.shapes[-1].out_features
+            rows = self._open_shard(self._rows, depth, slot, width)
+        places, labels = self._seeds[slot]
+        self._keep_logits(self._lowering.cut.owned[slot], rows)
+        gradient = self._gradients[depth, slot] = torch.zeros_like(rows)
+        chosen = rows[places].requires_grad_()
+        loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum") / self._num_train
+        torch.autograd.backward(loss)
+        if chosen.grad is not None:
+            gradient[places] = chosen.grad
+        self._loss += float(loss.detach())
+
+    def _clear_gradients(self, number: int, slot: int) -> None:
+        width = self.replicas.master.stack[number].in_features
+        self._open_shard(self._gradients, number, slot, width)
+
+    def _update_backward(self, number: int, round_index: int, slot: int) -> None:
+        key = (round_index, slot)
+        where = self._lowering.place_of(number)
+        if where == "next layer":
+            upper = self._handed.pop(key)
+        else:
+            upper = self._gradients[number + 1, slot]
+            if where == "shard":
+                upper = upper[_on(upper, self._lowering.cut.outputs[key])]
+        below = run_update_backward(self._updates.pop((number, key)), upper)
+        if below is None:
+            del self._aggregates[number, key]
+        else:
+            self._below[key] = below
+
+    def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
+        key, layer = (round_index, slot), self.replicas.on(self._trainers[slot]).stack[number]
+        tape, below = self._aggregates.pop((number, key)), self._below.pop(key)
+        rows = run_aggregate_backward(
+            layer, self._bound(number, key), tape, below, first=number == 0
+        )
+        if rows is not None:
+            self._handed[key] = rows
+
+    # ------------------------------------------------------------------ gradients that cross
+
+    def _return_gradients(self, crossing: Crossing) -> None:
+        read, shard = crossing.picked, self._gradients[crossing.number, crossing.read.slot]
+        crossed = _send_back(self._handed[crossing.round_index, crossing.slot], read, shard)
+        shard.index_add_(0, _on(shard, read.there), crossed)
+        if crossing.read.slot != crossing.slot and self._lowering.staleness.keeps("gradients"):
+            kept = self._kept_gradients(crossing, shard)
+            kept[_on(kept, crossing.read.mark(crossing.chosen))] = crossed
+
+    def _kept_gradients(self, crossing: Crossing, shard: Tensor) -> Tensor:
+        """What has last arrived from a unit for the rows that it reads of a shard, ``(n, f)``."""
+        key = crossing.way("gradients")
+        if key not in self._stale_gradients:
+            self._stale_gradients[key] = shard.new_zeros((len(crossing.read.there), shard.shape[1]))
+        return self._stale_gradients[key]
+
+    def _send_gradients(self, crossing: Crossing) -> None:
+        shard = self._gradients[crossing.number, crossing.read.slot]
+        rows = self._handed[crossing.round_index, crossing.slot]
+        sent = _send_back(rows, crossing.picked, shard)
+        places = np.flatnonzero(crossing.read.mark(crossing.chosen))
+        self._under_way[(*crossing.way("gradients"), self._epoch)] = (places, sent)
+
+    def _add_stale_gradients(self, crossing: Crossing, stays: IntArray) -> None:
+        shard = self._gradients[crossing.number, crossing.read.slot]
+        kept = self._kept_gradients(crossing, shard)
+        if crossing.sent_in >= 0:  # it stays where it arrived, which takes no time
+            way = (*crossing.way("gradients"), crossing.sent_in)
+            places, arrived = self._under_way.pop(way)
+            kept.index_copy_(0, _on(kept, places), arrived)
+        there = crossing.read.there[stays]
+        shard.index_add_(0, _on(shard, there), kept[_on(kept, stays)])
+
+
+def _on(tensor: Tensor, places: IntArray | BoolArray) -> Tensor:
+    """Positions, or a mask, where a tensor is."""
+    return torch.from_numpy(places).to(tensor.device)
+
+
+def _take(shard: Tensor, read: Read, device: torch.device) -> Tensor:
+    """A copy on ``device`` of the rows that a unit reads of a shard ``(n, f)``."""
+    if read.broadcast:
+        arrived = shard.to(device, copy=True)
+        return arrived.index_select(0, _on(arrived, read.there))
+    return read_rows(shard, torch.from_numpy(read.there), device)
+
+
+def _send_back(gradients: Tensor, read: Read, shard: Tensor) -> Tensor:
+    """The gradients of the rows that a unit reads of a shard, on the shard's device, out of those
+    of the unit's input rows."""
+    here = torch.from_numpy(read.here)
+    if not read.broadcast:
+        return read_rows(gradients, here, shard.device)
+    dense = torch.zeros(shard.shape, dtype=shard.dtype, device=gradients.device)
+    dense.index_copy_(0, _on(dense, read.there), read_rows(gradients, here, gradients.device))
+    return dense.to(shard.device).index_select(0, _on(shard, read.there))

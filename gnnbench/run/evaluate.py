@@ -1,0 +1,218 @@
+"""Full-graph evaluation of a trained model, outside everything that is timed.
+
+Layer by layer, and within a layer some destinations at a time: what is held is the representations
+of two layers, in memory that training lends or else spilled as the memory part would spill them,
+and one block's rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.footprint import (
+    HostTensor,
+    adjacency_bytes,
+    intermediate_bytes,
+    layer_buffers,
+    size_of,
+)
+from gnnbench.kernels.buffers import pool
+from gnnbench.kernels.dispatch import induce_block
+from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering.host_plan import HostPlan, shares_features
+from gnnbench.lowering.memory import host_graph_bytes
+from gnnbench.models import GNN, BoundBlock, Degrees, Layer
+from gnnbench.parts import Kernel, Memory, OffloadingMemory, Setting
+from gnnbench.records import Block, Dataset, Graph, IntArray
+from gnnbench.run.features import feature_rows
+from gnnbench.run.host_store import HostStore, IdleMemory
+from gnnbench.run.movement import read_rows
+from gnnbench.run.replicas import torch_dtype
+
+#: The most that the rows of a block's destinations and in-edges take, one row for each.
+BLOCK_BYTES = 1 << 29
+#: What a block takes, each at most as much as its rows by destination and in-edge: input rows,
+#: projected rows or values on edges, aggregates, outputs, and the topology.
+BLOCK_PARTS = 5
+
+
+def whole_graph_block(dataset: Dataset) -> Block:
+    """The whole graph as one block: every vertex is a source and a destination."""
+    graph = dataset.graph
+    return Block(
+        src_ids=np.arange(graph.num_vertices, dtype=np.int64),
+        num_dst=graph.num_vertices,
+        indptr=graph.indptr,
+        indices=graph.indices,
+    )
+
+
+class Evaluator:
+    """Computes the training loss and accuracies over the whole graph, on the host.
+
+    Beside the data set it holds the outputs of two layers and one block, whose rows, one for each
+    destination and in-edge, take about ``block_bytes``. The outputs are in what it has borrowed of
+    training's memory, and the block is then held in the run's ledger and small enough for what the
+    host has left; where nothing or too little was borrowed, the outputs are on disk where
+    ``memory`` spills and its budget of the host does not hold them.
+    """
+
+    def __init__(
+        self, setting: Setting, kernel: Kernel, memory: Memory, block_bytes: int = BLOCK_BYTES
+    ) -> None:
+        self._setting = setting
+        self._kernel = kernel
+        self._memory = memory
+        self._block_bytes = block_bytes
+        self._dtype = torch_dtype(setting.workload)
+        self._degrees = Degrees(setting.dataset.graph.degrees)
+        self._borrowed: IdleMemory | None = None
+
+    def borrow(self, idle: IdleMemory) -> None:
+        """Evaluate in this memory from now on, if it is large enough."""
+        self._borrowed = idle
+
+    def give_back(self) -> None:
+        """Let go of what was borrowed."""
+        self._borrowed = None
+
+    @torch.no_grad()
+    def evaluate(self, model: GNN) -> tuple[float, Mapping[str, float]]:
+        """The mean training loss, and accuracy on train, val and test (absent when empty).
+
+        Raises ``DeviceOutOfMemory`` when the host whose memory was borrowed has none left for one
+        vertex and its neighbours.
+        """
+        dataset = self._setting.dataset
+        if next(model.parameters()).device.type != "cpu":
+            model = copy.deepcopy(model).to("cpu")
+        logits = self._compute_logits(model)
+        labels = torch.from_numpy(dataset.labels)
+        train = torch.from_numpy(dataset.train_ids)
+        loss = float(torch.nn.functional.cross_entropy(logits[train], labels[train]))
+        correct = (logits.argmax(dim=1) == labels).numpy()
+        accuracy = {}
+        for name, mask in (
+            ("train", dataset.train_mask),
+            ("val", dataset.val_mask),
+            ("test", dataset.test_mask),
+        ):
+            chosen = mask & (dataset.labels >= 0)
+            if chosen.any():
+                accuracy[name] = float(correct[chosen].mean())
+        return loss, accuracy
+
+    def _compute_logits(self, model: GNN) -> Tensor:
+        """h^L, ``(V, classes)``."""
+        vertices = self._setting.dataset.graph.num_vertices
+        buffers = layer_buffers(model.shapes, vertices, self._setting.workload.itemsize)
+        flats, drop_pages = self._find_room(buffers)
+        large = buffers[0].size_bytes > self._block_bytes
+        h: Tensor | None = None
+        for number, layer in enumerate(model.stack):
+            width = layer.out_features
+            out = flats[number % 2][: vertices * width].view(vertices, width)
+            for ids, bound in self._blocks(layer):
+                if large:
+                    # What training or the block before has left idle.
+                    pool.release()
+                    trim_heap()
+                with self._hold_block(number, layer, bound.block, h):
+                    rows = self._read(h, bound.block)
+                    out[ids[0] : ids[-1] + 1] = layer.update(bound, layer.aggregate(bound, rows))
+                    del rows
+                drop_pages()
+            h = out
+        if h is None:
+            raise ValueError("a model has at least one layer")
+        return h
+
+    def _find_room(
+        self, buffers: Sequence[HostTensor]
+    ) -> tuple[Sequence[Tensor], Callable[[], None]]:
+        """Memory for ``buffers``, in their order, and what takes its files' pages away."""
+        idle = self._borrowed
+        if idle is not None and len(idle.buffers) == len(buffers):
+            pairs = zip(idle.buffers, buffers, strict=True)
+            if all(lent.numel() * lent.itemsize >= own.size_bytes for lent, own in pairs):
+                return idle.buffers, idle.drop_pages
+        setting, host = self._setting, self._setting.platform.host
+        held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
+        budget_bytes = self._memory.host_capacity_bytes(host) - held_bytes
+        memory = self._memory
+        directory = memory.spill_directory() if isinstance(memory, OffloadingMemory) else None
+        plan = HostPlan(buffers, budget_bytes, directory, host.name)
+        store = HostStore(plan, self._dtype)
+        return [store.empty(buffer) for buffer in buffers], store.drop_pages
+
+    def _blocks(self, layer: Layer) -> Iterator[tuple[IntArray, BoundBlock]]:
+        """Consecutive destinations, and their block, which is the whole graph where that fits."""
+        graph = self._setting.dataset.graph
+        width = max(layer.in_features, layer.out_features)
+        block_bytes = self._block_bytes
+        if self._borrowed is not None:
+            free_bytes = self._borrowed.ledger.free_bytes(self._borrowed.host)
+            block_bytes = min(block_bytes, free_bytes // BLOCK_PARTS)
+        rows = max(1, block_bytes // (width * self._setting.workload.itemsize))
+        whole = graph.num_vertices + graph.num_edges <= rows
+        for ids in cut_rows(graph, rows):
+            block = (
+                whole_graph_block(self._setting.dataset)
+                if whole
+                else induce_block(graph.indptr, graph.indices, ids)
+            )
+            yield (
+                ids,
+                BoundBlock(block, self._kernel, self._degrees, self._dtype, torch.device("cpu")),
+            )
+
+    @contextmanager
+    def _hold_block(
+        self, number: int, layer: Layer, block: Block, h: Tensor | None
+    ) -> Iterator[None]:
+        """Account for one block where memory was borrowed: its topology, the rows that are read,
+        if they are copied, and what is made of them."""
+        if self._borrowed is None:
+            yield
+            return
+        itemsize, size = self._setting.workload.itemsize, size_of(block)
+        held_bytes = adjacency_bytes([layer.shape], size, itemsize, self._kernel)
+        held_bytes += intermediate_bytes(layer.shape, size, itemsize)
+        if not self._reads_in_place(h, block):
+            held_bytes += size.rows * layer.in_features * itemsize
+        ledger, host = self._borrowed.ledger, self._borrowed.host
+        with ledger.scope(host):
+            ledger.allocate(host, f"a block to evaluate layer {number + 1}", held_bytes)
+            yield
+
+    def _reads_in_place(self, h: Tensor | None, block: Block) -> bool:
+        """Whether a block's sources are the rows of a tensor that is there already: those of the
+        whole graph are. A part may read every vertex too, but its destinations come first."""
+        whole = block.num_dst == len(self._degrees.counts)
+        return whole and (h is not None or shares_features(self._setting))
+
+    def _read(self, h: Tensor | None, block: Block) -> Tensor:
+        """A block's input rows, of the layer below, or of the features where there is none."""
+        if self._reads_in_place(h, block):
+            return torch.from_numpy(self._setting.dataset.features) if h is None else h
+        if h is None:
+            return feature_rows(self._setting, block.src_ids, sparse=False)
+        return read_rows(h, torch.from_numpy(block.src_ids), h.device)
+
+
+def cut_rows(graph: Graph, rows: int) -> Iterator[IntArray]:
+    """Consecutive ranges of vertices, int64, which with their in-edges count at most ``rows``; a
+    vertex with more is alone."""
+    ends = graph.indptr + np.arange(len(graph.indptr))
+    begin = 0
+    while begin < graph.num_vertices:
+        end = int(np.searchsorted(ends, ends[begin] + rows, side="right")) - 1
+        end = max(end, begin + 1)
+        yield np.arange(begin, end, dtype=np.int64)
+        begin = end

@@ -1,0 +1,106 @@
+"""Takes a program step by step: executes the bodies, or goes by the sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from gnnbench.program import (
+    Aside,
+    Collective,
+    Drop,
+    Free,
+    Hold,
+    Item,
+    Ledger,
+    Section,
+    Step,
+    Take,
+    Waits,
+)
+from gnnbench.run.recorder import Recorder, Track, new_kind
+
+#: What a step's operation computes, by its name.
+Bodies = Mapping[str, Callable[..., None]]
+#: Where a section is recorded and what it runs on.
+Enter = Callable[[Section], AbstractContextManager[Track]]
+
+
+def take_items(
+    items: Iterable[Item], recorder: Recorder, ledger: Ledger, bodies: Bodies | None
+) -> None:
+    """Record the steps of an epoch, in order, and account for what memories hold.
+
+    With ``bodies`` each step computes what it is for; without any nothing is computed.
+    """
+    Reader(recorder, ledger, bodies).take(items)
+
+
+class Reader:
+    """Takes the items of one epoch, on one thread or the stages of rounds on several."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        ledger: Ledger,
+        bodies: Bodies | None,
+        enter: Enter | None = None,
+    ) -> None:
+        self._recorder = recorder
+        self._ledger = ledger
+        self._bodies = bodies
+        self._waits = Waits()
+        self._enter = enter or (lambda section: recorder.stage(section.round, section.rank))
+
+    def take(self, items: Iterable[Item]) -> None:
+        """Take items one after the other on this thread."""
+        remaining = iter(items)
+        section = self._take_section(remaining, self._recorder.track)
+        while section is not None:
+            with self._enter(section) as track:
+                section = self._take_section(remaining, track)
+
+    def _take_section(self, items: Iterator[Item], track: Track) -> Section | None:
+        """Take items up to the section that begins next; None where they end."""
+        # This goes on between kernels, when nothing of it is in a cache: all in one frame.
+        ids, bodies, follow = self._recorder.ids, self._bodies, self._waits.follow
+        for item in items:
+            if isinstance(item, Step):
+                number = next(ids)
+                after = follow(item, number)
+                track.round = item.round
+                began = track.read()
+                if item.index_work is not None:
+                    item.index_work(item)
+                if bodies is not None and item.op:
+                    bodies[item.op](*item.operands)
+                kind = new_kind((item.stage, item.label, item.place, item.resources, item.layer))
+                item.seconds = track.add(kind, item.work, after, began, number).seconds
+                for counted, size_bytes in item.moves:
+                    track.bytes[counted] = track.bytes.get(counted, 0) + size_bytes
+                if item.vertices:
+                    track.edges += item.edges
+                    track.vertices += item.vertices
+                if item.arithmetic:
+                    track.work[item.place] = track.work.get(item.place, 0.0) + item.arithmetic
+            elif isinstance(item, Section):
+                return item
+            elif isinstance(item, Collective):
+                self._take_section(iter(item.steps), track)
+            else:
+                self._take_other(item)
+        return None
+
+    def _take_other(self, item: Hold | Free | Take | Drop | Aside) -> None:
+        if isinstance(item, Take):
+            item.held = self._ledger.hold(item.memory, item.sizes_bytes)
+        elif isinstance(item, Drop):
+            if item.taken.held is not None:
+                item.taken.held.release()
+        elif isinstance(item, Hold):
+            self._ledger.allocate(item.memory, item.tensor, item.size_bytes)
+        elif isinstance(item, Free):
+            self._ledger.free(item.memory, item.tensor)
+        elif self._bodies is not None:
+            with self._recorder.inside_part():
+                self._bodies[item.op](*item.operands)

@@ -1,0 +1,72 @@
+"""The copies of the feature rows that accelerators keep."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.lowering.feature_cache import Admission, FeatureCache
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device
+from gnnbench.records import IndexArray, IntArray
+from gnnbench.run.features import feature_rows
+
+
+class CachedRows:
+    """By slot, a copy of the rows that a ``FeatureCache`` has for it, on the trainer's device."""
+
+    def __init__(self, cache: FeatureCache) -> None:
+        self._cache = cache
+        self._copies: dict[int, Tensor] = {}
+
+    def fill(self, setting: Setting, trainers: tuple[Device, ...]) -> None:
+        """Copy the rows to every trainer. Described devices share the memory of this machine, and
+        those that keep the same rows there for good have one copy."""
+        for slot, vertices in self._cache.vertices.items():
+            where = torch.device(trainers[slot].torch_device)
+            copy = None if self._cache.changes else self._find_copy(vertices, where)
+            if copy is None:
+                rows = feature_rows(setting, vertices, sparse=False)
+                copy = rows.new_zeros(self._cache.num_rows[slot], rows.shape[1], device=where)
+                copy[: len(vertices)] = rows.to(where)
+            self.keep(slot, copy)
+
+    def keep(self, slot: int, copy: Tensor) -> None:
+        """``copy`` ``(n, f)`` has the rows that are cached for ``slot``, in their order."""
+        self._copies[slot] = copy
+
+    def _find_copy(self, vertices: IntArray, device: torch.device) -> Tensor | None:
+        for slot, copy in self._copies.items():
+            if copy.device == device and np.array_equal(self._cache.vertices[slot], vertices):
+                return copy
+        return None
+
+    def assemble(self, slot: int, count: int, places: IndexArray | None, crossed: Tensor) -> Tensor:
+        """``count`` rows ``(n, f)``: those of the cache, by their ``places`` in it, and between
+        them what ``crossed``.
+
+        Raises ``ValueError`` where these are not together what is asked for.
+        """
+        found = np.zeros(count, dtype=np.bool_) if places is None else places >= 0
+        missing = np.flatnonzero(~found)
+        if len(missing) != len(crossed):
+            raise ValueError(
+                f"of {count:,} rows that slot {slot} reads its device has "
+                f"{count - len(missing):,}, and the plan brings {len(crossed):,} from the host; "
+                f"a communication part must bring every row that is not there"
+            )
+        if places is None or not found.any():
+            return crossed
+        device = crossed.device
+        rows = crossed.new_empty((count, crossed.shape[1]))
+        rows[torch.from_numpy(missing).to(device)] = crossed
+        copied = self._copies[slot].index_select(0, torch.from_numpy(places[found]).to(device))
+        rows[torch.from_numpy(np.flatnonzero(found)).to(device)] = copied
+        return rows
+
+    def admit(self, slot: int, admitted: Admission, rows: Tensor) -> None:
+        """Take in some of a unit's input rows."""
+        copy = self._copies[slot]
+        chosen = rows.index_select(0, torch.from_numpy(admitted.rows).to(rows.device))
+        copy.index_copy_(0, torch.from_numpy(admitted.places).long().to(copy.device), chosen)

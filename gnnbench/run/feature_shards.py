@@ -1,0 +1,337 @@
+"""What the steps of ``lowering/feature_shards.py`` compute, of all devices or of one rank's."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from gnnbench.kernels.autograd import mask_positive
+from gnnbench.kernels.dispatch.checks import MaskArray
+from gnnbench.lowering.feature_shards import FeatureShardsLowering
+from gnnbench.lowering.shardings import Overlap, Range
+from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.models import BoundBlock, Layer
+from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Block, EpochTrace, IntArray
+from gnnbench.run.base import Engine
+from gnnbench.run.collectives import Processes
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.execute import Bodies, take_items
+from gnnbench.run.features import FILLED_BYTES, feature_rows
+from gnnbench.run.passes import UpdateTape, run_update, run_update_backward
+from gnnbench.run.ranks import Rank, Transfer
+from gnnbench.run.recorder import Recorder
+
+
+class FeatureShardsEngine(Engine):
+    """Trains by the program of :class:`FeatureShardsLowering`, whose operations are methods.
+
+    Where there are ``processes``, each is a rank that has one of the devices.
+    """
+
+    _lowering: FeatureShardsLowering
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        setting: Setting,
+        recorder: Recorder,
+        evidence: Evidence | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        self._processes = processes
+        super().__init__(bundle, setting, recorder, evidence)
+
+    def _trainers_here(self) -> tuple[Device, ...]:
+        """The devices that this process has."""
+        return tuple(device for slot, device in enumerate(self._trainers) if self._has(slot))
+
+    def _has(self, slot: int) -> bool:
+        return self._processes is None or self._processes.rank == slot
+
+    # ------------------------------------------------------------------ preparation
+
+    def prepare(self) -> None:
+        """Lower, bind the adjacency, place the features' columns."""
+        stack = self.replicas.master.stack
+        self._lowering = FeatureShardsLowering(self._bundle, self._setting, stack)
+        self._lowering.prepare(self.ledger)
+        self._shards = self._lowering.cut
+        self._bind()
+        self._find_training_vertices()
+        self._features = self._place_features()
+        bodies: Bodies = {
+            "aggregate forward": self._aggregate_forward,
+            "aggregates": Transfer(self._send_aggregates, self._receive_aggregates),
+            "update forward": self._update_forward,
+            "representations": Transfer(self._send_rows, self._receive_rows),
+            "loss": self._take_loss,
+            "update backward": self._update_backward,
+            "gradients of aggregates": Transfer(self._send_columns, self._receive_columns),
+            "aggregate backward": self._aggregate_backward,
+            "gradients of representations": Transfer(self._send_back, self._receive_back),
+            "all-reduce gradients": Transfer(self._send_sums, self._receive_sums),
+            "step": self._update_model,
+        }
+        self._bodies, self._rank = bodies, None
+        if self._processes is not None:
+            self._rank = Rank(self._processes, self._recorder, self._dtype, bodies)
+            self._bodies = self._rank.bodies
+
+    def _bind(self) -> None:
+        """The adjacency of each aggregator here, and what UPDATE of an updater's rows is handed:
+        their ids and degrees, and no edges."""
+        self._bounds: dict[tuple[int, int], BoundBlock] = {}
+        self._outputs: dict[tuple[int, int], BoundBlock] = {}
+        # Devices described on one device of this machine that aggregate the same rows share them.
+        shared: dict[tuple[str, int], BoundBlock] = {}
+        for (number, slot), block in self._shards.blocks.items():
+            if self._has(slot):
+                key = (self._trainers[slot].torch_device, id(block))
+                if key not in shared:
+                    shared[key] = self._bind_block(block, slot)
+                self._bounds[number, slot] = shared[key]
+        for number, slot in product(self._lowering.rounds, self._shards.updaters):
+            if self._has(slot):
+                ids = self._shards.updated_ids(number, slot)
+                rows = np.zeros(len(ids) + 1, dtype=np.int64)
+                block = Block(ids, len(ids), rows, np.empty(0, dtype=np.int32))
+                self._outputs[number, slot] = self._bind_block(block, slot)
+
+    def _bind_block(self, block: Block, slot: int) -> BoundBlock:
+        device = torch.device(self._trainers[slot].torch_device)
+        return BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, device)
+
+    def _find_training_vertices(self) -> None:
+        """For each updater's rows of a round, which of them have a loss, and their labels."""
+        trains = self._setting.dataset.train_mask & (self._setting.dataset.labels >= 0)
+        self._num_train = int(trains.sum())
+        self._labelled: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        for (number, slot), bound in self._outputs.items():
+            ids, where = bound.block.src_ids, self._trainers[slot].torch_device
+            places = torch.from_numpy(np.flatnonzero(trains[ids]))
+            labels = self._labels[torch.from_numpy(ids)[places]]
+            self._labelled[number, slot] = places.to(where), labels.to(where)
+
+    def _place_features(self) -> dict[tuple[int, int], Tensor]:
+        """Each aggregator's columns of the features of the rows that it has, as of layer 0."""
+        order, width = self._shards.order, self.replicas.master.stack[0].in_features
+        features = {
+            (0, slot): self._open_rows(0, slot)
+            for slot in self._shards.aggregators
+            if self._has(slot) and self._lowering.width(0, slot)
+        }
+        step = max(1, FILLED_BYTES // (max(1, width) * self._itemsize))
+        for begin in range(0, len(order), step):
+            end = min(begin + step, len(order))
+            rows = feature_rows(self._setting, order[begin:end], sparse=False)
+            for (_, slot), into in features.items():
+                columns = rows[:, slice(*self._lowering.columns[0][slot])]
+                _fill_held(into, columns, begin, self._shards.held[slot])
+        return features
+
+    def notes(self) -> tuple[str, ...]:
+        """What the processes say of themselves."""
+        return () if self._processes is None else self._processes.notes()
+
+    # ------------------------------------------------------------------ one epoch
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """One full-graph iteration: forward, loss, backward, update."""
+        self._recorder.start_epoch(epoch)
+        for device in self._trainers:  # one without a column or a vertex is idle, and counts
+            self._recorder.count_work(device.name, 0.0)
+        self._epoch, self._loss = epoch, 0.0
+        items = self._lowering.run_epoch(epoch)
+        if self._rank is not None:
+            self._rank.start_epoch()
+            items = self._rank.take(items)
+        self._begin_update()
+        #: Columns of a layer's input, and of their gradients, by layer and aggregator.
+        self._columns = dict(self._features)
+        self._column_gradients: dict[tuple[int, int], Tensor] = {}
+        #: Of a round, by aggregator: aggregates, and their gradients.
+        self._aggregates: dict[int, Tensor] = {}
+        self._aggregate_gradients: dict[int, Tensor] = {}
+        #: Of a round, by updater: all columns of the aggregates, outputs, gradients of aggregates.
+        self._whole: dict[int, Tensor] = {}
+        self._rows: dict[int, Tensor] = {}
+        self._parts: dict[int, Tensor] = {}
+        #: By round and updater, gradients of a layer's outputs.
+        self._gradients: dict[tuple[int, int], Tensor] = {}
+        self._tapes: dict[tuple[int, int, int], UpdateTape] = {}
+        #: Of the rows that a piece reads, by layer, round and slot, what the backward pass gives.
+        self._wanted: dict[tuple[int, int, int], MaskArray] = {}
+        count = sum(parameter.numel() for parameter in self.replicas.master.parameters())
+        updaters = sorted({slot for _, slot in self._outputs})
+        self._sums = {slot: self._open(slot, count).zero_() for slot in updaters}
+        take_items(items, self._recorder, self.ledger, self._bodies)
+        trace = self._recorder.end_epoch(self._loss, [self._loss], self._num_train)
+        return trace if self._rank is None else self._rank.merge(trace)
+
+    def _layer_on(self, number: int, slot: int) -> Layer:
+        return self.replicas.on(self._trainers[slot]).stack[number]
+
+    def _open(self, slot: int, *shape: int) -> Tensor:
+        """Room for a tensor on a device."""
+        return torch.empty(shape, dtype=self._dtype, device=self._trainers[slot].torch_device)
+
+    def _open_rows(self, number: int, slot: int) -> Tensor:
+        """Room for an aggregator's columns of the rows that it has."""
+        return self._open(slot, self._shards.num_held(slot), self._lowering.width(number, slot))
+
+    # ------------------------------------------------------------------ forward
+
+    def _aggregate_forward(self, number: int, index: int, slot: int) -> None:
+        h, sources = self._columns[number, slot], self._shards.sources[index, slot]
+        if index == self._lowering.rounds[-1]:
+            del self._columns[number, slot]
+        layer = self._layer_on(number, slot)
+        with torch.no_grad():
+            if sources is not None:
+                h = h.index_select(0, torch.from_numpy(sources).to(h.device))
+            self._aggregates[slot] = layer.aggregate(self._bounds[index, slot], h)
+            if layer.masks_below:
+                self._wanted[number, index, slot] = mask_positive(h)
+
+    def _send_aggregates(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        return self._aggregates[overlap.aggregator][overlap.there]
+
+    def _receive_aggregates(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        slot, copies = overlap.updater, self._lowering.copies(number)
+        width = self.replicas.master.stack[number].in_features
+        if slot not in self._whole:
+            rows = self._shards.rows_of(index, slot)
+            self._whole[slot] = self._open(slot, rows, copies * width)
+        whole, (begin, end) = self._whole[slot], self._range(number, overlap)
+        pieces = torch.split(part.view(overlap.rows, -1), end - begin, dim=1)
+        for copy, piece in enumerate(pieces):
+            whole[overlap.here, copy * width + begin : copy * width + end] = piece
+
+    def _range(self, number: int, overlap: Overlap) -> Range:
+        """The columns of a layer's input that are transferred."""
+        return self._lowering.columns[number][overlap.aggregator]
+
+    def _update_forward(self, number: int, index: int, slot: int) -> None:
+        layer = self._layer_on(number, slot)
+        needs = needs_aggregate_gradient(layer, first=number == 0)
+        bound, whole = self._outputs[index, slot], self._whole.pop(slot)
+        self._aggregates.clear()  # all have been sent
+        tape = run_update(layer, bound, whole, needs_input_gradient=needs)
+        self._tapes[number, index, slot] = tape
+        self._rows[slot] = tape.output.detach()
+
+    def _send_rows(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        begin, end = self._range(number, overlap)
+        return self._rows[overlap.updater][overlap.here][:, begin:end]
+
+    def _receive_rows(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        key = (number, overlap.aggregator)
+        if key not in self._columns:
+            self._columns[key] = self._open_rows(*key)
+        self._columns[key][overlap.there] = part.view(overlap.rows, -1)
+
+    def _take_loss(self, number: int, index: int, slot: int) -> None:
+        rows, (places, labels) = self._rows[slot], self._labelled[index, slot]
+        self._keep_logits(self._shards.updated_ids(index, slot), rows)
+        gradient = self._gradients[index, slot] = torch.zeros_like(rows)
+        if len(places):
+            chosen = rows[places].requires_grad_()
+            loss = cross_entropy(chosen, labels, reduction="sum") / self._num_train
+            (gradient[places],) = torch.autograd.grad(loss, chosen)
+            self._loss += loss.item()
+
+    # ------------------------------------------------------------------ backward
+
+    def _update_backward(self, number: int, index: int, slot: int) -> None:
+        """The gradients of a round's aggregates; those of the weights are added up."""
+        tape = self._tapes.pop((number, index, slot))
+        gradient = run_update_backward(tape, self._gradients.pop((index, slot)))
+        if gradient is not None:
+            self._parts[slot] = gradient
+        parameters = list(self.replicas.on(self._trainers[slot]).parameters())
+        sums = torch.split(self._sums[slot], [each.numel() for each in parameters])
+        for total, parameter in zip(sums, parameters, strict=True):
+            if parameter.grad is not None:
+                total += parameter.grad.view(-1)
+                parameter.grad = None
+
+    def _send_columns(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        begin, end = self._range(number, overlap)
+        width = self.replicas.master.stack[number].in_features
+        rows = self._parts[overlap.updater][overlap.here]
+        parts = [part[:, begin:end] for part in torch.split(rows, width, dim=1)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def _receive_columns(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        slot, part = overlap.aggregator, part.view(overlap.rows, -1)
+        if slot not in self._aggregate_gradients:
+            rows = self._shards.pieces[index, slot].size.num_dst
+            self._aggregate_gradients[slot] = self._open(slot, rows, part.shape[1])
+        self._aggregate_gradients[slot][overlap.there] = part
+
+    def _aggregate_backward(self, number: int, index: int, slot: int) -> None:
+        bound, layer = self._bounds[index, slot], self._layer_on(number, slot)
+        if layer.masks_below:
+            bound = bound.masked(self._wanted.pop((number, index, slot)))
+        with torch.no_grad():
+            rows = layer.aggregate_backward(bound, self._aggregate_gradients.pop(slot))
+        key, sources = (number, slot), self._shards.sources[index, slot]
+        if key not in self._column_gradients:
+            self._column_gradients.pop((number + 1, slot), None)
+            self._column_gradients[key] = self._open_rows(*key).zero_()
+        into = self._column_gradients[key]
+        if sources is None:
+            into += rows
+        else:
+            into.index_add_(0, torch.from_numpy(sources).to(rows.device), rows)
+
+    def _send_back(self, number: int, index: int, overlap: Overlap) -> Tensor:
+        return self._column_gradients[number, overlap.aggregator][overlap.there]
+
+    def _receive_back(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
+        key = (index, overlap.updater)
+        if key not in self._gradients:
+            shape = self._shards.rows_of(*key), self.replicas.master.stack[number].in_features
+            self._gradients[key] = self._open(overlap.updater, *shape).zero_()
+        into, (begin, end) = self._gradients[key], self._range(number, overlap)
+        into[overlap.here, begin:end] += part.view(overlap.rows, -1).to(into.device)
+
+    # ------------------------------------------------------------------ the weights
+
+    def _send_sums(self, source: int, target: int, begin: int, end: int, adds: bool) -> Tensor:
+        return self._sums[source][begin:end]
+
+    def _receive_sums(
+        self, part: Tensor, source: int, target: int, begin: int, end: int, adds: bool
+    ) -> None:
+        into = self._sums[target][begin:end]
+        if adds:
+            into += part.to(into.device)
+        else:
+            into.copy_(part)
+
+    def _update_model(self) -> None:
+        # Devices of one process share a model, and every one of them has the same sums now.
+        for sums in list(self._sums.values())[:1]:
+            parameters = list(self.replicas.master.parameters())
+            parts = torch.split(sums.cpu(), [each.numel() for each in parameters])
+            self._step(
+                [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
+            )
+
+
+def _fill_held(into: Tensor, rows: Tensor, begin: int, held: IntArray | None) -> None:
+    """Of ``rows``, which stand from position ``begin`` on, keep those at the positions ``held``,
+    ascending; None is all."""
+    end = begin + len(rows)
+    if held is None:
+        into[begin:end] = rows
+    else:
+        low, high = np.searchsorted(held, (begin, end))
+        into[low:high] = rows[torch.from_numpy(held[low:high] - begin)]

@@ -1,0 +1,342 @@
+"""What the steps of ``lowering/host_resident.py`` compute: rows and gradients on the host, and a
+unit's on its device while it is worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.kernels.buffers import pool
+from gnnbench.kernels.dispatch import scatter_add_rows
+from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering.full_graph import UnitKey
+from gnnbench.lowering.host_plan import shares_features
+from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.lowering.movement import SlotMovement
+from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.lowering.working_sets import Held
+from gnnbench.models import BoundBlock, Layer
+from gnnbench.models.saved import SavedTensors
+from gnnbench.program import Item, Step
+from gnnbench.records import EpochTrace
+from gnnbench.run.base import Engine
+from gnnbench.run.execute import take_items
+from gnnbench.run.features import fill_features
+from gnnbench.run.host_store import HostStore, IdleMemory
+from gnnbench.run.movement import Buffers, read_rows, to_host
+from gnnbench.run.passes import (
+    AggregateTape,
+    UpdateTape,
+    run_aggregate,
+    run_aggregate_backward,
+    run_update,
+    run_update_backward,
+    without_outputs,
+)
+
+
+class HostResidentEngine(Engine):
+    """Trains by the program of :class:`HostResidentLowering`, whose operations are methods."""
+
+    _lowering: HostResidentLowering
+
+    # ------------------------------------------------------------------ preparation
+
+    def prepare(self) -> None:
+        """Lower, bind the blocks, and put vertex data where it lives."""
+        stack = self.replicas.master.stack
+        self._lowering = HostResidentLowering(self._bundle, self._setting, stack)
+        self._lowering.deciding = self._recorder.inside_part
+        self._lowering.lends = self.lends
+        self._lowering.prepare(self.ledger)
+        self._train_ids = torch.from_numpy(self._setting.dataset.train_ids)
+        self._moves: dict[tuple[int, int], SlotMovement] = {}
+        self._bounds: dict[tuple[int, int], BoundBlock] = {}
+        for index, plans in enumerate(self._lowering.plans):
+            for move in (plan.move for plan in plans if plan.move is not None):
+                key, device = (index, move.slot), self._device(move.slot)
+                self._moves[key] = move
+                self._bounds[key] = BoundBlock(
+                    move.block, self._bundle.kernel, self._degrees, self._dtype, device
+                )
+        self._place()
+        self._bodies: dict[str, Callable[..., None]] = {
+            "bring rows": self._bring_rows,
+            "pull rows": self._pull_rows,
+            "aggregate forward": self._aggregate,
+            "update forward": self._update,
+            "store outputs": self._store_outputs,
+            "store aggregates": self._store_aggregates,
+            "offload saved": self._offload_saved,
+            "loss": self._take_loss,
+            "clear gradients": self._clear_gradients,
+            "clear buffer": self._clear_buffer,
+            "fetch gradients": self._fetch_gradients,
+            "fetch aggregates": self._fetch_aggregates,
+            "restore saved": self._restore_saved,
+            "aggregate again": partial(self._aggregate, again=True),
+            "update again": partial(self._update, again=True),
+            "update backward": self._update_backward,
+            "aggregate backward": self._aggregate_backward,
+            "push gradients": self._push_gradients,
+            "accumulate": self._accumulate,
+            "step": self._update_model,
+        }
+
+    def _place(self) -> None:
+        """h^0 .. h^L, the gradients' buffers and cached aggregates, in memory or on disk."""
+        setting, plan = self._setting, self._lowering.host
+        dims, vertices = setting.workload.dims, setting.dataset.graph.num_vertices
+        self._store = HostStore(plan, self._dtype)
+        #: Rows and gradients of a layer, h^0 being layer 0, and what AGGREGATE made for it.
+        self._rows: dict[int, Tensor] = {}
+        self._gradients: dict[int, Tensor] = {}
+        self._cached: dict[int, Tensor] = {}
+        idle: dict[int, Tensor] = {}
+        if shares_features(setting):
+            self._rows[0] = torch.from_numpy(setting.dataset.features)
+        for tensor in plan.tensors:
+            if tensor.what == "saved intermediates":
+                continue
+            flat, (first, *_) = self._store.empty(tensor), tensor.layers
+            if tensor.kind == "intermediates":
+                self._cached[first] = flat.view(vertices, -1)
+            elif tensor.kind != "gradients":
+                self._rows[first] = flat.view(vertices, -1)
+            else:
+                idle[first] = flat
+                for number in tensor.layers:
+                    self._gradients[number] = flat[: vertices * dims[number]].view(vertices, -1)
+        self._idle = tuple(idle[first] for first in sorted(idle))
+        if any(torch.device(device.torch_device).type == "cuda" for device in self._trainers):
+            self._store.pin([*self._rows.values(), *self._idle])
+        if not shares_features(setting):
+            fill_features(setting, self._rows[0])
+            self._store.drop_pages()
+        if plan.spilled:
+            trim_heap()
+
+    def idle_memory(self) -> IdleMemory:
+        """The buffers of gradients, that of layer 1's outputs first: each epoch clears them before
+        it writes to them."""
+        return IdleMemory(self._idle, self._store.drop_pages, self.ledger, self._host.name)
+
+    def notes(self) -> tuple[str, ...]:
+        """What was not pinned."""
+        return self._store.notes()
+
+    # ------------------------------------------------------------------ one epoch
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """One full-graph iteration: forward, loss, backward, update."""
+        self._recorder.start_epoch(epoch)
+        self._epoch, self._loss = epoch, 0.0
+        self._begin_update()
+        self._store.rewind()
+        #: Of a unit that is worked on: its input rows where no buffer has them, tapes and what
+        #: autograd has saved for them, and gradients of its outputs, its aggregates and its inputs.
+        self._inputs: dict[UnitKey, Tensor] = {}
+        self._aggregates: dict[UnitKey, AggregateTape] = {}
+        self._updates: dict[UnitKey, UpdateTape] = {}
+        self._saved: dict[UnitKey, SavedTensors] = {}
+        self._upper: dict[UnitKey, Tensor] = {}
+        self._below: dict[UnitKey, Tensor] = {}
+        self._returned: dict[UnitKey, Tensor] = {}
+        #: The buffers of the pass over a layer that is under way.
+        self._buffers: dict[Held, Buffers] = {}
+        items = self._tidy(self._lowering.run_epoch(epoch))
+        take_items(items, self._recorder, self.ledger, self._bodies)
+        return self._recorder.end_epoch(self._loss, [self._loss], len(self._train_ids))
+
+    def _tidy(self, items: Iterator[Item]) -> Iterator[Item]:
+        """The items; before those of another round or layer, what the last one needed is let go."""
+        now: tuple[int, int] | None = None
+        for item in items:
+            if isinstance(item, Step) and now != (item.layer, item.round):
+                if now is not None:
+                    self._end_round(now[1])
+                    if now[0] != item.layer:
+                        # The next layer's arrays have other widths; the system has these back.
+                        self._buffers.clear()
+                        pool.release()
+                now = (item.layer, item.round)
+            yield item
+
+    def _end_round(self, round_index: int) -> None:
+        self._store.drop_pages()
+        if self._lowering.host.spilled:
+            # Memory is short: what a round made of its blocks is made again for the next layer.
+            for plan in self._lowering.plans[round_index]:
+                self._bounds[round_index, plan.slot].release()
+            pool.release()
+            trim_heap()
+
+    # ------------------------------------------------------------------ a unit
+
+    def _layer(self, number: int, slot: int) -> Layer:
+        return self.replicas.on(self._trainers[slot]).stack[number]
+
+    def _device(self, slot: int) -> torch.device:
+        return torch.device(self._trainers[slot].torch_device)
+
+    def _outputs_of(self, round_index: int, slot: int) -> Tensor:
+        """The ids of a unit's outputs."""
+        return torch.from_numpy(self._moves[round_index, slot].block.dst_ids)
+
+    def _open_buffers(self, what: Held, number: int) -> Buffers:
+        """The buffers of the pass over a layer, made when it begins."""
+        if what not in self._buffers:
+            buffers, width = Buffers(), self.replicas.master.stack[number].in_features
+            for slot, rows in self._lowering.buffer_rows.items():
+                buffers.make_room(slot, rows, width, self._dtype, self._device(slot))
+            self._buffers[what] = buffers
+        return self._buffers[what]
+
+    def _take_topology(self, bound: BoundBlock) -> None:
+        if self._lowering.streams:
+            bound.offload()
+
+    # ------------------------------------------------------------------ forward, and once more
+
+    def _bring_rows(self, number: int, round_index: int, slot: int) -> None:
+        move = self._moves[round_index, slot]
+        if move.direct:
+            ids = torch.from_numpy(move.host_ids)
+            rows = read_rows(self._rows[number], ids, self._device(slot))
+            self._inputs[number, round_index, slot] = rows
+        else:
+            self._open_buffers("rows", number).bring(move, self._rows[number])
+
+    def _pull_rows(self, round_index: int, slot: int, place: int) -> None:
+        move = self._moves[round_index, slot]
+        self._buffers["rows"].pull(move, move.pulls[place])
+
+    def _read(self, key: UnitKey) -> Tensor:
+        """A unit's input rows."""
+        move = self._moves[key[1:]]
+        return self._inputs.pop(key) if move.direct else self._buffers["rows"].rows(move)
+
+    def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
+        key = (number, round_index, slot)
+        layer, bound, rows = self._layer(number, slot), self._bounds[key[1:]], self._read(key)
+        if self._lowering.policies[number] == "offload":
+            self._saved[key] = SavedTensors(list(layer.parameters()))
+            again = True
+        if again:
+            with self._recording(key):
+                self._aggregates[key] = run_aggregate(layer, bound, rows, first=number == 0)
+        else:
+            with torch.no_grad():
+                self._aggregates[key] = AggregateTape(None, layer.aggregate(bound, rows))
+
+    def _update(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
+        key = (number, round_index, slot)
+        layer, bound = self._layer(number, slot), self._bounds[key[1:]]
+        rows = self._aggregates[key].output
+        if again or key in self._saved:
+            needs = needs_aggregate_gradient(layer, first=number == 0)
+            with self._recording(key):
+                tape = run_update(layer, bound, rows, needs_input_gradient=needs)
+        else:
+            with torch.no_grad():
+                tape = UpdateTape(rows, layer.update(bound, rows))
+        self._updates[key] = tape
+        if not again:
+            self._take_topology(bound)
+
+    def _recording(self, key: UnitKey) -> AbstractContextManager[object]:
+        """Of what autograd saves, where that is offloaded."""
+        return self._saved[key].recording() if key in self._saved else nullcontext()
+
+    def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
+        key, ids = (number, round_index, slot), self._outputs_of(round_index, slot)
+        self._rows[number + 1][ids] = to_host(self._updates[key].output.detach())
+        policy = self._lowering.policies[number]
+        if policy != "offload":
+            del self._updates[key]
+        if policy == "recompute":
+            del self._aggregates[key]
+
+    def _store_aggregates(self, number: int, round_index: int, slot: int) -> None:
+        rows = self._aggregates.pop((number, round_index, slot)).output
+        self._cached[number + 1][self._outputs_of(round_index, slot)] = to_host(rows)
+
+    def _offload_saved(self, number: int, round_index: int, slot: int) -> None:
+        key = (number, round_index, slot)
+        tapes = without_outputs(self._aggregates[key], self._updates[key])
+        self._aggregates[key], self._updates[key] = tapes
+        self._saved[key].offload(lambda tensor: self._store.like(number + 1, tensor))
+
+    # ------------------------------------------------------------------ loss and backward
+
+    def _take_loss(self) -> None:
+        depth = len(self.replicas.master.stack)
+        logits, gradient = self._rows[depth], self._gradients[depth]
+        self._keep_logits(np.arange(len(logits)), logits)
+        chosen = logits[self._train_ids].requires_grad_()
+        loss = torch.nn.functional.cross_entropy(chosen, self._labels[self._train_ids])
+        torch.autograd.backward(loss)
+        gradient.zero_()
+        if chosen.grad is not None:
+            gradient[self._train_ids] = chosen.grad
+        self._loss = float(loss.detach())
+
+    def _clear_gradients(self, number: int) -> None:
+        self._gradients[number].zero_()
+        self._store.drop_pages()
+
+    def _clear_buffer(self, number: int, round_index: int, slot: int) -> None:
+        self._open_buffers("gradients", number).clear(self._moves[round_index, slot])
+
+    def _fetch_gradients(self, number: int, round_index: int, slot: int) -> None:
+        rows = self._gradients[number + 1][self._outputs_of(round_index, slot)]
+        self._upper[number, round_index, slot] = rows.to(self._device(slot))
+
+    def _fetch_aggregates(self, number: int, round_index: int, slot: int) -> None:
+        rows = self._cached[number + 1][self._outputs_of(round_index, slot)]
+        tape = AggregateTape(None, rows.to(self._device(slot)))
+        self._aggregates[number, round_index, slot] = tape
+
+    def _restore_saved(self, number: int, round_index: int, slot: int) -> None:
+        self._saved.pop((number, round_index, slot)).restore(self._device(slot))
+
+    def _update_backward(self, number: int, round_index: int, slot: int) -> None:
+        key = (number, round_index, slot)
+        below = run_update_backward(self._updates[key], self._upper[key])
+        if below is None:
+            self._end_unit(key)
+        else:
+            self._below[key] = below
+
+    def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
+        key, layer, first = (number, round_index, slot), self._layer(number, slot), number == 0
+        bound, move = self._bounds[key[1:]], self._moves[key[1:]]
+        into = None if first or move.direct else self._buffers["gradients"].rows(move)
+        tape, below = self._aggregates[key], self._below.pop(key)
+        rows = run_aggregate_backward(layer, bound, tape, below, first=first, into=into)
+        self._end_unit(key)
+        if rows is not None and into is None:
+            self._returned[key] = rows
+
+    def _end_unit(self, key: UnitKey) -> None:
+        """Let go of what is held for a unit up to the end of its backward pass."""
+        del self._aggregates[key], self._updates[key], self._upper[key]
+        self._take_topology(self._bounds[key[1:]])
+
+    def _push_gradients(self, round_index: int, slot: int, place: int) -> None:
+        move = self._moves[round_index, slot]
+        self._buffers["gradients"].push(move, move.pushes[place])
+
+    def _accumulate(self, number: int, round_index: int, slot: int) -> None:
+        move, into = self._moves[round_index, slot], self._gradients[number]
+        if not move.direct:
+            self._buffers["gradients"].leave(move, into)
+            return
+        rows = to_host(self._returned.pop((number, round_index, slot)))
+        threads = torch.get_num_threads()
+        scatter_add_rows(into.numpy(), move.input_ids, rows.numpy(), threads=threads)

@@ -1,0 +1,135 @@
+"""What a stage runs on here: a number of the host's threads, or a stream of a CUDA device.
+
+A CUDA device has two streams, one for copies from page-locked staging buffers and one for
+computing, so that the rows of a round arrive while the one before is trained on. Everywhere else
+there is nothing to choose, and a stage runs as it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.platforms.machine import Device
+from gnnbench.run.timers import StreamTimer
+
+#: What is entered where nothing has to change.
+AS_IT_IS: AbstractContextManager[None] = nullcontext()
+
+
+def host_threads(count: int) -> AbstractContextManager[None]:
+    """Let torch compute with ``count`` threads (0: as many as it has) where this thread asks, for
+    the body of the ``with`` statement that this call stands in."""
+    before = torch.get_num_threads()
+    return AS_IT_IS if count in (0, before) else _with_threads(count, before)
+
+
+@contextmanager
+def _with_threads(count: int, before: int) -> Iterator[None]:
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """A CUDA stream and the timer that goes by its events."""
+
+    stream: torch.cuda.Stream
+    timer: StreamTimer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Streams:
+    """The streams of one CUDA device."""
+
+    copy: Stream
+    compute: Stream
+
+
+def open_streams(devices: tuple[Device, ...]) -> dict[str, Streams]:
+    """Two streams for every CUDA device among ``devices``, by the device's name."""
+    opened = {}
+    for device in devices:
+        where = torch.device(device.torch_device)
+        if where.type == "cuda":
+            copy, compute = (torch.cuda.Stream(where) for _ in range(2))  # type: ignore[no-untyped-call]
+            opened[device.name] = Streams(
+                Stream(copy, StreamTimer(copy)), Stream(compute, StreamTimer(compute))
+            )
+    return opened
+
+
+@contextmanager
+def on_stream(stream: Stream, device: str) -> Iterator[None]:
+    """Run the body on a stream.
+
+    torch's own error for a full device becomes ``DeviceOutOfMemory`` of ``device``.
+    """
+    try:
+        with torch.cuda.stream(stream.stream):
+            yield
+    except torch.OutOfMemoryError as error:
+        raise _out_of_memory(device, stream.stream.device) from error
+
+
+@contextmanager
+def on_devices(devices: Sequence[Device]) -> Iterator[None]:
+    """Run the body, which computes on ``devices``.
+
+    torch's own error for a full one becomes ``DeviceOutOfMemory`` of it: of the fullest, for torch
+    does not say which it was. Where several of a platform's are one CUDA device, that is named.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        names: dict[torch.device, list[str]] = {}
+        for device in devices:
+            where = torch.device(device.torch_device)
+            if where.type == "cuda":
+                names.setdefault(where, []).append(device.name)
+        if not names:
+            raise
+        fullest = min(names, key=_free_bytes)
+        name = names[fullest][0] if len(names[fullest]) == 1 else str(fullest)
+        raise _out_of_memory(name, fullest) from error
+
+
+def _out_of_memory(device: str, where: torch.device) -> DeviceOutOfMemory:
+    # What torch could not find in one piece is more than its free blocks and the device's.
+    wanted, total = _free_bytes(where) + 1, torch.cuda.mem_get_info(where)[1]
+    return DeviceOutOfMemory(device, "a torch tensor", wanted, total - wanted + 1, total)
+
+
+def _free_bytes(where: torch.device) -> int:
+    """What a CUDA device has left, and what torch has taken of it and does not use."""
+    unused = torch.cuda.memory_reserved(where) - torch.cuda.memory_allocated(where)
+    return torch.cuda.mem_get_info(where)[0] + unused
+
+
+class StagingBuffers:
+    """Page-locked host memory that rows are loaded into and copied to CUDA devices from.
+
+    One for each slot and round under way; it is used again once that round is over, and grows.
+    """
+
+    def __init__(self, rounds_under_way: int) -> None:
+        self._rounds = rounds_under_way
+        self._buffers: dict[tuple[int, int], Tensor] = {}
+
+    def take(self, slot: int, round_: int, rows: int, width: int, dtype: torch.dtype) -> Tensor:
+        """``(rows, width)`` that holds anything."""
+        key = (slot, round_ % self._rounds)
+        buffer = self._buffers.get(key)
+        if buffer is None or buffer.numel() < rows * width:
+            # An eighth more than now, so that rounds a little larger need no new one.
+            size = rows * width + rows * width // 8
+            buffer = self._buffers[key] = torch.empty(size, dtype=dtype, pin_memory=True)
+        return buffer[: rows * width].view(rows, width)

@@ -1,0 +1,13 @@
+"""HP-GNN's comparisons: ``designs`` has the published explorations, ``rivals`` the accelerators."""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.studies import Reproduction
+from gnnbench_plugins.studies.hpgnn.designs import Designs
+from gnnbench_plugins.studies.hpgnn.rivals import Rivals
+
+
+@hookimpl
+def gnnbench_reproduction() -> list[type[Reproduction]]:
+    return [Designs, Rivals]
