@@ -150,7 +150,7 @@ def test_an_outlook_is_the_epoch_of_training(setting):
     exact = label == "vanilla" or (model == "gcn" and topology == "device")
     assert abs(error) <= (1e-12 if exact else 2e-3)
     for name, size in outlook.peak_bytes.items():
-        assert size == pytest.approx(run.peak_bytes[name], rel=1e-3 if memory else 0)
+        assert size == pytest.approx(run.peak_bytes[name], rel=1e-2 if memory else 0)
 
 
 def test_even_counts_have_the_volumes_they_were_made_of():
