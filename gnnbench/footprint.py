@@ -6,11 +6,11 @@ hold. Sizes are those of the tensors; ``itemsize`` is the size of one element, b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from gnnbench.parts import Intermediates, Kernel, LayerShape, OffloadingMemory
+from gnnbench.parts import Intermediates, Kernel, LayerShape
 from gnnbench.records import BatchProfile, Block, BlockSize, BufferRows
 
 # --------------------------------------------------------------------------- a device
@@ -55,7 +55,7 @@ def staged_rows(rows: int, row_bytes: int) -> int:
     return max(1, min(-(-rows // 8), STAGED_BYTES // max(1, row_bytes)))
 
 
-def size_of(block: Block, rows: BufferRows | None = None) -> ChunkSize:
+def size_of(block: Block | BlockSize, rows: BufferRows | None = None) -> ChunkSize:
     """A chunk's size, from its block and its device's buffers, if it has any."""
     if rows is None:
         return ChunkSize(block.num_src, block.num_dst, block.num_edges, buffered=False)
@@ -66,27 +66,6 @@ def size_of(block: Block, rows: BufferRows | None = None) -> ChunkSize:
         rows.neighbour - block.num_src,
         rows.transition or 0,
     )
-
-
-def share_buffers(chunks: Iterable[ChunkSize]) -> list[ChunkSize]:
-    """The chunks of one device, with the buffers that are large enough for each of them."""
-    sizes = list(chunks)
-    rows = max((chunk.rows for chunk in sizes), default=0)
-    transition = max((chunk.transition for chunk in sizes), default=0)
-    return [
-        replace(chunk, relayed=rows - chunk.num_src, transition=transition)
-        if chunk.buffered
-        else chunk
-        for chunk in sizes
-    ]
-
-
-def input_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """The buffers of a layer's input rows; those of their gradients are as large.
-
-    On average over the chunks (1 + alpha)|V| / (m n) rows, HongTu §4.3, and what is relayed.
-    """
-    return (chunk.rows + chunk.transition) * shape.in_features * itemsize
 
 
 def staging_bytes(rows: int, row_bytes: int) -> int:
@@ -171,97 +150,10 @@ def saved_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
     return rows + intermediate_bytes(shape, chunk, itemsize)
 
 
-def forward_bytes(
-    shape: LayerShape, chunk: ChunkSize, itemsize: int, topology_bytes: int = 0
-) -> int:
-    """A device's working set of one chunk in one layer, forward: its input rows, and either those
-    that are still crossing, or what is made of them and the chunk's topology, where that has
-    crossed too."""
-    made = intermediate_bytes(shape, chunk, itemsize)
-    held = max(made + topology_bytes, _crossing_bytes(shape, chunk, itemsize))
-    return input_bytes(shape, chunk, itemsize) + held
-
-
-def _crossing_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """Input rows, or their gradients, outside of the chunk's buffers."""
-    if not chunk.buffered:
-        return 0
-    return staging_bytes(max(chunk.rows, chunk.transition), shape.in_features * itemsize)
-
-
 def adds_apart(shape: LayerShape, chunk: ChunkSize, kernel: Kernel) -> bool:
     """Whether the gradients of a chunk's input rows are made beside the buffer that they are added
     to: by autograd, and by kernels that do not add in place."""
     return chunk.buffered and not (shape.cacheable and kernel.adds_in_place)
-
-
-def backward_bytes(
-    shape: LayerShape,
-    chunk: ChunkSize,
-    itemsize: int,
-    policy: Intermediates,
-    kernel: Kernel,
-    *,
-    first: bool,
-    topology_bytes: int = 0,
-) -> int:
-    """The same, backward: intermediates and their gradients, and the input rows' gradients above
-    the ``first`` layer, perhaps twice (:func:`adds_apart`). What is recomputed needs the input rows
-    once more, and what comes back from the host brings those that were read along."""
-    rows = chunk.rows * shape.in_features * itemsize
-    held = intermediate_bytes(shape, chunk, itemsize)
-    held += gradient_bytes(shape, chunk, itemsize, first=first)
-    if policy == "offload":
-        held += rows
-    if not first and adds_apart(shape, chunk, kernel):
-        held += rows
-    if reads_topology(policy, first=first):
-        held += topology_bytes
-    buffers = ((policy == "recompute") + (not first)) * input_bytes(shape, chunk, itemsize)
-    crossing = _crossing_bytes(shape, chunk, itemsize) if buffers else 0
-    return buffers + max(held, crossing)
-
-
-def working_bytes(
-    layers: Sequence[LayerShape],
-    memory: OffloadingMemory,
-    chunks: Collection[ChunkSize],
-    itemsize: int,
-    kernel: Kernel,
-) -> int:
-    """The largest working set of a device over all its chunks and layers."""
-    most = 0
-    for chunk in share_buffers(chunks):
-        topology = 0
-        if memory.streams_topology():
-            topology = adjacency_bytes(layers, chunk, itemsize, kernel)
-        for number, shape in enumerate(layers):
-            policy, first = memory.intermediates(shape), number == 0
-            backward = backward_bytes(
-                shape, chunk, itemsize, policy, kernel, first=first, topology_bytes=topology
-            )
-            most = max(most, forward_bytes(shape, chunk, itemsize, topology), backward)
-    return most
-
-
-def device_bytes(
-    layers: Sequence[LayerShape],
-    memory: OffloadingMemory,
-    chunks: Collection[ChunkSize],
-    itemsize: int,
-    kernel: Kernel,
-) -> int:
-    """The most that a device holds in a run whose vertex data lives on the host: the adjacencies
-    of all its chunks, unless they wait on the host, parameters and their gradients, and the largest
-    working set."""
-    parameters = sum(shape.parameters for shape in layers) * itemsize
-    topologies = 0
-    if not memory.streams_topology():
-        topologies = sum(
-            adjacency_bytes(layers, chunk, itemsize, kernel) for chunk in share_buffers(chunks)
-        )
-    working = working_bytes(layers, memory, chunks, itemsize, kernel)
-    return topologies + 2 * parameters + working
 
 
 # --------------------------------------------------------------------------- shards on devices
@@ -311,35 +203,6 @@ def in_flight_bytes(
     if not first:
         held += num_owned * shape.in_features * itemsize + (rows if copied else 0)
     return held
-
-
-def shard_bytes(
-    layers: Sequence[LayerShape],
-    chunks: Collection[ChunkSize],
-    num_owned: int,
-    itemsize: int,
-    kernel: Kernel,
-    *,
-    copied: bool = True,
-) -> int:
-    """The most that a device holds in a run whose vertex data lives on devices.
-
-    ``copied`` says that input rows are put together for each chunk; they are not where one device
-    has one chunk that is the whole graph.
-    """
-    parameters = sum(shape.parameters for shape in layers) * itemsize
-    stays = 2 * parameters + num_owned * layers[0].in_features * itemsize
-    stays += sum(adjacency_bytes(layers, chunk, itemsize, kernel) for chunk in chunks)
-    stays += sum(kept_bytes(shape, chunks, itemsize, copied=copied) for shape in layers)
-    in_flight = (
-        in_flight_bytes(
-            shape, chunk, num_owned, itemsize, backward=backward, first=number == 0, copied=copied
-        )
-        for number, shape in enumerate(layers)
-        for chunk in chunks
-        for backward in (False, True)
-    )
-    return stays + max(in_flight, default=0)
 
 
 # --------------------------------------------------------------------------- the host

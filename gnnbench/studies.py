@@ -50,8 +50,6 @@ class Planner(ABC):
     #: The strategy it plans for.
     name: ClassVar[str]
     summary: ClassVar[str]
-    #: Tables that are left out over a dataset, where every step of training is gone through.
-    replaced: ClassVar[tuple[str, ...]] = ()
     #: By part, the options of which nothing in a plan from sizes alone follows, whatever they do in
     #: training.
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {}

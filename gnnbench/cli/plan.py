@@ -294,18 +294,17 @@ def make_workload(options: PlanOptions, asked: Asked, graph: Dataset | RmatStrea
 def count_besides(
     planner: Planner, bundle: Bundle, request: PlanRequest, *, over: bool
 ) -> tuple[Table, ...]:
-    """The planner's own tables; ``over`` a dataset without those that are replaced, and none but a
-    note where it cannot count what was asked for."""
+    """The planner's own tables; ``over`` a dataset none but a note where it cannot count what was
+    asked for."""
     from gnnbench.errors import UsageError
     from gnnbench.records import Table
 
     if not over:
         return planner.plan(bundle, request)
     try:
-        tables = planner.plan(bundle, request)
+        return planner.plan(bundle, request)
     except UsageError as error:
         return (Table("counts", "counted besides", (), (), (f"nothing: {error}",)),)
-    return tuple(table for table in tables if table.name not in planner.replaced)
 
 
 def plan_over(

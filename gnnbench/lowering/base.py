@@ -13,7 +13,7 @@ from gnnbench.models import Layer
 from gnnbench.parts import Bundle, Kernel, RowTransfer, Session, Setting, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
-from gnnbench.records import Block, IntArray, PartKind, Work
+from gnnbench.records import Block, BlockSize, IntArray, PartKind, Work
 
 
 class Lowering(ABC):
@@ -89,7 +89,7 @@ class Lowering(ABC):
         reads: tuple[Buffer, ...],
         writes: tuple[Buffer, ...] = (),
         adds: tuple[Buffer, ...] = (),
-        block: Block,
+        block: Block | BlockSize,
         gemms: int = 1,
     ) -> Step:
         """AGGREGATE or UPDATE of a layer over a block, forward or backward, as ``op`` says.
@@ -114,7 +114,7 @@ class Lowering(ABC):
             writes,
             adds,
         )
-        if aggregates:
+        if aggregates and isinstance(block, Block):  # of sizes alone there is none to hear of
             self._announce(step, block)
         return step
 

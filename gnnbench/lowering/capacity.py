@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from gnnbench.footprint import ChunkSize, device_bytes, size_of
+from gnnbench.footprint import ChunkSize, size_of
+from gnnbench.lowering.movement import largest_buffers
+from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, RowTransfer, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Ledger
@@ -36,17 +38,20 @@ class TrainerCapacity:
 
         Where vertex data lives on the devices, chunks of any size leave the same there: True.
         """
-        memory = self._bundle.memory
-        if not isinstance(memory, OffloadingMemory):
+        if not isinstance(self._bundle.memory, OffloadingMemory):
             return True
         chunks: list[list[ChunkSize]] = [[] for _ in self._free_bytes]
-        for round_, traffic in zip(rounds, self._plan(rounds, owner), strict=True):
-            rows = traffic.buffer_rows() if self._bundle.shares_rows else {}
-            for unit in round_.units:
-                chunks[unit.slot].append(size_of(unit.blocks[0], rows.get(unit.slot)))
+        shares = self._bundle.shares_rows
+        rows = largest_buffers(self._plan(rounds, owner)) if shares else {}
+        for unit in (unit for round_ in rounds for unit in round_.units):
+            chunks[unit.slot].append(size_of(unit.blocks[0], rows.get(unit.slot)))
+        return self.fits(chunks)
+
+    def fits(self, chunks: Sequence[Collection[ChunkSize]]) -> bool:
+        """The same of each trainer's chunks by their sizes, where vertex data is on the host."""
+        sets = WorkingSets(self._bundle, self._shapes, self._itemsize)
         return all(
-            device_bytes(self._shapes, memory, sizes, self._itemsize, self._bundle.kernel)
-            <= free_bytes
+            sets.device_bytes(sizes) <= free_bytes
             for sizes, free_bytes in zip(chunks, self._free_bytes, strict=True)
         )
 

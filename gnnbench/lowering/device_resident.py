@@ -13,13 +13,20 @@ from typing import Literal
 
 import numpy as np
 
-from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes, mask_bytes, sparse_bytes
+from gnnbench.footprint import (
+    ChunkSize,
+    in_flight_bytes,
+    kept_bytes,
+    mask_bytes,
+    size_of,
+    sparse_bytes,
+)
 from gnnbench.lowering.peer_rows import PeerRows
-from gnnbench.lowering.shards import ShardPlan, Staleness
+from gnnbench.lowering.shards import ShardPlan, Shards, ShardUnit, Staleness
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Broadcast
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import IntArray, RoundTraffic, Unit, Work
+from gnnbench.records import IntArray, Round, RoundTraffic, Work
 
 #: Where a unit's outputs go, and where their gradients come from: rows of its device's shard, all
 #: of the shard as it is, or the unit itself, which has them for its next layer.
@@ -27,32 +34,43 @@ Place = Literal["shard", "whole shard", "next layer"]
 
 
 class DeviceResidentLowering(PeerRows):
-    """Everything of a partition on its device; see the module's docstring."""
+    """Everything of a partition on its device; see the module's docstring.
+
+    ``cut`` are the shards of a graph that is partitioned, with the rows that are in them.
+    """
+
+    cut: ShardPlan
 
     # ------------------------------------------------------------------ preparation
 
-    def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
-        communication = self.bundle.communication
-        units = [unit for round_ in self.rounds for unit in round_.units]
-        # One unit that is the whole graph in the device's memory: tensors need no copies at all.
-        self.undivided = (
-            len(self.trainers) == len(units) == 1
-            and len(units[0].blocks) == 1
-            and np.array_equal(units[0].input_ids, np.arange(len(owner)))
-        )
-        #: Whether a unit's outputs of one layer are its inputs of the next, as they are.
-        self.goes_on = self.undivided or any(len(unit.blocks) > 1 for unit in units)
-        self.shards = ShardPlan(
-            self.rounds,
+    def _adopt(
+        self,
+        ledger: Ledger,
+        rounds: Sequence[Round],
+        traffic: Sequence[RoundTraffic],
+        owner: IntArray,
+    ) -> None:
+        self.cut = ShardPlan(
+            rounds,
             traffic,
             owner,
+            self.setting.dataset.train_mask,
             len(self.trainers),
-            broadcasts=isinstance(communication, Broadcast),
+            broadcasts=isinstance(self.bundle.communication, Broadcast),
         )
-        self.staleness = Staleness(communication)
+        self.lay_out(ledger, self.cut)
 
-    def _place(self, ledger: Ledger) -> None:
-        """Each device holds the features of its partition and all that its own units make."""
+    def lay_out(self, ledger: Ledger, shards: Shards) -> None:
+        """Train on ``shards``, which may be sizes alone. Each device holds its topologies, the
+        features of its partition and all that its own units make."""
+        self.shards, self.undivided = shards, shards.undivided
+        self.staleness = Staleness(self.bundle.communication)
+        units = [unit for units in shards.rounds for unit in units]
+        #: Whether a unit's outputs of one layer are its inputs of the next, as they are.
+        self.goes_on = self.undivided or any(len(unit.blocks) > 1 for unit in units)
+        self._place_on_devices(
+            ledger, ((unit.slot, size_of(block)) for unit in units for block in unit.blocks)
+        )
         for slot, device in enumerate(self.trainers):
             size = self._count_feature_bytes(slot)
             ledger.allocate(device.name, "vertex features on the device", size)
@@ -76,7 +94,7 @@ class DeviceResidentLowering(PeerRows):
         return self.undivided and keeps_sparse(self.bundle, self.setting, self.trainers, projected)
 
     def _count_feature_bytes(self, slot: int) -> int:
-        features, count = self.setting.dataset.features, len(self.shards.owned[slot])
+        features, count = self.setting.dataset.features, self.shards.num_owned[slot]
         if self.sparse and not isinstance(features, np.ndarray):
             return int(sparse_bytes(count, features.nnz, self._itemsize))
         return count * self.layers[0].in_features * self._itemsize
@@ -110,12 +128,8 @@ class DeviceResidentLowering(PeerRows):
 
     def _chunks_of(self, slot: int, number: int) -> list[ChunkSize]:
         """The sizes of a device's blocks in one layer."""
-        units = [unit for round_ in self.rounds for unit in round_.units if unit.slot == slot]
-        return [self._size_at(number, unit) for unit in units]
-
-    def _size_at(self, number: int, unit: Unit) -> ChunkSize:
-        sizes = self._sizes_of(unit)
-        return sizes[number] if len(sizes) > 1 else sizes[0]
+        units = [unit for units in self.shards.rounds for unit in units if unit.slot == slot]
+        return [size_of(unit.block_at(number)) for unit in units]
 
     # ------------------------------------------------------------------ one epoch
 
@@ -153,40 +167,40 @@ class DeviceResidentLowering(PeerRows):
     def _forward_layer(
         self, number: int, rows: list[Buffer], outputs: list[Buffer]
     ) -> Iterator[Item]:
-        for round_ in self.rounds:
-            self._round = round_.index
+        for index, units in enumerate(self.shards.rounds):
+            self._round = index
             arrived, inputs = Buffer("rows have arrived"), {}
-            for unit in round_.units:
-                key = (round_.index, unit.slot)
+            for unit in units:
+                key = (index, unit.slot)
                 if self.crosses(number):
-                    inputs[unit.slot] = Buffer("input rows")
-                    yield from self._read_shards(number, unit, rows, inputs[unit.slot], arrived)
+                    into = inputs[unit.slot] = Buffer("input rows")
+                    yield from self._read_shards(number, unit.slot, rows, into, arrived)
                 else:
                     inputs[unit.slot] = self._handed[key] if number else rows[unit.slot]
             after = Buffer("round is over")
-            for unit in round_.units:
-                key = (round_.index, unit.slot)
+            for unit in units:
+                key = (index, unit.slot)
                 output = outputs[unit.slot]
                 if self.place_of(number) == "next layer":
                     output = self._handed[key] = Buffer("rows for the next layer")
                 holds = self._hold_unit(number, unit, backward=False)
                 yield from holds
                 ready = (inputs[unit.slot], arrived, self._meeting)
-                count = len(unit.input_ids)
-                yield from self._forward_unit(number, round_, unit, ready, (output, after), count)
+                block, count = unit.block_at(number), unit.blocks[0].num_src
+                yield from self._forward_unit((number, *key), block, ready, (output, after), count)
                 yield from self._free(holds)
-            if round_.units:
+            if units:
                 self._meeting = after
 
     # ------------------------------------------------------------------ memory of one unit
 
-    def _hold_unit(self, number: int, unit: Unit, *, backward: bool) -> tuple[Hold, ...]:
+    def _hold_unit(self, number: int, unit: ShardUnit, *, backward: bool) -> tuple[Hold, ...]:
         """What one unit of one layer takes on its device while it is worked on."""
         copied = self.crosses(number)
         if not backward and copied and self.staleness.keeps("rows"):
             return ()
-        shape, chunk, first = self._shapes[number], self._size_at(number, unit), number == 0
-        owned = chunk.num_dst if self.goes_on else len(self.shards.owned[unit.slot])
+        shape, chunk, first = self._shapes[number], size_of(unit.block_at(number)), number == 0
+        owned = chunk.num_dst if self.goes_on else self.shards.num_owned[unit.slot]
         size = in_flight_bytes(
             shape, chunk, owned, self._itemsize, backward=backward, first=first, copied=copied
         )
@@ -205,10 +219,9 @@ class DeviceResidentLowering(PeerRows):
     def _take_loss(self, logits: list[Buffer], gradients: list[Buffer]) -> Iterator[Step]:
         """Mean cross entropy over the training vertices, each device's own."""
         after = Buffer("loss is known")
-        train = self.setting.dataset.train_mask
         for slot, device in enumerate(self.trainers):
-            owned = self.shards.owned[slot]
-            size = len(owned) * self.layers[-1].shape.out_features * self._itemsize
+            width = self.layers[-1].shape.out_features
+            size = self.shards.num_owned[slot] * width * self._itemsize
             yield Step(
                 "loss",
                 (slot,),
@@ -216,7 +229,7 @@ class DeviceResidentLowering(PeerRows):
                 "loss",
                 device.name,
                 (device.name,),
-                Work("copy", rows=int(train[owned].sum()), bytes=2 * size),
+                Work("copy", rows=self.shards.num_train[slot], bytes=2 * size),
                 len(self.layers),
                 self._round,
                 (logits[slot], self._meeting),
@@ -231,28 +244,29 @@ class DeviceResidentLowering(PeerRows):
         first, handed = number == 0, self.place_of(number) == "next layer"
         if not (first or self.goes_on):
             yield from self._clear_shards(number, below)
-        for round_ in self.rounds:
-            self._round = round_.index
+        for index, units in enumerate(self.shards.rounds):
+            self._round = index
             after = Buffer("round is over")
-            for unit in round_.units:
-                key = (round_.index, unit.slot)
+            for unit in units:
+                key = (index, unit.slot)
                 upper = self._handed[key] if handed else gradients[unit.slot]
                 rows = self._handed[key] = Buffer("gradients of the input rows")
                 holds = self._hold_unit(number, unit, backward=True)
                 yield from holds
                 ready = (upper, self._meeting)
-                yield from self._backward_unit(number, round_, unit, ready, (rows, after))
+                block = unit.block_at(number)
+                yield from self._backward_unit((number, *key), block, ready, (rows, after))
                 if not (first or self.goes_on):
                     yield from self._return_to_shards(number, unit.slot, rows, below, after)
                 yield from self._free(holds)
-            if round_.units:
+            if units:
                 self._meeting = after
 
     def _clear_shards(self, number: int, below: list[Buffer]) -> Iterator[Step]:
         """The layer's input gradients, zero."""
         after, width = Buffer("gradients are clear"), self.layers[number].in_features
         for slot, device in enumerate(self.trainers):
-            count = len(self.shards.owned[slot])
+            count = self.shards.num_owned[slot]
             yield Step(
                 "clear gradients",
                 (number, slot),

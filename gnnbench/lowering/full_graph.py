@@ -9,26 +9,29 @@ The gradient of the input features is nobody's need and is not computed.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gnnbench.footprint import ChunkSize, adjacency_bytes, size_of
+from gnnbench.footprint import ChunkSize, adjacency_bytes
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.capacity import TrainerCapacity, plan_rounds
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
 from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, FullGraphSampler, OffloadingMemory, Session, Setting
+from gnnbench.parts import Bundle, FullGraphSampler, Session, Setting
 from gnnbench.program import Buffer, Ledger, Step
-from gnnbench.records import Block, IntArray, PartKind, Round, RoundTraffic, Unit
+from gnnbench.records import Block, BlockSize, IntArray, PartKind, Round, RoundTraffic
+
+#: A layer, a round and a slot: one unit's pass over one layer.
+UnitKey = tuple[int, int, int]
 
 
 class FullGraphLowering(Lowering):
     """What is the same wherever vertex data lives; see the module's docstring.
 
-    ``rounds`` are those of every epoch, once prepared.
+    Its programs follow from the sizes of units and of what moves for them: those of a graph that is
+    partitioned, or counts without one.
     """
 
-    rounds: Sequence[Round]
     #: What the ledger calls chunks' topologies that stay on a device.
     _topologies = "chunk topologies"
 
@@ -45,27 +48,9 @@ class FullGraphLowering(Lowering):
         allocate_host_graph(ledger, setting, self.homes)
         capacity = TrainerCapacity(bundle, ledger, self.trainers, self._shapes, self._itemsize)
         cut = self._sampler.chunks(setting, len(self.trainers), capacity)
-        self.rounds, self.cut_notes = cut.rounds, cut.notes
+        self.cut_notes = cut.notes
         self._traffic = self._open_traffic(cut.owner)
-        self._adopt(plan_rounds(self._traffic, self.rounds), cut.owner)
-        topology = dict.fromkeys((device.name for device in self.trainers), 0)
-        for round_ in self.rounds:
-            for unit in round_.units:
-                if not self.streams:
-                    topology[self.trainers[unit.slot].name] += sum(
-                        adjacency_bytes(self._shapes, size, self._itemsize, bundle.kernel)
-                        for size in self._sizes_of(unit)
-                    )
-        for device in self.trainers:
-            ledger.allocate(device.name, self._topologies, topology[device.name])
-            allocate_model(ledger, setting, device)
-        self._place(ledger)
-
-    @property
-    def streams(self) -> bool:
-        """Whether chunks' topologies wait on the host."""
-        memory = self.bundle.memory
-        return isinstance(memory, OffloadingMemory) and memory.streams_topology()
+        self._adopt(ledger, cut.rounds, plan_rounds(self._traffic, cut.rounds), cut.owner)
 
     def sessions(self) -> Mapping[PartKind, Session]:
         return {"communication": self._traffic}
@@ -75,48 +60,51 @@ class FullGraphLowering(Lowering):
         return (len(self.setting.dataset.train_ids),)
 
     @abstractmethod
-    def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
-        """Take over the plan of where the rows of each round come from."""
+    def _adopt(
+        self,
+        ledger: Ledger,
+        rounds: Sequence[Round],
+        traffic: Sequence[RoundTraffic],
+        owner: IntArray,
+    ) -> None:
+        """Take over the units of each round and the plan of where their rows come from, and place
+        what stays for the whole run."""
 
-    @abstractmethod
-    def _place(self, ledger: Ledger) -> None:
-        """Account for vertex data, where it lives, and for what else stays for the whole run."""
-
-    def _sizes_of(self, unit: Unit) -> tuple[ChunkSize, ...]:
-        """The sizes of a unit's blocks."""
-        return tuple(size_of(block) for block in unit.blocks)
+    def _place_on_devices(self, ledger: Ledger, chunks: Iterable[tuple[int, ChunkSize]]) -> None:
+        """Account for the model, and for the topologies of ``chunks``, by slot, that stay."""
+        topology = dict.fromkeys((device.name for device in self.trainers), 0)
+        for slot, chunk in chunks:
+            topology[self.trainers[slot].name] += adjacency_bytes(
+                self._shapes, chunk, self._itemsize, self.bundle.kernel
+            )
+        for device in self.trainers:
+            ledger.allocate(device.name, self._topologies, topology[device.name])
+            allocate_model(ledger, self.setting, device)
 
     # ------------------------------------------------------------------ one unit of one layer
 
-    @staticmethod
-    def block_at(unit: Unit, number: int) -> Block:
-        """A unit's block of a layer; a chunk has one for all layers."""
-        return unit.blocks[number] if len(unit.blocks) > 1 else unit.blocks[0]
-
     def _forward_unit(
         self,
-        number: int,
-        round_: Round,
-        unit: Unit,
+        key: UnitKey,
+        block: Block | BlockSize,
         inputs: tuple[Buffer, ...],
         into: tuple[Buffer, ...],
         num_inputs: int,
     ) -> Iterator[Step]:
-        """AGGREGATE of the ``num_inputs`` rows that ``inputs`` have, and UPDATE, which adds to the
-        buffers ``into``.
+        """AGGREGATE of a ``block`` from the ``num_inputs`` rows that ``inputs`` have, and UPDATE,
+        which adds to the buffers ``into``.
 
         A pipelined device updates rows while it aggregates others, so that neither waits for the
         other, and both add.
         """
-        device, key = self.trainers[unit.slot], (number, round_.index, unit.slot)
-        block, layer = self.block_at(unit, number), self.layers[number]
-        aggregate = Buffer("aggregate")
+        number, index, slot = key
+        device, layer, aggregate = self.trainers[slot], self.layers[number], Buffer("aggregate")
         step = self._compute(
             "aggregate forward",
             device,
             number,
             key,
-            round_index=round_.index,
+            round_index=index,
             reads=inputs,
             writes=(aggregate,),
             adds=into if device.pipelined else (),
@@ -133,7 +121,7 @@ class FullGraphLowering(Lowering):
             device,
             number,
             key,
-            round_index=round_.index,
+            round_index=index,
             reads=inputs if device.pipelined else (aggregate,),
             adds=into,
             block=block,
@@ -141,16 +129,15 @@ class FullGraphLowering(Lowering):
 
     def _backward_unit(
         self,
-        number: int,
-        round_: Round,
-        unit: Unit,
+        key: UnitKey,
+        block: Block | BlockSize,
         upper: tuple[Buffer, ...],
         into: tuple[Buffer, ...],
     ) -> Iterator[Step]:
         """Both passes back, from the gradients of the outputs to those of the input rows, which are
         added to the buffers ``into``; the first layer's go nowhere."""
-        device, key = self.trainers[unit.slot], (number, round_.index, unit.slot)
-        block, layer, first = self.block_at(unit, number), self.layers[number], number == 0
+        number, index, slot = key
+        device, layer, first = self.trainers[slot], self.layers[number], number == 0
         goes_on = needs_aggregate_gradient(layer, first=first)
         aggregate = Buffer("gradient of the aggregate")
         yield self._compute(
@@ -158,7 +145,7 @@ class FullGraphLowering(Lowering):
             device,
             number,
             key,
-            round_index=round_.index,
+            round_index=index,
             reads=upper,
             writes=(aggregate,),
             adds=into if device.pipelined or not goes_on else (),
@@ -171,7 +158,7 @@ class FullGraphLowering(Lowering):
                 device,
                 number,
                 key,
-                round_index=round_.index,
+                round_index=index,
                 reads=upper if device.pipelined else (aggregate,),
                 adds=into,
                 block=block,

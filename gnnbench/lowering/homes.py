@@ -16,35 +16,37 @@ from gnnbench.records import IndexArray, IntArray
 
 
 class Homes:
-    """The home of every vertex: the host that ``numbers`` says; a single host needs none."""
+    """The home of every vertex: of each host so many are there, those to which ``numbers`` gives
+    its number. Without ``numbers`` they are at home in turn."""
 
-    def __init__(self, platform: Platform, num_vertices: int, numbers: IntArray | None) -> None:
+    def __init__(
+        self, platform: Platform, counts: tuple[int, ...], numbers: IntArray | None = None
+    ) -> None:
         self.hosts = platform.hosts
+        self.counts = counts
         self._numbers = numbers
-        self.counts = (num_vertices,) if numbers is None else self._count(numbers)
 
     @classmethod
     def spread(cls, platform: Platform, num_vertices: int) -> Homes:
         """Vertices in turn, for which nobody has a reason to choose."""
-        if not platform.other_hosts:
-            return cls(platform, num_vertices, None)
-        numbers = np.arange(num_vertices, dtype=np.int64) % len(platform.hosts)
-        return cls(platform, num_vertices, numbers)
+        step = len(platform.hosts)
+        return cls(platform, tuple(len(range(n, num_vertices, step)) for n in range(step)))
 
     @classmethod
     def at_sockets(cls, platform: Platform, sockets: IntArray) -> Homes:
         """Each vertex with the host that its socket is of."""
         if not platform.other_hosts:
-            return cls(platform, len(sockets), None)
-        numbers = [platform.hosts.index(host) for host in platform.sockets]
-        return cls(platform, len(sockets), np.array(numbers, dtype=np.int64)[sockets])
+            return cls(platform, (len(sockets),))
+        hosts = [platform.hosts.index(host) for host in platform.sockets]
+        numbers = np.array(hosts, dtype=np.int64)[sockets]
+        return cls(platform, _count(numbers, len(platform.hosts)), numbers)
 
     def count(self, ids: IntArray | IndexArray) -> tuple[int, ...]:
         """How many of the vertices ``ids`` are at home at each host."""
-        return (len(ids),) if self._numbers is None else self._count(self._numbers[ids])
-
-    def _count(self, numbers: IntArray) -> tuple[int, ...]:
-        return tuple(np.bincount(numbers, minlength=len(self.hosts)).tolist())
+        hosts = len(self.hosts)
+        if hosts == 1:
+            return (len(ids),)
+        return _count(ids % hosts if self._numbers is None else self._numbers[ids], hosts)
 
     def divide(self, size_bytes: int) -> Iterator[tuple[Device, int]]:
         """What each host has of something of so many bytes, every vertex as much of it."""
@@ -59,3 +61,7 @@ class Homes:
         for host, count in zip(self.hosts, counts, strict=True):
             if count and host is not here:
                 yield host, count
+
+
+def _count(numbers: IntArray | IndexArray, hosts: int) -> tuple[int, ...]:
+    return tuple(np.bincount(numbers, minlength=hosts).tolist())

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from gnnbench.lowering.movement import SlotMovement
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import DISK, Device, Platform
 from gnnbench.program import Free, Hold, Ledger
-from gnnbench.records import BoolArray, BufferRows, IndexArray, IntArray, Unit
+from gnnbench.records import Block, BlockSize, BoolArray, BufferRows, IndexArray, IntArray
 from gnnbench.units import format_si
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -92,28 +93,52 @@ class HostPlan:
         return (f"spilled to disk: {listed}",)
 
 
+class PeerCopy(NamedTuple):
+    """So many rows between a device's buffer and the one of ``slot``."""
+
+    slot: int
+    rows: int
+
+
+class HostRows(NamedTuple):
+    """Rows in the hosts' memories: how many at each host, and of those at a device's own how many
+    are ``remote``, at another socket than the device."""
+
+    by_host: tuple[int, ...]
+    remote: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_host)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitPlan:
-    """One unit with its movement, and what its steps are sized by.
+    """One unit of a round by its sizes, which are all that its steps are made of.
 
-    Rows are remote that lie at another socket of the host than the one of the unit's device: of
-    those that are loaded from the host, of those that leave for it, and of the unit's outputs. How
-    many of the same lie at each of several hosts is in ``loaded``, ``leaving`` and ``outputs``.
+    ``size`` is that of the block which a kernel is handed, and ``chunk`` has the device's buffers
+    as well. The unit reads ``inputs`` rows. Forward, ``loaded`` rows come from the hosts, ``pulls``
+    from peers, and ``reused`` are there from the round before. Backward, gradients of ``leaving``
+    rows go to the hosts, and ``pushes`` to peers. The unit's own rows there are its ``outputs``.
+
+    ``move`` says which rows these are, and where they stand; None where nothing but counts is
+    known, of which a program follows all the same.
     """
 
     slot: int
-    unit: Unit
-    move: SlotMovement
+    size: BlockSize
     chunk: ChunkSize
-    remote_loaded: int
-    remote_leaving: int
-    remote_outputs: int
-    loaded: tuple[int, ...]
-    leaving: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: int
+    loaded: HostRows
+    leaving: HostRows
+    outputs: HostRows
+    reused: int
+    pulls: tuple[PeerCopy, ...] = ()
+    pushes: tuple[PeerCopy, ...] = ()
+    move: SlotMovement | None = None
 
     @classmethod
-    def count(
+    def of_move(
         cls,
         move: SlotMovement,
         rows: Mapping[int, BufferRows],
@@ -122,19 +147,49 @@ class UnitPlan:
     ) -> UnitPlan:
         """``rows`` are those of the slots' buffers, if they have any, and ``remote`` says which of
         the host's are remote to them, if any are."""
-        unit, far = Unit(move.slot, (move.block,)), remote.get(move.slot)
-        moved = (move.host_ids, move.leaving_ids, unit.output_ids)
-        loaded, leaving, outputs = [0 if far is None else int(far[ids].sum()) for ids in moved]
+        block, far = move.block, remote.get(move.slot)
+        loaded, leaving, outputs = (
+            HostRows(homes.count(ids), 0 if far is None else int(far[ids].sum()))
+            for ids in (move.host_ids, move.leaving_ids, block.dst_ids)
+        )
         return cls(
             move.slot,
-            unit,
-            move,
-            size_of(move.block, rows.get(move.slot)),
+            BlockSize(block.num_src, block.num_dst, block.num_edges, block.own is not None),
+            size_of(block, rows.get(move.slot)),
+            len(move.input_ids),
             loaded,
             leaving,
             outputs,
-            *[homes.count(ids) for ids in moved],
+            move.rows_reused,
+            tuple([PeerCopy(pull.slot, pull.rows) for pull in move.pulls]),
+            tuple([PeerCopy(push.slot, push.rows) for push in move.pushes]),
+            move,
         )
+
+    @property
+    def block(self) -> Block | BlockSize:
+        """What a kernel is handed, or no more than its size."""
+        return self.size if self.move is None else self.move.block
+
+    @property
+    def cleared(self) -> int:
+        """How many gradients start from zero: those of rows that did not stay."""
+        return self.loaded.total + sum(pull.rows for pull in self.pulls)
+
+    def loaded_ids(self) -> IndexArray:
+        return self._known.host_ids
+
+    def leaving_ids(self) -> IndexArray:
+        return self._known.leaving_ids
+
+    def output_ids(self) -> IntArray:
+        return self._known.block.dst_ids
+
+    @property
+    def _known(self) -> SlotMovement:
+        if self.move is None:
+            raise TypeError("rows that were counted have no ids, and cannot be spilled")
+        return self.move
 
 
 def shares_features(setting: Setting) -> bool:

@@ -12,37 +12,31 @@ which its pages have steps of their own.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
-from gnnbench.footprint import (
-    ChunkSize,
-    adds_apart,
-    adjacency_bytes,
-    gradient_bytes,
-    host_tensors,
-    intermediate_bytes,
-    reads_topology,
-    size_of,
-    staging_bytes,
-    working_bytes,
-)
+from gnnbench.footprint import ChunkSize, host_tensors, reads_topology
 from gnnbench.lowering.full_graph import FullGraphLowering
 from gnnbench.lowering.homes import Homes
-from gnnbench.lowering.host_plan import HostPlan, UnitPlan, mark_remote, shares_features
+from gnnbench.lowering.host_plan import (
+    HostPlan,
+    HostRows,
+    UnitPlan,
+    mark_remote,
+    shares_features,
+)
 from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.memory import allocate_host_graph
 from gnnbench.lowering.movement import largest_buffers, plan_movement
+from gnnbench.lowering.working_sets import Sizes, WorkingSets
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import OffloadingMemory, PartitionPlacement
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
-from gnnbench.records import IntArray, Round, RoundTraffic, Unit
+from gnnbench.records import BufferRows, IntArray, Round, RoundTraffic
 
 #: One in so many of the host's bytes for vertex data stays free for whoever borrows idle memory.
 LENT_SHARE = 8
 
-#: What the buffers of a pass over a layer's rounds are for.
-Held = Literal["rows", "gradients"]
 Buffers = tuple[Buffer, ...]
 
 
@@ -55,39 +49,66 @@ class HostResidentLowering(FullGraphLowering):
 
     _topologies = "chunk topologies, unless memory.topology=host,"
     host: HostPlan
-    plans: tuple[tuple[UnitPlan, ...], ...]
+    plans: Sequence[Sequence[UnitPlan]]
+    buffer_rows: Mapping[int, BufferRows]
 
     # ------------------------------------------------------------------ preparation
 
-    def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
-        placement = self.bundle.placement
-        if not isinstance(placement, PartitionPlacement):
-            raise TypeError("vertex data on the host takes placements of partitions")
-        self._shares_rows = self.bundle.shares_rows
-        self.buffer_rows = largest_buffers(traffic) if self._shares_rows else {}
+    def _adopt(
+        self,
+        ledger: Ledger,
+        rounds: Sequence[Round],
+        traffic: Sequence[RoundTraffic],
+        owner: IntArray,
+    ) -> None:
+        placement, memory = self.bundle.placement, self.bundle.memory
+        if not (isinstance(placement, PartitionPlacement) and isinstance(memory, OffloadingMemory)):
+            raise TypeError("vertex data on the host takes partitions and memories that offload")
+        shares, threads = self.bundle.shares_rows, self.setting.workload.threads
+        buffer_rows = largest_buffers(traffic) if shares else {}
         sockets = placement.sockets(self.setting, owner)
-        self.homes = Homes.at_sockets(self.platform, sockets)
+        homes = Homes.at_sockets(self.platform, sockets)
         remote = mark_remote(self.platform, self.trainers, sockets)
-        threads, shares = self.setting.workload.threads, self._shares_rows
-        moved = plan_movement(self.rounds, traffic, len(owner), shares_rows=shares, threads=threads)
-        self.plans = tuple(
-            tuple(UnitPlan.count(move, self.buffer_rows, remote, self.homes) for move in moves)
+        moved = plan_movement(rounds, traffic, len(owner), shares_rows=shares, threads=threads)
+        plans = [
+            [UnitPlan.of_move(move, buffer_rows, remote, homes) for move in moves]
             for moves in moved
-        )
-        # The chunks as they were cut are not needed beside those that read buffers.
-        self.rounds = tuple(
-            Round(round_.index, tuple(plan.unit for plan in plans))
-            for round_, plans in zip(self.rounds, self.plans, strict=True)
-        )
+        ]
+        directory = None if self.platform.other_hosts else memory.spill_directory()
+        copied = not shares_features(self.setting)
+        self.lay_out(ledger, homes, plans, buffer_rows, copied=copied, directory=directory)
 
-    def _place(self, ledger: Ledger) -> None:
+    def lay_out(
+        self,
+        ledger: Ledger,
+        homes: Homes,
+        plans: Sequence[Sequence[UnitPlan]],
+        buffer_rows: Mapping[int, BufferRows],
+        *,
+        copied: bool = False,
+        directory: Path | None = None,
+    ) -> None:
+        """Train on the units of ``plans``, which may be sizes alone, and place what stays for the
+        whole run, of vertices where ``homes`` says.
+
+        ``copied`` says that the host has a copy of the features beside the data set's, and what it
+        cannot hold is spilled to the ``directory``, if there is one.
+        """
+        self.homes, self.plans, self.buffer_rows = homes, plans, buffer_rows
+        self._shares_rows = self.bundle.shares_rows
+        self._sets = WorkingSets(self.bundle, self._shapes, self._itemsize)
+        self.policies, self.streams = self._sets.policies, self._sets.streams
+        chunks = [(plan.slot, plan.chunk) for units in plans for plan in units]
+        self._place_on_devices(ledger, () if self.streams else chunks)
+        self._place_on_host(ledger, [chunk for _, chunk in chunks], copied, directory)
+
+    def _place_on_host(
+        self, ledger: Ledger, chunks: Sequence[ChunkSize], copied: bool, directory: Path | None
+    ) -> None:
         """h^0 .. h^L, two buffers for their gradients and the cached aggregates, as ``HostPlan``
         divides them between memory and disk; all are there for the whole run."""
-        setting, memory, host = self.setting, self.bundle.memory, self.platform.host
-        if not isinstance(memory, OffloadingMemory):
-            raise TypeError("vertex data on the host takes memories that offload")
-        chunks = [plan.chunk for plans in self.plans for plan in plans]
-        self.policies = [memory.intermediates(shape) for shape in self._shapes]
+        setting, host = self.setting, self.platform.host
+        allocate_host_graph(ledger, setting, self.homes)
         tensors = host_tensors(
             self._shapes,
             self.policies,
@@ -95,26 +116,19 @@ class HostResidentLowering(FullGraphLowering):
             num_sources=sum(chunk.rows for chunk in chunks),
             num_edges=sum(chunk.num_edges for chunk in chunks),
             itemsize=self._itemsize,
-            own_features=not shares_features(setting),
+            own_features=copied,
         )
         budget_bytes = ledger.free_bytes(host.name)
         if host in self.trainers:
-            budget_bytes -= working_bytes(
-                self._shapes, memory, chunks, self._itemsize, self.bundle.kernel
-            )
+            budget_bytes -= self._sets.most_bytes(chunks)
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
-        directory = None if self.platform.other_hosts else memory.spill_directory()
         self.host = HostPlan(tensors, budget_bytes, directory, self.homes)
         if self.host.spilled and self.platform.virtual:
             _ = self.platform.disk  # refuses a platform that cannot price it
-        allocate_host_graph(ledger, setting, self.homes)
         self.host.allocate(ledger)
         saved = SavedSizes(self.layers, self.bundle.kernel, setting.workload)
         self._make = HostSteps(setting, self.trainers, self.layers, self.host, saved, self.homes)
-
-    def _sizes_of(self, unit: Unit) -> tuple[ChunkSize, ...]:
-        return (size_of(unit.blocks[0], self.buffer_rows.get(unit.slot)),)
 
     def notes(self) -> tuple[str, ...]:
         """What was spilled."""
@@ -129,7 +143,7 @@ class HostResidentLowering(FullGraphLowering):
         #: After it all devices go on together.
         self._meeting = Buffer("start")
         for number in range(len(self.layers)):
-            holds = self._hold_buffers(number, "rows")
+            holds = self._hold_buffers(number, backward=False)
             yield from during(holds, self._forward_layer(number))
         yield from self._meet(self._make.take_loss())
         for number in reversed(range(len(self.layers))):
@@ -146,18 +160,18 @@ class HostResidentLowering(FullGraphLowering):
     # ------------------------------------------------------------------ forward
 
     def _forward_layer(self, number: int) -> Iterator[Item]:
-        for round_, plans in zip(self.rounds, self.plans, strict=True):
-            self._make.round = round_.index
+        for index, plans in enumerate(self.plans):
+            self._make.round = index
             arrived = yield from self._bring(number, plans)
             after = Buffer("round is over")
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=False)
-                yield from during(holds, self._forward(number, round_, plan, arrived, after))
+                yield from during(holds, self._forward(number, plan, arrived, after))
             if plans:
                 self._meeting = after
 
     def _forward(
-        self, number: int, round_: Round, plan: UnitPlan, arrived: Buffers, after: Buffer
+        self, number: int, plan: UnitPlan, arrived: Buffers, after: Buffer
     ) -> Iterator[Item]:
         """One unit of one layer."""
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
@@ -165,8 +179,8 @@ class HostResidentLowering(FullGraphLowering):
             sent = (Buffer("topology of a unit"),)
             yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
             arrived = sent
-        count = len(plan.move.input_ids)
-        yield from self._forward_unit(number, round_, plan.unit, arrived, made, count)
+        key = (number, make.round, plan.slot)
+        yield from self._forward_unit(key, plan.block, arrived, made, plan.inputs)
         steps = make.store(number, plan, "outputs")
         if policy == "cache":
             steps += make.store(number, plan, "aggregates")
@@ -185,79 +199,67 @@ class HostResidentLowering(FullGraphLowering):
             yield from during(self._hold_crossing(number, plan), steps)
         for plan in plans:
             turn = Buffer("requests of a device")
-            for pull in plan.move.pulls:
-                step = self._make.exchange(number, plan, pull, push=False)
+            for step in self._make.exchange(number, plan, push=False):
                 step.reads, step.writes, step.adds = (loaded,), (turn,), (arrived,)
                 yield step
         return loaded, arrived
 
     # ------------------------------------------------------------------ what devices hold
 
-    def _hold_buffers(self, number: int, what: Held) -> list[Hold]:
+    def _hold_buffers(self, number: int, *, backward: bool) -> list[Hold]:
         """The buffers of one pass over a layer's rounds, as large as the largest of them needs."""
-        row_bytes, holds = self.layers[number].in_features * self._itemsize, []
-        for slot, rows in self.buffer_rows.items():
-            name = self.trainers[slot].name
-            holds.append(Hold(name, f"neighbour {what}", rows.neighbour * row_bytes))
-            if rows.transition is not None:
-                holds.append(Hold(name, f"transition {what}", rows.transition * row_bytes))
-        return holds
+        return [
+            hold
+            for what in self._sets.buffered(number, backward=backward)
+            for slot, rows in self.buffer_rows.items()
+            for hold in self._hold(slot, self._sets.buffers(number, what, rows))
+        ]
 
     def _hold_crossing(self, number: int, plan: UnitPlan) -> list[Hold]:
         """Room on a device for the rows between the host and its buffers, and on hosts for those
         between each other."""
-        row_bytes, chunk = self.layers[number].in_features * self._itemsize, plan.chunk
-        largest = max(chunk.rows, chunk.transition) if chunk.buffered else 0
-        name = self.trainers[plan.slot].name
-        holds = [Hold(name, "crossing rows", staging_bytes(largest, row_bytes))]
+        holds = self._hold(plan.slot, self._sets.crossing(number, plan.chunk))
+        row_bytes = self.layers[number].in_features * self._itemsize
         return holds + self._hold_abroad(plan, (plan.loaded, plan.leaving), row_bytes)
 
     def _hold_abroad(
-        self, plan: UnitPlan, counts: Iterable[tuple[int, ...]], row_bytes: int
+        self, plan: UnitPlan, crossing: Iterable[HostRows], row_bytes: int
     ) -> list[Hold]:
         """Room for a unit's rows of other hosts on its own, where they are between two links."""
         here, device = self.hosts[plan.slot], self.trainers[plan.slot].name
-        rows = max(sum(rows for _, rows in self.homes.list_abroad(each, here)) for each in counts)
+        rows = max(
+            sum(count for _, count in self.homes.list_abroad(each.by_host, here))
+            for each in crossing
+        )
         return [Hold(here.name, f"rows of other hosts, {device}", rows * row_bytes)] if rows else []
 
     def _hold_unit(self, number: int, plan: UnitPlan, *, backward: bool) -> list[Hold]:
-        """What one unit of one layer takes on its device while it is worked on."""
-        item, shape, chunk = self._itemsize, self._shapes[number], plan.chunk
-        policy, first, kernel = self.policies[number], number == 0, self.bundle.kernel
-        rows_in, direct = chunk.rows * shape.in_features * item, not self._shares_rows
-        sizes: list[tuple[str, int]] = []
-        if direct and (not backward or policy == "recompute"):
-            sizes.append(("neighbour rows", rows_in))
-        elif backward and policy == "offload":
-            sizes.append(("restored rows", rows_in))
-        if self.streams and (not backward or reads_topology(policy, first=first)):
-            sizes.append(("chunk topology", adjacency_bytes(self._shapes, chunk, item, kernel)))
-        sizes.append(("chunk intermediates", intermediate_bytes(shape, chunk, item)))
-        if backward:
-            sizes.append(("chunk gradients", gradient_bytes(shape, chunk, item, first=first)))
-            if not first and (direct or adds_apart(shape, chunk, kernel)):
-                what = "neighbour gradients" if direct else "gradients to be added"
-                sizes.append((what, rows_in))
-        name, width = self.trainers[plan.slot].name, max(shape.in_features, shape.out_features)
-        abroad = (plan.outputs, plan.leaving) if direct else (plan.outputs,)
-        holds = [Hold(name, tensor, size) for tensor, size in sizes]
-        return holds + self._hold_abroad(plan, abroad, width * item)
+        """What one unit of one layer takes on its device while it is worked on, and on hosts for
+        what is between each other."""
+        holds = self._hold(plan.slot, self._sets.chunk(number, plan.chunk, backward=backward))
+        shape = self._shapes[number]
+        row_bytes = max(shape.in_features, shape.out_features) * self._itemsize
+        abroad = (plan.outputs,) if self._shares_rows else (plan.outputs, plan.leaving)
+        return holds + self._hold_abroad(plan, abroad, row_bytes)
+
+    def _hold(self, slot: int, sizes: Sizes) -> list[Hold]:
+        name = self.trainers[slot].name
+        return [Hold(name, tensor, size) for tensor, size in sizes]
 
     # ------------------------------------------------------------------ backward
 
     def _backward_layer(self, number: int) -> Iterator[Item]:
-        holds = self._hold_buffers(number, "rows") if self.policies[number] == "recompute" else []
         if number:
             yield from self._meet(self._make.clear_gradients(number))
-            holds += self._hold_buffers(number, "gradients")
+        holds = self._hold_buffers(number, backward=True)
         yield from during(holds, self._backward_rounds(number))
         if self.policies[number] == "offload":
             yield from self.host.let_go(number + 1)
 
     def _backward_rounds(self, number: int) -> Iterator[Item]:
         make, shares = self._make, number and self._shares_rows
-        for round_, plans in zip(self.rounds, self.plans, strict=True):
-            make.round = round_.index
+        for index, plans in enumerate(self.plans):
+            make.round = index
             ready: Buffers = (self._meeting,)
             if self.policies[number] == "recompute":
                 ready = yield from self._bring(number, plans)
@@ -269,18 +271,19 @@ class HostResidentLowering(FullGraphLowering):
             returned = Buffer("gradients of a round")
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=True)
-                yield from during(holds, self._backward(number, round_, plan, ready, returned))
+                yield from during(holds, self._backward(number, plan, ready, returned))
             if plans:
                 self._meeting = returned
             if shares:
                 yield from self._leave(number, plans)
 
     def _backward(
-        self, number: int, round_: Round, plan: UnitPlan, ready: Buffers, returned: Buffer
+        self, number: int, plan: UnitPlan, ready: Buffers, returned: Buffer
     ) -> Iterator[Item]:
         """One unit of one layer: what it goes back from arrives over its link, one after the
         other; what it makes goes on to its peers' buffers, or straight to where it lives."""
         make, policy, first = self._make, self.policies[number], number == 0
+        key = (number, make.round, plan.slot)
         steps = make.fetch(number, plan, "gradients")
         if self.streams and reads_topology(policy, first=first):
             steps.insert(0, make.send_topology(number, plan, backward=True))
@@ -292,15 +295,15 @@ class HostResidentLowering(FullGraphLowering):
         yield from in_turn(steps, ready, arrived)
         if policy != "offload":
             inputs, arrived = arrived, (Buffer("forward pass of a unit"),)
-            forward = self._forward_unit(number, round_, plan.unit, inputs, arrived, 0)
+            forward = self._forward_unit(key, plan.block, inputs, arrived, 0)
             yield from recompute(forward, inputs, cached=policy == "cache")
         after: list[Step] = []
         if not first and self._shares_rows:
-            after = [make.exchange(number, plan, push, push=True) for push in plan.move.pushes]
+            after = make.exchange(number, plan, push=True)
         elif not first:
             after = make.accumulate(number, plan)
         made = Buffer("gradients of a unit") if after else returned
-        yield from self._backward_unit(number, round_, plan.unit, arrived, (made,))
+        yield from self._backward_unit(key, plan.block, arrived, (made,))
         yield from in_turn(after, (made,), (returned,))
 
     def _leave(self, number: int, plans: Sequence[UnitPlan]) -> Iterator[Item]:

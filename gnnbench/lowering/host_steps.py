@@ -5,19 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from gnnbench.footprint import HostKind, crossing_topology_bytes
 from gnnbench.lowering.homes import Homes
-from gnnbench.lowering.host_plan import HostPlan, UnitPlan, page_bytes
-from gnnbench.lowering.movement import Exchange
+from gnnbench.lowering.host_plan import HostPlan, HostRows, PeerCopy, UnitPlan, page_bytes
 from gnnbench.models import Layer
 from gnnbench.models.saved import SavedSizes
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import DISK, Device, Route
 from gnnbench.program import Step
-from gnnbench.records import BlockSize, IndexArray, IntArray, Stage, Work
+from gnnbench.records import IndexArray, IntArray, Stage, Work
 
 #: A unit's rows beside its input rows, which have a tensor of this kind on the host.
 Part = Literal["outputs", "aggregates", "gradients"]
@@ -65,30 +64,28 @@ class HostSteps:
 
     def bring(self, number: int, plan: UnitPlan) -> list[Step]:
         """Input rows from the host, those that stay from the round before left out."""
-        move, row_bytes = plan.move, self._layers[number].in_features * self._itemsize
-        work = _copy(move.rows_from_host, row_bytes, plan.remote_loaded)
+        row_bytes = self._layers[number].in_features * self._itemsize
+        work = self._pick(plan.loaded, number, plan)
         step = self._transfer("bring rows", "host to device", number, plan, work)
-        step.moves += (("reused", move.rows_reused * row_bytes),)
+        step.moves += (("reused", plan.reused * row_bytes),)
         kind: HostKind = "representations" if number else "features"
-        before = self._page("load", number, kind, number, move.host_ids, row_bytes)
+        before = self._page("load", number, kind, number, row_bytes, plan.loaded_ids)
         return [*before, *self._between_hosts(number, plan, plan.loaded, row_bytes), step]
 
     def fetch(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """Rows of a unit's outputs to its device."""
         row_bytes = self._row_bytes(number, part)
-        work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
+        work = _copy(plan.chunk.num_dst, row_bytes, plan.outputs.remote)
         step = self._transfer(f"fetch {part}", f"{part} to device", number, plan, work)
-        ids = plan.unit.output_ids
-        before = self._page("load", number, KINDS[part], number + 1, ids, row_bytes)
+        before = self._page("load", number, KINDS[part], number + 1, row_bytes, plan.output_ids)
         return [*before, *self._between_hosts(number, plan, plan.outputs, row_bytes), step]
 
     def store(self, number: int, plan: UnitPlan, part: Part) -> list[Step]:
         """And to the host."""
         row_bytes = self._row_bytes(number, part)
-        work = _copy(plan.chunk.num_dst, row_bytes, plan.remote_outputs)
+        work = _copy(plan.chunk.num_dst, row_bytes, plan.outputs.remote)
         step = self._transfer(f"store {part}", f"{part} to host", number, plan, work, to_host=True)
-        ids = plan.unit.output_ids
-        after = self._page("offload", number, KINDS[part], number + 1, ids, row_bytes)
+        after = self._page("offload", number, KINDS[part], number + 1, row_bytes, plan.output_ids)
         return [
             step,
             *self._between_hosts(number, plan, plan.outputs, row_bytes, home=True),
@@ -102,9 +99,7 @@ class HostSteps:
 
     def saved_bytes(self, number: int, plan: UnitPlan) -> int:
         """What autograd saves of a unit's forward pass."""
-        block, device = plan.move.block, self._trainers[plan.slot].torch_device
-        size = BlockSize(block.num_src, block.num_dst, block.num_edges, block.own is not None)
-        return self._saved.size_bytes(number, size, device)
+        return self._saved.size_bytes(number, plan.size, self._trainers[plan.slot].torch_device)
 
     def offload(self, number: int, plan: UnitPlan) -> list[Step]:
         """What autograd has saved, to the host."""
@@ -131,34 +126,36 @@ class HostSteps:
     def accumulate(self, number: int, plan: UnitPlan) -> list[Step]:
         """Algorithm 3, lines 6 and 7: gradients cross the link and are added by the CPU, in whose
         step both are done, some rows after the other."""
-        ids, row_bytes = plan.move.leaving_ids, self._layers[number].in_features * self._itemsize
-        work, label = _copy(len(ids), row_bytes, plan.remote_leaving), "gradients to host"
+        row_bytes, label = self._layers[number].in_features * self._itemsize, "gradients to host"
+        work = self._pick(plan.leaving, number, plan)
         # Each element is read twice and written once by the addition, which is at home.
         key, add, rows = (number, self.round, plan.slot), "accumulate on host", 3 * row_bytes
+        counts = plan.leaving.by_host
         return [
             self._transfer("", label, number, plan, work, to_host=True),
             *self._between_hosts(number, plan, plan.leaving, row_bytes, home=True),
-            *self._page("load", number, "gradients", number, ids, row_bytes),
-            *self._on_hosts("accumulate", key, "offload", add, number, plan.leaving, rows),
-            *self._page("offload", number, "gradients", number, ids, row_bytes),
+            *self._page("load", number, "gradients", number, row_bytes, plan.leaving_ids),
+            *self._on_hosts("accumulate", key, "offload", add, number, counts, rows),
+            *self._page("offload", number, "gradients", number, row_bytes, plan.leaving_ids),
         ]
 
+    def _pick(self, rows: HostRows, number: int, plan: UnitPlan) -> Work:
+        """Input rows that cross a link, each from its own place or to it."""
+        width = self._layers[number].in_features
+        work = _copy(rows.total, width * self._itemsize, rows.remote)
+        crosses = self._trainers[plan.slot] != self._hosts[plan.slot]
+        return work._replace(features=width) if crosses else work
+
     def _between_hosts(
-        self,
-        number: int,
-        plan: UnitPlan,
-        counts: tuple[int, ...],
-        row_bytes: int,
-        *,
-        home: bool = False,
+        self, number: int, plan: UnitPlan, rows: HostRows, row_bytes: int, *, home: bool = False
     ) -> Iterator[Step]:
         """Rows of a unit that lie at other hosts than its device's, one host after the other: to
         the device's host, or ``home``."""
         here = self._hosts[plan.slot]
-        for there, rows in self._homes.list_abroad(counts, here):
+        for there, count in self._homes.list_abroad(rows.by_host, here):
             route = self._platform.route(*((here, there) if home else (there, here)))
             stage: Stage = "offload" if home else "transfer"
-            work = _copy(rows, row_bytes)
+            work = _copy(count, row_bytes)
             step = Step("", (), stage, "rows of another host", route.place, route.lanes, work)
             step.layer, step.round, step.moves = number, self.round, (("host_to_host", work.bytes),)
             yield step
@@ -188,18 +185,17 @@ class HostSteps:
         depth, row_bytes = len(self._layers), self._layers[-1].out_features * self._itemsize
         counts = self._homes.counts
         for step in self._on_hosts("loss", (), "update", "loss", depth, counts, 2 * row_bytes):
-            yield [
-                *self._page("load", depth, "representations", depth, self._train_ids, row_bytes),
-                step,
-                *self._page("offload", depth, "gradients", depth, None, row_bytes),
-            ]
+            before = self._page(
+                "load", depth, "representations", depth, row_bytes, lambda: self._train_ids
+            )
+            yield [*before, step, *self._page("offload", depth, "gradients", depth, row_bytes)]
 
     def clear_gradients(self, number: int) -> Iterator[list[Step]]:
         """The layer's input gradients, zero, by each host."""
         row_bytes, label = self._layers[number].in_features * self._itemsize, "clear gradients"
         counts = self._homes.counts
         for step in self._on_hosts(label, (number,), "offload", label, number, counts, row_bytes):
-            yield [step, *self._page("offload", number, "gradients", number, None, row_bytes)]
+            yield [step, *self._page("offload", number, "gradients", number, row_bytes)]
 
     def _on_hosts(
         self,
@@ -238,14 +234,14 @@ class HostSteps:
         number: int,
         kind: HostKind,
         served: int,
-        ids: IntArray | IndexArray | None,
         row_bytes: int,
+        ids: Callable[[], IntArray | IndexArray] | None = None,
     ) -> list[Step]:
-        """Rows ``ids`` (all where None) of the tensor that serves a layer, between the host's
-        memory and its disk, if they lie there."""
+        """Rows ``ids``, or all of the tensor that serves a layer, between the host's memory and its
+        disk, if they lie there."""
         if not self._host.is_spilled(kind, served):
             return []
-        size = self._num_vertices * row_bytes if ids is None else page_bytes(ids, row_bytes)
+        size = page_bytes(ids(), row_bytes) if ids else self._num_vertices * row_bytes
         return [self._disk(stage, number, size)]
 
     def _disk(self, stage: Literal["load", "offload"], number: int, size: int) -> Step:
@@ -254,17 +250,22 @@ class HostSteps:
 
     # ------------------------------------------------------------------ within and between devices
 
-    def exchange(self, number: int, plan: UnitPlan, exchange: Exchange, *, push: bool) -> Step:
+    def exchange(self, number: int, plan: UnitPlan, *, push: bool) -> list[Step]:
+        """Rows of a unit from the buffers that have them, or their gradients to them."""
+        copies = plan.pushes if push else plan.pulls
+        return [self._copy_rows(number, plan.slot, *each, push) for each in enumerate(copies)]
+
+    def _copy_rows(self, number: int, slot: int, place: int, other: PeerCopy, push: bool) -> Step:
         """Rows between two buffers, of two devices or of one, of which one peer at a time reads or
         adds to a device's."""
-        key = (plan.slot, exchange.slot, push)
+        key = (slot, other.slot, push)
         if key not in self._between:
             self._between[key] = self._route(*key)
-        route, between = self._between[key], plan.slot != exchange.slot
-        work = _copy(exchange.rows, self._layers[number].in_features * self._itemsize)
+        route, between = self._between[key], slot != other.slot
+        work = _copy(other.rows, self._layers[number].in_features * self._itemsize)
         return Step(
             "push gradients" if push else "pull rows",
-            (plan.move, exchange),
+            (self.round, slot, place),
             "transfer",
             "device to device" if between else "copy between buffers",
             route.place,
@@ -284,16 +285,16 @@ class HostSteps:
     def clear_buffer(self, number: int, plan: UnitPlan) -> Step:
         """Start a round's gradients: zero, but for rows that stay from the round before."""
         row_bytes = self._layers[number].in_features * self._itemsize
-        work, label = _copy(plan.move.rows_cleared, row_bytes), "clear gradients on device"
+        work, label = _copy(plan.cleared, row_bytes), "clear gradients on device"
         device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
         step = self._alone(device, "clear buffer", key, "transfer", label, number, work)
-        step.moves = (("reused", plan.move.rows_reused * row_bytes),)
+        step.moves = (("reused", plan.reused * row_bytes),)
         return step
 
     def compact(self, number: int, plan: UnitPlan) -> Step:
         """HongTu Figure 7 (b): gathered in the device's memory, so that whole copies cross."""
         row_bytes = self._layers[number].in_features * self._itemsize
-        device, work = self._trainers[plan.slot].name, _copy(len(plan.move.leaving_ids), row_bytes)
+        device, work = self._trainers[plan.slot].name, _copy(plan.leaving.total, row_bytes)
         return self._alone(device, "", (), "offload", "compact gradients", number, work)
 
 

@@ -77,11 +77,6 @@ class SlotMovement:
     leaving: IndexArray
     leaving_ids: IndexArray
 
-    @property
-    def rows_cleared(self) -> int:
-        """How many gradients start from zero: those of rows that did not stay."""
-        return len(self.host_into) + sum(pull.rows for pull in self.pulls)
-
 
 class MovementPlanner:
     """Gives each round its positions, in the order in which the rounds run.

@@ -13,15 +13,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnnbench.lowering.full_graph import FullGraphLowering
-from gnnbench.lowering.shards import Read, ShardPlan, Staleness
+from gnnbench.lowering.shards import Read, Shards, Staleness
 from gnnbench.parts import PeerData
 from gnnbench.program import Buffer, Hold, Item, Step
-from gnnbench.records import BoolArray, IntArray, Unit, Work
+from gnnbench.records import BoolArray, IntArray, Work
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossing:
-    """Rows that cross for a unit in this epoch: of its ``read``, those that are ``chosen``.
+    """Rows that cross for a unit in this epoch: of its ``read``, those that are ``chosen``, or all
+    where nothing is.
 
     ``sent_in`` is the epoch in which what arrives now was sent; -1 where nothing does.
     """
@@ -30,7 +31,7 @@ class Crossing:
     round_index: int
     slot: int
     read: Read
-    chosen: BoolArray
+    chosen: BoolArray | None
     sent_in: int = -1
 
     @property
@@ -50,21 +51,21 @@ class PeerRows(FullGraphLowering):
     are those under way.
     """
 
-    shards: ShardPlan
+    shards: Shards
     staleness: Staleness
     _epoch: int
     _round: int
     _meeting: Buffer
 
     def _read_shards(
-        self, number: int, unit: Unit, rows: list[Buffer], inputs: Buffer, arrived: Buffer
+        self, number: int, slot: int, rows: list[Buffer], inputs: Buffer, arrived: Buffer
     ) -> Iterator[Item]:
         """A unit's input rows, from its own shard and from its peers'."""
         width, sends = self.layers[number].in_features, Buffer("sends")
-        for read in self.shards.reads[self._round, unit.slot]:
-            chosen = self._choose(number, "rows", unit.slot, read)
-            crossing = Crossing(number, self._round, unit.slot, read, chosen)
-            if read.slot != unit.slot and self.staleness.delays("rows"):
+        for read in self.shards.reads[self._round, slot]:
+            chosen = self._choose(number, "rows", slot, read)
+            crossing = Crossing(number, self._round, slot, read, chosen)
+            if read.slot != slot and self.staleness.delays("rows"):
                 under_way = Buffer("rows under way")
                 yield from self._take_rows(crossing, inputs, under_way, arrived)
                 yield from self._send_rows(crossing, rows[read.slot], under_way, sends)
@@ -74,10 +75,10 @@ class PeerRows(FullGraphLowering):
                 step.writes, step.adds = (inputs,), (arrived,)
                 yield step
 
-    def _choose(self, number: int, what: PeerData, slot: int, read: Read) -> BoolArray:
-        """Which rows of a read cross in this epoch; those of the own shard always do."""
-        if read.slot == slot:
-            return np.ones(read.rows, dtype=np.bool_)
+    def _choose(self, number: int, what: PeerData, slot: int, read: Read) -> BoolArray | None:
+        """Which rows of a read cross in this epoch; None for all, as of the own shard."""
+        if read.slot == slot or not self.staleness.keeps(what):
+            return None
         with self.deciding():
             return self.staleness.choose(self._epoch, number, what, read)
 

@@ -9,13 +9,22 @@ later one: a unit's input stays on its device, and rows are in it as they last a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gnnbench.parts import Communication, PeerData, StaleExchange
-from gnnbench.records import BoolArray, Fetch, IntArray, Round, RoundTraffic, Unit
+from gnnbench.records import (
+    Block,
+    BlockSize,
+    BoolArray,
+    Fetch,
+    IntArray,
+    Round,
+    RoundTraffic,
+    Unit,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,16 +45,24 @@ class Read:
         """How many rows cross."""
         return len(self.ids)
 
+    @classmethod
+    def of_size(cls, slot: int, rows: int) -> Read:
+        """So many rows, whichever they are: arrays of one element that is seen as often."""
+        ids = np.broadcast_to(np.int64(0), (rows,))
+        return cls(slot, ids, ids, ids)
+
     @property
     def broadcast(self) -> bool:
         """Whether rows cross that the unit does not read."""
         return len(self.ids) > len(self.there)
 
-    def mark(self, chosen: BoolArray) -> BoolArray:
-        """Which of the rows ``there`` cross where ``chosen`` of ``ids`` do, bool.
+    def mark(self, chosen: BoolArray | None) -> BoolArray:
+        """Which of the rows ``there`` cross where ``chosen`` of ``ids`` do, bool; None for all.
 
         Raises ``ValueError`` for a part of a broadcast.
         """
+        if chosen is None:
+            return np.ones(len(self.there), dtype=np.bool_)
         if not self.broadcast:
             return chosen
         if chosen.any() != chosen.all():
@@ -55,16 +72,68 @@ class Read:
             )
         return np.full(len(self.there), bool(chosen.any()))
 
-    def pick(self, chosen: BoolArray) -> Read:
-        """The same of those rows alone that are ``chosen``, bool like ``ids``."""
-        if chosen.all():
+    def pick(self, chosen: BoolArray | None) -> Read:
+        """The same of those rows alone that are ``chosen``, bool like ``ids``; None for all."""
+        if chosen is None or chosen.all():
             return self
         marked = self.mark(chosen)
         return Read(self.slot, self.here[marked], self.there[marked], self.ids[chosen])
 
 
-class ShardPlan:
-    """Where each vertex's row is, and which rows every unit reads from where.
+@dataclass(frozen=True, slots=True)
+class ShardUnit:
+    """What one device computes in a round: one block for all layers, or one for each; of a unit
+    that was counted, their sizes."""
+
+    slot: int
+    blocks: tuple[Block | BlockSize, ...]
+
+    def block_at(self, number: int) -> Block | BlockSize:
+        """The block of a layer."""
+        return self.blocks[number] if len(self.blocks) > 1 else self.blocks[0]
+
+
+class Shards:
+    """The units of every round, and how many rows they read of which shard.
+
+    ``reads`` are by round and slot. ``num_owned`` and ``num_train`` count by slot the rows of a
+    shard, and its training vertices. ``undivided`` says that one unit is the whole graph in its
+    device's memory, so that tensors need no copies at all.
+    """
+
+    def __init__(
+        self,
+        rounds: Sequence[Sequence[ShardUnit]],
+        reads: Mapping[tuple[int, int], Sequence[Read]],
+        num_owned: Sequence[int],
+        num_train: Sequence[int],
+        *,
+        undivided: bool,
+    ) -> None:
+        self.rounds = rounds
+        self.reads = reads
+        self.num_owned = num_owned
+        self.num_train = num_train
+        self.undivided = undivided
+
+    @property
+    def broadcast_rows(self) -> int:
+        """The most rows that a device sends or receives besides those it keeps."""
+        reads = [read for each in self.reads.values() for read in each if read.broadcast]
+        return max((read.rows for read in reads), default=0)
+
+    def count_read_by_peers(self, slot: int) -> int:
+        """How many rows of ``slot`` the units of others read in a layer, over all rounds."""
+        return sum(
+            len(read.there)
+            for (_, reader), reads in self.reads.items()
+            for read in reads
+            if reader != slot == read.slot
+        )
+
+
+class ShardPlan(Shards):
+    """Where each vertex's row is, and which rows the units of ``partitioned`` read from where.
 
     Raises ``ValueError`` for a plan that leaves a needed row out, brings one twice, or takes one
     from a slot that does not own it, and for a unit that computes a vertex of another slot.
@@ -75,24 +144,35 @@ class ShardPlan:
         rounds: Sequence[Round],
         traffic: Sequence[RoundTraffic],
         owner: IntArray,
+        train_mask: BoolArray,
         slots: int,
         *,
         broadcasts: bool,
     ) -> None:
+        self.partitioned = rounds
         self._owner = owner
         self._broadcasts = broadcasts
         self.owned = [np.flatnonzero(owner == slot).astype(np.int64) for slot in range(slots)]
         self._position = np.empty(len(owner), dtype=np.int64)
         for ids in self.owned:
             self._position[ids] = np.arange(len(ids))
-        #: By round and slot, what a unit reads, and where its outputs are in its own shard.
-        self.reads: dict[tuple[int, int], tuple[Read, ...]] = {}
+        #: By round and slot, where a unit's outputs are in its own shard.
         self.outputs: dict[tuple[int, int], IntArray] = {}
+        reads: dict[tuple[int, int], tuple[Read, ...]] = {}
         for round_, plan in zip(rounds, traffic, strict=True):
             for unit, fetch in zip(round_.units, plan.fetches, strict=True):
                 key = (round_.index, unit.slot)
-                self.reads[key] = self._plan_reads(unit, fetch)
+                reads[key] = self._plan_reads(unit, fetch)
                 self.outputs[key] = self.find(unit.output_ids, unit.slot)
+        units = [unit for round_ in rounds for unit in round_.units]
+        alone = slots == len(units) == len(units[0].blocks) == 1
+        super().__init__(
+            [[ShardUnit(unit.slot, unit.blocks) for unit in round_.units] for round_ in rounds],
+            reads,
+            [len(ids) for ids in self.owned],
+            [int(train_mask[ids].sum()) for ids in self.owned],
+            undivided=alone and np.array_equal(units[0].input_ids, np.arange(len(owner))),
+        )
 
     def find(self, ids: IntArray, slot: int) -> IntArray:
         """Positions of vertices in the shard of ``slot``, which must own them."""
@@ -125,21 +205,6 @@ class ShardPlan:
             reads.append(Read(slot, here, self.find(ids, slot), self.owned[slot] if whole else ids))
         return tuple(read for read in reads if read.rows)
 
-    @property
-    def broadcast_rows(self) -> int:
-        """The most rows that a device sends or receives besides those it keeps."""
-        reads = [read for each in self.reads.values() for read in each if read.broadcast]
-        return max((read.rows for read in reads), default=0)
-
-    def count_read_by_peers(self, slot: int) -> int:
-        """How many rows of ``slot`` the units of others read in a layer, over all rounds."""
-        return sum(
-            len(read.there)
-            for (_, reader), reads in self.reads.items()
-            for read in reads
-            if reader != slot == read.slot
-        )
-
 
 class Staleness:
     """Which rows and gradients cross between devices in an epoch, and how much is under way."""
@@ -164,9 +229,9 @@ class Staleness:
         return self.keeps(what) and self.delay > 0
 
     def choose(self, epoch: int, layer: int, what: PeerData, read: Read) -> BoolArray:
-        """Which of the rows that a unit reads of a peer cross in an epoch, bool."""
+        """Which rows that a unit reads of a peer, and may be stale, cross in an epoch, bool."""
         exchange = self._exchange
-        if exchange is None or not self.keeps(what) or (epoch == 0 and not self.delay):
+        if exchange is None or (epoch == 0 and not self.delay):
             return np.ones(read.rows, dtype=np.bool_)
         return exchange.choose_crossing(epoch, layer, what, read.ids)
 

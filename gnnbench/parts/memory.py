@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from gnnbench.parts.base import LayerShape, OfFullGraphs, OfMiniBatches, Part, Session, Setting
-from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.options import option
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BlockSize, BoolArray, IntArray, PartKind
@@ -153,33 +152,18 @@ class OffloadingMemory(OfFullGraphs, Memory):
         return self.topology == "host"
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+        """The same with where topologies wait, if that is left open: on a device that has room for
+        those of all its chunks in a small part of its memory; else on the host."""
+        if self.topology != "auto":
+            return self, ()
         graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
-        return self.settle_topology(
-            bundle.kernel,
-            setting.layers,
-            graph.num_vertices,
-            graph.num_edges // len(trainers),
+        capacity_bytes, itemsize = (
             min(map(self.capacity_bytes, trainers)),
             setting.workload.itemsize,
         )
-
-    def settle_topology(
-        self,
-        kernel: Kernel,
-        layers: tuple[LayerShape, ...],
-        num_vertices: int,
-        num_edges: int,
-        capacity_bytes: int,
-        itemsize: int,
-    ) -> tuple[OffloadingMemory, tuple[str, ...]]:
-        """The same with where topologies wait, if that is left open: on a device that has room for
-        those of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the
-        host. Beside it what there is to say of that."""
-        if self.topology != "auto":
-            return self, ()
+        chunks = BlockSize(graph.num_vertices, 0, graph.num_edges // len(trainers))
         size = max(
-            kernel.adjacency_bytes(BlockSize(num_vertices, 0, num_edges), layer, itemsize)
-            for layer in layers
+            bundle.kernel.adjacency_bytes(chunks, layer, itemsize) for layer in setting.layers
         )
         if size * TOPOLOGY_PART <= capacity_bytes:
             return replace(self, topology="device"), ()

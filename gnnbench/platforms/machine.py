@@ -136,6 +136,9 @@ class Link:
     have no link of their own: the host, a switch, or the network cards of two machines. A transfer
     goes over a lane from each stop to the next. It occupies them for itself, unless they are
     ``shared``: transfers that meet on a lane then share its bandwidth evenly.
+
+    ``picked_bytes_per_s`` is for rows that are picked one by one out of the host's memory, or added
+    to it; None where they cross as fast as blocks.
     """
 
     name: str
@@ -144,6 +147,12 @@ class Link:
     latency_s: float = 0.0
     via: tuple[str, ...] = ()
     shared: bool = False
+    picked_bytes_per_s: float | None = None
+
+    def rate(self, *, picked: bool) -> float:
+        """Bytes of one direction a second, of blocks or of rows that are ``picked``."""
+        fastest = self.bandwidth_bytes_per_s
+        return min(fastest, self.picked_bytes_per_s or fastest) if picked else fastest
 
     def lanes(self, source: str) -> tuple[str, ...]:
         """Those that a transfer from the end ``source`` goes over, one way."""

@@ -11,7 +11,7 @@ from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting
-from gnnbench.price.folds import digest
+from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
 from gnnbench.records import EpochTrace, Trace
@@ -69,6 +69,13 @@ def read_epoch(
     seeds = lowering.count_seeds()
     losses = [float("nan")] * len(seeds)
     return recorder.end_epoch(float("nan"), losses, sum(seeds))
+
+
+def plan_epoch(lowering: Lowering, ledger: Ledger) -> Digest:
+    """The first epoch's timeline and what follows from it, by the model clock."""
+    clock = ModelClock(lowering.platform, lowering.bundle.kernel)
+    epoch = read_epoch(lowering, ledger, Recorder(clock))
+    return digest(epoch, "modelled", lowering.platform)
 
 
 def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, float]:

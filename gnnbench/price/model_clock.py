@@ -34,12 +34,13 @@ class ModelClock:
         if where is None:
             where = self._places[place] = self._platform.place(place)
         if isinstance(where, Link):
-            local_s = (work.bytes - work.remote_bytes) / where.bandwidth_bytes_per_s
+            rate = where.rate(picked=work.features > 0)
+            local_s = (work.bytes - work.remote_bytes) / rate
             if not work.remote_bytes:
                 return where.latency_s + local_s
             host = self._platform.device(where.ends[0])
             between = host.socket_bandwidth_bytes_per_s
-            remote_s = work.remote_bytes / min(where.bandwidth_bytes_per_s, between)
+            remote_s = work.remote_bytes / min(rate, between)
             return where.latency_s + local_s + remote_s
         if work.op == "copy" and work.features:  # rows of that width, picked one by one
             return work.bytes / where.gather_bytes_per_s(work.features, work.threads)

@@ -80,6 +80,10 @@ class Ledger:
         """How much more the memory can take."""
         return self._capacity[memory] - self.in_use_bytes[memory]
 
+    def tensors(self, memory: str) -> dict[str, int]:
+        """Bytes by name of what the memory holds now."""
+        return dict(self._held[memory])
+
     def grow(self, memory: str, tensor: str, size_bytes: int) -> int:
         """Hold ``size_bytes`` more under the name ``tensor``, which need not be held yet.
 

@@ -43,7 +43,7 @@ class DeviceResidentEngine(Engine):
         self._lowering.deciding = self._recorder.inside_part
         self._lowering.prepare(self.ledger)
         self._bounds: dict[UnitKey, tuple[BoundBlock, ...]] = {}
-        for round_ in self._lowering.rounds:
+        for round_ in self._lowering.cut.partitioned:
             for unit in round_.units:
                 device = torch.device(self._trainers[unit.slot].torch_device)
                 self._bounds[round_.index, unit.slot] = tuple(
@@ -80,7 +80,7 @@ class DeviceResidentEngine(Engine):
         self._features: list[Tensor] = []
         self._seeds: list[tuple[Tensor, Tensor]] = []
         for slot, device in enumerate(self._trainers):
-            ids = self._lowering.shards.owned[slot]
+            ids = self._lowering.cut.owned[slot]
             rows = feature_rows(self._setting, ids, sparse=self._lowering.sparse)
             self._features.append(rows.to(device.torch_device))
             places = torch.from_numpy(np.flatnonzero(np.isin(ids, train_ids, assume_unique=True)))
@@ -179,7 +179,7 @@ class DeviceResidentEngine(Engine):
             self._rows[number + 1, slot] = rows
         else:
             shard = self._open_shard(self._rows, number + 1, slot, rows.shape[1])
-            shard[_on(shard, self._lowering.shards.outputs[key])] = rows
+            shard[_on(shard, self._lowering.cut.outputs[key])] = rows
 
     def _open_shard(
         self, shards: dict[tuple[int, int], Tensor], layer: int, slot: int, width: int
@@ -190,7 +190,7 @@ class DeviceResidentEngine(Engine):
         if key not in shards:
             passed = layer - 2 if shards is self._rows else layer + 2
             shards.pop((passed, slot), None)
-            count = len(self._lowering.shards.owned[slot])
+            count = len(self._lowering.cut.owned[slot])
             device = self._trainers[slot].torch_device
             shards[key] = torch.zeros((count, width), dtype=self._dtype, device=device)
         return shards[key]
@@ -205,7 +205,7 @@ class DeviceResidentEngine(Engine):
             width = self.replicas.master.shapes[-1].out_features
             rows = self._open_shard(self._rows, depth, slot, width)
         places, labels = self._seeds[slot]
-        self._keep_logits(self._lowering.shards.owned[slot], rows)
+        self._keep_logits(self._lowering.cut.owned[slot], rows)
         gradient = self._gradients[depth, slot] = torch.zeros_like(rows)
         chosen = rows[places].requires_grad_()
         loss = torch.nn.functional.cross_entropy(chosen, labels, reduction="sum") / self._num_train
@@ -226,7 +226,7 @@ class DeviceResidentEngine(Engine):
         else:
             upper = self._gradients[number + 1, slot]
             if where == "shard":
-                upper = upper[_on(upper, self._lowering.shards.outputs[key])]
+                upper = upper[_on(upper, self._lowering.cut.outputs[key])]
         below = run_update_backward(self._updates.pop((number, key)), upper)
         if below is None:
             del self._aggregates[number, key]

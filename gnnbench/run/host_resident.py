@@ -14,10 +14,12 @@ from torch import Tensor
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
-from gnnbench.lowering.host_plan import UnitPlan, shares_features
-from gnnbench.lowering.host_resident import Held, HostResidentLowering
-from gnnbench.lowering.movement import Exchange, SlotMovement
+from gnnbench.lowering.full_graph import UnitKey
+from gnnbench.lowering.host_plan import shares_features
+from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.lowering.movement import SlotMovement
 from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.lowering.working_sets import Held
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.models.saved import SavedTensors
 from gnnbench.program import Item, Step
@@ -37,9 +39,6 @@ from gnnbench.run.passes import (
     without_outputs,
 )
 
-#: A layer, a round and a slot: one unit's pass over one layer.
-Key = tuple[int, int, int]
-
 
 class HostResidentEngine(Engine):
     """Trains by the program of :class:`HostResidentLowering`, whose operations are methods."""
@@ -56,15 +55,14 @@ class HostResidentEngine(Engine):
         self._lowering.lends = self.lends
         self._lowering.prepare(self.ledger)
         self._train_ids = torch.from_numpy(self._setting.dataset.train_ids)
-        self._plans: dict[tuple[int, int], UnitPlan] = {}
+        self._moves: dict[tuple[int, int], SlotMovement] = {}
         self._bounds: dict[tuple[int, int], BoundBlock] = {}
-        for round_, plans in zip(self._lowering.rounds, self._lowering.plans, strict=True):
-            for plan in plans:
-                key = (round_.index, plan.slot)
-                self._plans[key] = plan
-                device = torch.device(self._trainers[plan.slot].torch_device)
+        for index, plans in enumerate(self._lowering.plans):
+            for move in (plan.move for plan in plans if plan.move is not None):
+                key, device = (index, move.slot), self._device(move.slot)
+                self._moves[key] = move
                 self._bounds[key] = BoundBlock(
-                    plan.move.block, self._bundle.kernel, self._degrees, self._dtype, device
+                    move.block, self._bundle.kernel, self._degrees, self._dtype, device
                 )
         self._place()
         self._bodies: dict[str, Callable[..., None]] = {
@@ -142,13 +140,13 @@ class HostResidentEngine(Engine):
         self._store.rewind()
         #: Of a unit that is worked on: its input rows where no buffer has them, tapes and what
         #: autograd has saved for them, and gradients of its outputs, its aggregates and its inputs.
-        self._inputs: dict[Key, Tensor] = {}
-        self._aggregates: dict[Key, AggregateTape] = {}
-        self._updates: dict[Key, UpdateTape] = {}
-        self._saved: dict[Key, SavedTensors] = {}
-        self._upper: dict[Key, Tensor] = {}
-        self._below: dict[Key, Tensor] = {}
-        self._returned: dict[Key, Tensor] = {}
+        self._inputs: dict[UnitKey, Tensor] = {}
+        self._aggregates: dict[UnitKey, AggregateTape] = {}
+        self._updates: dict[UnitKey, UpdateTape] = {}
+        self._saved: dict[UnitKey, SavedTensors] = {}
+        self._upper: dict[UnitKey, Tensor] = {}
+        self._below: dict[UnitKey, Tensor] = {}
+        self._returned: dict[UnitKey, Tensor] = {}
         #: The buffers of the pass over a layer that is under way.
         self._buffers: dict[Held, Buffers] = {}
         items = self._tidy(self._lowering.run_epoch(epoch))
@@ -188,7 +186,7 @@ class HostResidentEngine(Engine):
 
     def _outputs_of(self, round_index: int, slot: int) -> Tensor:
         """The ids of a unit's outputs."""
-        return torch.from_numpy(self._plans[round_index, slot].unit.output_ids)
+        return torch.from_numpy(self._moves[round_index, slot].block.dst_ids)
 
     def _open_buffers(self, what: Held, number: int) -> Buffers:
         """The buffers of the pass over a layer, made when it begins."""
@@ -206,7 +204,7 @@ class HostResidentEngine(Engine):
     # ------------------------------------------------------------------ forward, and once more
 
     def _bring_rows(self, number: int, round_index: int, slot: int) -> None:
-        move = self._plans[round_index, slot].move
+        move = self._moves[round_index, slot]
         if move.direct:
             ids = torch.from_numpy(move.host_ids)
             rows = read_rows(self._rows[number], ids, self._device(slot))
@@ -214,12 +212,13 @@ class HostResidentEngine(Engine):
         else:
             self._open_buffers("rows", number).bring(move, self._rows[number])
 
-    def _pull_rows(self, move: SlotMovement, pull: Exchange) -> None:
-        self._buffers["rows"].pull(move, pull)
+    def _pull_rows(self, round_index: int, slot: int, place: int) -> None:
+        move = self._moves[round_index, slot]
+        self._buffers["rows"].pull(move, move.pulls[place])
 
-    def _read(self, key: Key) -> Tensor:
+    def _read(self, key: UnitKey) -> Tensor:
         """A unit's input rows."""
-        move = self._plans[key[1:]].move
+        move = self._moves[key[1:]]
         return self._inputs.pop(key) if move.direct else self._buffers["rows"].rows(move)
 
     def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
@@ -250,7 +249,7 @@ class HostResidentEngine(Engine):
         if not again:
             self._take_topology(bound)
 
-    def _recording(self, key: Key) -> AbstractContextManager[object]:
+    def _recording(self, key: UnitKey) -> AbstractContextManager[object]:
         """Of what autograd saves, where that is offloaded."""
         return self._saved[key].recording() if key in self._saved else nullcontext()
 
@@ -292,7 +291,7 @@ class HostResidentEngine(Engine):
         self._store.drop_pages()
 
     def _clear_buffer(self, number: int, round_index: int, slot: int) -> None:
-        self._open_buffers("gradients", number).clear(self._plans[round_index, slot].move)
+        self._open_buffers("gradients", number).clear(self._moves[round_index, slot])
 
     def _fetch_gradients(self, number: int, round_index: int, slot: int) -> None:
         rows = self._gradients[number + 1][self._outputs_of(round_index, slot)]
@@ -316,7 +315,7 @@ class HostResidentEngine(Engine):
 
     def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
         key, layer, first = (number, round_index, slot), self._layer(number, slot), number == 0
-        bound, move = self._bounds[key[1:]], self._plans[key[1:]].move
+        bound, move = self._bounds[key[1:]], self._moves[key[1:]]
         into = None if first or move.direct else self._buffers["gradients"].rows(move)
         tape, below = self._aggregates[key], self._below.pop(key)
         rows = run_aggregate_backward(layer, bound, tape, below, first=first, into=into)
@@ -324,16 +323,17 @@ class HostResidentEngine(Engine):
         if rows is not None and into is None:
             self._returned[key] = rows
 
-    def _end_unit(self, key: Key) -> None:
+    def _end_unit(self, key: UnitKey) -> None:
         """Let go of what is held for a unit up to the end of its backward pass."""
         del self._aggregates[key], self._updates[key], self._upper[key]
         self._take_topology(self._bounds[key[1:]])
 
-    def _push_gradients(self, move: SlotMovement, push: Exchange) -> None:
-        self._buffers["gradients"].push(move, push)
+    def _push_gradients(self, round_index: int, slot: int, place: int) -> None:
+        move = self._moves[round_index, slot]
+        self._buffers["gradients"].push(move, move.pushes[place])
 
     def _accumulate(self, number: int, round_index: int, slot: int) -> None:
-        move, into = self._plans[round_index, slot].move, self._gradients[number]
+        move, into = self._moves[round_index, slot], self._gradients[number]
         if not move.direct:
             self._buffers["gradients"].leave(move, into)
             return

@@ -80,7 +80,6 @@ REFUSED = {
 UNCOUNTED = {
     ("hongtu", "placement.numa_aware"): ("false", GPUS),
     ("hongtu", "communication.buffers"): ("separate", GPUS),
-    ("hongtu", "communication.interleaved"): ("false", GPUS),
     ("hongtu", "memory.spill_dir"): (".", GPUS),
     ("hongtu-im", "placement.numa_aware"): ("false", GPUS),
     ("mixgcn", "placement.row_groups"): ("2", SPUS),

@@ -13,6 +13,8 @@ from gnnbench import datasets, footprint, plugins
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
 from gnnbench.lowering.capacity import plan_rounds
+from gnnbench.lowering.movement import largest_buffers
+from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
@@ -136,6 +138,23 @@ def test_in_memory_training_does_not_touch_the_host_link():
     assert moved["device_to_device"] == halo * 8 * (forward + backward)
 
 
+def shard_bytes(shapes, chunks, owned, itemsize):
+    """The most that a device holds of a shard: the model, the rows of its vertices, all that its
+    chunks make, and the rows and gradients of the chunk and layer where they are most."""
+    kernel, held = TorchKernel(), 2 * sum(shape.parameters for shape in shapes) * itemsize
+    held += owned * shapes[0].in_features * itemsize
+    held += sum(footprint.adjacency_bytes(shapes, chunk, itemsize, kernel) for chunk in chunks)
+    held += sum(footprint.kept_bytes(shape, chunks, itemsize, copied=True) for shape in shapes)
+    return held + max(
+        footprint.in_flight_bytes(
+            shape, chunk, owned, itemsize, backward=backward, first=number == 0, copied=True
+        )
+        for number, shape in enumerate(shapes)
+        for chunk in chunks
+        for backward in (False, True)
+    )
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_devices_hold_what_the_footprint_of_their_shards_says(model):
     setting = setting_for(model, 3)
@@ -151,8 +170,7 @@ def test_devices_hold_what_the_footprint_of_their_shards_says(model):
             if unit.slot == slot
         ]
         owned = int((cut.owner == slot).sum())
-        size = footprint.shard_bytes(setting.layers, chunks, owned, 8, TorchKernel())
-        assert trace.peak_bytes[f"gpu{slot}"] == size
+        assert trace.peak_bytes[f"gpu{slot}"] == shard_bytes(setting.layers, chunks, owned, 8)
 
 
 # --------------------------------------------------------------------------- chunks
@@ -171,30 +189,18 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
     workload = Workload(model, widths, 1, 1024, (10, 10), 0)
     shapes = build(workload).shapes
     setting = Setting(dataset, load_platform("epyc7543x4-4xa100"), workload, shapes)
-    memory = registry().part("memory", "hongtu")()
+    sets = WorkingSets(
+        plugins.assemble(registry(), parts_for("hongtu"), {}), shapes, workload.itemsize
+    )
     held = []
     for chunks in (2, 4, 8):
         sampler = registry().part("sampler", "hongtu")(chunks_per_partition=chunks, search="none")
         communication = registry().part("communication", "hongtu")()
         cut = sampler.chunks(setting, 4)
-        rounds, traffic = cut.rounds, plan_rounds(communication.open(cut.owner), cut.rounds)
-        held.append(
-            max(
-                footprint.working_bytes(
-                    shapes,
-                    memory,
-                    [
-                        footprint.size_of(unit.blocks[0], plan.buffer_rows()[slot])
-                        for round_, plan in zip(rounds, traffic, strict=True)
-                        for unit in round_.units
-                        if unit.slot == slot
-                    ],
-                    workload.itemsize,
-                    TorchKernel(),
-                )
-                for slot in range(4)
-            )
-        )
+        rows = largest_buffers(plan_rounds(communication.open(cut.owner), cut.rounds))
+        units = [unit for round_ in cut.rounds for unit in round_.units]
+        sizes = [footprint.size_of(unit.blocks[0], rows[unit.slot]) for unit in units]
+        held.append(sets.most_bytes(sizes))
     assert held[0] > held[1] > held[2]
     print(f"\n{name}, {model}: {held} bytes, {100 * (1 - held[2] / held[0]):.0f} % less")
 

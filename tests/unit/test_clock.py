@@ -80,6 +80,24 @@ def test_model_prices(clock, work, place, seconds):
     assert clock.seconds(work, place, wall_s=123.0) == pytest.approx(seconds, rel=1e-12)
 
 
+def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
+    """Those at another socket at the slower of that and the sockets' link."""
+    work = Work("copy", bytes=300, features=5)
+    assert clock.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
+    for rate, across in ((20.0, 20.0), (70.0, 40.0)):
+        (link,) = PLATFORM.links
+        host = replace(HOST, sockets=2, socket_bandwidth_bytes_per_s=40.0)
+        platform = replace(PLATFORM, host=host, links=(replace(link, picked_bytes_per_s=rate),))
+        picking = ModelClock(platform, load().part("kernel", "torch")())
+        local = min(rate, 50.0)
+        assert picking.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / local)
+        far = work._replace(remote_bytes=100)
+        expected = 2.0 + 200 / local + 100 / across
+        assert picking.seconds(far, "host-gpu0", 0.0) == pytest.approx(expected)
+        blocks = Work("copy", bytes=300)
+        assert picking.seconds(blocks, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
+
+
 def test_a_place_must_be_on_the_platform(clock):
     with pytest.raises(PlatformError, match="has no device 'gpu7'; it has host, gpu0"):
         clock.seconds(Work("copy", bytes=1), "gpu7", 0.0)

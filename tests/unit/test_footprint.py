@@ -12,11 +12,16 @@ from gnnbench.conformance.graphs import make_dataset, make_platform, make_worklo
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
+from gnnbench.lowering.working_sets import WorkingSets
 from gnnbench.models import MODELS, build
-from gnnbench.parts import Kernel, LayerShape, Setting
+from gnnbench.parts import Bundle, Kernel, LayerShape, Setting
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize, Parts
 from gnnbench.run import train
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.memory import CachingMemory, HongTuMemory, RecomputingMemory
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.hongtu.sampler import HongTuSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
@@ -30,23 +35,33 @@ class ApartKernel(TorchKernel):
     adds_in_place = False
 
 
+def make_sets(shape, memory, itemsize=4, kernel=None):
+    """Of two equal layers of which the first has no gradients of its input rows."""
+    parts = (HongTuSampler(), HongTuPlacement(), HongTuCommunication(), memory)
+    return WorkingSets(Bundle(*parts, kernel or TorchKernel()), (shape, shape), itemsize)
+
+
 def test_a_gcn_chunk_by_hand():
     """Rows of the buffer, then a^l and h^{l+1} of the destinations; backward their gradients, that
     of h^{l+1} before ReLU and behind it, and nobody's of a^1."""
     rows, made = (50 + 5 + 3) * 100, 20 * (100 + 16)
-    assert footprint.forward_bytes(GCN, CHUNK, 4) == 4 * (rows + made)
     gradients = {True: 20 * 2 * 16, False: 20 * (2 * 16 + 100)}
-    backward = {
-        ("cache", True): 0,
-        ("cache", False): rows,
-        ("recompute", True): rows,
-        ("recompute", False): 2 * rows,
-    }
-    for (policy, first), elements in backward.items():
-        size = footprint.backward_bytes(GCN, CHUNK, 4, policy, TorchKernel(), first=first)
-        assert size == 4 * (made + gradients[first] + elements)
-        apart = footprint.backward_bytes(GCN, CHUNK, 4, policy, ApartKernel(), first=first)
-        assert apart == size + (0 if first else 4 * 55 * 100)
+    for memory, buffers in ((HongTuMemory(), (0, 1)), (RecomputingMemory(), (1, 2))):
+        sizes = [
+            4 * (made + gradients[first] + count * rows)
+            for first, count in zip((True, False), buffers, strict=True)
+        ]
+        forward = 4 * (rows + made)
+        found = list(make_sets(GCN, memory).follow(CHUNK))
+        assert found == [forward, sizes[0], forward, sizes[1]]
+        apart = list(make_sets(GCN, memory, kernel=ApartKernel()).follow(CHUNK))
+        assert apart == [*found[:3], found[3] + 4 * 55 * 100]
+        sets = make_sets(GCN, memory)
+        parameters = 2 * 1616 * 4
+        kept = 2 * parameters + 3 * footprint.adjacency_bytes([GCN], CHUNK, 4, TorchKernel())
+        assert (
+            sets.device_bytes([CHUNK] * 3) == kept + max(found) == kept + sets.most_bytes([CHUNK])
+        )
     alone = dataclasses.replace(CHUNK, buffered=False)
     assert not footprint.adds_apart(GCN, alone, ApartKernel())
 
@@ -68,7 +83,8 @@ def test_rows_cross_a_mebibyte_or_an_eighth_of_a_buffer_at_a_time():
     assert footprint.staging_bytes(0, 400) == 0
     # Where next to nothing is made of many rows, those that cross are the most beside a buffer.
     wide = dataclasses.replace(CHUNK, num_dst=0, num_edges=0)
-    assert footprint.forward_bytes(GCN, wide, 4) == 400 * (50 + 5 + 3 + 7)
+    forward, *_ = make_sets(GCN, HongTuMemory()).follow(wide)
+    assert forward == 400 * (50 + 5 + 3 + 7)
 
 
 def test_an_attention_chunk_by_hand():
@@ -79,7 +95,7 @@ def test_an_attention_chunk_by_hand():
     assert footprint.saved_bytes(GAT, CHUNK, 8) == 8 * (made + (55 + 20) * 100)
     gradients = 20 * 3 * 16 + values + (2 * 55 - 20) * 16
     assert footprint.gradient_bytes(GAT, CHUNK, 8, first=False) == 8 * gradients
-    offloaded = footprint.backward_bytes(GAT, CHUNK, 8, "offload", TorchKernel(), first=False)
+    *_, offloaded = make_sets(GAT, CachingMemory(), itemsize=8).follow(CHUNK)
     # The restored rows, the gradients' buffers, and one of autograd's to be added to them.
     assert offloaded == 8 * (made + gradients + 2 * 55 * 100 + rows)
 
@@ -115,13 +131,6 @@ def test_values_on_edges_are_on_self_loops_where_a_layer_adds_them():
             without, CHUNK, 4
         )
         assert more == 4 * (200 * edges[name] + 20 * loops[name])
-
-
-def test_buffers_of_a_device_are_as_large_as_its_largest_chunk_needs():
-    small, large = ChunkSize(10, 4, 20, 2, 9), ChunkSize(30, 4, 20, 1, 4)
-    alone = dataclasses.replace(small, buffered=False)
-    shared = footprint.share_buffers([small, large, alone])
-    assert [(chunk.rows, chunk.transition) for chunk in shared] == [(31, 9), (31, 9), (12, 9)]
 
 
 def host_tensors(policies, own_features=False):
@@ -213,10 +222,8 @@ def test_a_run_holds_what_its_plan_says(
         chunks = [
             footprint.size_of(unit.blocks[0], rows.get(slot)) for unit in units if unit.slot == slot
         ]
-        size = footprint.device_bytes(
-            layers, bundle.memory, chunks, workload.itemsize, bundle.kernel
-        )
-        assert trace.peak_bytes[f"gpu{slot}"] == size
+        sets = WorkingSets(bundle, layers, workload.itemsize)
+        assert trace.peak_bytes[f"gpu{slot}"] == sets.device_bytes(chunks)
 
     sizes = [footprint.size_of(unit.blocks[0], rows.get(unit.slot)) for unit in units]
     tensors = footprint.host_tensors(

@@ -2,8 +2,8 @@
 
 ``sampler`` holds the two-level partition, ``memory`` the recomputation-caching hybrid,
 ``communication`` the deduplicated communication, ``prefetching`` the same rounds ahead,
-``volumes`` its cost and Algorithm 4, ``prediction`` an epoch from counts alone, ``planner`` and
-``in_memory_planner`` plan by it.
+``volumes`` its cost and Algorithm 4, ``counts`` the sizes of chunks that were counted, ``outlook``
+what an epoch of those takes, ``planner`` and ``in_memory_planner`` plan by it.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gnnbench.errors import IncompatibleParts
-from gnnbench.footprint import ChunkSize, shard_bytes
 from gnnbench.parts import Bundle
-from gnnbench.records import Cell, PartKind, Table, TableRow
+from gnnbench.records import Cell, Dataset, PartKind, Table, TableRow
 from gnnbench.studies import Planner, PlanRequest
+from gnnbench_plugins.hongtu.counts import ChunkCounts
 from gnnbench_plugins.hongtu.memory import InMemory
+from gnnbench_plugins.hongtu.outlook import Outlook
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.planner import (
     Prospect,
@@ -23,7 +24,6 @@ from gnnbench_plugins.hongtu.planner import (
     tabulate_chunks,
     tabulate_replicas,
 )
-from gnnbench_plugins.hongtu.prediction import ChunkCounts, Method, predict_data_bytes
 from gnnbench_plugins.reference.communication import HaloCommunication
 
 
@@ -33,32 +33,26 @@ class InMemoryPlanner(Planner):
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "memory of every device, halo rows and epoch time, nothing offloaded"
     # No rows lie at the host's sockets.
-    replaced: ClassVar[tuple[str, ...]] = ("epoch", "memory")
     unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {"placement": ("numa_aware",)}
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         prospect = InMemoryProspect(bundle, request)
         counted = count(prospect)
-        return (
+        outlook = prospect.foresee(counted)
+        tables = (
             tabulate_chunks(counted),
             *tabulate_replicas(counted),
-            prospect.tabulate_devices(counted.chunks),
-            prospect.tabulate_memory(counted.chunks),
-            prospect.tabulate_epoch(counted.chunks),
+            prospect.tabulate_devices(counted.chunks, outlook),
         )
+        if isinstance(request.graph, Dataset):
+            return tables
+        return (*tables, prospect.tabulate_memory(outlook), prospect.tabulate_epoch(outlook))
 
 
 class InMemoryProspect(Prospect):
     """A request for HongTu-IM: nothing is offloaded, and the halo crosses at every layer."""
 
-    stages: ClassVar[Mapping[str, str]] = {
-        "device_to_device_s": "device to device",
-        "compute_s": "computation",
-        "accumulate_s": "gradients added, and the loss",
-        "all_reduce_s": "all-reduce",
-    }
-
-    def _find_method(self, placement: HongTuPlacement) -> Method:
+    def _check_communication(self, placement: HongTuPlacement) -> None:
         bundle = self.bundle
         if not (
             isinstance(bundle.communication, HaloCommunication)
@@ -67,45 +61,18 @@ class InMemoryProspect(Prospect):
             raise IncompatibleParts(
                 "a plan for hongtu-im needs communication 'halo' and memory 'hongtu-im'."
             )
-        return Method(reuse=False)
 
     def holds(self, chunks: ChunkCounts) -> bool:
         """More chunks leave as much on the devices, so that training never cuts more."""
         return True
 
-    def device_bytes(self, chunks: ChunkCounts) -> int:
-        return max(self.bytes_by_device(chunks))
-
-    def bytes_by_device(self, chunks: ChunkCounts) -> list[int]:
-        """What every device would hold, its features dense."""
-        shapes = [layer.shape for layer in self.layers]
-        read = chunks.neighbours.sum(axis=2)
-        alone = chunks.vertices.shape == (1, 1)
-        return [
-            shard_bytes(
-                shapes,
-                [
-                    ChunkSize(round(n), round(v), round(e), buffered=False)
-                    for n, v, e in zip(
-                        read[:, i], chunks.vertices[:, i], chunks.edges[:, i], strict=True
-                    )
-                ],
-                round(float(chunks.vertices[:, i].sum())),
-                self.request.workload.itemsize,
-                self.bundle.kernel,
-                copied=not alone,
-            )
-            for i in range(self.partitions)
-        ]
-
-    def tabulate_devices(self, chunks: ChunkCounts) -> Table:
+    def tabulate_devices(self, chunks: ChunkCounts, outlook: Outlook) -> Table:
         """A row for every device: its partition, its halo, and whether that fits."""
         own = chunks.neighbours.diagonal(axis1=1, axis2=2).sum(axis=0)
         halo = chunks.neighbours.sum(axis=(0, 2)) - own
         rows = []
-        for i, (device, size) in enumerate(
-            zip(self.devices, self.bytes_by_device(chunks), strict=True)
-        ):
+        for i, device in enumerate(self.devices):
+            size = outlook.peak_bytes[device.name]
             limit = self.bundle.memory.capacity_bytes(device)
             rows.append(
                 TableRow(
@@ -132,6 +99,3 @@ class InMemoryProspect(Prospect):
                 f"layer, and as many gradients go back",
             ),
         )
-
-    def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:
-        return predict_data_bytes(chunks, self.layers, itemsize=self.request.workload.itemsize)

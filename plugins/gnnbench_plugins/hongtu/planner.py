@@ -7,7 +7,7 @@ cut into ranges of balanced edges, as they are numbered, and batches run in that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -26,9 +26,11 @@ from gnnbench.kernels.dispatch import (
 )
 from gnnbench.kernels.dispatch.streams import MOST_COUNTS, MOST_PIECES
 from gnnbench.kernels.reference.streams import LabelArray
-from gnnbench.models import Layer, build
+from gnnbench.lowering.capacity import TrainerCapacity
+from gnnbench.lowering.memory import open_ledger
+from gnnbench.models import build
 from gnnbench.partitioning import cut_ranges
-from gnnbench.parts import Bundle, OffloadingMemory, Setting
+from gnnbench.parts import Bundle, Setting
 from gnnbench.records import (
     Cell,
     Dataset,
@@ -43,28 +45,13 @@ from gnnbench.records import (
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_units
+from gnnbench_plugins.hongtu.outlook import STAGES, Outlook, foresee, make_setting
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
-from gnnbench_plugins.hongtu.prediction import (
-    ChunkCounts,
-    EpochTimes,
-    Method,
-    predict_device_bytes,
-    predict_epoch,
-    predict_host_bytes,
-)
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
 
 #: Table 3 goes up to 512 partitions.
 FINEST = 512
-
-STAGES = {
-    "host_to_device_s": "host to device",
-    "device_to_device_s": "device to device",
-    "compute_s": "computation",
-    "accumulate_s": "accumulation on the host",
-    "device_to_host_s": "device to host",
-    "all_reduce_s": "all-reduce",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,43 +62,43 @@ class Counted:
     number of partitions does not divide a power of two.
     """
 
-    vertices: int
+    setting: Setting
     isolated: int
     chunks: ChunkCounts
     replicas: IntArray | None
     finest: int
     notes: tuple[str, ...]
 
+    @property
+    def vertices(self) -> int:
+        return self.setting.dataset.graph.num_vertices
+
 
 class HongTuPlanner(Planner):
-    """Counts the chunks' neighbour sets, and predicts from them alone."""
+    """Counts the chunks' neighbour sets, and reads the program of training that follows from them.
+    Over a dataset the program is that of its real chunks, and not this planner's business."""
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "memory, host-device rows and epoch time, from the chunks' sizes"
-    # Peers are equally far, and nothing is written.
-    replaced: ClassVar[tuple[str, ...]] = ("epoch", "memory")
-    unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {
-        "communication": ("interleaved",),
-        "memory": ("spill_dir",),
-    }
+    # Nothing is written.
+    unplanned: ClassVar[Mapping[PartKind, tuple[str, ...]]] = {"memory": ("spill_dir",)}
 
     def plan(self, bundle: Bundle, request: PlanRequest) -> tuple[Table, ...]:
         prospect = Prospect(bundle, request)
         counted = count(prospect)
-        return (
+        tables = (
             tabulate_chunks(counted),
             *tabulate_replicas(counted),
             tabulate_volumes(counted),
-            prospect.tabulate_memory(counted.chunks),
-            prospect.tabulate_epoch(counted.chunks),
         )
+        if isinstance(request.graph, Dataset):
+            return tables
+        outlook = prospect.foresee(counted)
+        return (*tables, prospect.tabulate_memory(outlook), prospect.tabulate_epoch(outlook))
 
 
 class Prospect:
     """A request for this strategy: its parts by their own types, and what follows from counts."""
-
-    #: The fields of ``EpochTimes`` that such an epoch has, and what they are called.
-    stages: ClassVar[Mapping[str, str]] = STAGES
 
     def __init__(self, bundle: Bundle, request: PlanRequest) -> None:
         sampler, placement = bundle.sampler, bundle.placement
@@ -119,25 +106,32 @@ class Prospect:
             raise IncompatibleParts("a plan for hongtu needs hongtu's sampler and placement.")
         self.bundle, self.request, self.sampler = bundle, request, sampler
         self.devices = placement.trainers(request.platform)
-        self.layers: Sequence[Layer] = build(request.workload, model=request.model).stack
+        self.shapes = build(request.workload, model=request.model).shapes
         if not request.platform.accelerators:
             raise UsageError(
                 f"platform {request.platform.name} has no accelerators to plan for; choose another "
                 f"by --platform."
             )
-        self.method = self._find_method(placement)
+        self._check_communication(placement)
 
-    def _find_method(self, placement: HongTuPlacement) -> Method:
-        """How the communication part goes about it."""
+    def _check_communication(self, placement: HongTuPlacement) -> None:
+        """Raise where the rows of such parts do not follow from counts."""
         communication = self.bundle.communication
         if not isinstance(communication, HongTuCommunication):
             raise IncompatibleParts("a plan for hongtu needs hongtu's communication.")
-        if not placement.numa_aware or communication.buffers != "merged":
+        counted = placement.numa_aware and communication.buffers == "merged"
+        if not (counted or isinstance(self.request.graph, Dataset)):
             raise UsageError(
-                "a plan knows rows at their device's socket and merged buffers only; leave out "
-                "placement.numa_aware and communication.buffers."
+                "a plan from sizes alone knows rows at their device's socket and merged buffers "
+                "only; leave out placement.numa_aware and communication.buffers."
             )
-        return Method(communication.p2p, communication.reuse, communication.neighbour_reuse)
+
+    @property
+    def capacity(self) -> TrainerCapacity:
+        """What the devices can take."""
+        ledger = open_ledger(self.bundle, self.request.platform, self.devices)
+        itemsize = self.request.workload.itemsize
+        return TrainerCapacity(self.bundle, ledger, self.devices, self.shapes, itemsize)
 
     @property
     def partitions(self) -> int:
@@ -147,11 +141,6 @@ class Prospect:
     @property
     def threads(self) -> int:
         return self.request.workload.threads
-
-    @property
-    def capacity_bytes(self) -> int:
-        """What the smallest device may hold."""
-        return min(map(self.bundle.memory.capacity_bytes, self.devices))
 
     def check_size(self, vertices: int, chunks: int) -> None:
         """``UsageError`` unless this many chunks a partition can be counted here."""
@@ -178,59 +167,38 @@ class Prospect:
                 f"plan for fewer vertices or chunks."
             )
 
-    def settle_topology(self, vertices: int, edges: int) -> None:
-        """Have the memory choose where topologies wait, for a graph of this size."""
-        memory, request = self.bundle.memory, self.request
-        if isinstance(memory, OffloadingMemory):
-            settled, notes = memory.settle_topology(
-                self.bundle.kernel,
-                tuple(layer.shape for layer in self.layers),
-                vertices,
-                edges // self.partitions,
-                self.capacity_bytes,
-                request.workload.itemsize,
-            )
-            chosen = {**self.bundle.chosen, "memory": notes}
-            self.bundle = replace(self.bundle, memory=settled, chosen=chosen)
-
-    @property
-    def memory(self) -> OffloadingMemory:
-        """Where vertex data waits. Raises ``IncompatibleParts`` unless that is the host."""
-        memory = self.bundle.memory
-        if not isinstance(memory, OffloadingMemory):
-            raise IncompatibleParts(
-                "a plan for hongtu needs a memory that keeps vertex data on the host."
-            )
-        return memory
-
-    def device_bytes(self, chunks: ChunkCounts) -> int:
-        """What the fullest device would hold."""
-        return predict_device_bytes(
-            chunks,
-            self.layers,
-            self.memory,
-            self.bundle.kernel,
-            self.method,
-            itemsize=self.request.workload.itemsize,
-        )
-
-    def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:
-        """What the host would hold, by tensor."""
-        return predict_host_bytes(
-            chunks, self.layers, self.memory, itemsize=self.request.workload.itemsize
-        )
+    def settle(self, vertices: int, edges: int) -> Setting:
+        """The setting of a graph of this size, for which the memory chooses where topologies
+        wait."""
+        request = self.request
+        setting = make_setting(vertices, edges, request.platform, request.workload, request.model)
+        self.bundle = self.bundle.settle(setting)
+        return setting
 
     def holds(self, chunks: ChunkCounts) -> bool:
         """Whether chunks of such sizes are small enough."""
-        return self.device_bytes(chunks) <= self.capacity_bytes
+        anywhere = PartitionHomes(self.request.platform, [0] * self.partitions)
+        plans, _ = plan_units(chunks, self.bundle.communication, anywhere)
+        by_device = zip(*plans, strict=True)
+        return self.capacity.fits([[plan.chunk for plan in plans] for plans in by_device])
 
-    def tabulate_memory(self, chunks: ChunkCounts) -> Table:
-        """What a device and the host would hold, and what they can."""
-        host, memory = self.request.platform.host, self.bundle.memory
-        tensors = self.host_bytes(chunks)
+    def foresee(self, counted: Counted) -> Outlook:
+        """What training on such chunks would take."""
+        return foresee(counted.chunks, self.bundle, counted.setting)
+
+    def tabulate_memory(self, outlook: Outlook) -> Table:
+        """What a device and the hosts would hold, and what they can."""
+        hosts, memory = self.request.platform.hosts, self.bundle.memory
         held = (
-            ("fullest device", self.device_bytes(chunks), self.capacity_bytes),
-            ("host", sum(tensors.values()), memory.host_capacity_bytes(host)),
+            (
+                "fullest device",
+                max(outlook.peak_bytes[device.name] for device in self.devices),
+                min(map(memory.capacity_bytes, self.devices)),
+            ),
+            *(
+                (host.name, outlook.peak_bytes[host.name], memory.host_capacity_bytes(host))
+                for host in hosts
+            ),
         )
         rows = [
             TableRow(
@@ -243,10 +211,10 @@ class Prospect:
             )
             for label, size, limit in held
         ]
-        nothing = Cell()
+        nothing, whose = Cell(), "host" if len(hosts) == 1 else "hosts"
         rows += [
-            TableRow(f"of the host: {name}", (Cell(size, "B"), nothing, nothing))
-            for name, size in tensors.items()
+            TableRow(f"of the {whose}: {name}", (Cell(size, "B"), nothing, nothing))
+            for name, size in outlook.host_bytes.items()
             if size
         ]
         return Table(
@@ -254,29 +222,22 @@ class Prospect:
             title="memory",
             columns=("needed", "there is", ""),
             rows=tuple(rows),
+            notes=(outlook.reason,) if outlook.reason else (),
         )
 
-    def tabulate_epoch(self, chunks: ChunkCounts) -> Table:
+    def tabulate_epoch(self, outlook: Outlook) -> Table:
         """Seconds of an epoch by stage."""
-        times: EpochTimes = predict_epoch(
-            chunks,
-            self.layers,
-            self.request.platform,
-            self.bundle.kernel,
-            self.bundle.memory,
-            self.method,
-            itemsize=self.request.workload.itemsize,
-        )
-        stages = [(label, getattr(times, field)) for field, label in self.stages.items()]
+        stages = [(stage, outlook.stages_s[stage]) for stage in STAGES if stage in outlook.stages_s]
         rows = [
-            TableRow(label, (Cell(seconds, "s"), Cell(100 * seconds / times.epoch_s, "%")))
-            for label, seconds in (*stages, ("epoch", times.epoch_s))
+            TableRow(label, (Cell(seconds, "s"), Cell(100 * seconds / outlook.epoch_s, "%")))
+            for label, seconds in (*stages, ("epoch", outlook.epoch_s))
         ]
         return Table(
             name="epoch",
             title=f"one epoch on {self.request.platform.name}",
             columns=("seconds", "share"),
             rows=tuple(rows),
+            notes=("stages on the path that decides how long the epoch takes",),
         )
 
 
@@ -294,20 +255,14 @@ def count(prospect: Prospect) -> Counted:
 def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
     """The chunks that training on a dataset would have, in the order it would run them."""
     request, sampler, graph = prospect.request, prospect.sampler, dataset.graph
-    setting = Setting(
-        dataset,
-        request.platform,
-        request.workload,
-        tuple(layer.shape for layer in prospect.layers),
-        request.model,
-    )
+    setting = Setting(dataset, request.platform, request.workload, prospect.shapes, request.model)
     reason = prospect.bundle.refusal(setting)
     if reason is not None:
         raise IncompatibleParts(reason)
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
     prospect.bundle = prospect.bundle.begin(setting)
-    cut = sampler.chunks(setting, prospect.partitions, Capacity(graph, prospect))
+    cut = sampler.chunks(setting, prospect.partitions, prospect.capacity)
     rounds, owner = cut.rounds, cut.owner
     m = prospect.partitions
     replicas = None
@@ -320,7 +275,7 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
     chunks = count_rounds(graph, rounds, m, prospect.threads, request.progress.advance)
     request.progress.end()
     return Counted(
-        vertices=graph.num_vertices,
+        setting=setting,
         isolated=int(np.count_nonzero(graph.degrees == 0)),
         chunks=chunks,
         replicas=replicas,
@@ -364,23 +319,6 @@ def label_ranges(graph: Graph, owner: IntArray, partitions: int, ranges: int) ->
         for k, members in enumerate(cut_ranges(graph, np.flatnonzero(owner == i), ranges)):
             labels[members] = i * ranges + k
     return labels
-
-
-class Capacity:
-    """What the devices can take (``gnnbench.parts.DeviceCapacity``), by prediction."""
-
-    def __init__(self, graph: Graph, prospect: Prospect) -> None:
-        self._graph = graph
-        self._prospect = prospect
-
-    @property
-    def device_bytes(self) -> int:
-        return self._prospect.capacity_bytes
-
-    def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
-        partitions, threads = self._prospect.partitions, self._prospect.threads
-        chunks = count_rounds(self._graph, rounds, partitions, threads)
-        return self._prospect.holds(chunks)
 
 
 # --------------------------------------------------------------------------- a stream
@@ -438,14 +376,14 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
         "edges are drawn independently: one that comes twice counts twice in |E|, once in "
         "neighbour sets",
     ]
-    prospect.settle_topology(stream.vertices, int(in_edges.sum()))
+    setting = prospect.settle(stream.vertices, int(in_edges.sum()))
     if n:
         chunks = count(n)
     else:
         chunks, note = choose_least(count, prospect, finest // m)
         notes.append(note)
     return Counted(
-        vertices=stream.vertices,
+        setting=setting,
         isolated=isolated,
         chunks=chunks,
         replicas=(
@@ -460,8 +398,7 @@ def choose_least(
     count: Callable[[int], ChunkCounts], prospect: Prospect, most: int
 ) -> tuple[ChunkCounts, str]:
     """The least power of two of chunks a partition that the devices can hold, else ``most``."""
-    capacity = prospect.capacity_bytes
-    told = f"{format_si(capacity, 'B')} a device"
+    told = f"{format_si(prospect.capacity.device_bytes, 'B')} a device"
     n = 1
     while True:
         chunks = count(n)

@@ -15,23 +15,24 @@ from typing import ClassVar
 
 from gnnbench import datasets
 from gnnbench.models import build
-from gnnbench.models.layers import Layer
 from gnnbench.parts import OffloadingMemory, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Dataset, Provenance, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
+from gnnbench_plugins.hongtu.counts import ChunkCounts
 from gnnbench_plugins.hongtu.memory import HongTuMemory
+from gnnbench_plugins.hongtu.outlook import foresee
 from gnnbench_plugins.hongtu.planner import count_rounds
-from gnnbench_plugins.hongtu.prediction import ChunkCounts, predict_device_bytes, predict_epoch
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
-from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.hongtu.quoted import LARGE, PARTITIONS, PaperGraph
 from gnnbench_plugins.studies.hongtu.server import (
     PLATFORM,
+    assemble,
     fit_notes,
     fitted_server,
-    make_layers,
+    make_workload,
     multiply_chunks,
+    place_graph,
 )
 
 #: Real graphs, then stand-ins of the paper's at a fraction of their size.
@@ -66,15 +67,13 @@ ALPHA: Mapping[str, tuple[float, float, float]] = {
 class Job:
     """A graph and a 2-layer GCN to train on it."""
 
-    dataset: Dataset
-    workload: Workload
-    layers: tuple[Layer, ...]
+    setting: Setting
 
     @classmethod
     def of_dataset(cls, dataset: Dataset) -> Job:
         dims = (dataset.num_features, HIDDEN, dataset.num_classes)
         workload = Workload("gcn", dims, 1, 1, (0,) * (len(dims) - 1), SEED)
-        return cls(dataset, workload, tuple(build(workload).stack))
+        return cls(Setting(dataset, load_platform(PLATFORM), workload, build(workload).shapes))
 
 
 @cache
@@ -87,10 +86,8 @@ def load_jobs() -> tuple[dict[str, Job], tuple[str, ...]]:
 def count_job(name: str, chunks: int) -> ChunkCounts:
     """What the chunks of a graph of ``load_jobs`` read, partitioned and ordered as for training."""
     job = load_jobs()[0][name]
-    shapes = tuple(layer.shape for layer in job.layers)
-    setting = Setting(job.dataset, load_platform(PLATFORM), job.workload, shapes)
-    rounds = HongTuSampler(chunks_per_partition=chunks).chunks(setting, PARTITIONS).rounds
-    return count_rounds(job.dataset.graph, rounds, PARTITIONS, threads=0)
+    rounds = HongTuSampler(chunks_per_partition=chunks).chunks(job.setting, PARTITIONS).rounds
+    return count_rounds(job.setting.dataset.graph, rounds, PARTITIONS, threads=0)
 
 
 # --------------------------------------------------------------------------- Table 8
@@ -236,39 +233,28 @@ class Strain:
     epoch_s: float
 
     @classmethod
-    def of_counts(
-        cls,
-        counts: ChunkCounts,
-        layers: Sequence[Layer],
-        memory: OffloadingMemory,
-        sparse_bytes_per_s: float | None = None,
-    ) -> Strain:
-        kernel = TorchKernel()
-        epoch = predict_epoch(
-            counts,
-            layers,
-            load_platform(PLATFORM),
-            kernel,
-            memory,
-            sparse_bytes_per_s=sparse_bytes_per_s,
-        )
-        return cls(predict_device_bytes(counts, layers, memory, kernel), epoch.epoch_s)
+    def of_counts(cls, counts: ChunkCounts, setting: Setting, memory: OffloadingMemory) -> Strain:
+        found = foresee(counts, assemble(memory), setting)
+        fullest = max(found.peak_bytes[device.name] for device in setting.platform.accelerators)
+        return cls(fullest, found.epoch_s)
 
 
 def strain_paper(graph: PaperGraph, memory: OffloadingMemory) -> list[Strain]:
     """The paper's graph at ``TIMES`` its chunks, its volumes growing as alpha does."""
-    layers, rate = make_layers(graph, "gcn", 2), fitted_server().sparse_bytes_per_s
+    setting = place_graph(graph, make_workload(graph.dims(2)), fitted_server().platform)
     first, *_ = alphas = ALPHA[graph.name]
     return [
-        Strain.of_counts(multiply_chunks(graph, times, alpha / first), layers, memory, rate)
+        Strain.of_counts(multiply_chunks(graph, times, alpha / first), setting, memory)
         for times, alpha in zip(TIMES, alphas, strict=True)
     ]
 
 
 def strain_job(name: str, memory: OffloadingMemory) -> list[Strain]:
     """A graph at hand at ``TIMES`` the least of ``CHUNKS``."""
-    layers = load_jobs()[0][name].layers
-    return [Strain.of_counts(count_job(name, times * CHUNKS[0]), layers, memory) for times in TIMES]
+    setting = load_jobs()[0][name].setting
+    return [
+        Strain.of_counts(count_job(name, times * CHUNKS[0]), setting, memory) for times in TIMES
+    ]
 
 
 @dataclass(frozen=True, slots=True)

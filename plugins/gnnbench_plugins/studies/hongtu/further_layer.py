@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gnnbench.units import format_si
-from gnnbench_plugins.hongtu.memory import InMemory
-from gnnbench_plugins.hongtu.prediction import ChunkCounts, predict_epoch
-from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.hongtu.counts import ChunkCounts
+from gnnbench_plugins.hongtu.outlook import foresee
 from gnnbench_plugins.studies.hongtu.footprint import ITEMSIZE
 from gnnbench_plugins.studies.hongtu.quoted import (
     DEPTHS,
@@ -19,7 +18,12 @@ from gnnbench_plugins.studies.hongtu.quoted import (
     TABLE_6,
     PaperGraph,
 )
-from gnnbench_plugins.studies.hongtu.server import Server, make_layers
+from gnnbench_plugins.studies.hongtu.server import (
+    Server,
+    assemble_in_memory,
+    make_workload,
+    place_graph,
+)
 
 
 def seconds_per_layer(seconds: Callable[[int], float | None]) -> float:
@@ -41,8 +45,8 @@ def predict_alone_s(graph: PaperGraph, layers: int, server: Server) -> float:
         with_p2p=graph.vertices,
         with_reuse=graph.vertices,
     )
-    stack = make_layers(graph, "gcn", layers)
-    return predict_epoch(counts, stack, server.platform, TorchKernel(), InMemory()).epoch_s
+    setting = place_graph(graph, make_workload(graph.dims(layers)), server.platform)
+    return foresee(counts, assemble_in_memory(1), setting).epoch_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def _compare_layer(graph: PaperGraph, column: int, server: Server) -> FurtherLay
         together_s=seconds_per_layer(lambda layers: TABLE_6[depths[layers], "HongTu-IM"][column]),
         predicted_alone_s=seconds_per_layer(lambda layers: predict_alone_s(graph, layers, server)),
         predicted_together_s=seconds_per_layer(
-            lambda layers: server.epoch_s(graph, "gcn", layers, memory=InMemory())
+            lambda layers: server.foresee(graph, "gcn", layers, assemble_in_memory()).epoch_s
         ),
     )
 

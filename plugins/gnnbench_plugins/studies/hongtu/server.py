@@ -13,15 +13,18 @@ from functools import cache, partial
 from statistics import median
 
 from gnnbench.agreement import format_share
-from gnnbench.models import build
-from gnnbench.models.layers import Layer
-from gnnbench.parts import Memory
+from gnnbench.parts import Bundle, Communication, Memory, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
+from gnnbench.platforms.machine import Link, Platform
 from gnnbench.records import Workload
 from gnnbench.units import format_si
-from gnnbench_plugins.hongtu.memory import HongTuMemory
-from gnnbench_plugins.hongtu.prediction import DEDUPLICATED, ChunkCounts, Method, predict_epoch
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.counts import ChunkCounts
+from gnnbench_plugins.hongtu.memory import HongTuMemory, InMemory
+from gnnbench_plugins.hongtu.outlook import Outlook, foresee, make_setting
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.hongtu.sampler import HongTuSampler
+from gnnbench_plugins.reference.communication import HaloCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.hongtu.quoted import (
     FITTED,
@@ -57,32 +60,44 @@ def multiply_chunks(graph: PaperGraph, times: int, growth: float) -> ChunkCounts
     )
 
 
-def make_layers(graph: PaperGraph, model: str, layers: int) -> tuple[Layer, ...]:
-    workload = Workload(
-        model=model, dims=graph.dims(layers), epochs=1, batch_size=1, fanouts=(), seed=0
-    )
-    return build(workload).stack
+def make_workload(dims: tuple[int, ...], model: str = "gcn") -> Workload:
+    """One epoch of full-graph training."""
+    return Workload(model=model, dims=dims, epochs=1, batch_size=1, fanouts=(), seed=0)
 
 
-def epoch_s(
-    graph: PaperGraph,
-    model: str,
-    layers: int,
-    platform: Platform,
-    method: Method = DEDUPLICATED,
-    memory: Memory | None = None,
-    sparse_bytes_per_s: float | None = None,
-) -> float:
-    """Predicted seconds of one epoch; HongTu's hybrid memory unless told."""
-    return predict_epoch(
-        count_chunks(graph, model),
-        make_layers(graph, model, layers),
-        platform,
-        TorchKernel(),
+def place_graph(graph: PaperGraph, workload: Workload, platform: Platform) -> Setting:
+    """The graph on a platform."""
+    return make_setting(graph.vertices, graph.edges, platform, workload)
+
+
+def assemble(
+    memory: Memory | None = None, communication: Communication | None = None, devices: int = 0
+) -> Bundle:
+    """HongTu's parts, some of them others, on all devices or so many."""
+    return Bundle(
+        HongTuSampler(),
+        HongTuPlacement(devices),
+        communication or HongTuCommunication(),
         memory or HongTuMemory(),
-        method,
-        sparse_bytes_per_s=sparse_bytes_per_s,
-    ).epoch_s
+        TorchKernel(),
+    )
+
+
+def assemble_in_memory(devices: int = 0) -> Bundle:
+    """HongTu-IM's parts."""
+    return assemble(InMemory(), HaloCommunication(), devices)
+
+
+def pick_at(platform: Platform, rate: float) -> Platform:
+    """The platform with rows picked one by one at so many bytes a second over its host links."""
+    return _replace_links(platform, lambda link: replace(link, picked_bytes_per_s=rate))
+
+
+def _replace_links(platform: Platform, change: Callable[[Link], Link]) -> Platform:
+    """Those of the host changed."""
+    host = platform.host.name
+    links = tuple(change(link) if host in link.ends else link for link in platform.links)
+    return replace(platform, links=links)
 
 
 #: Seconds of an epoch: of a graph, a model, layers.
@@ -116,16 +131,16 @@ class Server:
     def link_bytes_per_s(self) -> float:
         return host_link_rate(self.platform)
 
-    def epoch_s(
-        self,
-        graph: PaperGraph,
-        model: str,
-        layers: int,
-        method: Method = DEDUPLICATED,
-        memory: Memory | None = None,
-    ) -> float:
-        """Predicted seconds of one epoch with the fitted constant."""
-        return epoch_s(graph, model, layers, self.platform, method, memory, self.sparse_bytes_per_s)
+    def foresee(
+        self, graph: PaperGraph, model: str, layers: int, bundle: Bundle | None = None
+    ) -> Outlook:
+        """What an epoch takes; HongTu's unless told."""
+        setting = place_graph(graph, make_workload(graph.dims(layers), model), self.platform)
+        return foresee(count_chunks(graph, model), bundle or assemble(), setting)
+
+    def epoch_s(self, graph: PaperGraph, model: str, layers: int) -> float:
+        """Predicted seconds of an epoch by HongTu."""
+        return self.foresee(graph, model, layers).epoch_s
 
 
 @cache
@@ -134,9 +149,10 @@ def fitted_server() -> Server:
     platform = load_platform(PLATFORM)
 
     def with_sparse(rate: float) -> Predict:
-        return partial(epoch_s, platform=platform, sparse_bytes_per_s=rate)
+        return Server(pick_at(platform, rate), rate).epoch_s
 
-    return Server(platform, fit_bandwidth(with_sparse, host_link_rate(platform)))
+    rate = fit_bandwidth(with_sparse, host_link_rate(platform))
+    return Server(pick_at(platform, rate), rate)
 
 
 def host_link_rate(platform: Platform) -> float:
@@ -144,6 +160,7 @@ def host_link_rate(platform: Platform) -> float:
     return link.bandwidth_bytes_per_s
 
 
+@cache
 def fit_notes() -> tuple[str, ...]:
     """What was fitted, what the other candidates would have been, and what is left out."""
     server = fitted_server()
@@ -155,7 +172,7 @@ def fit_notes() -> tuple[str, ...]:
         f"chosen because the algorithms tell the two copies apart and no datasheet has a rate for "
         f"picked rows; Table 7's other GCN cells then have a median error of "
         f"{format_share(median_error(server.epoch_s))}, with two other constants in its place: "
-        f"{'; '.join(_alternatives(server.platform))}",
+        f"{'; '.join(_alternatives(load_platform(PLATFORM)))}",
         "left out: that picking rows is slower the less the graph's order puts neighbours together "
         "(it-2004 has by far the best order, so its constant flatters the others), that the CPU "
         "adds gradients at random places, chunks of uneven size, and copies that overlap with work",
@@ -166,16 +183,12 @@ def _alternatives(platform: Platform) -> Iterable[str]:
     """The same fit of another constant, and the median error that it would leave."""
 
     def with_link(rate: float) -> Predict:
-        host = platform.host.name
-        links = tuple(
-            replace(link, bandwidth_bytes_per_s=rate) if host in link.ends else link
-            for link in platform.links
-        )
-        return partial(epoch_s, platform=replace(platform, links=links))
+        change = partial(replace, bandwidth_bytes_per_s=rate)
+        return Server(_replace_links(platform, change), rate).epoch_s
 
     def with_memory(rate: float) -> Predict:
         host = replace(platform.host, memory_bandwidth_bytes_per_s=rate)
-        return partial(epoch_s, platform=replace(platform, host=host))
+        return Server(replace(platform, host=host), rate).epoch_s
 
     memory = platform.host.memory_bandwidth_bytes_per_s
     candidates = (

@@ -6,18 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from gnnbench.agreement import describe_agreement, format_share, measure_agreement
+from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
-from gnnbench_plugins.hongtu.memory import HongTuMemory, InMemory
-from gnnbench_plugins.hongtu.prediction import (
-    BASELINE,
-    DEDUPLICATED,
-    predict_device_bytes,
-    predict_host_bytes,
-)
-from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.studies.hongtu.footprint import (
     in_memory_bytes,
     intermediate_bytes,
@@ -38,11 +32,12 @@ from gnnbench_plugins.studies.hongtu.quoted import (
     PaperGraph,
 )
 from gnnbench_plugins.studies.hongtu.server import (
+    PLATFORM,
     Server,
-    count_chunks,
+    assemble,
+    assemble_in_memory,
     fit_notes,
     fitted_server,
-    make_layers,
 )
 
 OVERFLOW = "out of memory"
@@ -73,18 +68,15 @@ def unfitted_note(cells: Iterable[Cell]) -> str:
     return f"without the fitted cells: {describe_agreement(measure_agreement(cells))}"
 
 
-def host_note(platform: Platform, graphs: Sequence[PaperGraph], depths: Sequence[int]) -> str:
+def host_note(server: Server, graphs: Sequence[PaperGraph], depths: Sequence[int]) -> str:
     """Which settings the host cannot hold by our accounting; they are predicted all the same."""
-    over = []
+    over, host = [], server.platform.host
     for graph in graphs:
         for layers in depths:
-            held = predict_host_bytes(
-                count_chunks(graph, "gcn"), make_layers(graph, "gcn", layers), HongTuMemory()
-            )
-            size = sum(held.values())
-            if size > platform.host.memory_bytes:
+            size = sum(server.foresee(graph, "gcn", layers).host_bytes.values())
+            if size > host.memory_bytes:
                 over.append(f"{graph.label} {layers} layers {size / 1e9:.0f} GB")
-    capacity = f"{platform.host.memory_bytes / 1e9:.0f} GB"
+    capacity = f"{host.memory_bytes / 1e9:.0f} GB"
     if not over:
         return f"by our accounting all of it fits the host's {capacity}"
     return (
@@ -100,11 +92,9 @@ class Table1(Reproduction):
     summary: ClassVar[str] = "memory of topology, vertex and intermediate data, 3-layer GCN"
 
     def run(self) -> tuple[Table, ...]:
-        rows = []
+        rows, server = [], Server(load_platform(PLATFORM), 0.0)
         for graph in LARGE:
-            held = predict_host_bytes(
-                count_chunks(graph, "gcn"), make_layers(graph, "gcn", 3), HongTuMemory()
-            )
+            held = server.foresee(graph, "gcn", 3).host_bytes
             sizes = (topology_bytes(graph), vertex_bytes(graph, 3), intermediate_bytes(graph, 3))
             cells = [
                 Cell(value=size / GIB, unit="GiB", quoted=quoted)
@@ -166,7 +156,7 @@ class Table6(Reproduction):
                 notes=(
                     *fit_notes(),
                     unfitted_note(unfitted),
-                    host_note(server.platform, LARGE, [large for _, large in DEPTHS.values()]),
+                    host_note(server, LARGE, [large for _, large in DEPTHS.values()]),
                     "RDT and OPT have one chunk a partition, so every row crosses the host link "
                     "once a pass; of what goes between GPUs the paper says nothing, assumed: "
                     "alpha 4 for RDT (492 edges a vertex: every partition reads every row), 1.52 "
@@ -196,7 +186,7 @@ class Table6(Reproduction):
     ) -> Cell:
         if system == "HongTu-IM":
             return seconds_or_overflow(
-                lambda: server.epoch_s(graph, "gcn", layers, memory=InMemory()),
+                lambda: server.foresee(graph, "gcn", layers, assemble_in_memory()).epoch_s,
                 in_memory_bytes(graph, layers),
                 server.platform,
                 quoted,
@@ -210,15 +200,9 @@ def hongtu_cell(
     graph: PaperGraph, model: str, layers: int, server: Server, quoted: float | None
 ) -> Cell:
     """HongTu's predicted epoch beside the paper's."""
-    needed = predict_device_bytes(
-        count_chunks(graph, model),
-        make_layers(graph, model, layers),
-        HongTuMemory(),
-        TorchKernel(),
-    )
-    return seconds_or_overflow(
-        lambda: server.epoch_s(graph, model, layers), needed, server.platform, quoted
-    )
+    outlook = server.foresee(graph, model, layers)
+    needed = max(outlook.peak_bytes[device.name] for device in server.platform.accelerators)
+    return seconds_or_overflow(lambda: outlook.epoch_s, needed, server.platform, quoted)
 
 
 class Table7(Reproduction):
@@ -278,7 +262,10 @@ class Table9(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         server = fitted_server()
-        methods = {"HongTu w/o CD": BASELINE, "HongTu w/ CD": DEDUPLICATED}
+        methods = {
+            "HongTu w/o CD": assemble(communication=VanillaCommunication()),
+            "HongTu w/ CD": assemble(),
+        }
         rows = []
         unfitted: list[Cell] = []
         for label, quoted in TABLE_9.items():
@@ -286,7 +273,7 @@ class Table9(Reproduction):
             for graph, seconds in zip(LARGE, quoted, strict=True):
                 cell = quote(seconds)
                 if label in methods:
-                    ours = 100 * server.epoch_s(graph, "gcn", 2, methods[label])
+                    ours = 100 * server.foresee(graph, "gcn", 2, methods[label]).epoch_s
                     cell = Cell(value=ours, unit="s", quoted=seconds)
                     if (label, graph) != ("HongTu w/ CD", IT_2004):
                         unfitted.append(cell)

@@ -1,0 +1,251 @@
+"""What a graph's chunks count, and the units of a program that follow from it.
+
+A lowering of full graphs makes its steps of sizes. Training has them of movements that are planned
+row by row; here they come of sets that were counted, or of a paper's volumes spread evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.footprint import ChunkSize
+from gnnbench.lowering.homes import Homes
+from gnnbench.lowering.host_plan import HostRows, PeerCopy, UnitPlan
+from gnnbench.lowering.shards import Read, Shards, ShardUnit
+from gnnbench.parts import Communication, RowSharing
+from gnnbench.platforms.machine import Platform
+from gnnbench.records import BlockSize, BufferRows, IntArray
+from gnnbench_plugins.hongtu.communication import HongTuCommunication
+
+Counts = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkCounts:
+    """What the chunks of an epoch read and compute, in the order they run.
+
+    Arrays of float64; the first axis is the batch j < n, the second the partition i < m, the third,
+    where there is one, the partition k that a row belongs to. Spread evenly, counts need not be
+    whole.
+    """
+
+    #: ``(n, m)``: |V_ij|, the destinations of chunk (i, j), and their in-edges without self loops.
+    vertices: Counts
+    edges: Counts
+    #: ``(n, m, m)``: rows of N_ij, which contains V_ij. Their sum is V_ori.
+    neighbours: Counts
+    #: ``(n, m)``: |T_ij|, the rows of the batch's union that belong to i. Their sum is V_+p2p.
+    transition: Counts
+    #: ``(n, m)``: |T_ij \ T_i,j-1|, all of T_i0 in batch 0. Their sum is V_+ru.
+    loaded: Counts
+    #: ``(n, m, m)``: rows of N_ij that N_i,j-1 has as well; none in batch 0.
+    kept: Counts
+
+    @classmethod
+    def even(
+        cls,
+        vertices: float,
+        edges: float,
+        *,
+        partitions: int,
+        chunks: int,
+        original: float,
+        with_p2p: float,
+        with_reuse: float,
+    ) -> ChunkCounts:
+        """Counts spread evenly from totals: V_ori, V_+p2p and V_+ru in rows of one pass.
+
+        As in Equation 4, every transition row is one that its own device reads, so that
+        V_ori - V_+p2p rows come from peers; no neighbour row is known to be kept.
+        """
+        m, n = partitions, chunks
+        if not vertices <= with_reuse <= with_p2p <= original:
+            raise ValueError(
+                f"volumes of {with_reuse:g}, {with_p2p:g} and {original:g} rows for {vertices:g} "
+                f"vertices; each must be at least the one before"
+            )
+        each = (n, m)
+        transition = np.full(each, with_p2p / (m * n))
+        loaded = transition.copy()
+        if n > 1:
+            loaded[1:] = (with_reuse - with_p2p / n) / (m * (n - 1))
+        neighbours = np.zeros((n, m, m))
+        own = np.arange(m)
+        if m > 1:
+            neighbours[:] = (original - with_p2p) / (m * n * (m - 1))
+        neighbours[:, own, own] = with_p2p / (m * n)
+        return cls(
+            vertices=np.full(each, vertices / (m * n)),
+            edges=np.full(each, edges / (m * n)),
+            neighbours=neighbours,
+            transition=transition,
+            loaded=loaded,
+            kept=np.zeros((n, m, m)),
+        )
+
+    @property
+    def partitions(self) -> int:
+        """m."""
+        return int(self.vertices.shape[1])
+
+
+# ------------------------------------------------------------------------ vertex data on the host
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moves:
+    """Rows moved by Algorithms 2 and 3, all int64 ``(n, m, m)``.
+
+    Device i loads ``loaded[j, i, k]`` rows of partition k from the host and returns
+    ``leaving[j, i, k]`` gradients of such rows there; it takes ``pulled[j, i, k]`` rows from device
+    k and adds ``pushed[j, i, k]`` gradients to that device's. Of the rows that it has read,
+    ``read[j, i, k]``, or relays, ``reused[j, i, k]`` were there.
+    """
+
+    read: IntArray
+    loaded: IntArray
+    leaving: IntArray
+    pulled: IntArray
+    pushed: IntArray
+    reused: IntArray
+
+
+def _count_moves(counts: ChunkCounts, communication: Communication) -> _Moves:
+    """Which rows cross the host link, stay, or go between devices."""
+    own = np.eye(counts.partitions, dtype=bool)
+    neighbours = _round(counts.neighbours)
+    nothing = np.zeros_like(neighbours)
+    held, stays, kept, shared = neighbours, nothing, nothing, nothing
+    if isinstance(communication, HongTuCommunication):
+        if communication.reuse:
+            stays = _round(counts.kept)
+        if communication.p2p:
+            transition = _round(counts.transition)
+            shared = np.where(own, 0, neighbours)
+            held = own * transition[:, :, None]
+            if communication.reuse:
+                kept = np.where(own, 0, stays) if communication.neighbour_reuse else nothing
+                stays = own * (transition - _round(counts.loaded))[:, :, None]
+    leaving, pushed = held.copy(), shared.copy()
+    leaving[:-1] -= stays[1:]
+    pushed[:-1] -= kept[1:]
+    return _Moves(neighbours, held - stays, leaving, shared - kept, pushed, stays + kept)
+
+
+def _round(counts: Counts) -> IntArray:
+    return np.rint(counts).astype(np.int64)
+
+
+class PartitionHomes:
+    """Where the rows of a platform's partitions lie: at the ``sockets`` of their devices."""
+
+    def __init__(self, platform: Platform, sockets: Sequence[int]) -> None:
+        self._platform = platform
+        self._sockets = np.array(sockets)
+        hosts = [platform.hosts.index(platform.sockets[socket]) for socket in sockets]
+        self._hosts = np.array(hosts)
+
+    def place(self, rows: IntArray, slot: int) -> HostRows:
+        """Rows by partition, as the device ``slot`` has them from the hosts."""
+        near = self._hosts == self._hosts[slot]
+        remote = near & (self._sockets != self._sockets[slot])
+        return HostRows(self._add_up(rows), int(rows[remote].sum()))
+
+    def of_vertices(self, counts: ChunkCounts) -> Homes:
+        """How many vertices are at home at each host."""
+        return Homes(self._platform, self._add_up(_round(counts.vertices.sum(axis=0))))
+
+    def _add_up(self, rows: IntArray) -> tuple[int, ...]:
+        by_host = np.zeros(len(self._platform.hosts), dtype=np.int64)
+        np.add.at(by_host, self._hosts, rows)
+        return tuple(by_host.tolist())
+
+
+def plan_units(
+    counts: ChunkCounts, communication: Communication, homes: PartitionHomes
+) -> tuple[list[list[UnitPlan]], dict[int, BufferRows]]:
+    """The units of every batch, and by slot the buffers that a device has for them, if any."""
+    moves, chunks = _count_moves(counts, communication), _size_chunks(counts, communication)
+    plans = [
+        [_plan_unit(moves, j, i, chunk, homes, communication) for i, chunk in enumerate(row)]
+        for j, row in enumerate(chunks)
+    ]
+    buffers = {i: BufferRows(chunk.rows) for i, chunk in enumerate(chunks[0]) if chunk.buffered}
+    return plans, buffers
+
+
+def _size_chunks(counts: ChunkCounts, communication: Communication) -> list[list[ChunkSize]]:
+    """Chunks in their devices' buffers, which have N_ij and T_ij together and are as large as the
+    largest batch needs."""
+    rows, shares = counts.neighbours.sum(axis=2), isinstance(communication, RowSharing)
+    if isinstance(communication, HongTuCommunication) and communication.p2p:
+        rows = rows + counts.transition - np.einsum("jii->ji", counts.neighbours)
+    # A kernel is handed a buffer up to the last place taken: rows keep theirs from batch to batch.
+    sources = _round(np.maximum.accumulate(rows) if shares else rows)
+    relayed = sources.max(axis=0) - sources if shares else np.zeros_like(sources)
+    sizes = np.stack((sources, _round(counts.vertices), _round(counts.edges), relayed), axis=2)
+    return [
+        [ChunkSize(s, d, e, more, buffered=shares) for s, d, e, more in row]
+        for row in sizes.tolist()
+    ]
+
+
+def _plan_unit(
+    moves: _Moves,
+    j: int,
+    i: int,
+    chunk: ChunkSize,
+    homes: PartitionHomes,
+    communication: Communication,
+) -> UnitPlan:
+    """The chunk of partition i in batch j."""
+    outputs = np.zeros_like(moves.read[j, i])
+    outputs[i] = chunk.num_dst
+    return UnitPlan(
+        slot=i,
+        size=BlockSize(chunk.num_src, chunk.num_dst, chunk.num_edges, chunk.buffered),
+        chunk=chunk,
+        inputs=int(moves.read[j, i].sum()),
+        loaded=homes.place(moves.loaded[j, i], i),
+        leaving=homes.place(moves.leaving[j, i], i),
+        outputs=homes.place(outputs, i),
+        reused=int(moves.reused[j, i].sum()),
+        pulls=_ask_peers(moves.pulled[j, i].tolist(), i, communication),
+        pushes=_ask_peers(moves.pushed[j, i].tolist(), i, communication),
+    )
+
+
+def _ask_peers(rows: list[int], slot: int, communication: Communication) -> tuple[PeerCopy, ...]:
+    """Rows by peer, in the order in which ``slot`` asks (Algorithm 2, line 6)."""
+    interleaved = isinstance(communication, HongTuCommunication) and communication.interleaved
+    start = slot + 1 if interleaved else 0
+    peers = (*range(start, len(rows)), *range(start))
+    return tuple(PeerCopy(peer, rows[peer]) for peer in peers if rows[peer])
+
+
+# ------------------------------------------------------------------------ vertex data on devices
+
+
+def plan_shards(counts: ChunkCounts) -> Shards:
+    """The units over shards of one partition each, whose rows others read at every layer."""
+    neighbours, owned = _round(counts.neighbours), _round(counts.vertices.sum(axis=0)).tolist()
+    sizes = np.stack(
+        [_round(each) for each in (counts.neighbours.sum(axis=2), counts.vertices, counts.edges)],
+        axis=2,
+    )
+    rounds = [
+        [ShardUnit(i, (BlockSize(*size),)) for i, size in enumerate(row)] for row in sizes.tolist()
+    ]
+    reads = {
+        (j, i): tuple(
+            Read.of_size(k, neighbours[j, i, k])
+            for k in (i, *range(i), *range(i + 1, counts.partitions))
+            if neighbours[j, i, k]
+        )
+        for j, i in np.ndindex(counts.vertices.shape)
+    }
+    return Shards(rounds, reads, owned, owned, undivided=counts.vertices.size == 1)

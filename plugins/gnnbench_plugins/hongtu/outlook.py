@@ -1,0 +1,149 @@
+"""What training of chunks that were counted would take, by the program that training executes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from gnnbench.errors import DeviceOutOfMemory, UsageError
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.lowering.memory import allocate_host_graph, masks_gradients
+from gnnbench.models import build
+from gnnbench.models.products import projected_layers
+from gnnbench.parts import Bundle, LayerClass, OffloadingMemory, PartitionPlacement, Setting
+from gnnbench.platforms.machine import Link, Platform
+from gnnbench.price.dry_run import plan_epoch
+from gnnbench.program import Ledger
+from gnnbench.records import Dataset, Graph, Scheduled, Span, Workload
+from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_shards, plan_units
+
+#: What the time of an epoch goes to; rows copied within a device are among those between devices.
+Stage = Literal[
+    "host to device",
+    "device to device",
+    "computation",
+    "gradients added, and the loss",
+    "device to host",
+    "all-reduce",
+]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlook:
+    """An epoch of counted chunks.
+
+    ``stages_s`` are the seconds on the path that decides how long it takes; they add up to it.
+    ``host_bytes`` are the hosts' tensors all the time, ``peak_bytes`` the most that every memory
+    holds, and ``reason`` says which device is full, and of what, where one is.
+    """
+
+    epoch_s: float
+    stages_s: Mapping[Stage, float]
+    host_bytes: Mapping[str, int]
+    peak_bytes: Mapping[str, int]
+    reason: str = ""
+
+
+def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
+    """The first epoch on ``counts``, read by its sizes, whether or not it fits.
+
+    Raises ``UsageError`` where the platform has fewer trainers than partitions.
+    """
+    platform = setting.platform
+    trainers = bundle.placement.trainers(platform)
+    names = [device.name for device in trainers]
+    if len(trainers) < counts.partitions:
+        raise UsageError(
+            f"platform {platform.name} has {len(platform.accelerators)} accelerators for "
+            f"{counts.partitions} partitions; choose as many partitions, or another platform."
+        )
+    unbounded = {host.name: sys.maxsize for host in platform.hosts}
+    roomy = Ledger(dict.fromkeys((*unbounded, *names), sys.maxsize))
+    lowering = lay_out(counts, bundle, setting, roomy)
+    host_bytes: dict[str, int] = {}
+    for host in platform.hosts:
+        for name, size in roomy.tensors(host.name).items():
+            host_bytes[name] = host_bytes.get(name, 0) + size
+    epoch = plan_epoch(lowering, roomy)
+    stages_s: dict[Stage, float] = {}
+    for item in find_path(epoch.timeline):
+        stage = name_stage(item.span, platform)
+        stages_s[stage] = stages_s.get(stage, 0.0) + item.end_s - item.start_s
+    capacity = {device.name: bundle.memory.capacity_bytes(device) for device in trainers}
+    reason = ""
+    if any(roomy.peak_bytes[name] > capacity[name] for name in names):
+        tight = Ledger({**unbounded, **capacity})
+        try:
+            plan_epoch(lay_out(counts, bundle, setting, tight), tight)
+        except DeviceOutOfMemory as error:
+            reason = str(error)
+    return Outlook(epoch.epoch_s, stages_s, host_bytes, roomy.peak_bytes, reason)
+
+
+def make_setting(
+    vertices: int,
+    edges: int,
+    platform: Platform,
+    workload: Workload,
+    model: LayerClass | None = None,
+) -> Setting:
+    """A setting with a graph of such a size, whose arrays are one element seen many times."""
+    graph = Graph(
+        np.broadcast_to(np.int64(0), (vertices + 1,)), np.broadcast_to(np.int32(0), (edges,))
+    )
+    features = np.broadcast_to(np.float32(0), (vertices, workload.dims[0]))
+    none, labels = np.zeros(0, dtype=np.bool_), np.empty(0, dtype=np.int64)
+    counted = Dataset("counts alone", graph, features, labels, workload.dims[-1], none, none, none)
+    return Setting(counted, platform, workload, build(workload, model=model).shapes, model)
+
+
+def lay_out(
+    counts: ChunkCounts, bundle: Bundle, setting: Setting, ledger: Ledger
+) -> HostResidentLowering | DeviceResidentLowering:
+    """The program of counted chunks, what stays for the whole run being in the ledger."""
+    projected = projected_layers(bundle, setting)
+    model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
+    if not isinstance(bundle.memory, OffloadingMemory):
+        shards = DeviceResidentLowering(bundle, setting, model.stack)
+        allocate_host_graph(ledger, setting, shards.homes)
+        shards.lay_out(ledger, plan_shards(counts))
+        return shards
+    placement = bundle.placement
+    if not isinstance(placement, PartitionPlacement):
+        raise TypeError("vertex data on the host takes placements of partitions")
+    chunks = HostResidentLowering(bundle, setting, model.stack)
+    sockets = placement.sockets(setting, np.arange(counts.partitions))
+    homes = PartitionHomes(setting.platform, sockets.tolist())
+    units = plan_units(counts, bundle.communication, homes)
+    chunks.lay_out(ledger, homes.of_vertices(counts), *units)
+    return chunks
+
+
+def find_path(timeline: Sequence[Scheduled]) -> Iterator[Scheduled]:
+    """What decides how long an epoch takes, the last first: each begins when the next one ends."""
+    begins_s = float("inf")
+    for item in sorted(timeline, key=lambda item: item.end_s, reverse=True):
+        if item.end_s <= begins_s and item.end_s > item.start_s:
+            yield item
+            begins_s = item.start_s
+
+
+def name_stage(span: Span, platform: Platform) -> Stage:
+    """What the time of a span goes to."""
+    place = platform.place(span.place)
+    if span.stage == "synchronize":
+        return "all-reduce"
+    if isinstance(place, Link):
+        if not any(host.name in place.ends for host in platform.hosts):
+            return "device to device"
+        return "host to device" if span.stage == "transfer" else "device to host"
+    if span.work.op != "copy":
+        return "computation"
+    moves = span.stage in ("transfer", "offload") and place not in platform.hosts
+    return "device to device" if moves else "gradients added, and the loss"
