@@ -10,7 +10,7 @@ from gnnbench.engine.recorder import Recorder
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering import Lowering, choose_lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
-from gnnbench.metrics import digest
+from gnnbench.metrics import Digest, digest
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting
@@ -72,8 +72,8 @@ def read_epoch(
     return recorder.end_epoch(float("nan"), losses, sum(seeds))
 
 
-def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, float]:
-    """The first epoch, and the seconds that it takes by the model clock."""
+def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, Digest]:
+    """The first epoch, and its timeline by the model clock."""
     clock = ModelClock(lowering.platform, lowering.bundle.kernel)
     epoch = read_epoch(lowering, ledger, Recorder(clock))
-    return epoch, digest(epoch, "modelled").epoch_s
+    return epoch, digest(epoch, "modelled", lowering.platform)

@@ -51,7 +51,7 @@ CHANGES = {
     ("mixgcn", "placement.accelerators"): ("2", SPUS, ()),
     ("mixgcn", "placement.sparse"): ("host", SPUS, ()),
     ("mixgcn", "placement.sparse_devices"): ("2", SPUS, ()),
-    ("mixgcn", "memory.device_bytes"): ("100kB", SPUS, ()),
+    ("mixgcn", "memory.device_bytes"): ("10kB", SPUS, ()),
     ("hongtu", "placement.numa_aware"): ("false", GPUS, ()),
     ("hongtu", "communication.buffers"): ("separate", GPUS, ()),
     ("hongtu", "communication.interleaved"): ("false", GPUS, ()),

@@ -128,8 +128,7 @@ def test_groups_of_devices_change_nothing(model, kinds, options):
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_the_split_set_apart_is_the_best_there_is(model):
-    """Of five accelerators, by the engine's own epoch, up to what the model leaves out of it: the
-    loss, the all-reduce and the order in which pairs of devices take turns."""
+    """Of five accelerators, by the epochs of training."""
     setting = setting_for(model, 3, 5)
     options = {"placement_sparse": "apart", "sampler_stages": 3}
     epochs = {
@@ -141,7 +140,7 @@ def test_the_split_set_apart_is_the_best_there_is(model):
     bundle = bundle_of(**options)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert_equal(trace, model, 3)
-    assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.05 * min(epochs.values())
+    assert digest(trace.epochs[-1], "modelled").epoch_s == min(epochs.values())
     (note,) = bundle.placement.notes()
     count = len(bundle.placement.aggregators(setting.platform))
     assert note.startswith(f"{count} of 5 accelerators aggregate for {5 - count} that update, the")
@@ -192,9 +191,8 @@ def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
         for schedule in ("naive", "reordered")
     }
     bundle = bundle_of(**options)
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert bundle.sampler.chosen_schedule == chosen == min(epochs, key=epochs.get)
-    assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.01 * epochs[chosen]
     why, cut = bundle.sampler.notes()
     assert why.startswith(f"schedule {chosen} has the shorter modelled epoch: ")
     assert ("naive schedule" in cut) == (chosen == "naive")
@@ -208,11 +206,6 @@ def test_a_schedule_that_is_asked_for_is_not_weighed():
         assert bundle.sampler.chosen_schedule == "reordered"
         assert len(bundle.sampler.chunks(setting, 1)) > 1
         assert len(bundle.sampler.notes()) == 1
-    # Groups that the model does not know.
-    bundle = bundle_of(placement_row_groups=2)
-    bundle.settle(setting)
-    assert bundle.sampler.chosen_schedule == "reordered"
-    assert "was not compared with naive: the model of the pipeline" in bundle.sampler.notes()[0]
 
 
 @pytest.mark.parametrize(("devices", "groups"), [(4, 2), (4, 4), (6, 3)])
