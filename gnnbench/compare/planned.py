@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from gnnbench.compare.request import Request, Row
 from gnnbench.compare.rows import options_for
-from gnnbench.compare.run import empty_result, state_work
+from gnnbench.compare.run import empty_result, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.metrics import digest, summarise
+from gnnbench.metrics import Digest, digest, summarise
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
-from gnnbench.records import RunResult
+from gnnbench.records import EpochTrace, RunResult
 
 
 def plan_run(request: Request, row: Row, setting: Setting, registry: Registry) -> RunResult:
@@ -22,10 +22,15 @@ def plan_run(request: Request, row: Row, setting: Setting, registry: Registry) -
     Raises ``IncompatibleParts`` when its parts do not fit together.
     """
     bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
-    epochs, digests = [], []
+    epochs: list[EpochTrace] = []
+    digests: list[Digest] = []
     try:
         dry = DryRun(bundle, setting)
         for number in range(setting.workload.epochs):
+            if number and dry.steady:
+                digests.append(digests[0])
+                epochs.append(replace(epochs[0], epoch=number))
+                continue
             epoch = dry.run_epoch(number)
             digests.append(digest(epoch, "modelled", setting.platform))
             epochs.append(replace(epoch, spans=()))
@@ -47,6 +52,6 @@ def plan_run(request: Request, row: Row, setting: Setting, registry: Registry) -
         },
         stages=stages,
         timeline=digests[-1].timeline,
-        notes=trace.notes,
+        notes=(*trace.notes, *note_predictions(bundle, metrics["epoch_time"].value)),
         idle=trace.idle,
     )

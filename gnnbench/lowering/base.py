@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import ClassVar
 
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import Layer
@@ -21,9 +22,10 @@ class Lowering(ABC):
     ``layers`` are the model's. Whoever reads the programs may set ``deciding``, which makes a
     context for what parts decide along the way: it is no harness. ``lends`` says, before
     ``prepare``, that others borrow idle memory between epochs and need some of the host's beside
-    it.
+    it. ``steady`` says that every epoch is the same program, so that one dry run stands for all.
     """
 
+    steady: ClassVar[bool] = False
     deciding: Callable[[], AbstractContextManager[None]] = nullcontext
     lends: bool = False
 

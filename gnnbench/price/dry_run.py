@@ -42,6 +42,11 @@ class DryRun:
         self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
         self._lowering.prepare(self._ledger)
 
+    @property
+    def steady(self) -> bool:
+        """Whether all epochs are alike, but for their numbers."""
+        return self._lowering.steady
+
     def run_epoch(self, epoch: int) -> EpochTrace:
         """What one epoch does; epochs follow each other from 0. Its loss is no number."""
         return read_epoch(self._lowering, self._ledger, self._recorder, epoch)

@@ -1,5 +1,5 @@
-"""Every option of a strategy with a planner changes the plan over a dataset, or is refused; from
-sizes alone those are refused that nothing counted depends on."""
+"""Every option of these strategies changes the plan over a dataset, or is refused; from sizes alone
+those are refused that nothing counted depends on."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def read(result):
     return document["runs"], tables
 
 
-def test_every_option_of_every_planner_is_here():
+def test_every_option_of_every_planner_and_of_hyscale_is_here():
     registry = plugins.load()
     options = set()
-    for name in registry.planners:
+    for name in (*registry.planners, "hyscale"):
         strategy = registry.strategy(name)
         parts = strategy.bundles[strategy.default_mode]
         for kind in PART_KINDS:

@@ -3,8 +3,7 @@
 ``placement`` holds the hybrid trainers, ``performance`` Equations 5 to 13, ``drm`` Algorithm 1,
 ``communication`` the two-stage feature prefetching, ``rounding`` features that cross as float16 or
 int8, ``neighbourhoods`` sampled sizes on graphs too large to store, ``tables`` the paper's tables
-and figures by the performance model, ``convergence`` the rounds that DRM takes to settle,
-``planner`` plans by it.
+and figures by the performance model, ``convergence`` the rounds that DRM takes to settle.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, Placement
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
-from gnnbench.studies import Planner, Reproduction
+from gnnbench.studies import Reproduction
 from gnnbench_plugins.hyscale.communication import (
     DeduplicatedCommunication,
     HalfPrecisionCommunication,
@@ -21,7 +20,6 @@ from gnnbench_plugins.hyscale.communication import (
 )
 from gnnbench_plugins.hyscale.convergence import Convergence
 from gnnbench_plugins.hyscale.placement import HyScalePlacement
-from gnnbench_plugins.hyscale.planner import HyScalePlanner
 from gnnbench_plugins.hyscale.tables import GAINS, TABLES
 
 #: What the steps of Figure 11 do without.
@@ -70,8 +68,3 @@ def gnnbench_strategy() -> list[Strategy]:
 @hookimpl
 def gnnbench_reproduction() -> list[type[Reproduction]]:
     return [*TABLES, Convergence]
-
-
-@hookimpl
-def gnnbench_planner() -> list[type[Planner]]:
-    return [HyScalePlanner]
