@@ -80,6 +80,7 @@ def values(table: Table) -> dict[str, list[float | None]]:
         (NODE, "sage", {"accelerators": "3", "sparse_devices": "5"}),
         (GPUS, "sage", {}),
         (GPUS, "gin", {"sparse": "apart", "sparse_devices": "1"}),
+        ("xeon8462x4-32xh100", "gcn", {"accelerators": "10"}),  # two kinds of links
     ],
 )
 def test_sizes_alone_give_the_epoch_the_bytes_and_the_memory_of_training(

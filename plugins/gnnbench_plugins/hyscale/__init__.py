@@ -1,6 +1,6 @@
 """HyScale-GNN (Lin and Prasanna): hybrid CPU + accelerator mini-batch training.
 
-``placement`` holds the hybrid trainers, ``performance`` Equations 5 to 13, ``drm`` Algorithm 1,
+``placement`` holds the hybrid trainers, ``performance`` Equations 6 to 13, ``drm`` Algorithm 1,
 ``communication`` the two-stage feature prefetching, ``rounding`` features that cross as float16 or
 int8, ``neighbourhoods`` sampled sizes on graphs too large to store, ``tables`` the paper's tables
 and figures by the performance model, ``convergence`` the rounds that DRM takes to settle.
