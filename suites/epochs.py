@@ -60,7 +60,7 @@ class _Epoch:
         setting = make_setting(make_request(dataset, LOCAL, self.mode, strategy))
         parts = registry.strategy(strategy).bundles[self.mode]
         bundle = plugins.assemble(registry, parts, {})
-        bundle.begin(setting)
+        bundle = bundle.begin(setting)
         recorder = Recorder(WallClock(), synchronise=accelerators_here(setting.platform))
         self.engine = make_engine(bundle, setting, recorder)
         self.engine.prepare()

@@ -120,8 +120,7 @@ def make_bundle(setting: Setting, prefetch: int, kernel: str) -> Bundle:
         "placement": {"accelerators": "0"},
     }
     bundle = plugins.assemble(registry, parts, options)
-    bundle.begin(setting)
-    return bundle
+    return bundle.begin(setting)
 
 
 def make_epoch(setting: Setting, prefetch: int, kernel: str) -> Epoch:

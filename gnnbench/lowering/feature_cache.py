@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnbench.parts import CacheSession
+from gnnbench.parts import CacheMemory, CacheSession, Setting
+from gnnbench.program import Ledger
 from gnnbench.records import Fetch, IndexArray, IntArray, RoundTraffic
 
 
@@ -28,7 +29,7 @@ class FeatureCache:
 
     def __init__(self, num_vertices: int, session: CacheSession | None = None) -> None:
         self._num_vertices = num_vertices
-        self._session = session
+        self.session = session
         self.vertices: dict[int, IntArray] = {}
         self.num_rows: dict[int, int] = {}
         #: Where each vertex's row stands in the copy, int32 ``(V,)``; -1 where it has none.
@@ -39,7 +40,7 @@ class FeatureCache:
     @property
     def changes(self) -> bool:
         """Whether rows may be admitted and evicted in a run."""
-        session = self._session
+        session = self.session
         return session is not None and type(session).turn_over is not CacheSession.turn_over
 
     def keep(self, slot: int, vertices: IntArray, num_rows: int | None = None) -> None:
@@ -61,10 +62,10 @@ class FeatureCache:
 
         Raises ``ValueError`` for rows that cannot be admitted or evicted.
         """
-        if self._session is None or slot not in self._places or not self.changes:
+        if self.session is None or slot not in self._places or not self.changes:
             return None
         places, asked = self._places[slot], np.sort(ids)
-        turned = self._session.turn_over(slot, asked, places[asked] >= 0)
+        turned = self.session.turn_over(slot, asked, places[asked] >= 0)
         if turned is None:
             return None
         admitted, evicted = turned.admitted, turned.evicted
@@ -124,3 +125,35 @@ class FeatureCache:
             f"rows cached of {self._num_vertices:,}: {sizes}; hit rate "
             f"{self._rows_found / self._rows_needed:.1%} of {self._rows_needed:,} rows needed",
         )
+
+
+def open_cache(
+    memory: CacheMemory,
+    setting: Setting,
+    ledger: Ledger,
+    names: Mapping[int, str],
+    mini_batch_bytes: int,
+) -> FeatureCache:
+    """The caches of the accelerators that ``names`` has by slot, placed in ``ledger``, where
+    mini-batches take at most ``mini_batch_bytes``.
+
+    Raises ``ValueError`` for caches that are larger than they may be.
+    """
+    room = {
+        slot: memory.count_rows(setting, ledger.free_bytes(name), mini_batch_bytes)
+        for slot, name in names.items()
+    }
+    session = memory.open(setting, room)
+    cache = FeatureCache(setting.dataset.graph.num_vertices, session)
+    row_bytes = setting.dataset.num_features * setting.workload.itemsize
+    for slot, name in names.items():
+        kept, count = session.kept[slot], session.num_rows[slot]
+        if not len(kept) <= count <= room[slot]:
+            raise ValueError(
+                f"memory {memory.name!r} keeps {len(kept)} rows in a cache of {count} on {name}, "
+                f"which has room for {room[slot]}"
+            )
+        if count:
+            ledger.allocate(name, "cached feature rows", count * row_bytes)
+            cache.keep(slot, kept, count)
+    return cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, partial
 from statistics import median
 
 import numpy as np
@@ -23,6 +23,7 @@ from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.lowering.rounds import Load, RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
+from gnnbench.parts import MiniBatchSampler
 from gnnbench.program import Section
 from gnnbench.records import Block, EpochTrace, IndexArray, IntArray, Unit
 from gnnbench.run.base import Engine
@@ -85,7 +86,7 @@ class MiniBatchEngine(Engine):
         lowering.deciding = self._recorder.inside_part
         lowering.loader_threads = torch.get_num_threads()
         if self._recorder.measures:
-            lowering.time_sampling = self._time_sampling
+            lowering.time_sampling = partial(_time_sampling, lowering.sampler, self._host.cores)
         if self._evidence is not None:
             lowering.show = self._keep_unit
         lowering.prepare(self.ledger)
@@ -129,24 +130,6 @@ class MiniBatchEngine(Engine):
             everything = np.arange(self._setting.dataset.graph.num_vertices)
             rows = feature_rows(self._setting, everything, sparse=False)
             self._features = [rows.to(device) for device in self._torch_devices]
-
-    def _time_sampling(
-        self, rounds: Sequence[IntArray], size: int
-    ) -> tuple[tuple[int, float], ...]:
-        """T_samp of ``size`` seeds with 1, 2, 4 .. threads and with every core of this host, the
-        median of five (HyScale-GNN §V, which measures sampling). As in training, each time other
-        vertices are drawn for, whose neighbours are not in a cache from the time before."""
-        cores, timer, sampler = self._host.cores, HostTimer(), self._lowering.sampler
-        timed = []
-        for threads in sorted({*(2**k for k in range(cores.bit_length())), cores}):
-            seconds = []
-            for draw in range(5):
-                seeds = rounds[draw % len(rounds)][:size]
-                began = timer.read()
-                sampler.sample(seeds, 0, threads)
-                seconds.append(timer.since(began)[1])
-            timed.append((threads, median(seconds)))
-        return tuple(timed)
 
     def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
         """Let a mini-batch be kept or looked at."""
@@ -376,3 +359,21 @@ class MiniBatchEngine(Engine):
         self._step([total.cpu() for total in totals], index)
         for each in done:
             each.gradients = []
+
+
+def _time_sampling(
+    sampler: MiniBatchSampler, cores: int, rounds: Sequence[IntArray], size: int
+) -> tuple[tuple[int, float], ...]:
+    """T_samp of ``size`` seeds with 1, 2, 4 .. threads and with every core of this host, the
+    median of five (HyScale-GNN §V, which measures sampling). As in training, each time other
+    vertices are drawn for, whose neighbours are not in a cache from the time before."""
+    timer, timed = HostTimer(), []
+    for threads in sorted({*(2**k for k in range(cores.bit_length())), cores}):
+        seconds = []
+        for draw in range(5):
+            seeds = rounds[draw % len(rounds)][:size]
+            began = timer.read()
+            sampler.sample(seeds, 0, threads)
+            seconds.append(timer.since(began)[1])
+        timed.append((threads, median(seconds)))
+    return tuple(timed)

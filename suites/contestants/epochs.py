@@ -109,7 +109,7 @@ def run_strategy(
     for option, value in options.items():
         if hasattr(bundle.sampler, option):
             setattr(bundle.sampler, option, value)
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     engine = make_engine(bundle, setting, Recorder(WallClock()))
     engine.prepare()
     return Contestant(lambda turn: engine.run_epoch(turn).loss, warm_ups=warm_ups)

@@ -83,7 +83,7 @@ def losses(trace):
 def units_of(strategy, setting, epoch=0):
     """The rounds of an epoch as a strategy with a static split makes them, without its CPU."""
     bundle = bundle_for(strategy)
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     session = bundle.placement.open(setting, [], 0)
     return [
         [

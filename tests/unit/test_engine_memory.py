@@ -43,7 +43,7 @@ def prepared(communication="hongtu", kernel="torch", model="gcn", keeps="hongtu"
         "sampler": {"chunks_per_partition": "3"},
     }
     bundle = plugins.assemble(registry(), parts, options)
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
     engine = HostResidentEngine(bundle, setting, recorder)
     engine.prepare()

@@ -1,0 +1,105 @@
+"""How a round's gradients are averaged over its trainers, and the model is updated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gnnbench.lowering.input_rows import InputRows
+from gnnbench.lowering.rounds import SYNCHRONISE, RoundUnderWay
+from gnnbench.platforms.machine import Device
+from gnnbench.program import Buffer, Item, Section, Step
+from gnnbench.records import Work
+
+
+class AveragedGradients(InputRows):
+    """Synchronisation of a round; see the module's docstring.
+
+    ``_averaged_bytes`` is the size of the gradients that are averaged.
+    """
+
+    _averaged_bytes: int
+
+    def synchronise(self, round_: RoundUnderWay) -> Iterator[Item]:
+        """Average the gradients weighted by seeds and update every trainer's model: each trainer's
+        are of its seeds' share of the round's mean loss, so their sum is the average.
+
+        The synchroniser on the host gathers every accelerator's gradients over its link, averages,
+        and sends the average back (HyScale-GNN Equation 13); the round ends when all have it. That
+        of another node is in between.
+        """
+        index, size, host = round_.index, self._averaged_bytes, self.platform.host
+        yield Section(index, (SYNCHRONISE, 0))
+        alone = len(self.trainers) == 1
+        ready, averaged = round_.gradients, round_.over
+        if not alone:
+            ready, averaged = Buffer("gathered gradients"), Buffer("average")
+            nodes = {other: Buffer("gradients of a node") for other in self._other_hosts}
+            for slot in self.accelerator_slots:
+                device, there = self.trainers[slot], self.hosts[slot]
+                into = nodes.get(there, ready)
+                step = self._send_model(device, there, "gather gradients", index, into)
+                step.reads = (round_.gradients,)
+                if slot in round_.train_s:  # one that got no seeds sends zeros
+                    step.op, step.operands = "gather", (slot,)
+                yield step
+            for other, gathered in nodes.items():
+                yield from self._send_sum(other, gathered, index, ready)
+        yield Step(
+            "average",
+            (index, tuple([unit.slot for unit in round_.units])),
+            "synchronize",
+            "average and step",
+            self.trainers[0].name if alone else host.name,
+            (f"{host.name}.synchronise",),
+            Work("copy", bytes=len(round_.units) * size, rows=size // self._itemsize),
+            round=index,
+            reads=(ready,),
+            adds=(averaged,),
+        )
+        # The step has brought the average to the accelerators that exist here.
+        arrived = {host: averaged}
+        for other in () if alone else self._other_hosts:
+            arrived[other] = Buffer("average on a node")
+            step = self._send_model(host, other, "scatter gradients", index, arrived[other])
+            step.reads = (averaged,)
+            yield step
+        for slot in () if alone else self.accelerator_slots:
+            device, there = self.trainers[slot], self.hosts[slot]
+            step = self._send_model(there, device, "scatter gradients", index, round_.over)
+            step.reads = (arrived[there],)
+            yield step
+
+    @property
+    def _other_hosts(self) -> list[Device]:
+        """Those beside the first that trainers belong to."""
+        return [host for host in self.platform.other_hosts if host in self.hosts]
+
+    def _send_sum(
+        self, host: Device, gathered: Buffer, index: int, ready: Buffer
+    ) -> Iterator[Step]:
+        """What a node's trainers have sent its host, added up, to the first host."""
+        count, size, added = self.hosts.count(host), self._averaged_bytes, Buffer("sum of a node")
+        yield Step(
+            "",
+            (),
+            "synchronize",
+            "add up gradients",
+            host.name,
+            (f"{host.name}.synchronise",),
+            Work("copy", bytes=count * size, rows=size // self._itemsize),
+            round=index,
+            reads=(gathered,),
+            writes=(added,),
+        )
+        step = self._send_model(host, self.platform.host, "gather gradients", index, ready)
+        step.reads = (added,)
+        yield step
+
+    def _send_model(
+        self, source: Device, target: Device, label: str, index: int, there: Buffer
+    ) -> Step:
+        """One model's worth of gradients between an accelerator and its host, or two hosts."""
+        work = Work("copy", bytes=self._averaged_bytes)
+        step = self._cross(source, target, index, label, work, "all_reduce")
+        step.stage, step.adds = "synchronize", (there,)
+        return step
