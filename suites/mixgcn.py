@@ -1,7 +1,7 @@
 """MixGCN's preprocessing and pipeline: seconds of the orders, and what they are worth.
 
 Bandwidths, stages, bytes and modelled epochs follow from the seed alone: a change is a change of an
-order, of the model of the pipeline or of a platform.
+order, of the program or of a platform.
 """
 
 from __future__ import annotations
@@ -11,21 +11,13 @@ from typing import ClassVar
 
 from gnnbench import datasets, plugins
 from gnnbench.kernels.dispatch import bandwidth, reverse_cuthill_mckee
-from gnnbench.models import MODELS, build
+from gnnbench.models import build
+from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Dataset, Workload
-from gnnbench.studies import PlanRequest
-from gnnbench_plugins.mixgcn.groups import (
-    choose_groups,
-    find_groups,
-    price_epoch,
-    price_passes,
-    share_out,
-)
-from gnnbench_plugins.mixgcn.ordering import count_stages, keep_order, make_batches, reorder
-from gnnbench_plugins.mixgcn.pipeline import schedule_passes
-from gnnbench_plugins.mixgcn.planner import Prospect, cut_dataset
-from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.mixgcn.ordering import count_rounds, count_stages, keep_order, reorder
+from gnnbench_plugins.mixgcn.outlook import foresee
+from gnnbench_plugins.mixgcn.sampler import choose_stages
 from suites.graphs import find_real
 
 PLATFORM = "xeon8462-8xh100-8xspu"
@@ -48,14 +40,9 @@ def make_workload(data: Dataset) -> Workload:
     return Workload("gcn", dims, 1, 1024, (0,) * 3, 0, threads=1)
 
 
-class Silent:
-    """Hears how far a plan has got, and takes no times."""
-
-    def begin(self, label: str, edges: int) -> None: ...
-
-    def advance(self, edges: int) -> None: ...
-
-    def end(self) -> None: ...
+def make_setting(data: Dataset) -> Setting:
+    workload = make_workload(data)
+    return Setting(data, load_platform(PLATFORM), workload, build(workload).shapes)
 
 
 class Ordering:
@@ -84,65 +71,63 @@ class Ordering:
         order = self.ordering.order
         bandwidth(self.graph.indptr, self.graph.indices, order, threads=1)
 
-    def time_batches(self, graph: str) -> None:
-        make_batches(self.graph, self.ordering.order, self.stages)
+    def time_rounds(self, graph: str) -> None:
+        count_rounds(self.graph, self.ordering.order, self.stages)
 
 
 class Planning:
-    """Seconds on this machine of pricing and scheduling 64 stages, and of choosing among the ways
-    to share sixteen devices out."""
+    """Seconds on this machine of going through an epoch's program by its sizes: in one stage, and
+    in 64."""
 
     params: ClassVar = [GRAPHS]
     param_names: ClassVar[list[str]] = ["graph"]
     timeout = 600
 
     def setup(self, graph: str) -> None:
-        data = datasets.load(graph)
-        self.layers = build(make_workload(data)).shapes
-        self.batches = make_batches(data.graph, reorder(data.graph).order, 64)
-        self.groups, self.kernel = find_groups(load_platform(PLATFORM)), TorchKernel()
-        self.passes = price_passes(self.layers, self.batches, self.groups, self.kernel)
+        data, registry = datasets.load(graph), plugins.load()
+        self.setting = make_setting(data)
+        self.bundle = plugins.assemble(
+            registry, registry.strategy("mixgcn").bundles["full-graph"], {}
+        )
+        order = reorder(data.graph).order
+        self.rounds = {count: count_rounds(data.graph, order, count) for count in (1, 64)}
 
-    def time_prices(self, graph: str) -> None:
-        price_passes(self.layers, self.batches, self.groups, self.kernel)
+    def time_one_stage(self, graph: str) -> None:
+        foresee(self.bundle, self.setting, self.rounds[1])
 
-    def time_schedule(self, graph: str) -> None:
-        schedule_passes(self.passes, self.batches.last_read)
-
-    def time_choice(self, graph: str) -> None:
-        choose_groups(share_out(self.groups, 16), self.layers, self.batches, self.kernel)
+    def time_stages(self, graph: str) -> None:
+        foresee(self.bundle, self.setting, self.rounds[64])
 
 
 class Plan:
     """What an order and a plan are worth: bandwidth, stages, bytes of the all-to-all in an epoch,
-    its modelled seconds pipelined and reordered, and with the devices shared out anew."""
+    and its modelled seconds pipelined and reordered."""
 
     params: ClassVar = [GRAPHS]
     param_names: ClassVar[list[str]] = ["graph"]
     timeout = 600
 
     def setup_cache(self) -> Figures:
-        registry, machine = plugins.load(), load_platform(PLATFORM)
+        registry = plugins.load()
         parts = registry.strategy("mixgcn").bundles["full-graph"]
-        groups, kernel = find_groups(machine), TorchKernel()
+        bundle = plugins.assemble(registry, parts, {})
         figures: dict[tuple[str, str], float] = {}
         for name in GRAPHS:
             data = datasets.load(name)
-            workload = make_workload(data)
-            request = PlanRequest(data, workload, machine, MODELS["gcn"], Silent())
-            prospect = Prospect(plugins.assemble(registry, parts, {}), request)
-            cut = cut_dataset(data, prospect)[-1]
-            ordering = reorder(data.graph)
-            numbered = make_batches(data.graph, keep_order(data.graph).order, cut.stages)
-            chosen = choose_groups(share_out(groups, 16), prospect.layers, cut.batches, kernel)
-            total = prospect.tabulate_exchange(cut).rows[-1].cells[-1].value
+            graph, setting = data.graph, make_setting(data)
+            ordering = reorder(graph)
+            asked = count_stages(graph.num_vertices, ordering.bandwidth)
+            stages = choose_stages(0, graph.num_vertices, asked)
+            pipelined, reordered = (
+                foresee(bundle, setting, count_rounds(graph, each.order, stages))
+                for each in (keep_order(graph), ordering)
+            )
             for key, value in (
                 ("bandwidth", ordering.bandwidth),
-                ("stages", cut.stages),
-                ("exchanged", total or 0),
-                ("pipelined", price_epoch(prospect.layers, numbered, groups, kernel).epoch_s),
-                ("reordered", price_epoch(prospect.layers, cut.batches, groups, kernel).epoch_s),
-                ("chosen", chosen.epoch_s),
+                ("stages", stages),
+                ("exchanged", reordered.epoch.bytes["all_to_all"]),
+                ("pipelined", pipelined.epoch_s),
+                ("reordered", reordered.epoch_s),
             ):
                 figures[name, key] = value
         return figures
@@ -162,12 +147,8 @@ class Plan:
     def track_reordered_s(self, figures: Figures, graph: str) -> float:
         return figures[graph, "reordered"]
 
-    def track_chosen_groups_s(self, figures: Figures, graph: str) -> float:
-        return figures[graph, "chosen"]
-
     track_bandwidth.unit = "places"  # type: ignore[attr-defined]
     track_stages.unit = "stages"  # type: ignore[attr-defined]
     track_all_to_all_bytes.unit = "bytes"  # type: ignore[attr-defined]
     track_pipelined_s.unit = "seconds"  # type: ignore[attr-defined]
     track_reordered_s.unit = "seconds"  # type: ignore[attr-defined]
-    track_chosen_groups_s.unit = "seconds"  # type: ignore[attr-defined]

@@ -350,9 +350,9 @@ def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
     times = [row_of("epoch", metrics["epoch_time"])]
     times += [row_of(f"{stage}, busiest", metric) for stage, metric in run.stages.items()]
     traffic = [
-        row_of(kind.replace("_", " "), metrics[f"{kind}_bytes"])
+        row_of(kind.replace("_", " "), metric)
         for kind in BYTE_KINDS
-        if metrics[f"{kind}_bytes"].value
+        if (metric := metrics.get(f"{kind}_bytes")) is not None and metric.value
     ]
     memory = [
         row_of("fullest device", metrics["peak_device_bytes"]),

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from gnnbench.compare.request import PlannedRow, Request
 from gnnbench.compare.rows import options_for
-from gnnbench.compare.run import empty_result, state_work
+from gnnbench.compare.run import empty_result, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.metrics import summarise
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
-from gnnbench.price.folds import digest
-from gnnbench.records import RunResult
+from gnnbench.price.folds import Digest, digest
+from gnnbench.records import EpochTrace, RunResult
 
 
 def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Registry) -> RunResult:
@@ -23,10 +23,15 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
     Raises ``IncompatibleParts`` when its parts do not fit together.
     """
     bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
-    epochs, digests = [], []
+    epochs: list[EpochTrace] = []
+    digests: list[Digest] = []
     try:
         dry = DryRun(bundle, setting)
         for number in range(setting.workload.epochs):
+            if number and dry.steady:
+                digests.append(digests[0])
+                epochs.append(replace(epochs[0], epoch=number))
+                continue
             epoch = dry.run_epoch(number)
             digests.append(digest(epoch, "modelled", setting.platform))
             epochs.append(replace(epoch, spans=()))
@@ -36,6 +41,7 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
     metrics, stages = summarise(
         trace, digests, "modelled", [host.name for host in setting.platform.hosts], None
     )
+    predicted = note_predictions(dry.predicted_epochs(), metrics["epoch_time"].value)
     return RunResult(
         strategy=row.strategy,
         label=row.label,
@@ -50,6 +56,6 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
         },
         stages=stages,
         timeline=digests[-1].timeline,
-        notes=trace.notes,
+        notes=(*trace.notes, *predicted),
         idle=trace.idle,
     )

@@ -6,11 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import ClassVar
 
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Kernel, RowTransfer, Session, Setting, TrafficSession
+from gnnbench.parts import (
+    Bundle,
+    Kernel,
+    RowTransfer,
+    SeedSession,
+    Session,
+    Setting,
+    TrafficSession,
+)
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
 from gnnbench.records import Block, BlockSize, IntArray, PartKind, Work
@@ -22,9 +31,11 @@ class Lowering(ABC):
     ``layers`` are the model's. Whoever reads the programs may set ``deciding``, which makes a
     context for what parts decide along the way: it is no harness. ``lends`` says, before
     ``prepare``, that others borrow idle memory between epochs and need some of the host's beside
-    it. ``cut_notes`` are sentences about how a full graph was cut.
+    it. ``steady`` says that every epoch is the same program, so that one dry run stands for all.
+    ``cut_notes`` are sentences about how a full graph was cut.
     """
 
+    steady: ClassVar[bool] = False
     deciding: Callable[[], AbstractContextManager[None]] = nullcontext
     lends: bool = False
     cut_notes: tuple[str, ...] = ()
@@ -189,3 +200,9 @@ def collect_idle(lowering: Lowering) -> tuple[str, ...]:
     opened = [sessions[part.kind] for part in lowering.bundle.all() if part.kind in sessions]
     clauses = [part.idle() for part in lowering.bundle.all()]
     return tuple(clause for each in (*clauses, *(one.idle() for one in opened)) for clause in each)
+
+
+def collect_predictions(lowering: Lowering) -> Mapping[str, float]:
+    """Seconds of an epoch that the placement of a run predicts, by what they rest on."""
+    shares = lowering.sessions().get("placement")
+    return shares.predicted_epochs() if isinstance(shares, SeedSession) else {}

@@ -106,11 +106,14 @@ class Registry:
         return self.models[name]
 
     def planner(self, name: str) -> type[Planner]:
-        """The planner of the strategy ``name``; ``PluginError`` says which strategies have one."""
+        """What plans the strategy ``name`` from sizes alone; ``PluginError`` where nothing does."""
         self.strategy(name)
         if name not in self.planners:
-            known = ", ".join(sorted(self.planners)) or "none"
-            raise PluginError(f"strategy {name!r} has no planner; there is one for {known}.")
+            known = ", ".join(sorted(self.planners)) or "no strategy"
+            raise PluginError(
+                f"strategy {name!r} cannot be planned for from sizes alone; give a --dataset, such "
+                f"as ogbn-products:0.1. From sizes there are plans for {known}."
+            )
         return self.planners[name]
 
     def reproduction(self, name: str) -> type[Reproduction]:

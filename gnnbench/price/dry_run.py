@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering import Lowering, choose_lowering
-from gnnbench.lowering.base import collect_idle, collect_notes
+from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
@@ -42,9 +42,18 @@ class DryRun:
         self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
         self._lowering.prepare(self._ledger)
 
+    @property
+    def steady(self) -> bool:
+        """Whether all epochs are alike, but for their numbers."""
+        return self._lowering.steady
+
     def run_epoch(self, epoch: int) -> EpochTrace:
         """What one epoch does; epochs follow each other from 0. Its loss is no number."""
         return read_epoch(self._lowering, self._ledger, self._recorder, epoch)
+
+    def predicted_epochs(self) -> Mapping[str, float]:
+        """Seconds of an epoch that the placement predicts, by what they rest on."""
+        return collect_predictions(self._lowering)
 
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Everything recorded, with ``epochs``, what the caller has kept of them."""
@@ -71,15 +80,8 @@ def read_epoch(
     return recorder.end_epoch(float("nan"), losses, sum(seeds))
 
 
-def plan_epoch(lowering: Lowering, ledger: Ledger) -> Digest:
-    """The first epoch's timeline and what follows from it, by the model clock."""
+def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, Digest]:
+    """The first epoch, and its timeline by the model clock."""
     clock = ModelClock(lowering.platform, lowering.bundle.kernel)
     epoch = read_epoch(lowering, ledger, Recorder(clock))
-    return digest(epoch, "modelled", lowering.platform)
-
-
-def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, float]:
-    """The first epoch, and the seconds that it takes by the model clock."""
-    clock = ModelClock(lowering.platform, lowering.bundle.kernel)
-    epoch = read_epoch(lowering, ledger, Recorder(clock))
-    return epoch, digest(epoch, "modelled").epoch_s
+    return epoch, digest(epoch, "modelled", lowering.platform)

@@ -77,8 +77,11 @@ def energy(timeline: Sequence[Scheduled], devices: Sequence[Device]) -> float | 
     was busy has no stated power.
     """
     total_j = 0.0
+    by_place: dict[str, list[Scheduled]] = {}
+    for item in timeline:
+        by_place.setdefault(item.span.place, []).append(item)
     for device in devices:
-        busy_s = busy_seconds(timeline, device.name)
+        busy_s = busy_seconds(by_place.get(device.name, ()), device.name)
         if busy_s and device.power_w is None:
             return None
         total_j += busy_s * (device.power_w or 0.0)

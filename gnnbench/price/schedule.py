@@ -35,7 +35,7 @@ class SharedLanes:
         self._uses: dict[int, tuple[str, ...]] = {}
         self._crowd: Counter[str] = Counter()
         self._now_s = 0.0
-        #: When each would end if no other began or ended before; None where that has to be found.
+        #: What ``ends`` has found, None where something has begun or ended since.
         self._ends_s: dict[int, float] | None = None
 
     def start(self, number: int, duration_s: float, lanes: tuple[str, ...], now_s: float) -> None:
@@ -44,11 +44,8 @@ class SharedLanes:
         self._left_s[number], self._uses[number] = duration_s, lanes
         self._crowd.update(lanes)
 
-    def ends(self) -> Collection[float]:
+    def ends(self) -> dict[int, float]:
         """When each would end if no other began or ended before."""
-        return self._find_ends().values()
-
-    def _find_ends(self) -> dict[int, float]:
         if self._ends_s is None:
             now_s, uses, crowd = self._now_s, self._uses, self._crowd
             self._ends_s = {
@@ -60,7 +57,7 @@ class SharedLanes:
     def advance(self, now_s: float) -> list[int]:
         """Go on to ``now_s``, before which none ends; those that end then."""
         over, left_s, before_s = [], self._left_s, self._now_s
-        for number, end_s in self._find_ends().items():
+        for number, end_s in self.ends().items():
             if end_s <= now_s:
                 over.append(number)
             else:
@@ -160,7 +157,7 @@ def schedule(tasks: Sequence[Task], shared: Collection[str] = ()) -> list[tuple[
                 lanes.start(number, duration_s, uses, now_s)
             else:
                 heappush(running, (now_s + duration_s, number))
-        ends_s = [*lanes.ends(), *(end for end, _ in running[:1])]
+        ends_s = [*lanes.ends().values(), *(end for end, _ in running[:1])]
         if not ends_s:
             break
         now_s = min(ends_s)

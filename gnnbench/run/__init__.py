@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import torch
 
 from gnnbench.errors import IncompatibleParts
-from gnnbench.lowering.base import collect_idle, collect_notes
+from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.models import GNN
-from gnnbench.parts import Bundle, OffloadingMemory, SeedSession, Session, Setting
+from gnnbench.parts import Bundle, OffloadingMemory, Session, Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import EpochTrace, PartKind, Trace
 from gnnbench.run.base import Engine
@@ -118,8 +118,7 @@ class Training:
 
     def predicted_epochs(self) -> Mapping[str, float]:
         """Seconds of an epoch that the placement predicts, by what they rest on."""
-        shares = self.sessions.get("placement")
-        return shares.predicted_epochs() if isinstance(shares, SeedSession) else {}
+        return collect_predictions(self._engine.lowering)
 
     @property
     def held_bytes(self) -> int:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from gnnbench import datasets
 from gnnbench.compare import Request, compare
-from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.footprint import sparse_bytes
-from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.plugins import assemble, load, with_swap
+from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
 from gnnbench.run import train
-from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
     Split,
@@ -35,7 +34,6 @@ from gnnbench_plugins.hyscale.performance import (
     sizes_of,
     trainer_seconds,
 )
-from gnnbench_plugins.hyscale.planner import HyScalePlanner, make_plan
 from gnnbench_plugins.studies.hyscale import tables
 from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profiles, profile_stand_in
 from gnnbench_plugins.studies.hyscale.tables import (
@@ -56,7 +54,7 @@ from gnnbench_plugins.studies.hyscale.tables import (
     step_gains,
     with_accelerators,
 )
-from tests.sessions import keep_opened, on_open
+from tests.sessions import on_open
 
 FANOUTS = (25, 10)
 #: What sampling finds for the three graphs, so that most tests need not sample.
@@ -308,104 +306,72 @@ def test_the_cpu_trainers_share_is_the_one_fitted_on_figure_11():
     assert max(gains) == pytest.approx(GAINS["+hybrid"], abs=0.01)
 
 
-# --------------------------------------------------------------------------- the planner
+# --------------------------------------------------------------------------- what is prepared
 
 
-class Silent:
-    def begin(self, label: str, edges: int) -> None: ...
-    def advance(self, edges: int) -> None: ...
-    def end(self) -> None: ...
+@dataclass
+class Prepared:
+    """What a placement is handed before the first round, and predicts from it."""
+
+    setting: Setting
+    profiles: list[BatchProfile]
+    prediction: Prediction
+
+
+def keep_prepared(placement):
+    """A list that has what the placement is handed for each run to come, and predicts."""
+    kept = []
+
+    def keep(session, setting, profiles, _):
+        kept.append(Prepared(setting, profiles, session.prediction))
+
+    on_open(placement, keep)
+    return kept
 
 
 NO_PREFETCH = {"communication": {"stages": "0"}}
 
 
-def plan_for(graph, swaps=(), **settings):
-    registry = load()
+def prepare_for(swaps=(), **settings):
+    """The first split of accelerators alone, by a dry run."""
+    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
+    registry, alone = load(), {"placement": {"cpu_trainer": "false"}}
     parts = with_swap(registry, registry.strategy("hyscale").bundles["mini-batch"], swaps)
-    bundle = assemble(registry, parts, settings)
+    bundle = assemble(registry, parts, settings | alone)
     workload = Workload("gcn", (16, 32, 4), 1, 64, (5, 3), 0, threads=1)
-    request = PlanRequest(graph, workload, load_platform(FPGAS), registry.model("gcn"), Silent())
-    return HyScalePlanner().plan(bundle, request)
-
-
-def test_a_plan_splits_a_round_and_sums_up_an_epoch():
-    from gnnbench import datasets
-
-    split, stages, memory = plan_for(
-        datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
-    )
-    seeds = [row.cells[0].value for row in split.rows]
-    assert seeds[0] + 4 * seeds[1] == 64
-    seconds = {row.label: row.cells[0].value for row in stages.rows}
-    assert seconds["an epoch"] > seconds["an iteration"] > 0
-    assert [row.cells[2].text for row in memory.rows] == ["fits", "fits"]
+    kept = keep_prepared(bundle.placement)
+    DryRun(bundle, Setting(graph, load_platform(FPGAS), workload, build(workload).shapes))
+    return kept[0].prediction
 
 
 @pytest.mark.parametrize(("precision", "row_bytes"), [("float16", 32), ("int8", 16 + 4)])
-def test_a_plan_transfers_features_as_they_cross(precision, row_bytes):
-    from gnnbench import datasets
-
-    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
-    alone = {"cpu_trainer": "false"}
-    plain, rounded = (
-        {row.label: row.cells[0].value for row in plan_for(graph, placement=alone, **texts)[1].rows}
-        for texts in ({}, {"communication": {"precision": precision}})
-    )
-    assert rounded["transfer"] / plain["transfer"] == pytest.approx(row_bytes / 64)
-    assert rounded["loading"] == plain["loading"]
+def test_features_are_predicted_as_they_cross(precision, row_bytes):
+    plain = prepare_for()
+    rounded = prepare_for(communication={"precision": precision})
+    assert rounded.transfer_s / plain.transfer_s == pytest.approx(row_bytes / 64)
+    assert rounded.load_s == plain.load_s
 
 
-def test_a_plan_counts_what_a_cache_keeps():
-    """With room for every vertex nothing crosses; the memory table has the cache in it."""
-    from gnnbench import datasets
-
-    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
-    alone = {"cpu_trainer": "false"}
-    row_bytes = 16 * 4
-    plans = {}
-    for rows in (0, 500, 2000):
-        texts = {"memory": {"cache_bytes": str(rows * row_bytes)}} if rows else {}
-        tables = plan_for(
-            graph, placement=alone, swaps=(("memory", "pagraph"),) if rows else (), **texts
-        )
-        plans[rows] = (
-            {row.label: row.cells[0].value for row in tables[1].rows},
-            tables[2].rows[1].cells[0].value,
-            " ".join(tables[2].notes),
-        )
-    transfers = [plans[rows][0]["transfer"] for rows in (0, 500, 2000)]
+def test_what_a_cache_keeps_is_predicted_not_to_cross():
+    """With room for every vertex nothing crosses."""
+    transfers = [prepare_for().transfer_s]
+    for rows in (500, 2000):
+        memory = {"cache_bytes": str(rows * 16 * 4)}
+        found = prepare_for(swaps=(("memory", "pagraph"),), memory=memory)
+        transfers.append(found.transfer_s)
     assert transfers[0] > transfers[1] > transfers[2] == 0.0
-    assert plans[2000][0]["loading"] == 0.0
-    assert plans[2000][1] == plans[0][1] + 2000 * row_bytes
-    assert "keeps 500 rows, 32.0 kB" in plans[500][2]
-
-
-@pytest.mark.parametrize("swap", [("communication", "hyscale-hongtu"), ("memory", "resident")])
-def test_a_plan_says_what_it_does_not_count(swap):
-    from gnnbench import datasets
-
-    graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
-    with pytest.raises(IncompatibleParts, match="each mini-batch by itself"):
-        plan_for(graph, swaps=(swap,))
-
-
-def test_a_stream_of_edges_cannot_be_sampled():
-    with pytest.raises(UsageError, match="plan for a --dataset"):
-        plan_for(RmatStream(1024, 4096, (0.57, 0.19, 0.19), 0))
+    assert found.load_s == 0.0
 
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 @pytest.mark.parametrize("kernel", ["torch", "native"])
-def test_a_plan_counts_sparse_features_as_training_does(kernel, model):
+def test_sparse_features_are_predicted_as_training_has_them(kernel, model):
     """A host that trains alone: ``native`` gets rows as they are stored, ``torch`` dense ones.
 
-    One round of all training vertices, so that both draw the same. Bytes are equal; of seconds
-    all but launches, and Equation 12 counts one product a layer backward where the upper layer has
-    two.
+    One round of all training vertices, so that the design phase draws the same. Bytes are equal; of
+    seconds all but launches, and Equation 12 counts one product a layer backward where the upper
+    layer has two.
     """
-    from gnnbench import datasets
-
     graph = datasets.load("sbm:vertices=300,edges=2400,features=40,classes=4")
     values = graph.features * (np.random.default_rng(3).random(graph.features.shape) < 0.1)
     graph = replace(graph, features=sp.csr_matrix(values.astype(np.float32)))
@@ -415,15 +381,13 @@ def test_a_plan_counts_sparse_features_as_training_does(kernel, model):
     workload = Workload(model, (40, 32, 4), 1, count, (5, 3), 0, threads=1)
     registry = load()
     parts = replace(registry.strategy("hyscale").bundles["mini-batch"], kernel=kernel)
-    bundle, trained = (assemble(registry, parts, NO_PREFETCH) for _ in range(2))
-    request = PlanRequest(graph, workload, platform, registry.model(model), Silent())
-    plan = make_plan(bundle, request)
-    found = plan.prediction
+    trained = assemble(registry, parts, NO_PREFETCH)
+    kept = keep_prepared(trained.placement)
     setting = Setting(graph, platform, workload, build(workload).shapes)
-    opened = keep_opened(trained.placement)
     (epoch,) = train(trained, setting, ModelClock(platform, trained.kernel)).epochs
+    (prepared,) = kept
+    profile, found = prepared.profiles[-1], prepared.prediction
     (load_span,) = [span for span in epoch.spans if span.label == "load features"]
-    profile = plan.profiles[-1]
     dense_bytes = profile.vertices[0] * 40 * 4
     if kernel == "native":
         assert load_span.work.bytes == sparse_bytes(profile.vertices[0], profile.stored[0], 4)
@@ -432,8 +396,6 @@ def test_a_plan_counts_sparse_features_as_training_does(kernel, model):
         assert profile.stored is None
         assert load_span.work.bytes == dense_bytes
     assert found.load_s == pytest.approx(load_span.seconds)
-    assert opened[-1].prediction.load_s == found.load_s
-    assert opened[-1].prediction.train_cpu_s == found.train_cpu_s
     # The bytes and products of AGGREGATE, and UPDATE's products as Equation 12 counts them.
     passes = [span for span in epoch.spans if span.label.startswith(("aggregate", "update"))]
     seconds = sum(span.seconds for span in passes)
@@ -445,8 +407,6 @@ def test_a_plan_counts_sparse_features_as_training_does(kernel, model):
 
 
 def train_small(platform, **placement):
-    from gnnbench import datasets
-
     graph = datasets.load("sbm:vertices=2000,edges=16000,features=16,classes=4")
     workload = Workload("gcn", (16, 32, 4), 1, 128, (5, 3), 0, threads=1)
     options = {"placement": placement}
@@ -470,20 +430,16 @@ def test_a_described_platforms_epoch_is_predicted_without_and_with_its_fixed_cos
     assert errors[1] < errors[0]
 
 
-def train_a_round(platform, monkeypatch):
-    """A plan for one round on a platform's accelerators alone, its stage times in training, and
-    the spans."""
-    from gnnbench import datasets
-
+def train_a_round(platform):
+    """What is prepared for one round on a platform's accelerators alone, its stage times in
+    training, and the spans."""
     graph = datasets.load("sbm:vertices=600,edges=5000,features=24,classes=4")
     workload = Workload("gcn", (24, 16, 4), 1, len(graph.train_ids), (5, 3), 0, threads=1)
     registry = load()
     options = NO_PREFETCH | {"placement": {"cpu_trainer": "false", "drm": "false"}}
     parts = registry.strategy("hyscale").bundles["mini-batch"]
-    bundle, trained = (assemble(registry, parts, options) for _ in range(2))
-    plan = make_plan(
-        bundle, PlanRequest(graph, workload, platform, registry.model("gcn"), Silent())
-    )
+    trained = assemble(registry, parts, options)
+    kept = keep_prepared(trained.placement)
     observed: list[StageTimes] = []
 
     def keep_times(session, *_):
@@ -492,29 +448,28 @@ def train_a_round(platform, monkeypatch):
     on_open(trained.placement, keep_times)
     setting = Setting(graph, platform, workload, build(workload).shapes)
     (epoch,) = train(trained, setting, ModelClock(platform, trained.kernel)).epochs
-    (times,) = observed
-    return plan, times, epoch.spans
+    (prepared,), (times,) = kept, observed
+    return prepared, times, epoch.spans
 
 
-def describe(plan):
-    return add_described(
-        plan.prediction, plan.setting, plan.profiles, plan.accelerators, plan.split.cpu_seeds
-    )
+def describe(prepared):
+    accelerators = prepared.setting.platform.accelerators
+    return add_described(prepared.prediction, prepared.setting, prepared.profiles, accelerators, 0)
 
 
 @pytest.mark.parametrize("name", [FPGAS, GPUS])
-def test_what_a_description_adds_is_what_training_records(name, monkeypatch):
-    """Of one accelerator that has the whole round, whose mini-batch is the one that the plan drew:
+def test_what_a_description_adds_is_what_training_records(name):
+    """Of one accelerator that has the whole round, whose mini-batch the design phase drew as well:
     what the link takes, to the last digit, and what launches add to a trainer."""
     platform = with_accelerators(load_platform(name), 1)
-    plan, times, _ = train_a_round(platform, monkeypatch)
+    plan, times, _ = train_a_round(platform)
     found, plain = describe(plan), plan.prediction
     assert found.transfer_s > plain.transfer_s
     assert found.transfer_s == pytest.approx(times.transfer, rel=1e-12)
     (device,) = platform.accelerators
     assert device.launch_s > 0
     free = replace(platform, accelerators=(replace(device, launch_s=0.0),))
-    _, without, _ = train_a_round(free, monkeypatch)
+    _, without, _ = train_a_round(free)
     launches_s = times.train_accelerator - without.train_accelerator
     assert launches_s > 0
     assert found.train_accelerator_s - plain.train_accelerator_s == pytest.approx(launches_s)
@@ -522,10 +477,10 @@ def test_what_a_description_adds_is_what_training_records(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [FPGAS, GPUS])
-def test_a_description_adds_the_latencies_of_the_synchronisers_links(name, monkeypatch):
+def test_a_description_adds_the_latencies_of_the_synchronisers_links(name):
     """Gradients go to the host and come back, over as many links at once as there are."""
     platform = with_accelerators(load_platform(name), 2)
-    plan, _, spans = train_a_round(platform, monkeypatch)
+    plan, _, spans = train_a_round(platform)
     crossed = [
         max(span.seconds for span in spans if span.label == f"{way} gradients")
         for way in ("gather", "scatter")

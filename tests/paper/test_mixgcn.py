@@ -128,8 +128,7 @@ def test_groups_of_devices_change_nothing(model, kinds, options):
 
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_the_split_set_apart_is_the_best_there_is(model):
-    """Of five accelerators, by the engine's own epoch, up to what the model leaves out of it: the
-    loss, the all-reduce and the order in which pairs of devices take turns."""
+    """Of five accelerators, by the epochs of training."""
     setting = setting_for(model, 3, 5)
     options = {"placement_sparse": "apart", "sampler_stages": 3}
     epochs = {
@@ -141,7 +140,7 @@ def test_the_split_set_apart_is_the_best_there_is(model):
     bundle = bundle_of(**options)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert_equal(trace, model, 3)
-    assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.05 * min(epochs.values())
+    assert digest(trace.epochs[-1], "modelled").epoch_s == min(epochs.values())
     placement = bundle.settle(setting).placement
     count = len(placement.aggregators(setting.platform))
     (note,) = (note for note in trace.notes if "that update" in note)
@@ -196,7 +195,6 @@ def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
     bundle = bundle_of(**options)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert bundle.settle(setting).sampler.schedule == chosen == min(epochs, key=epochs.get)
-    assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.01 * epochs[chosen]
     why, cut, *_ = trace.notes
     assert why.startswith(f"schedule {chosen} has the shorter modelled epoch: ")
     assert ("naive schedule" in cut) == (chosen == "naive")
@@ -210,12 +208,6 @@ def test_a_schedule_that_is_asked_for_is_not_weighed():
         assert bundle.sampler.chosen_schedule == "reordered"
         assert len(bundle.sampler.chunks(setting, 1).rounds) > 1
         assert bundle.chosen["sampler"] == ()
-    # Groups that the model does not know.
-    bundle = bundle_of(placement_row_groups=2)
-    bundle = bundle.settle(setting)
-    assert bundle.sampler.chosen_schedule == "reordered"
-    (why,) = bundle.chosen["sampler"]
-    assert "was not compared with naive: the model of the pipeline" in why
 
 
 @pytest.mark.parametrize(("devices", "groups"), [(4, 2), (4, 4), (6, 3)])

@@ -17,7 +17,7 @@ from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, LayerClass, OffloadingMemory, PartitionPlacement, Setting
 from gnnbench.platforms.machine import Link, Platform
-from gnnbench.price.dry_run import plan_epoch
+from gnnbench.price.dry_run import price_epoch
 from gnnbench.program import Ledger
 from gnnbench.records import Dataset, Graph, Scheduled, Span, Workload
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_shards, plan_units
@@ -70,7 +70,7 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
     for host in platform.hosts:
         for name, size in roomy.tensors(host.name).items():
             host_bytes[name] = host_bytes.get(name, 0) + size
-    epoch = plan_epoch(lowering, roomy)
+    _, epoch = price_epoch(lowering, roomy)
     stages_s: dict[Stage, float] = {}
     for item in find_path(epoch.timeline):
         stage = name_stage(item.span, platform)
@@ -80,7 +80,7 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
     if any(roomy.peak_bytes[name] > capacity[name] for name in names):
         tight = Ledger({**unbounded, **capacity})
         try:
-            plan_epoch(lay_out(counts, bundle, setting, tight), tight)
+            price_epoch(lay_out(counts, bundle, setting, tight), tight)
         except DeviceOutOfMemory as error:
             reason = str(error)
     return Outlook(epoch.epoch_s, stages_s, host_bytes, roomy.peak_bytes, reason)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
-from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
-from gnnbench.records import BatchProfile, Dataset, PartKind, Table, Unit
+from gnnbench.records import BatchProfile, Dataset, PartKind, Table, Unit, Workload
 from gnnbench.studies import Planner, PlanRequest
 from gnnbench.units import format_si
 from gnnbench_plugins.hpgnn.design import tabulate
@@ -40,42 +40,41 @@ class HpgnnPlanner(Planner):
         layers = build(workload, model=request.model).shapes
         board = placement.find_board(placement.trainers(request.platform)[0])
         if isinstance(graph, Dataset):
-            setting = Setting(graph, request.platform, workload, layers, request.model)
-            refusal = bundle.refusal(setting)
-            if refusal is not None:
-                raise IncompatibleParts(refusal)
-            sampler.begin(setting)
+            sampler.begin(Setting(graph, request.platform, workload, layers, request.model))
             seeds = sampler.rounds(0)[0]
             unit = Unit(0, sampler.sample(seeds, 0, workload.threads))
             profile = BatchProfile(len(seeds), unit.vertices, unit.edges)
-            origin = f"of a mini-batch sampled from {graph.name}"
-            vertices = graph.graph.num_vertices
+            notes = [f"sizes are those of a mini-batch sampled from {graph.name}"]
         else:
-            if not sampler.heeds_fanouts:
-                raise UsageError(
-                    f"without a stored graph hpgnn bounds mini-batches by their fan-outs, and "
-                    f"sampler {sampler.name!r} has none; plan for a dataset, or with sampler "
-                    f"'hpgnn'."
-                )
-            bound = Sampler(
-                "NeighborSampler",
-                L=workload.num_layers,
-                budgets=workload.fanouts[::-1],
-                targets=workload.batch_size,
-            )
-            profile = BatchProfile(
-                workload.batch_size, tuple(map(int, bound.vertices)), tuple(map(int, bound.edges))
-            )
-            origin = "of a mini-batch whose neighbours are all distinct"
-            vertices = graph.vertices
+            profile = bound_profile(sampler, workload)
+            stored_bytes = graph.vertices * workload.dims[0] * workload.itemsize
+            limit_bytes = min(board.memory_bytes, bundle.memory.device_bytes or board.memory_bytes)
+            fits = "fit" if stored_bytes <= limit_bytes else "do not fit"
+            notes = [
+                "sizes are those of a mini-batch whose neighbours are all distinct",
+                f"the features, {format_si(stored_bytes, 'B')}, {fits} {board.name}'s memory",
+            ]
         sweep = placement.explore(workload, layers, profile, board)
-        stored_bytes = vertices * workload.dims[0] * workload.itemsize
-        limit_bytes = min(board.memory_bytes, bundle.memory.device_bytes or board.memory_bytes)
-        fit = "fit" if stored_bytes <= limit_bytes else "do not fit"
-        notes = (
-            f"sizes are those {origin}: |B| {', '.join(f'{n:,}' for n in profile.vertices)}; "
+        notes += [
+            f"|B| {', '.join(f'{n:,}' for n in profile.vertices)}; "
             f"|E| {', '.join(f'{n:,}' for n in profile.edges)}",
             f"designs that reach the best throughput: {len(sweep.ties)} of {len(sweep.points)}",
-            f"the features, {format_si(stored_bytes, 'B')}, {fit} {board.name}'s memory",
+        ]
+        return (replace(tabulate(sweep), notes=tuple(notes)),)
+
+
+def bound_profile(sampler: HpgnnSampler, workload: Workload) -> BatchProfile:
+    """The most that a mini-batch has by its fan-outs; ``UsageError`` for a sampler without any."""
+    if not sampler.heeds_fanouts:
+        raise UsageError(
+            f"without a stored graph hpgnn bounds mini-batches by their fan-outs, and sampler "
+            f"{sampler.name!r} has none; plan for a dataset, or with sampler 'hpgnn'."
         )
-        return (replace(tabulate(sweep), notes=notes),)
+    bound = Sampler(
+        "NeighborSampler",
+        L=workload.num_layers,
+        budgets=workload.fanouts[::-1],
+        targets=workload.batch_size,
+    )
+    vertices, edges = tuple(map(int, bound.vertices)), tuple(map(int, bound.edges))
+    return BatchProfile(workload.batch_size, vertices, edges)

@@ -1,8 +1,8 @@
 """HyScale-GNN (Lin and Prasanna): hybrid CPU + accelerator mini-batch training.
 
-``placement`` holds the hybrid trainers, ``performance`` Equations 5 to 13, ``drm`` Algorithm 1,
+``placement`` holds the hybrid trainers, ``performance`` Equations 6 to 13, ``drm`` Algorithm 1,
 ``communication`` the two-stage feature prefetching, ``rounding`` features that cross as float16 or
-int8, ``planner`` plans by the performance model.
+int8.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, Placement
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
-from gnnbench.studies import Planner
 from gnnbench_plugins.hyscale.communication import (
     HalfPrecisionCommunication,
     HyScaleCommunication,
     IntegerCommunication,
 )
 from gnnbench_plugins.hyscale.placement import HyScalePlacement
-from gnnbench_plugins.hyscale.planner import HyScalePlanner
 
 #: Figure 11, "up to", against the baseline (section VI-F).
 GAINS = {"+hybrid": 1.13, "+DRM": 1.33, "+TFP": 1.79}
@@ -56,8 +54,3 @@ def gnnbench_strategy() -> list[Strategy]:
             platform="epyc7763x2-4xu250",
         )
     ]
-
-
-@hookimpl
-def gnnbench_planner() -> list[type[Planner]]:
-    return [HyScalePlanner]

@@ -1,4 +1,4 @@
-"""HyScale-GNN's performance model: §V, Equations 5 to 13, and the first split derived from it.
+"""HyScale-GNN's performance model: §V, Equations 6 to 13, and the first split derived from it.
 
 "Bandwidth" is the effective one throughout, and so is N freq: the rates of loading, aggregation and
 update that a platform gives for its host (``Device.gather``, ``aggregate``, ``update``), else its
@@ -55,7 +55,6 @@ class Prediction:
 
     ``busy_s`` is what the host's cores would take for its stages one after the other: no pipeline
     is faster. It matters where stages have more threads than there are cores.
-    ``edges`` is the numerator of Equation 5.
     """
 
     sample_s: float
@@ -65,7 +64,6 @@ class Prediction:
     train_accelerator_s: float
     synchronise_s: float
     busy_s: float = 0.0
-    edges: float = 0.0
     prefetch: Prefetch = 2
 
     @property
@@ -102,11 +100,6 @@ class Prediction:
             "propagation": self.propagate_s,
         }
         return max(stages, key=lambda name: stages[name])
-
-    @property
-    def edges_per_s(self) -> float:
-        """Equation 5: edges traversed by all trainers over the execution time."""
-        return self.edges / self.execution_s
 
     def epoch_s(self, rounds: float, *, filling: bool = False) -> float:
         """Seconds of ``rounds`` iterations; ``filling`` starts with an empty pipeline, which the
@@ -303,7 +296,6 @@ def predict(
         train_accelerator_s,
         synchronise_s,
         busy_s,
-        sum(cpu_edges) + count * sum(edges),
         prefetch,
     )
 

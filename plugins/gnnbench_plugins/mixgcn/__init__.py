@@ -2,9 +2,9 @@
 
 ``placement`` holds the two shardings (its Algorithm 2) and the groups of sparse and dense devices,
 ``communication`` the all-to-all that follows from them, ``sampler`` the order and the stages of the
-pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Proposition 3.5,
-``pipeline`` the schedules of Figure 5, ``groups`` what they cost and how many devices of each kind
-to use; ``outlook`` is what training takes, by its program. ``planner`` plans by both.
+pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Proposition 3.5;
+``outlook`` is what an epoch takes, by its program: ``sampler`` and ``placement`` choose by it and
+``planner`` plans.
 
 ``machines`` has the sparse accelerator, cycle by cycle; ``kernel`` prices AGGREGATE by it.
 """

@@ -10,13 +10,13 @@ s - 1 batches alone, n/s + b <= (s-1)n/s, so the sign is read as >=.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from gnnbench.errors import UsageError
-from gnnbench.kernels.dispatch import bandwidth, reverse_cuthill_mckee
-from gnnbench.records import Graph, IndexArray, IntArray
+from gnnbench.kernels.dispatch import bandwidth, induce_block, reverse_cuthill_mckee
+from gnnbench.lowering.shardings import Piece
+from gnnbench.records import BlockSize, Graph, IndexArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,20 +50,19 @@ def reorder(graph: Graph, *, threads: int = 0) -> Ordering:
     return Ordering(order, bandwidth(graph.indptr, graph.indices, order, threads=threads))
 
 
-def count_stages(vertices: int, width: int, *, lag: int = 1) -> int | None:
+def count_stages(vertices: int, width: int) -> int | None:
     """The least s for which nothing waits between layers, for n vertices of bandwidth ``width``.
 
     Proposition 3.5, s = ceil(2n / (n - b)), for a batch that is back from the dense devices when
-    the sparse ones are done with the next (``lag`` 1). One that comes back after ``lag`` sparse
-    steps needs the first batch to read the first s - lag alone: s = ceil((1 + lag) n / (n - b)).
+    the sparse ones are done with the next.
 
-    None where a batch would have less than a vertex. With ``lag`` 1 that is b >= n - 1, a first
-    vertex that reads the last: whatever s, the first batch of a layer waits for the last of the
-    layer before. Raises ``ValueError`` for b outside [0, n) and a lag below 1.
+    None where a batch would have less than a vertex. That is b >= n - 1, a first vertex that reads
+    the last: whatever s, the first batch of a layer waits for the last of the layer before. Raises
+    ``ValueError`` for b outside [0, n).
     """
-    if not 0 <= width < vertices or lag < 1:
-        raise ValueError(f"there is no bandwidth {width} of {vertices} vertices, or lag {lag}")
-    stages = -(-(1 + lag) * vertices // (vertices - width))
+    if not 0 <= width < vertices:
+        raise ValueError(f"there is no bandwidth {width} of {vertices} vertices")
+    stages = -(-2 * vertices // (vertices - width))
     return stages if stages <= vertices else None
 
 
@@ -81,48 +80,20 @@ def cut_batches(vertices: int, stages: int) -> IntArray:
     return np.arange(stages + 1, dtype=np.int64) * vertices // stages
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Batches:
-    """What a pass is cut into, int64 ``(s,)`` each: vertices, their in-edges, and the last batch of
-    the pass before that each reads (its own counts).
-
-    Batches come back in their order, so that ``last_read`` is the one that a batch waits for. The
-    graph is symmetric: a batch reads the same batches forward and backward.
-    """
-
-    rows: IntArray
-    edges: IntArray
-    last_read: IntArray
-
-    def grow(self, factor: float) -> Batches:
-        """As many batches of a graph that is ``factor`` times as large, with the same reads."""
-        rows, edges = (np.rint(each * factor).astype(np.int64) for each in (self.rows, self.edges))
-        return Batches(rows, edges, self.last_read)
+def cut_order(order: IndexArray, stages: int) -> list[IntArray]:
+    """The vertices of each batch, int32 ``(V,)`` ``order`` being a permutation."""
+    return np.split(order.astype(np.int64), cut_batches(len(order), stages)[1:-1])
 
 
-@runtime_checkable
-class CutsBatches(Protocol):
-    """A sampler whose rounds are the batches of a pass."""
-
-    def cut(self, graph: Graph) -> Batches: ...
-
-
-def make_batches(graph: Graph, order: IndexArray, stages: int) -> Batches:
-    """The batches of ``cut_batches``, int32 ``(V,)`` ``order`` being a permutation."""
+def count_rounds(graph: Graph, order: IndexArray, stages: int) -> tuple[Piece, ...]:
+    """The batches of an order as rounds of a program: their sizes, and which others each reads."""
     bounds = cut_batches(graph.num_vertices, stages)
-    edges = np.concatenate(([0], np.cumsum(graph.degrees[order])))
-    return Batches(np.diff(bounds), np.diff(edges[bounds]), find_last_read(graph, order, bounds))
-
-
-def find_last_read(graph: Graph, order: IndexArray, bounds: IntArray) -> IntArray:
-    """See ``Batches.last_read``; ``bounds`` as ``cut_batches`` makes them."""
-    position = np.empty(graph.num_vertices, dtype=np.int32)
-    position[order] = np.arange(graph.num_vertices, dtype=np.int32)
-    furthest = position.copy()
-    rows = np.flatnonzero(graph.degrees)
-    if len(rows):
-        # Rows without edges between two others leave no gap in the indices.
-        reached = np.maximum.reduceat(position[graph.indices], graph.indptr[rows])
-        furthest[rows] = np.maximum(furthest[rows], reached)
-    last = np.maximum.reduceat(furthest[order], bounds[:-1])
-    return np.searchsorted(bounds, last, side="right").astype(np.int64) - 1
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    rounds = []
+    for ids in cut_order(order, stages):
+        block = induce_block(graph.indptr, graph.indices, ids)
+        reads = np.unique(np.searchsorted(bounds, position[block.src_ids], side="right") - 1)
+        size = BlockSize(block.num_src, block.num_dst, block.num_edges)
+        rounds.append(Piece(size, tuple(reads.tolist()), picks=stages > 1))
+    return tuple(rounds)

@@ -1,44 +1,104 @@
-"""What training on shards of features would take, by the program that it executes and from counts
-alone: a stored graph and a stream of edges both have them."""
+"""What training on shards of features would take, by the program that it executes, read by the
+sizes of its rounds alone: of a stored graph, a stream of edges, or a graph larger than either."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
+from gnnbench.lowering.memory import masks_gradients
 from gnnbench.lowering.shardings import Piece, Shardings
+from gnnbench.models import build
+from gnnbench.parts import Bundle, Setting
 from gnnbench.price.dry_run import price_epoch
 from gnnbench.program import Ledger
-from gnnbench.records import Dataset, EpochTrace, Graph
+from gnnbench.records import Dataset, EpochTrace, Graph, Scheduled, Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
-    """An epoch's program, read by its sizes, and by device the bytes that are held: all the time,
-    and at most."""
+    """An epoch's program of so many rounds, read by its sizes: its timeline, the seconds of the
+    busiest resource by stage, and by device the bytes that are held, all the time and at most."""
 
+    rounds: int
     epoch: EpochTrace
     epoch_s: float
-    always_bytes: dict[str, int]
-    peak_bytes: dict[str, int]
+    timeline: Sequence[Scheduled]
+    busy_s: Mapping[Stage, float]
+    always_bytes: Mapping[str, int]
+    peak_bytes: Mapping[str, int]
+
+    @property
+    def idle_s(self) -> float:
+        """How long a device that aggregates does not, between its first batch and its last; the
+        mean of these devices."""
+        taken: dict[str, list[tuple[float, float]]] = {}
+        for each in self.timeline:
+            if each.span.stage == "aggregate":
+                taken.setdefault(each.span.place, []).append((each.start_s, each.end_s))
+        idle = [
+            max(end_s for _, end_s in steps)
+            - min(start_s for start_s, _ in steps)
+            - sum(end_s - start_s for start_s, end_s in steps)
+            for steps in taken.values()
+        ]
+        return sum(idle) / len(idle)
 
 
-def foresee(lowering: FeatureShardsLowering, rounds: Sequence[Piece]) -> Outlook:
+def foresee(bundle: Bundle, setting: Setting, rounds: Sequence[Piece]) -> Outlook:
     """An epoch of ``rounds``, whether or not it fits."""
-    names = [lowering.platform.host.name, *(device.name for device in lowering.trainers)]
+    model = build(setting.workload, model=setting.model, masked=masks_gradients(bundle))
+    lowering = FeatureShardsLowering(bundle, setting, model.stack)
+    names = {device.name for device in chain(setting.platform.devices, lowering.trainers)}
     ledger = Ledger(dict.fromkeys(names, sys.maxsize))
-    lowering.lay_out(ledger, Shardings(rounds, lowering.placement, lowering.platform))
+    lowering.lay_out(ledger, Shardings(rounds, lowering.placement, setting.platform))
     always_bytes = dict(ledger.in_use_bytes)
-    return Outlook(*price_epoch(lowering, ledger), always_bytes, ledger.peak_bytes)
+    epoch, found = price_epoch(lowering, ledger)
+    return Outlook(
+        rounds=len(rounds),
+        epoch=epoch,
+        epoch_s=found.epoch_s,
+        timeline=found.timeline,
+        busy_s=found.stages,
+        always_bytes=always_bytes,
+        peak_bytes=ledger.peak_bytes,
+    )
 
 
-def describe_counted(dims: Sequence[int]) -> Dataset:
-    """A data set of which nothing is read but its widths and classes: the rest is counted."""
-    graph = Graph(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
+def describe_counted(dims: Sequence[int], vertices: int) -> Dataset:
+    """A data set of which nothing is read but its widths, classes and vertices: the rest is
+    counted."""
+    indptr = np.broadcast_to(np.int64(0), vertices + 1)
+    graph = Graph(indptr, np.empty(0, dtype=np.int32))
     none, features = np.zeros(0, dtype=np.bool_), np.empty((0, dims[0]), dtype=np.float32)
     labels = np.empty(0, dtype=np.int64)
     return Dataset("counts alone", graph, features, labels, dims[-1], none, none, none)
+
+
+def share_out(total: int, price: Callable[[int], float]) -> tuple[int, float]:
+    """How many of ``total`` devices had best aggregate while the others update, and the epoch that
+    ``price`` gives for that number.
+
+    Goes from half of them to the better neighbour, in steps that are halved where neither is
+    better, so that few numbers are tried. Of equal ones the smallest that was tried.
+    """
+    tried: dict[int, tuple[float, int]] = {}
+
+    def rank(count: int) -> tuple[float, int]:
+        if count not in tried:
+            tried[count] = price(count), count
+        return tried[count]
+
+    best, step = total // 2, max(1, total // 8)
+    while step:
+        nearby = [count for count in (best - step, best, best + step) if 0 < count < total]
+        found = min(nearby, key=rank)
+        if found == best:
+            step //= 2
+        best = found
+    return best, rank(best)[0]

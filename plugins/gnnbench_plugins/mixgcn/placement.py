@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from gnnbench.errors import UsageError
+from gnnbench.lowering.shardings import Piece
 from gnnbench.parts import Bundle, Part, Setting, ShardPlacement, divide_evenly, option
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Shard
 from gnnbench.units import format_si
-from gnnbench_plugins.mixgcn.groups import (
-    Groups,
-    choose_groups,
-    make_groups,
-    price_epoch,
-    share_out,
-)
-from gnnbench_plugins.mixgcn.ordering import CutsBatches
+from gnnbench_plugins.mixgcn.outlook import foresee, share_out
+from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 
 
 @dataclass(frozen=True)
@@ -27,7 +22,7 @@ class MixGCNPlacement(ShardPlacement):
     Both groups may be the same devices, or sparse ones aggregate for dense ones: devices of kind
     ``sparse`` where the platform has any, the host (the paper's MixGCN-CPU), or some of the
     accelerators, set apart. The groups need not be of one size: of accelerators set apart, so many
-    aggregate as make the pipeline's modelled epoch shortest, unless a number is asked for.
+    aggregate as make the modelled epoch shortest, unless a number is asked for.
 
     An adjacency too large for one device is cut into ``row_groups``: the sparse devices form as
     many groups, each of which aggregates a range of every round's vertices, by ranges of features
@@ -46,7 +41,7 @@ class MixGCNPlacement(ShardPlacement):
     sparse_devices: int = option(
         0,
         "how many devices aggregate; 0 = all, or as many set apart as make the modelled epoch "
-        "shortest (half of them where devices differ or row_groups is above 1)",
+        "shortest (half of them where row_groups is above 1)",
     )
     row_groups: int = option(1, "groups of sparse devices that have a part of the adjacency each")
 
@@ -69,41 +64,36 @@ class MixGCNPlacement(ShardPlacement):
         return None
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """How many devices are set apart: the split of the accelerators whose epoch takes least,
-        in the batches of the sampler. Half of them where the model knows no such groups."""
-        dense, sampler = self._dense(setting.platform), bundle.sampler
-        if self.sparse != "apart" or self.sparse_devices or len(dense) < 3:
+        """How many devices are set apart, in the rounds of the sampler."""
+        sampler = bundle.sampler
+        if not (self.leaves_open(setting.platform) and isinstance(sampler, MixGCNSampler)):
             return self, ()
-        try:
-            groups = self.groups(setting.platform)
-        except UsageError:
-            return self, ()
-        if not isinstance(sampler, CutsBatches):
-            return self, ()
-        rest = (setting.layers, sampler.cut(setting.dataset.graph))
-        itemsize = setting.workload.itemsize
-        chosen = choose_groups(
-            share_out(groups, len(dense)), *rest, bundle.kernel, itemsize=itemsize
-        )
-        half, count = groups.sparse_count, chosen.groups.sparse_count
-        half_s = price_epoch(*rest, groups, bundle.kernel, itemsize=itemsize).epoch_s
-        than_half = f", and {format_si(half_s, 's')} with {half} of them" if count != half else ""
-        note = (
-            f"{count} of {len(dense)} accelerators aggregate for {len(dense) - count} that update, "
-            f"the split with the shortest modelled pipeline: {format_si(chosen.epoch_s, 's')} an "
-            f"epoch{than_half}"
-        )
-        return replace(self, sparse_devices=count), (note,)
+        chosen, note = self.divide(bundle, setting, sampler.count_rounds(setting.dataset.graph))
+        return chosen, (note,)
 
-    def groups(self, platform: Platform) -> Groups:
-        """Both groups, for the model of the pipeline; errors as of ``make_groups``, and
-        ``UsageError`` for several groups of rows."""
-        if self.row_groups != 1:
-            raise UsageError(
-                "the model of the pipeline knows one group of rows, with the adjacency on every "
-                "device that aggregates; leave out placement.row_groups."
-            )
-        return make_groups(platform, self.aggregators(platform), self.updaters(platform))
+    def leaves_open(self, platform: Platform) -> bool:
+        """Whether the options do not say how many accelerators are set apart."""
+        said = self.sparse != "apart" or self.sparse_devices or self.row_groups > 1
+        return not said and len(self._dense(platform)) > 2
+
+    def divide(
+        self, bundle: Bundle, setting: Setting, rounds: Sequence[Piece]
+    ) -> tuple[MixGCNPlacement, str]:
+        """With so many accelerators set apart that an epoch of ``rounds`` takes least, and why."""
+
+        def set_apart(count: int) -> MixGCNPlacement:
+            return replace(self, sparse_devices=count)
+
+        def price(count: int) -> float:
+            return foresee(replace(bundle, placement=set_apart(count)), setting, rounds).epoch_s
+
+        total = len(self._dense(setting.platform))
+        count, epoch_s = share_out(total, price)
+        note = (
+            f"{count} of {total} accelerators aggregate for {total - count} that update, the split "
+            f"with the shortest modelled epoch of those that were tried: {format_si(epoch_s, 's')}"
+        )
+        return set_apart(count), note
 
     def available(self, platform: Platform) -> dict[str, int]:
         """Sparse devices are counted where the option ``sparse`` takes them from."""

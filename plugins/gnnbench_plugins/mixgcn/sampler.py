@@ -8,31 +8,28 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.errors import UsageError
 from gnnbench.kernels.dispatch import induce_block
+from gnnbench.lowering.shardings import Piece
 from gnnbench.parts import (
     Bundle,
     Chunks,
     DeviceCapacity,
     FullGraphSampler,
-    Kernel,
     Part,
     Setting,
     option,
 )
 from gnnbench.records import Block, Graph, Round, Unit
 from gnnbench.units import format_si
-from gnnbench_plugins.mixgcn.groups import Groups, HasGroups, price_passes
 from gnnbench_plugins.mixgcn.ordering import (
-    Batches,
     Ordering,
+    count_rounds,
     count_stages,
-    cut_batches,
+    cut_order,
     keep_order,
-    make_batches,
     reorder,
 )
-from gnnbench_plugins.mixgcn.pipeline import CROSSING, schedule_passes
+from gnnbench_plugins.mixgcn.outlook import foresee
 
 Schedule = Literal["naive", "pipelined", "reordered"]
 
@@ -49,10 +46,9 @@ class MixGCNSampler(FullGraphSampler):
     Cuthill-McKee order (5d), which keeps neighbours close. Where ``stages`` is 0, s is the least
     for which the order's bandwidth leaves nothing idle (Proposition 3.5).
 
-    ``auto`` is ``reordered``, or ``naive`` where the model of the pipeline has a shorter epoch for
-    it: s stages overlap what one stage does by turns, and send s times as many messages and start
-    s times as many kernels. Groups of devices that the model does not know are not compared, and a
-    number of stages that is asked for is cut.
+    ``auto`` is ``reordered``, or ``naive`` where an epoch of that is shorter by the model clock: s
+    stages overlap what one stage does by turns, and send s times as many messages and start s times
+    as many kernels. A number of stages that is asked for is cut.
     """
 
     name: ClassVar[str] = "mixgcn"
@@ -87,30 +83,18 @@ class MixGCNSampler(FullGraphSampler):
         return None
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """What ``auto`` stands for. Of accelerators set apart half are taken to aggregate: the
-        placement settles after this part."""
-        placement = bundle.placement
-        if self.schedule != "auto" or self.stages or not isinstance(placement, HasGroups):
+        """What ``auto`` stands for, by the epochs of both. Of accelerators set apart half are taken
+        to aggregate: the placement settles after this part."""
+        if self.schedule != "auto" or self.stages:
             return self, ()
-        try:
-            groups = placement.groups(setting.platform)
-        except UsageError as error:
-            why = f"schedule reordered was not compared with naive: {error}"
-            return replace(self, schedule="reordered"), (why,)
         graph = setting.dataset.graph
-        naive_s, naive_crossing_s = _price(cut_whole(graph), groups, bundle.kernel, setting)
-        staged = self.cut(graph)
-        staged_s, staged_crossing_s = _price(staged, groups, bundle.kernel, setting)
+        staged = self.count_rounds(graph)
+        naive_s = foresee(bundle, setting, count_whole(graph)).epoch_s
+        staged_s = foresee(bundle, setting, staged).epoch_s
         schedule: Schedule = "naive" if naive_s <= staged_s else "reordered"
-        stages = len(staged.rows)
-        naive, naive_crossing, reordered, crossing = (
-            format_si(seconds, "s")
-            for seconds in (naive_s, naive_crossing_s, staged_s, staged_crossing_s)
-        )
         why = (
-            f"schedule {schedule} has the shorter modelled epoch: {naive} in one stage, "
-            f"{reordered} reordered in {stages}, whose all-to-alls take {crossing} instead of "
-            f"{naive_crossing}"
+            f"schedule {schedule} has the shorter modelled epoch: {format_si(naive_s, 's')} in one "
+            f"stage, {format_si(staged_s, 's')} reordered in {len(staged)}"
         )
         return replace(self, schedule=schedule), (why,)
 
@@ -139,19 +123,18 @@ class MixGCNSampler(FullGraphSampler):
             f"bandwidth {ordering.bandwidth:,}; by Proposition 3.5 {asked} to leave no sparse step "
             f"idle"
         )
-        bounds = cut_batches(graph.num_vertices, stages)
         rounds = tuple(
             Round(stage, (Unit(0, (induce_block(graph.indptr, graph.indices, ids),)),))
-            for stage, ids in enumerate(np.split(ordering.order.astype(np.int64), bounds[1:-1]))
+            for stage, ids in enumerate(cut_order(ordering.order, stages))
         )
         return Chunks(rounds, owner, (note,))
 
-    def cut(self, graph: Graph) -> Batches:
+    def count_rounds(self, graph: Graph) -> tuple[Piece, ...]:
         """What ``chunks`` cuts a graph into, counted."""
         if self.chosen_schedule == "naive":
-            return cut_whole(graph)
+            return count_whole(graph)
         ordering = self._order(graph)
-        return make_batches(graph, ordering.order, self._count_stages(graph, ordering)[0])
+        return count_rounds(graph, ordering.order, self._count_stages(graph, ordering)[0])
 
     def _order(self, graph: Graph) -> Ordering:
         return find_order(graph, numbered=self.chosen_schedule == "pipelined")
@@ -169,19 +152,9 @@ def find_order(graph: Graph, *, numbered: bool) -> Ordering:
     return keep_order(graph) if numbered else reorder(graph)
 
 
-def cut_whole(graph: Graph) -> Batches:
-    """One batch, of the vertices as they are numbered."""
-    return make_batches(graph, np.arange(graph.num_vertices, dtype=np.int32), 1)
-
-
-def _price(
-    batches: Batches, groups: Groups, kernel: Kernel, setting: Setting
-) -> tuple[float, float]:
-    """Modelled seconds of an epoch, and of its all-to-alls one after the other."""
-    itemsize = setting.workload.itemsize
-    passes = price_passes(setting.layers, batches, groups, kernel, itemsize=itemsize)
-    crossing_s = sum(float(each.seconds[CROSSING].sum()) for each in passes)
-    return schedule_passes(passes, batches.last_read, shared=groups.shared).epoch_s, crossing_s
+def count_whole(graph: Graph) -> tuple[Piece, ...]:
+    """One round, of the vertices as they are numbered."""
+    return count_rounds(graph, np.arange(graph.num_vertices, dtype=np.int32), 1)
 
 
 def choose_stages(asked: int, vertices: int, wanted: int | None) -> int:

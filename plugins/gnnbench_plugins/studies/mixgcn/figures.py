@@ -18,21 +18,17 @@ import numpy.typing as npt
 
 from gnnbench import datasets
 from gnnbench.footprint import ChunkSize, adjacency_bytes, in_flight_bytes, kept_bytes
-from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
 from gnnbench.partitioning import choose_partitioner, deal_out, partition
-from gnnbench.parts import Bundle, LayerShape, Setting
+from gnnbench.parts import LayerShape
 from gnnbench.platforms import load_platform
 from gnnbench.records import BlockSize, Cell, Dataset, Graph, IntArray, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
-from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
-from gnnbench_plugins.mixgcn.outlook import describe_counted, foresee
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
-from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
-from gnnbench_plugins.reference.memory import ResidentMemory
+from gnnbench_plugins.studies.mixgcn.tables import foresee_counted
 
 #: Real graphs, then stand-ins of two of the paper's (its Table 2) at a fraction of their size.
 DATASETS = ("facebook_top8", "ego_twitter", "reddit:0.02", "orkut:0.01")
@@ -332,15 +328,11 @@ def use_mixgcn(job: Job, workers: int) -> Usage:
     Proposition 3.4: every entry of a layer's rows is at one worker when it is aggregated and at one
     when it is updated, and crosses unless that is the same.
     """
-    vertices, workload = job.graph.num_vertices, job.workload
-    sampler, placement = MixGCNSampler(schedule="naive"), MixGCNPlacement(accelerators=workers)
-    parts = (sampler, placement, MixGCNCommunication(), ResidentMemory(), TorchKernel())
-    counted, platform = describe_counted(workload.dims), load_platform(PLATFORM)
-    setting = Setting(counted, platform, workload, job.layers)
-    lowering = FeatureShardsLowering(Bundle(*parts), setting, build(workload).stack)
+    vertices, platform = job.graph.num_vertices, load_platform(PLATFORM)
+    placement = MixGCNPlacement(accelerators=workers)
     whole = Piece(BlockSize(vertices, vertices, job.graph.num_edges), (0,), picks=False)
-    outlook = foresee(lowering, (whole,))
-    epoch, names = outlook.epoch, [device.name for device in lowering.trainers]
+    outlook = foresee_counted(placement, platform, job.workload, (whole,))
+    epoch, names = outlook.epoch, [device.name for device in placement.trainers(platform)]
     most = max(outlook.peak_bytes[name] for name in names)
     rows = most - whole.topology_bytes - job.model_bytes
     work = [epoch.work_by_device.get(name, 0.0) for name in names]

@@ -8,7 +8,7 @@ Beside them stand real graphs, at their own size, whose orders are real ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,31 +18,27 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee as scipy_reverse_cuthill_
 from gnnbench import datasets
 from gnnbench.datasets import STAND_INS
 from gnnbench.kernels.dispatch import reverse_cuthill_mckee
+from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
 from gnnbench.partitioning import partition_metis
-from gnnbench.parts import Kernel, LayerShape
+from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.records import Cell, Dataset, Graph, Table, TableRow, Workload
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import BlockSize, Cell, Dataset, Graph, Table, TableRow, Workload
 from gnnbench.studies import MeasuredReproduction, Reproduction
-from gnnbench_plugins.mixgcn.groups import (
-    Groups,
-    choose_groups,
-    find_groups,
-    price_epoch,
-    price_passes,
-    share_out,
-    use_host,
-)
+from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.ordering import (
-    Batches,
     Ordering,
+    count_rounds,
     count_stages,
     keep_order,
-    make_batches,
     reorder,
 )
-from gnnbench_plugins.mixgcn.pipeline import Timeline, schedule_passes
+from gnnbench_plugins.mixgcn.outlook import Outlook, describe_counted, foresee, share_out
+from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
+from gnnbench_plugins.mixgcn.sampler import MixGCNSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.memory import ResidentMemory
 
 PLATFORM = "xeon8462-8xh100-8xspu"
 #: Section 4.1: three layers with 128 hidden units.
@@ -104,10 +100,8 @@ class Case:
         return cls(dataset.name, dataset.graph, dims, 1.0, None)
 
     @property
-    def layers(self) -> tuple[LayerShape, ...]:
-        """A GCN's."""
-        workload = Workload("gcn", self.dims, 1, 1, (0,) * LAYERS, 0)
-        return build(workload).shapes
+    def workload(self) -> Workload:
+        return Workload("gcn", self.dims, 1, 1, (0,) * LAYERS, 0)
 
 
 def load_cases() -> tuple[list[Case], tuple[str, ...]]:
@@ -126,22 +120,39 @@ class Ordered:
     reordered: Ordering
     stages: int | None
 
-    def batches(self, ordering: Ordering, stages: int) -> Batches:
-        """At the size that is priced."""
-        batches = make_batches(self.case.graph, ordering.order, stages)
-        return batches.grow(self.case.factor)
+    def foresee(
+        self, ordering: Ordering, stages: int, placement: MixGCNPlacement, platform: Platform
+    ) -> Outlook:
+        """An epoch of so many stages in an order, at the size that is priced."""
+        rounds = count_rounds(self.case.graph, ordering.order, stages)
+        grown = [replace(each, size=self._grow(each.size)) for each in rounds]
+        return foresee_counted(placement, platform, self.case.workload, grown)
 
-    def run(self, ordering: Ordering, stages: int, groups: Groups, kernel: Kernel) -> Timeline:
-        return price_epoch(self.case.layers, self.batches(ordering, stages), groups, kernel)
+    def _grow(self, size: BlockSize) -> BlockSize:
+        counts = (size.num_src, size.num_dst, size.num_edges)
+        sources, rows, edges = (round(count * self.case.factor) for count in counts)
+        return BlockSize(sources, rows, edges)
 
-    def choose_stages(self, groups: Groups, kernel: Kernel) -> int:
+    def choose_stages(self, placement: MixGCNPlacement, platform: Platform) -> int:
         """Proposition 3.5's, or those with which a reordered epoch takes least."""
         if self.stages is not None:
             return self.stages
         counts = [count for count in STAGES if count <= len(self.reordered.order)] or [1]
         return min(
-            counts, key=lambda count: self.run(self.reordered, count, groups, kernel).epoch_s
+            counts,
+            key=lambda count: self.foresee(self.reordered, count, placement, platform).epoch_s,
         )
+
+
+def foresee_counted(
+    placement: MixGCNPlacement, platform: Platform, workload: Workload, rounds: Sequence[Piece]
+) -> Outlook:
+    """An epoch of MixGCN's rounds by their sizes alone, whose AGGREGATE is priced by Equation 11 of
+    HyScale-GNN."""
+    counted = describe_counted(workload.dims, sum(each.size.num_dst for each in rounds))
+    setting = Setting(counted, platform, workload, build(workload).shapes)
+    parts = (MixGCNSampler(), placement, MixGCNCommunication(), ResidentMemory(), TorchKernel())
+    return foresee(Bundle(*parts), setting, rounds)
 
 
 def order_cases() -> tuple[list[Ordered], tuple[str, ...]]:
@@ -180,8 +191,8 @@ class Table4(Reproduction):
         platform = load_platform(PLATFORM)
         return (
             self._tabulate_orders(cases, absent),
-            self._tabulate_epochs(cases, "MixGCN-SPU", find_groups(platform)),
-            self._tabulate_epochs(cases, "MixGCN-CPU", use_host(platform)),
+            self._tabulate_epochs(cases, "MixGCN-SPU", MixGCNPlacement(sparse="sparse"), platform),
+            self._tabulate_epochs(cases, "MixGCN-CPU", MixGCNPlacement(sparse="host"), platform),
         )
 
     def _tabulate_orders(self, cases: Sequence[Ordered], absent: Sequence[str]) -> Table:
@@ -218,34 +229,17 @@ class Table4(Reproduction):
             ),
         )
 
-    def _tabulate_epochs(self, cases: Sequence[Ordered], variant: str, groups: Groups) -> Table:
-        kernel = TorchKernel()
-        rows = []
-        for each in cases:
-            stages = each.choose_stages(groups, kernel)
-            naive = each.run(each.numbered, 1, groups, kernel)
-            pipelined = each.run(each.numbered, stages, groups, kernel)
-            batches = each.batches(each.reordered, stages)
-            passes = price_passes(each.case.layers, batches, groups, kernel)
-            reordered = schedule_passes(passes, batches.last_read)
-            seconds = sum(each.seconds.sum(axis=1) for each in passes)
-            quoted = each.case.quoted
-            cells = (
-                Cell(stages),
-                Cell(naive.epoch_s, "s"),
-                Cell(pipelined.epoch_s, "s"),
-                Cell(reordered.epoch_s, "s"),
-                Cell(100 * pipelined.idle_s / pipelined.epoch_s, "%"),
-                Cell(100 * reordered.idle_s / reordered.epoch_s, "%"),
-                Cell(float(seconds[2] / seconds[0])),
-                Cell(float((seconds[1] + seconds[3]) / seconds[0])),
-                Cell(
-                    pipelined.epoch_s / reordered.epoch_s,
-                    "x",
-                    quoted=quoted.speedup if quoted else None,
-                ),
-            )
-            rows.append(TableRow(each.case.label, cells))
+    def _tabulate_epochs(
+        self,
+        cases: Sequence[Ordered],
+        variant: str,
+        placement: MixGCNPlacement,
+        platform: Platform,
+    ) -> Table:
+        rows = [
+            TableRow(each.case.label, self._epoch_cells(each, placement, platform))
+            for each in cases
+        ]
         return Table(
             name=self.name,
             title=f"MixGCN Table 4: an epoch of {variant} by schedule, and the speed-up from "
@@ -263,9 +257,11 @@ class Table4(Reproduction):
             ),
             rows=tuple(rows),
             notes=(
-                f"priced on {PLATFORM}, one node of the paper's four: {describe(groups)}",
+                f"priced on {PLATFORM}, one node of the paper's four: "
+                f"{describe(placement, platform)}",
                 "idle is the share of an epoch in which sparse devices wait between their first "
-                "batch and their last; pipelined are as many stages in the vertices' own order",
+                "batch and their last; pipelined are as many stages in the vertices' own order; "
+                "update and exchange are those of the busiest device and port",
                 ROWS_NOTE,
                 "batches have as many vertices each, not edges",
                 "the proposition takes a batch to be back when the next has been aggregated; where "
@@ -277,13 +273,61 @@ class Table4(Reproduction):
             ),
         )
 
+    @staticmethod
+    def _epoch_cells(
+        ordered: Ordered, placement: MixGCNPlacement, platform: Platform
+    ) -> tuple[Cell, ...]:
+        """A graph's epochs by schedule, how long sparse devices wait, and what reordering earns."""
+        stages, quoted = ordered.choose_stages(placement, platform), ordered.case.quoted
+        naive, pipelined, reordered = (
+            ordered.foresee(ordering, count, placement, platform)
+            for ordering, count in (
+                (ordered.numbered, 1),
+                (ordered.numbered, stages),
+                (ordered.reordered, stages),
+            )
+        )
+        busy_s = reordered.busy_s
+        speedup = pipelined.epoch_s / reordered.epoch_s
+        return (
+            Cell(stages),
+            *(Cell(outlook.epoch_s, "s") for outlook in (naive, pipelined, reordered)),
+            *(
+                Cell(100 * outlook.idle_s / outlook.epoch_s, "%")
+                for outlook in (pipelined, reordered)
+            ),
+            Cell(busy_s["update"] / busy_s["aggregate"]),
+            Cell(busy_s["transfer"] / busy_s["aggregate"]),
+            Cell(speedup, "x", quoted=quoted.speedup if quoted else None),
+        )
 
-def describe(groups: Groups) -> str:
+
+def describe(placement: MixGCNPlacement, platform: Platform) -> str:
     """``8x MixGCN SPU and 8x NVIDIA H100 SXM``."""
-    return (
-        f"{groups.sparse_count}x {groups.sparse.model} and {groups.dense_count}x "
-        f"{groups.dense.model}"
-    )
+    sparse, dense = placement.aggregators(platform), placement.updaters(platform)
+    return f"{len(sparse)}x {sparse[0].model} and {len(dense)}x {dense[0].model}"
+
+
+def widen(platform: Platform, count: int) -> Platform:
+    """A platform with ``count`` accelerators of each of its kinds, joined like those it has."""
+
+    def kind_of(name: str) -> str:
+        return name.rstrip("0123456789")
+
+    first: dict[str, Device] = {}
+    for device in platform.accelerators:
+        first.setdefault(kind_of(device.name), device)
+    names = {kind: [f"{kind}{number}" for number in range(count)] for kind in first}
+    names[platform.host.name] = [platform.host.name]
+    joined = {tuple(map(kind_of, link.ends)): link for link in platform.links}
+    links = [
+        replace(link, name=f"{one}-{other}", ends=(one, other))
+        for (left, right), link in joined.items()
+        for place, one in enumerate(names[left])
+        for other in names[right][place + 1 if left == right else 0 :]
+    ]
+    devices = [replace(device, name=each) for kind, device in first.items() for each in names[kind]]
+    return replace(platform, accelerators=tuple(devices), links=tuple(links))
 
 
 class GroupSizes(Reproduction):
@@ -296,28 +340,34 @@ class GroupSizes(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         cases, absent = order_cases()
-        kernel = TorchKernel()
-        equal = find_groups(load_platform(PLATFORM))
-        total = equal.sparse_count + equal.dense_count
+        node = load_platform(PLATFORM)
+        equal, total = MixGCNPlacement(sparse="sparse"), len(node.accelerators)
+        platform = widen(node, total - 1)
         rows = []
         for each in cases:
-            batches = each.batches(each.reordered, each.choose_stages(equal, kernel))
-            layers = each.case.layers
-            epoch_s = price_epoch(layers, batches, equal, kernel).epoch_s
-            chosen = choose_groups(share_out(equal, total), layers, batches, kernel)
+            stages = each.choose_stages(equal, node)
+
+            def price(sparse: int, ordered: Ordered = each, stages: int = stages) -> float:
+                placement = MixGCNPlacement(
+                    sparse="sparse", sparse_devices=sparse, accelerators=total - sparse
+                )
+                return ordered.foresee(ordered.reordered, stages, placement, platform).epoch_s
+
+            epoch_s = price(total // 2)
+            sparse, chosen_s = share_out(total, price)
             cells = (
                 Cell(epoch_s, "s"),
-                Cell(chosen.groups.sparse_count),
-                Cell(chosen.groups.dense_count),
-                Cell(chosen.epoch_s, "s"),
-                Cell(epoch_s / chosen.epoch_s, "x"),
+                Cell(sparse),
+                Cell(total - sparse),
+                Cell(chosen_s, "s"),
+                Cell(epoch_s / chosen_s, "x"),
             )
             rows.append(TableRow(each.case.label, cells))
         return (
             Table(
                 name=self.name,
-                title=f"a reordered epoch with {describe(equal)}, and with the numbers chosen of "
-                f"{total} devices",
+                title=f"a reordered epoch with {describe(equal, node)}, and with the numbers "
+                f"chosen of {total} devices",
                 columns=("as many of each", "SPUs", "GPUs", "chosen", "speed-up"),
                 rows=tuple(rows),
                 notes=(
