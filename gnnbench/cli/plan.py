@@ -349,10 +349,11 @@ def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
     metrics = run.metrics
     times = [row_of("epoch", metrics["epoch_time"])]
     times += [row_of(f"{stage}, busiest", metric) for stage, metric in run.stages.items()]
+    moved = {kind: metrics.get(f"{kind}_bytes") for kind in BYTE_KINDS}
     traffic = [
         row_of(kind.replace("_", " "), metric)
-        for kind in BYTE_KINDS
-        if (metric := metrics.get(f"{kind}_bytes")) is not None and metric.value
+        for kind, metric in moved.items()
+        if metric is not None and metric.value
     ]
     memory = [
         row_of("fullest device", metrics["peak_device_bytes"]),

@@ -36,6 +36,7 @@ from gnnbench_plugins.studies.hongtu.quoted import (
 from gnnbench_plugins.studies.hongtu.server import fitted_server
 
 PLATFORM = "epyc7543x4-4xa100"
+CLUSTER = "epyc7763x4-8xa5000"
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -95,10 +96,10 @@ class Run:
 
 
 @cache
-def run_epoch(model, layers, label, topology, memory="hongtu"):
-    """m = 4, n = 8 on ego_twitter."""
+def run_epoch(model, layers, label, topology, memory="hongtu", machine=PLATFORM):
+    """n = 8 on ego_twitter, on as many devices as the machine has."""
     communication, options = COMMUNICATIONS[label]
-    data, platform = ego_twitter(), load_platform(PLATFORM)
+    data, platform = ego_twitter(), load_platform(machine)
     workload = Workload(
         model=model,
         dims=(data.num_features, *[16] * (layers - 1), data.num_classes),
@@ -120,8 +121,9 @@ def run_epoch(model, layers, label, topology, memory="hongtu"):
     epochs = []
     clock = ModelClock(platform, bundle.kernel)
     trace = train(bundle, setting, clock, lambda epoch, _: epochs.append(epoch), None)
-    cut = bundle.sampler.chunks(setting, 4)
-    outlook = foresee(count_chunks(cut.rounds, cut.owner, 4), bundle, setting)
+    m = len(platform.accelerators)
+    cut = bundle.sampler.chunks(setting, m)
+    outlook = foresee(count_chunks(cut.rounds, cut.owner, m), bundle, setting)
     return Run(digest(epochs[0], "modelled", platform), trace.peak_bytes, outlook)
 
 
@@ -151,6 +153,14 @@ def test_an_outlook_is_the_epoch_of_training(setting):
     assert abs(error) <= (1e-12 if exact else 2e-3)
     for name, size in outlook.peak_bytes.items():
         assert size == pytest.approx(run.peak_bytes[name], rel=1e-2 if memory else 0)
+
+
+@pytest.mark.parametrize("label", ["vanilla", "+RU"])
+def test_an_outlook_knows_the_rows_of_other_nodes(label):
+    """Hosts of two nodes, each with the rows of its own devices' partitions."""
+    run = run_epoch("gcn", 2, label, "device", machine=CLUSTER)
+    assert run.outlook.epoch_s == pytest.approx(run.modelled.epoch_s, rel=1e-12)
+    assert run.outlook.peak_bytes == run.peak_bytes
 
 
 def test_even_counts_have_the_volumes_they_were_made_of():
