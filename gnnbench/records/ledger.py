@@ -14,10 +14,11 @@ class LedgerEntry:
     """A published measurement and what is predicted for it, both in ``unit``, unprefixed.
 
     ``machine`` names the platform that describes where it was taken, and ``what`` says which
-    quantity of which training it is. ``quote`` is how the ``source`` puts it, ``doubts`` what is
-    uncertain about it, and ``inferred`` which facts of it are not in the source. ``sizes`` says
-    where the sizes that the prediction is made from come from. A constant of the model that was
-    fitted on this very measurement is named in ``fitted_on``; such an entry proves nothing.
+    quantity of which training it is. ``quote`` is how the ``source`` puts it, ``conditions`` how it
+    was measured, ``doubts`` what is uncertain about it, and ``inferred`` which facts of it are not
+    in the source. ``sizes`` says where the sizes come from that the prediction is made of. A
+    constant of the model that was fitted on this very measurement is named in ``fitted_on``; such
+    an entry proves nothing.
     """
 
     id: str
@@ -30,6 +31,7 @@ class LedgerEntry:
     predicted: float
     unit: str
     quote: str
+    conditions: str = ""
     doubts: str = ""
     inferred: tuple[str, ...] = ()
     sizes: str = ""

@@ -36,6 +36,7 @@ def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
             "sizes": entry.sizes,
             "inferred": list(entry.inferred),
             "quote": entry.quote,
+            "conditions": entry.conditions,
             "doubts": entry.doubts,
         }
         for entry in entries

@@ -15,6 +15,7 @@ from gnnbench_plugins.studies.validation.published import (
     FullGraphEpoch,
     MiniBatchEpoch,
     PublishedCell,
+    PublishedSource,
     read_sources,
 )
 
@@ -27,8 +28,8 @@ NOTES = (
     "measurement counts as touched",
     "all libraries' kernels cost the same in the model, whatever their age, and a sampler or a "
     "loader reaches the described rates; what that leaves out is what the errors show",
-    "--json has each measurement's quote, its doubts, what of it is inferred, and where the sizes "
-    "come from",
+    "--json has each measurement's quote, how it was taken, its doubts, what of it is inferred, and "
+    "where the sizes come from",
 )
 
 
@@ -44,20 +45,18 @@ class Validation(Ledger):
     @cached_property
     def _entries(self) -> tuple[LedgerEntry, ...]:
         return tuple(
-            make_entry(published.source, cell)
-            for published in read_sources()
-            for cell in published.cell
+            make_entry(published, cell) for published in read_sources() for cell in published.cell
         )
 
     def run(self) -> tuple[Table, ...]:
         return tabulate(self.entries())
 
 
-def make_entry(source: str, cell: PublishedCell) -> LedgerEntry:
+def make_entry(published: PublishedSource, cell: PublishedCell) -> LedgerEntry:
     """A measurement with its prediction."""
     return LedgerEntry(
         id=cell.id,
-        source=source,
+        source=published.source,
         library=f"{cell.library} {cell.version}",
         machine=cell.machine,
         kind=cell.kind,
@@ -66,6 +65,7 @@ def make_entry(source: str, cell: PublishedCell) -> LedgerEntry:
         predicted=predict(cell),
         unit=cell.unit,
         quote=cell.quote,
+        conditions=published.about,
         doubts=cell.doubts,
         inferred=cell.inferred,
         sizes=describe_sizes(cell),
@@ -79,11 +79,10 @@ def describe_sizes(cell: PublishedCell) -> str:
     if isinstance(task, MiniBatchEpoch):
         inputs = "|V^0| as published, the rest " if task.inputs else ""
         return f"mini-batches: {inputs}drawn from a stand-in of {task.graph} of full size"
-    if isinstance(task, FullGraphEpoch) and task.system == "distgnn":
-        return (
-            f"published counts and replication factor; gone through at {task.scale:g} of the "
-            f"graph, the time divided by that"
-        )
+    if isinstance(task, FullGraphEpoch):
+        replicas = " and replication factor" if task.replication > 1 else ""
+        part = f", gone through at {task.scale:g} of the graph" if task.scale < 1 else ""
+        return f"published counts{replicas}{part}"
     return "published counts"
 
 
@@ -115,11 +114,12 @@ def sum_up(entries: Sequence[LedgerEntry]) -> str:
         for kind in KINDS
         if (chosen := [entry.factor for entry in untouched if entry.kind == kind])
     ]
+    fitted = len(entries) - len(untouched)
+    besides = f"; {fitted} more have a constant fitted on them" if fitted else ""
     return (
-        f"Of {len(entries)} measurements made by others, {len(untouched)} have no constant fitted "
-        f"on them; half of these are predicted within a factor of {factor:.1f}, and "
-        f"{100 * share:.0f} % within {NEAR:g}x. By kind the median factor is "
-        f"{', '.join(by_kind)}."
+        f"{len(untouched)} measurements made by others, on none of which a constant was fitted, "
+        f"are predicted within a factor of {factor:.1f} in the median, {100 * share:.0f} % of them "
+        f"within {NEAR:g}x{besides}. By kind the median factor is {', '.join(by_kind)}."
     )
 
 
@@ -146,17 +146,11 @@ def _list_kind(kind: MachineKind, entries: Sequence[LedgerEntry]) -> Table:
     return Table(
         name=f"validation-{kind}",
         title=f"{kind}: measured by others and predicted, the worst first",
-        columns=("",),
+        columns=("prediction and measurement",),
         rows=tuple(
             TableRow(
                 f"{entry.id} · {entry.machine}",
-                (
-                    Cell(
-                        value=entry.predicted,
-                        unit=entry.unit,
-                        quoted=entry.measured,
-                    ),
-                ),
+                (Cell(value=entry.predicted, unit=entry.unit, quoted=entry.measured),),
             )
             for entry in worst_first
         ),

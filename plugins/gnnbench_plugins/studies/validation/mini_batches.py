@@ -1,8 +1,8 @@
 """|V^l| and |E^l| of the mini-batches that others trained on, drawn from stand-ins of full size.
 
 Drawing them takes minutes, since the graphs have up to 1.8 billion edges, so it is done once:
-``mini_batches.toml`` has the counts, and ``python -m gnnbench_plugins.studies.validation.mini_batches``
-draws them again and rewrites it.
+``mini_batches.toml`` has the counts. This module, as ``python -m``, draws them again and rewrites
+it.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def find_profile(wanted: Draw) -> BatchProfile:
 def write(profiles: Iterable[tuple[Draw, BatchProfile]], path: Path) -> None:
     """The counts as ``mini_batches.toml`` has them."""
     lines = [
-        "# |V^0| .. |V^L| and |E^1| .. |E^L| of one mini-batch each, drawn from stand-ins of full",
-        "# size by python -m gnnbench_plugins.studies.validation.mini_batches, which rewrites this.",
+        "# |V^0| .. |V^L| and |E^1| .. |E^L| of a mini-batch each, drawn from stand-ins of full size.",
+        "# python -m gnnbench_plugins.studies.validation.mini_batches draws again and rewrites this.",
     ]
     for wanted, profile in profiles:
         lines += [

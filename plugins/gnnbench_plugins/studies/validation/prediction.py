@@ -20,7 +20,6 @@ from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.distgnn.communication import DistGNNCommunication
 from gnnbench_plugins.distgnn.placement import DistGNNPlacement
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
-from gnnbench_plugins.hyscale.communication import HyScaleCommunication
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.reference.communication import NoCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
@@ -38,6 +37,7 @@ from gnnbench_plugins.studies.validation.published import (
     PublishedCell,
 )
 from gnnbench_plugins.studies.validation.sizes import (
+    AllRowsCross,
     LibraryPlacement,
     SizedMiniBatches,
     SizedPartitions,
@@ -53,7 +53,7 @@ KERNELS: dict[str, type[Kernel]] = {
 ITEMSIZE = 4
 #: Rounds of mini-batches that are gone through. They are alike, so that from the first to the
 #: second number on every further one takes the same.
-FEW, MORE = 4, 8
+FEW, MORE = 4, 5
 #: Epochs of a full graph: the first, in which stale copies are made, and the two that count.
 EPOCHS = 3
 
@@ -107,9 +107,25 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 def _full_graph_s(machine: str, kernel: str, task: FullGraphEpoch) -> float:
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
-    setting = _setting(dataset, load_platform(machine), _workload(task.model, task.dims, 1, ()))
+    platform = shrink(load_platform(machine), task.scale)
+    setting = _setting(dataset, platform, _workload(task.model, task.dims, 1, ()))
     epochs = price_epochs(_full_graph_bundle(kernel, task, vertices), setting, EPOCHS)
     return sum(epoch.epoch_s for epoch in epochs[1:]) / (EPOCHS - 1) / task.scale
+
+
+def shrink(platform: Platform, scale: float) -> Platform:
+    """The platform with that share of its memories, and of what it takes to begin anything, so that
+    as large a share of a graph takes as large a share of the time."""
+    host, *accelerators = (
+        replace(
+            device,
+            memory_bytes=round(device.memory_bytes * scale),
+            launch_s=device.launch_s * scale,
+        )
+        for device in platform.devices
+    )
+    links = tuple(replace(link, latency_s=link.latency_s * scale) for link in platform.links)
+    return replace(platform, host=host, accelerators=tuple(accelerators), links=links)
 
 
 def _full_graph_bundle(kernel: str, task: FullGraphEpoch, vertices: int) -> Bundle:
@@ -157,13 +173,12 @@ def _price_rounds(machine: str, kernel: str, task: MiniBatchEpoch, count: int) -
     bundle = Bundle(
         SizedMiniBatches(profile=profile, count=count),
         LibraryPlacement(task.devices, task.workers, task.sampled_by == "devices"),
-        HyScaleCommunication(stages=task.prefetch),
+        AllRowsCross(stages=task.prefetch),
         HostMemory(),
         KERNELS[kernel](),
     )
     # All that is read of the graph itself is how far vertices are numbered.
-    dataset = make_dataset(
-        task.graph, devices * profile.vertices[0], 0, task.dims, devices * task.seeds
-    )
-    workload = _workload(task.model, task.dims, devices * task.seeds, task.fanouts)
+    seeds = devices * task.seeds
+    dataset = make_dataset(task.graph, max(profile.vertices[0], seeds), 0, task.dims, seeds)
+    workload = _workload(task.model, task.dims, seeds, task.fanouts)
     return price_epochs(bundle, _setting(dataset, load_platform(machine), workload), 1)[0]

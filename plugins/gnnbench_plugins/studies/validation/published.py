@@ -56,8 +56,8 @@ class FullGraphEpoch(_Table):
 
     A ``system`` partitions it over ``devices``, each of which reads the rows of others: all of them
     where it broadcasts, or as many as the ``replication`` factor alpha says, which counts the
-    copies of a vertex and the vertex. ``scale`` is the share of the graph that is gone through for
-    it, whose time is divided by it; what takes the same on any graph is then too large by as much.
+    copies of a vertex and the vertex. ``scale`` is the share of the graph that is gone through, on
+    as large a share of the machine's memories, and the time is divided by it.
     """
 
     graph: Text

@@ -25,13 +25,16 @@ from gnnbench.records import (
     BatchProfile,
     Block,
     Dataset,
+    Fetch,
     Graph,
     HostThreads,
     IntArray,
     Round,
+    RoundTraffic,
     Share,
     Unit,
 )
+from gnnbench_plugins.reference.communication import PrefetchingCommunication
 
 
 def make_block(source_ids: IntArray, destinations: int, edges: int) -> Block:
@@ -93,16 +96,19 @@ class SizedPartitions(FullGraphSampler):
 @dataclass
 class SizedMiniBatches(MiniBatchSampler):
     """``count`` rounds of mini-batches that are all alike: that of ``profile`` for as many seeds as
-    it has, and in proportion for others."""
+    it has, in proportion for fewer, and no larger for more, of which none is trained on."""
 
     name: ClassVar[str] = "sized-mini-batches"
     summary: ClassVar[str] = "mini-batches of which the sizes are known"
     law: ClassVar[str] = UNIFORM
 
-    profile: BatchProfile = BatchProfile(1, (1, 1), (1,))
+    profile: BatchProfile
     count: int = 1
 
     _round_seeds: int = field(init=False, repr=False, compare=False)
+    _drawn: dict[int, tuple[Block, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def begin(self, setting: Setting) -> None:
         self._round_seeds = setting.workload.batch_size
@@ -111,12 +117,35 @@ class SizedMiniBatches(MiniBatchSampler):
         return [np.arange(self._round_seeds, dtype=np.int64)] * self.count
 
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
-        share = len(seeds) / self.profile.seeds
-        vertices = [max(len(seeds), round(share * count)) for count in self.profile.vertices]
+        if len(seeds) not in self._drawn:
+            self._drawn[len(seeds)] = self._make_blocks(len(seeds))
+        return self._drawn[len(seeds)]
+
+    def _make_blocks(self, seeds: int) -> tuple[Block, ...]:
+        share = min(1.0, seeds / self.profile.seeds)
+        vertices = [max(seeds, round(share * count)) for count in self.profile.vertices]
+        vertices[-1] = seeds
         return tuple(
             make_block(np.arange(sources, dtype=np.int64), destinations, round(share * edges))
             for sources, destinations, edges in zip(
                 vertices[:-1], vertices[1:], self.profile.edges, strict=True
+            )
+        )
+
+
+@dataclass
+class AllRowsCross(PrefetchingCommunication):
+    """Every unit's input rows cross, whose ids ascend and need no sorting."""
+
+    name: ClassVar[str] = "all-rows-cross"
+    summary: ClassVar[str] = "every unit's whole input set crosses the host link, rounds ahead"
+
+    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
+        nothing = np.empty(0, dtype=np.int64)
+        return RoundTraffic(
+            tuple(
+                Fetch(unit.slot, unit.input_ids, from_host=unit.input_ids, reused=nothing)
+                for unit in round_.units
             )
         )
 
