@@ -28,8 +28,8 @@ NOTES = (
     "measurement counts as touched",
     "all libraries' kernels cost the same in the model, whatever their age, and a sampler or a "
     "loader reaches the described rates; what that leaves out is what the errors show",
-    "--json has each measurement's quote, how it was taken, its doubts, what of it is inferred, and "
-    "where the sizes come from",
+    "--json has each measurement's quote, how it was taken, its doubts, what of it is inferred, "
+    "and where the sizes come from",
 )
 
 

@@ -121,8 +121,8 @@ def find_profile(wanted: Draw) -> BatchProfile:
 def write(profiles: Iterable[tuple[Draw, BatchProfile]], path: Path) -> None:
     """The counts as ``mini_batches.toml`` has them."""
     lines = [
-        "# |V^0| .. |V^L| and |E^1| .. |E^L| of a mini-batch each, drawn from stand-ins of full size.",
-        "# python -m gnnbench_plugins.studies.validation.mini_batches draws again and rewrites this.",
+        "# |V^0| .. |V^L| and |E^1| .. |E^L| of a mini-batch each, drawn from full-size stand-ins.",
+        f"# python -m {__package__}.mini_batches rewrites it.",
     ]
     for wanted, profile in profiles:
         lines += [
