@@ -181,8 +181,9 @@ def test_a_share_of_a_graph_takes_as_large_a_share_of_the_time():
     cell = cells()["hongtu-t6-sancus-gcn-rdt-4l-4g"]
     task = cell.task
     assert isinstance(task, FullGraphEpoch)
-    half = cell.model_copy(update={"full_graph": task.model_copy(update={"scale": 0.5})})
-    assert predict(half) == pytest.approx(predict(cell), rel=2e-3)
+    part = cell.model_copy(update={"full_graph": task.model_copy(update={"scale": 0.1})})
+    # The model and its gradients are not smaller.
+    assert predict(part) == pytest.approx(predict(cell), rel=2e-3)
 
 
 def test_the_sizes_of_mini_batches_are_those_of_their_stand_ins():
@@ -193,7 +194,7 @@ def test_the_sizes_of_mini_batches_are_those_of_their_stand_ins():
         for task in (cell.task for cell in cells().values())
         if isinstance(task, MiniBatchEpoch)
     }
-    assert used == set(mini_batches.DRAWS) == set(mini_batches._drawn())
+    assert used == set(mini_batches.DRAWS) == set(mini_batches.read_profiles())
 
 
 def test_cutting_lists_of_neighbours_changes_no_sizes(monkeypatch):

@@ -101,7 +101,8 @@ def draw(wanted: Draw) -> BatchProfile:
 
 
 @cache
-def _drawn() -> Mapping[Draw, BatchProfile]:
+def read_profiles() -> Mapping[Draw, BatchProfile]:
+    """All that ``mini_batches.toml`` has."""
     entries = read_toml(FILE)["mini_batch"]
     if not isinstance(entries, list):
         raise TypeError(f"{FILE}: mini_batch is a list of tables")
@@ -114,8 +115,8 @@ def _drawn() -> Mapping[Draw, BatchProfile]:
 
 
 def find_profile(wanted: Draw) -> BatchProfile:
-    """The counts that were drawn; ``KeyError`` where that was not done."""
-    return _drawn()[wanted]
+    """What was drawn for it; ``KeyError`` where that was not done."""
+    return read_profiles()[wanted]
 
 
 def write(profiles: Iterable[tuple[Draw, BatchProfile]], path: Path) -> None:
