@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gnnbench.parts import Intermediates, Kernel, LayerShape, Memory
+from gnnbench.parts import Intermediates, Kernel, LayerShape, OffloadingMemory
 from gnnbench.records import BatchProfile, Block, BlockSize, BufferRows
 
 # --------------------------------------------------------------------------- a device
@@ -224,7 +224,7 @@ def backward_bytes(
 
 def working_bytes(
     layers: Sequence[LayerShape],
-    memory: Memory,
+    memory: OffloadingMemory,
     chunks: Collection[ChunkSize],
     itemsize: int,
     kernel: Kernel,
@@ -246,7 +246,7 @@ def working_bytes(
 
 def device_bytes(
     layers: Sequence[LayerShape],
-    memory: Memory,
+    memory: OffloadingMemory,
     chunks: Collection[ChunkSize],
     itemsize: int,
     kernel: Kernel,

@@ -206,7 +206,7 @@ def group_runs(comparison: Comparison) -> tuple[Group, ...]:
     for mode in MODE_TITLES:
         runs = [run for run in comparison.runs if run.mode == mode]
         labels = dict.fromkeys(run.label for run in runs)
-        rows = [_make_row(label, mode, runs) for label in labels]
+        rows = [make_row(label, mode, runs) for label in labels]
         kinds = [_kind_of(row) for row in rows]
         counted = Counter(kind for kind in kinds if kind is not None)
         sound = {kind for row, kind in zip(rows, kinds, strict=True) if row.ranked}
@@ -231,7 +231,8 @@ def _kind_of(row: Row) -> Kind | None:
     return None if work is None else (row.mode, work.updates, work.seeds, work.sampling)
 
 
-def _make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
+def make_row(label: str, mode: Mode, runs: Sequence[RunResult]) -> Row:
+    """The row of a label, of the runs of its mode."""
     own = tuple(run for run in runs if run.label == label)
     return Row(label, mode, own, tuple(run for run in own if run.status == "done"))
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.parts import Bundle, LayerClass, Placement, Setting, option_fields
+from gnnbench.parts import Bundle, LayerClass, Session, Setting, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, LedgerEntry, PartKind, Table, Workload
 
 
-class Progress(Protocol):
+class PassProgress(Protocol):
     """Hears how far a planner has got, and takes the times; a planner never does.
 
     ``begin``, any number of ``advance`` and ``end`` enclose one pass over a graph's edges.
@@ -41,7 +41,7 @@ class PlanRequest:
     workload: Workload
     platform: Platform
     model: LayerClass
-    progress: Progress
+    progress: PassProgress
 
 
 class Planner(ABC):
@@ -107,20 +107,20 @@ class Timer(Protocol):
         """How long this machine takes for ``work``, seconds; it may be called several times."""
 
 
-class Trainer(Protocol):
+class StudyTrainer(Protocol):
     """Trains for a study; a study never drives a run."""
 
     def train(
         self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
-    ) -> Placement:
-        """The placement of ``strategy`` with the parts' ``options``, after it has trained by the
-        model clock of the setting's platform."""
+    ) -> Mapping[PartKind, Session]:
+        """What the parts of ``strategy``, with ``options``, opened for a run and have of it after
+        it, on the model clock of the setting's platform."""
 
 
 class TrainedReproduction(Reproduction):
     """A reproduction whose numbers come from training: it says what to train."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: StudyTrainer) -> None:
         self.trainer = trainer
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare, make_setting
-from gnnbench.engine import accelerators_here, make_engine
-from gnnbench.engine.recorder import Recorder
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Dataset, Metric, Mode, Workload
+from gnnbench.run import accelerators_here, make_engine
+from gnnbench.run.recorder import Recorder
 from suites.graphs import find_real
 
 FULL_GRAPH = ["reference", "pyg", "dgl", "hongtu"]

@@ -22,18 +22,18 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import make_setting
 from gnnbench.compare.equality import FLOOR, Judgement, Reference
 from gnnbench.compare.plain import PlainTraining, Shared
 from gnnbench.compare.request import Request
-from gnnbench.engine import Evidence, Training
-from gnnbench.engine.evidence import Update
 from gnnbench.errors import GnnbenchError
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.describe import load_platform
 from gnnbench.plugins import Registry, assemble, with_swap
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Mode, Parts, Workload
+from gnnbench.run import Evidence, Training
+from gnnbench.run.evidence import Update
 from suites import faults, faulty_sampling, independent
 
 PLATFORM = "epyc7763x2-4xa5000"
@@ -257,7 +257,7 @@ def hold_row(
     registry: Registry, setting: Setting, parts: Parts, trained: Trained, shared: Shared
 ) -> Iterator[Judgement]:
     """What is found of each update that was kept, as ``compare`` finds it."""
-    mode = trained.bundle.sampler.mode
+    mode = trained.bundle.mode
     plain = registry.strategy("reference").bundles[mode]
     if mode == "mini-batch":
         plain = replace(plain, sampler=parts.sampler)

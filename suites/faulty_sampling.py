@@ -5,16 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gnnbench.kernels import dispatch
-from gnnbench.parts import Part, Setting
-from gnnbench.records import Block, IntArray, Round, Unit
+from gnnbench.parts import Bundle, Chunks, DeviceCapacity, Part, PeerData, RoundedLoading, Setting
+from gnnbench.records import Block, IntArray, Unit
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
-from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
 
 
@@ -120,65 +120,70 @@ class _OtherBounds(WholeGraphSampler):
 
     shift: ClassVar[int]
 
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
-        (round_,) = super().chunks(setting, num_slots)
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
+        cut = super().chunks(setting, num_slots, capacity)
+        (round_,) = cut.rounds
         graph, last = setting.dataset.graph, round_.units[-1]
         ids = last.output_ids
         begin = int(ids[0]) + self.shift
         ids = np.arange(begin, int(ids[-1]) + 1, dtype=np.int64)
         block = dispatch.induce_block(graph.indptr, graph.indices, ids)
-        return (replace(round_, units=(*round_.units[:-1], Unit(last.slot, (block,)))),)
+        units = (*round_.units[:-1], Unit(last.slot, (block,)))
+        return replace(cut, rounds=(replace(round_, units=units),))
 
 
-@dataclass
+@dataclass(frozen=True)
 class LostVertex(_OtherBounds):
     name: ClassVar[str] = "vertex-lost"
     summary: ClassVar[str] = "the last chunk begins one vertex late"
     shift: ClassVar[int] = 1
 
 
-@dataclass
+@dataclass(frozen=True)
 class VertexTwice(_OtherBounds):
     name: ClassVar[str] = "vertex-twice"
     summary: ClassVar[str] = "the last chunk begins one vertex early"
     shift: ClassVar[int] = -1
 
 
-@dataclass
-class SilentRounding(VanillaCommunication):
+@dataclass(frozen=True)
+class SilentRounding(RoundedLoading):
     """Features that cross rounded, of which nothing is said before the run begins."""
 
     name: ClassVar[str] = "features-rounded"
     summary: ClassVar[str] = "features cross in float16, which it does not say"
-    _begun: bool = field(default=False, init=False, repr=False, compare=False)
+    begun: bool = field(default=False, repr=False)
 
-    def begin(self, setting: Setting) -> None:
-        super().begin(setting)
-        self._begun = True
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+        return replace(self, begun=True), ()
 
     @property
-    def rounds_features(self) -> str:
-        return "float16" if self._begun else ""
+    def rounds_to(self) -> str:
+        return "float16" if self.begun else ""
 
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
         return (rows.half(),)
 
+    def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+        return crossed[0].to(dtype)
 
-@dataclass
+
+@dataclass(frozen=True)
 class SilentStaleness(PipeGCNCommunication):
     """Rows of the epoch before, of which nothing is said before the run begins."""
 
     name: ClassVar[str] = "halo-stale"
     summary: ClassVar[str] = "peers' rows are those of the epoch before, which it does not say"
-    _begun: bool = field(default=False, init=False, repr=False, compare=False)
+    begun: bool = field(default=False, repr=False)
 
-    def begin(self, setting: Setting) -> None:
-        super().begin(setting)
-        self._begun = True
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+        return replace(self, begun=True), ()
 
     @property
-    def stale(self) -> Any:
-        return super().stale if self._begun else frozenset()
+    def stale(self) -> frozenset[PeerData]:
+        return super().stale if self.begun else frozenset()
 
 
 SAMPLERS: tuple[type[Part], ...] = (

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import make_setting
-from gnnbench.engine import train
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import plan_movement
-from gnnbench.metrics import digest
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import RoundTraffic
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs
 from gnnbench_plugins.hongtu.search import bound_sweeps, improve
@@ -50,7 +51,7 @@ def make(graph: str) -> Setting:
 
 def sets_of(sampler: HongTuSampler, setting: Setting) -> NeighbourSets:
     """N_ij of the chunks that a sampler makes, in their order."""
-    rounds = sampler.chunks(setting, PARTITIONS)
+    rounds = sampler.chunks(setting, PARTITIONS).rounds
     blocks = [[round_.units[i].blocks[0] for round_ in rounds] for i in range(PARTITIONS)]
     return read_sets(blocks)
 
@@ -76,17 +77,12 @@ class Planning:
         self.num_vertices = self.setting.dataset.graph.num_vertices
         self.rates = throughputs(self.setting)
         self.sweeps = bound_sweeps(mark_chunks(self.sets, self.num_vertices))
-        self.rounds = self.sampler.chunks(self.setting, PARTITIONS)
+        self.cut = self.sampler.chunks(self.setting, PARTITIONS)
+        self.rounds = self.cut.rounds
         self.traffic = self.plan_traffic()
 
     def plan_traffic(self) -> list[RoundTraffic]:
-        communication = HongTuCommunication()
-        communication.begin(self.setting)
-        traffic: list[RoundTraffic] = []
-        for round_ in self.rounds:
-            previous = traffic[-1] if traffic else None
-            traffic.append(communication.plan(round_, previous, self.sampler.owner()))
-        return traffic
+        return plan_rounds(HongTuCommunication().open(self.cut.owner), self.rounds)
 
     def time_chunks(self, graph: str, chunks: int) -> None:
         self.sampler.chunks(self.setting, PARTITIONS)

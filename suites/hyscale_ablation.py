@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import make_setting, options_for, plan_ablation
-from gnnbench.engine import train
 from gnnbench.errors import UsageError
-from gnnbench.metrics import lay_out
+from gnnbench.price.folds import lay_out
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, EpochTrace
+from gnnbench.run import train
 from suites.epochs import make_request
 
 PLATFORMS = ("epyc7763x2-4xu250", "epyc7763x2-4xa5000")

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.evidence import Update
 from gnnbench.parts import Setting
 from gnnbench.records import Block
+from gnnbench.run.evidence import Update
 
 #: Orders of summation that rounding is looked at in.
 ORDERS = 3

@@ -27,17 +27,17 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Options, make_setting
 from gnnbench.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
-from gnnbench.engine import train
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.metrics import busy_by_stage
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, SeedPlacement, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
+from gnnbench.price.folds import busy_by_stage
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import BatchProfile, EpochTrace, Stage
+from gnnbench.run import train
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from suites.epochs import make_request
 
@@ -117,11 +117,12 @@ def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: 
         platform=replace(platform, host=with_rates(platform.host, together, alone)),
     )
     bundle = make_bundle(stages)
-    bundle.begin(designed)
     prefetch = bundle.prefetch_stages(platform)
-    bundle.placement.overlap(prefetch)
-    bundle.placement.prepare(designed, [profile])
-    split = Split(workload.batch_size, bundle.placement.host_threads())
+    placement = bundle.placement
+    if not isinstance(placement, SeedPlacement):
+        raise TypeError("strategy hyscale has a placement of another kind")
+    shares = placement.open(designed, [profile], prefetch)
+    split = Split(workload.batch_size, shares.host_threads())
     rounds = len(setting.dataset.train_ids) / workload.batch_size
     probed = predict(setting, [profile], (), split, prefetch)
     prediction = predict(designed, [profile], (), split, prefetch, together.fixed_s)

@@ -29,24 +29,25 @@ import numpy as np
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.wall import WallClock
-from gnnbench.engine import make_engine
-from gnnbench.engine.machinery import Replicas, feature_rows, torch_dtype
-from gnnbench.engine.passes import (
-    run_aggregate,
-    run_aggregate_backward,
-    run_update,
-    run_update_backward,
-    take_gradients,
-)
-from gnnbench.engine.recorder import Recorder
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.describe import LOCAL
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Block, Dataset, IntArray, PartKind, Workload
+from gnnbench.run import make_engine
+from gnnbench.run.features import feature_rows
+from gnnbench.run.passes import (
+    run_aggregate,
+    run_aggregate_backward,
+    run_update,
+    run_update_backward,
+    take_gradients,
+)
+from gnnbench.run.recorder import Recorder
+from gnnbench.run.replicas import Replicas, torch_dtype
 from gnnbench.units import format_si
 from suites.race import DoubleArray, resample
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from gnnbench import signals
+from gnnbench.cli.earlier import compare_earlier
 from gnnbench.cli.options import (
     MODEL_NAMES,
     PART_NAMES,
     STDOUT,
     CommandLine,
     ComparisonOptions,
+    FilePath,
     check_comparison_files,
     comparison_options,
     load_registry,
@@ -44,21 +46,21 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.compare import Request
-    from gnnbench.engine.collectives import Processes
     from gnnbench.parts import Placement
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
     from gnnbench.records import Comparison, Dataset, PartKind, Workload
+    from gnnbench.run.collectives import Processes
 
     #: A strategy's name, and the parts that it is to have instead of its own.
     ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")
+@click.argument("earlier", nargs=-1, type=FilePath(), metavar="[A.json B.json]")
 @click.option(
     "--plugins",
     "strategies",
-    required=True,
     metavar="A,B[,C...]",
     help="The strategies to compare, by name; see 'gnnbench plugins'. A:PART=NAME is A with that "
     "part instead of its own, such as hongtu:kernel=native.",
@@ -90,7 +92,8 @@ if TYPE_CHECKING:
 @click.pass_obj
 def compare(
     line: CommandLine,
-    strategies: str,
+    earlier: tuple[Path, ...],
+    strategies: str | None,
     processes: int | None,
     patience_s: int,
     plain: bool,
@@ -100,7 +103,16 @@ def compare(
 
     Every strategy really trains. Times are measured where the platform's devices exist here, and
     modelled where they do not.
+
+    With two files that --json has written, A.json and B.json, nothing is trained: what is faster or
+    slower in B than in A is said, and status 1 where something is slower.
     """
+    if earlier:
+        return compare_earlier(earlier, options.json_path)
+    if strategies is None:
+        raise click.UsageError(
+            "no strategies are named; name them by --plugins A,B, or two result files to compare."
+        )
     chosen = parse_strategies(strategies)
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
     if processes and not ranks:
@@ -140,7 +152,7 @@ def compare_as_rank(
     request = replace(request, plain=plain)
 
     from gnnbench.compare import serve
-    from gnnbench.engine.collectives import PeerLost, join, leave
+    from gnnbench.run.collectives import PeerLost, join, leave
 
     try:
         processes = join(patience_s)
@@ -281,7 +293,7 @@ def write_results(
 
     Raises as :func:`gnnbench.results.output.write_all` does, after all others have been written.
     """
-    from gnnbench.report.table import print_comparison
+    from gnnbench.report.comparison import print_comparison
     from gnnbench.results.output import write_all
 
     json_path, trace_path, html_path = options.json_path, options.trace_path, options.html_path

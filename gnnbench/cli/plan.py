@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ from gnnbench.cli.values import LARGEST, check_dims, check_threads, check_widths
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.compare import Row
+    from gnnbench.compare import PlannedRow
     from gnnbench.compare.request import Options
     from gnnbench.kernels.dispatch import RmatStream
     from gnnbench.parts import Bundle
@@ -55,6 +55,45 @@ if TYPE_CHECKING:
         Workload,
     )
     from gnnbench.studies import Planner, PlanRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What ``plan`` was told, as it was typed."""
+
+    dataset: str | None
+    vertices_text: str | None
+    edges_text: str | None
+    dims_text: str | None
+    layers: int | None
+    hidden: int | None
+    model: str
+    mode: Mode | None
+    epochs: int
+    batch_size: int
+    fanouts: str | None
+    platform: str | None
+    swaps: tuple[str, ...]
+    settings: tuple[str, ...]
+    seed: int
+    threads: int | None
+    extra_plugins: tuple[str, ...]
+    json_path: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the texts among the options say.
+
+    ``sizes`` are the vertices and edges of a graph to draw, None where a dataset is named;
+    ``widths`` are f^0 .. f^L, none where those of the dataset will do.
+    """
+
+    sizes: tuple[str, str] | None
+    widths: tuple[int, ...]
+    fanouts: tuple[int, ...]
+    settings: dict[PartKind, dict[str, str]]
+    swaps: tuple[tuple[PartKind, str], ...]
 
 
 @click.command(short_help="Predict memory, traffic and time without training.")
@@ -141,96 +180,115 @@ if TYPE_CHECKING:
 @plugin_option
 @shared_options
 @click.pass_obj
-def plan(
-    line: CommandLine,
-    strategy: str,
-    dataset: str | None,
-    vertices_text: str | None,
-    edges_text: str | None,
-    dims_text: str | None,
-    layers: int | None,
-    hidden: int | None,
-    model: str,
-    mode: Mode | None,
-    epochs: int,
-    batch_size: int,
-    fanouts: str | None,
-    platform: str | None,
-    swaps: tuple[str, ...],
-    settings: tuple[str, ...],
-    seed: int,
-    threads: int | None,
-    extra_plugins: tuple[str, ...],
-    json_path: Path | None,
-) -> int:
+def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     """Predict what training with STRATEGY would take: memory, rows moved, seconds of an epoch.
 
     Over a dataset every step of training is gone through, and none computed: the numbers are those
     of 'gnnbench compare' where times are modelled. A graph that is drawn edge by edge, as often as
     it is needed, is counted for real, and the rest follows from a model of the platform.
     """
+    options = PlanOptions(**typed)  # type: ignore[arg-type]
     # Everything that can be refused is, before the first slow import.
-    sizes = choose_sizes(dataset, vertices_text, edges_text)
-    widths = choose_widths(dims_text, layers, hidden, drawn=sizes is not None)
-    dense = model in MODEL_NAMES
-    if widths:
-        check_dims(widths, dense=dense)
-    else:  # a feature and a class are the fewest
-        check_widths(1, hidden or 256, layers or 2, 1, dense=dense)
-    counts = parse_fanouts(fanouts, len(widths) - 1 if widths else layers or 2)
-    options, swapped = parse_settings(settings), parse_swaps(swaps)
-    check_files(
-        json_path, dataset=dataset, platform=platform, plugins=extra_plugins, settings=settings
-    )
+    asked = read_texts(options)
+    drawn = asked.sizes is not None
 
-    registry = load_registry(extra_plugins)
+    registry = load_registry(options.extra_plugins)
     offered = registry.strategy(strategy)
-    planner = registry.planners.get(strategy) if dataset else registry.planner(strategy)
-    layer_class = registry.model(model)
+    planner = registry.planner(strategy) if drawn else registry.planners.get(strategy)
+    layer_class = registry.model(options.model)
 
-    from gnnbench.records import Workload
+    from gnnbench.records import Dataset
     from gnnbench.studies import PlanRequest
 
-    row, bundle, machine = assemble_for(registry, offered, mode, swapped, options, platform)
-    if planner is not None and sizes is not None:
+    row, bundle, machine = assemble_for(registry, offered, options, asked)
+    if planner is not None and drawn:
         reason = planner().refuses(bundle)
         if reason is not None:
             raise click.UsageError(reason)
-    data = load_dataset(dataset, seed) if sizes is None else None
-    stream = None if sizes is None else make_stream(*sizes, seed)
-    dims, name = widths, ""
-    if data is not None:
-        dims, name = widths or derive_widths(data, layers, hidden), data.name
-    elif stream is not None:
-        name = f"R-MAT, {stream.vertices:,} vertices, {stream.edges:,} undirected edges"
-    workload = Workload(
-        model=model,
-        dims=dims,
-        epochs=epochs,
-        batch_size=batch_size,
-        fanouts=counts,
-        seed=seed,
-        threads=threads or count_cores(),
-    )
+    graph = find_graph(options, asked)
+    workload = make_workload(options, asked, graph)
     runs: list[RunResult] = []
     tables: tuple[Table, ...] = ()
     with Stopwatch() as watch:
-        if data is not None:
-            runs.append(plan_over(data, workload, machine, row, options, registry))
+        if isinstance(graph, Dataset):
+            runs.append(plan_over(graph, workload, machine, row, asked.settings, registry))
             tables = tabulate_run(runs[0], machine)
-        graph = data or stream
-        if planner is not None and graph is not None:
+        if planner is not None:
             request = PlanRequest(graph, workload, machine, layer_class, watch)
-            tables += count_besides(planner(), bundle, request, over=data is not None)
-    tables = (*tables, watch.tabulate(drawn=sizes is not None, threads=workload.threads))
-    if json_path is not None:
-        write_plan(line, strategy, name, workload, machine, tables, runs, json_path)
+            tables += count_besides(planner(), bundle, request, over=not drawn)
+    tables = (*tables, watch.tabulate(drawn=drawn, threads=workload.threads))
+    name = name_graph(graph)
+    if options.json_path is not None:
+        write_plan(line, strategy, name, workload, machine, tables, runs, options.json_path)
     heading = (
         f"gnnbench plan {strategy} · {name} · {layer_class.title} {workload.num_layers} layers, "
-        f"{'-'.join(map(str, dims))} · {machine.name}"
+        f"{'-'.join(map(str, workload.dims))} · {machine.name}"
     )
-    print_plan(heading, tables, open_console(json_path))
+    print_plan(heading, tables, open_console(options.json_path))
     return 0
+
+
+def read_texts(options: PlanOptions) -> Asked:
+    """What was asked for, or a refusal of what cannot be; without a slow import."""
+    sizes = choose_sizes(options.dataset, options.vertices_text, options.edges_text)
+    widths = choose_widths(
+        options.dims_text, options.layers, options.hidden, drawn=sizes is not None
+    )
+    dense = options.model in MODEL_NAMES
+    layers = options.layers or 2
+    if widths:
+        check_dims(widths, dense=dense)
+    else:  # a feature and a class are the fewest
+        check_widths(1, options.hidden or 256, layers, 1, dense=dense)
+    asked = Asked(
+        sizes,
+        widths,
+        parse_fanouts(options.fanouts, len(widths) - 1 if widths else layers),
+        parse_settings(options.settings),
+        parse_swaps(options.swaps),
+    )
+    check_files(
+        options.json_path,
+        dataset=options.dataset,
+        platform=options.platform,
+        plugins=options.extra_plugins,
+        settings=options.settings,
+    )
+    return asked
+
+
+def find_graph(options: PlanOptions, asked: Asked) -> Dataset | RmatStream:
+    """The dataset that was named, or the stream of edges that was asked for."""
+    if asked.sizes is None:
+        return load_dataset(options.dataset, options.seed)
+    return make_stream(*asked.sizes, options.seed)
+
+
+def name_graph(graph: Dataset | RmatStream) -> str:
+    """What the plan calls a graph."""
+    from gnnbench.records import Dataset
+
+    if isinstance(graph, Dataset):
+        return graph.name
+    return f"R-MAT, {graph.vertices:,} vertices, {graph.edges:,} undirected edges"
+
+
+def make_workload(options: PlanOptions, asked: Asked, graph: Dataset | RmatStream) -> Workload:
+    """What would be trained."""
+    from gnnbench.records import Dataset, Workload
+
+    dims = asked.widths
+    if not dims and isinstance(graph, Dataset):
+        dims = derive_widths(graph, options.layers, options.hidden)
+    return Workload(
+        model=options.model,
+        dims=dims,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        fanouts=asked.fanouts,
+        seed=options.seed,
+        threads=options.threads or count_cores(),
+    )
 
 
 def count_besides(
@@ -254,7 +312,7 @@ def plan_over(
     dataset: Dataset,
     workload: Workload,
     machine: Platform,
-    row: Row,
+    row: PlannedRow,
     options: Options,
     registry: Registry,
 ) -> RunResult:
@@ -365,27 +423,23 @@ def derive_widths(dataset: Dataset, layers: int | None, hidden: int | None) -> t
 
 
 def assemble_for(
-    registry: Registry,
-    offered: Strategy,
-    mode: Mode | None,
-    swaps: Sequence[tuple[PartKind, str]],
-    options: dict[PartKind, dict[str, str]],
-    platform: str | None,
-) -> tuple[Row, Bundle, Platform]:
+    registry: Registry, offered: Strategy, options: PlanOptions, asked: Asked
+) -> tuple[PlannedRow, Bundle, Platform]:
     """A strategy in a mode, some of its parts swapped; the parts; and a machine that has the
     devices they count on."""
     from gnnbench.compare import Variant, plan_row
     from gnnbench.errors import IncompatibleParts
     from gnnbench.plugins import assemble
 
+    mode = options.mode
     if mode is not None and mode not in offered.bundles:
         raise click.UsageError(
             f"strategy {offered.name!r} does not train in mode {mode}; leave out --mode."
         )
-    variant = Variant(offered.name, tuple(swaps))
+    variant = Variant(offered.name, asked.swaps)
     row = plan_row(variant, offered, mode or offered.default_mode, registry)
-    bundle = assemble(registry, row.parts, options)
-    machine = load_machine(platform, placements=(bundle.placement,), own=offered.platform)
+    bundle = assemble(registry, row.parts, asked.settings)
+    machine = load_machine(options.platform, placements=(bundle.placement,), own=offered.platform)
     reason = bundle.placement.refuse_counts(machine)
     if reason is not None:
         raise IncompatibleParts(f"{offered.name}: {reason}")

@@ -136,13 +136,13 @@ def _model_document(registry: Registry, name: str) -> dict[str, Json]:
 
 
 def _part_document(registry: Registry, part: type[Part]) -> dict[str, Json]:
-    from gnnbench.parts import describe_option, option_fields
+    from gnnbench.parts import describe_option, modes_of, option_fields
 
     origin = registry.origin(part)
     return {
         "name": part.name,
         "summary": part.summary,
-        "modes": sorted(part.modes),
+        "modes": sorted(modes_of(part)),
         "options": {name: describe_option(part, name) for name in option_fields(part)},
         "plugin": origin.plugin,
         "distribution": origin.distribution,
@@ -159,6 +159,8 @@ def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | Non
 
     A part may be named with its kind: communication=hongtu.
     """
+    from gnnbench.parts import modes_of
+
     check_files(json_path, plugins=extra_plugins)
     registry = load_registry(extra_plugins)
     kind, equals, part_name = name.partition("=")
@@ -187,7 +189,8 @@ def show_plugin(name: str, extra_plugins: tuple[str, ...], json_path: Path | Non
     # A strategy's listing already shows its own parts.
     for part in parts if not strategies else ():
         console.print(f"{part.kind} {part.name}: {part.summary}", style="bold")
-        console.print(f"from {registry.origin(part)}; works for {', '.join(sorted(part.modes))}")
+        modes = ", ".join(sorted(modes_of(part)))
+        console.print(f"from {registry.origin(part)}; works for {modes}")
         _print_options(console, part)
     return 0
 

@@ -22,7 +22,7 @@ from gnnbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gnnbench.parts import Placement, Setting
+    from gnnbench.parts import Session, Setting
     from gnnbench.plugins import Registry
     from gnnbench.records import PartKind
     from gnnbench.studies import Reproduction
@@ -83,29 +83,30 @@ def reproduce(
 
 
 class ModelTrainer:
-    """Trains strategies for a study (``gnnbench.studies.Trainer``)."""
+    """Trains strategies for a study (``gnnbench.studies.StudyTrainer``)."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def train(
         self, strategy: str, setting: Setting, options: Mapping[PartKind, Mapping[str, str]]
-    ) -> Placement:
+    ) -> Mapping[PartKind, Session]:
         """Train in the strategy's usual mode, on the model clock."""
-        from gnnbench.clock.model import ModelClock
-        from gnnbench.engine import train
         from gnnbench.plugins import assemble
+        from gnnbench.price.model_clock import ModelClock
+        from gnnbench.run import Training
 
         chosen = self._registry.strategy(strategy)
         bundle = assemble(self._registry, chosen.bundles[chosen.default_mode], options)
-        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-        return bundle.placement
+        training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        training.train()
+        return training.sessions
 
 
 def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:
     """A reproduction that is ready to run; one that measures is given a timer, and one that trains
     a trainer."""
-    from gnnbench.clock.wall import CallTimer
+    from gnnbench.price.wall_clock import CallTimer
     from gnnbench.studies import MeasuredReproduction, TrainedReproduction
 
     if issubclass(offered, TrainedReproduction):

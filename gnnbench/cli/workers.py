@@ -17,7 +17,7 @@ from gnnbench.cli.values import memory_bytes, show_bytes
 
 if TYPE_CHECKING:
     from gnnbench.cli.compare import ChosenStrategy
-    from gnnbench.compare import Row
+    from gnnbench.compare import PlannedRow
     from gnnbench.plugins import Registry
 
 #: What a rank takes before it has loaded anything: the interpreter, torch and the plugins.
@@ -49,7 +49,7 @@ def check_processes(
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))
-        if bundle.placement.aggregates_by == "features" and row.mode == "full-graph":
+        if bundle.by_features and row.mode == "full-graph":
             counts.append(len(bundle.placement.trainers(machine)))
     if counts and processes not in counts:
         at_work = " or ".join(map(str, sorted(set(counts))))
@@ -62,9 +62,9 @@ def check_processes(
 
 def list_rows(
     registry: Registry, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
-) -> tuple[Row, ...]:
+) -> tuple[PlannedRow, ...]:
     """The rows that were asked for, with and without their swaps, in every mode they may have."""
-    from gnnbench.compare import Row, Variant, plan_row
+    from gnnbench.compare import PlannedRow, Variant, plan_row
     from gnnbench.plugins import with_swap
 
     rows = []
@@ -73,5 +73,5 @@ def list_rows(
         for mode in strategy.bundles:
             row = plan_row(Variant(name, swaps), strategy, mode, registry)
             swapped = with_swap(registry, row.parts, parse_swaps(options.swaps))
-            rows += [row, Row(name, row.label, mode, swapped, swapped=True)]
+            rows += [row, PlannedRow(name, row.label, mode, swapped, swapped=True)]
     return tuple(rows)

@@ -18,7 +18,7 @@ import gnnbench
 from gnnbench.compare.dataset_guard import DatasetGuard
 from gnnbench.compare.machine import MachineLoad, describe_machine
 from gnnbench.compare.progress import Progress, SilentProgress
-from gnnbench.compare.request import CHECKED_UPDATES, Options, Request, Row, Variant
+from gnnbench.compare.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
 from gnnbench.compare.rows import (
     add_plain_rows,
     check_options,
@@ -39,21 +39,21 @@ from gnnbench.compare.run import (
     seeded,
 )
 from gnnbench.datasets import EDGE_CONVENTION
-from gnnbench.engine import train
-from gnnbench.engine.collectives import PeerLost, Processes
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.records import Comparison, Dataset, RunResult, Status
+from gnnbench.run import train
+from gnnbench.run.collectives import PeerLost, Processes
 
 __all__ = [
     "CHECKED_UPDATES",
     "Options",
+    "PlannedRow",
     "Progress",
     "Request",
-    "Row",
     "SilentProgress",
     "Variant",
     "check_options",
@@ -115,13 +115,13 @@ def compare(
             raise IncompatibleParts(found[0].reason)
     scene = Scene(request, registry, setting, progress or SilentProgress(), processes)
     load = MachineLoad()
-    stage = _Stage(scene, guard)
+    runner = _RowRunner(scene, guard)
     for repeat in range(request.repeats):
-        stage.perform([row for row in rows if row not in refusals], repeat)
+        runner.perform([row for row in rows if row not in refusals], repeat)
     results = [
         empty_result(row, repeat, refusals[row].status, refusals[row].reason)
         if row in refusals
-        else stage.results[row, repeat]
+        else runner.results[row, repeat]
         for row in rows
         for repeat in range(request.repeats)
     ]
@@ -138,7 +138,7 @@ def compare(
         modelled=request.platform.virtual,
         runs=tuple(results),
         noise="" if request.platform.virtual else load.describe(),
-        interrupted=stage.interrupted,
+        interrupted=runner.interrupted,
     )
 
 
@@ -160,21 +160,21 @@ def _describe_dataset(
     }
 
 
-class _Stage:
-    """Where the rows of a repeat run: one after the other, or in turns."""
+class _RowRunner:
+    """Runs the rows of a repeat: one after the other, or in turns."""
 
     def __init__(self, scene: Scene, guard: DatasetGuard) -> None:
         self._scene = scene
         self._guard = guard
         self._in_turns = not scene.setting.platform.virtual and scene.processes is None
         self._lots = 0
-        self.results: dict[tuple[Row, int], RunResult] = {}
+        self.results: dict[tuple[PlannedRow, int], RunResult] = {}
         self.interrupted = ""
 
-    def perform(self, rows: Sequence[Row], repeat: int) -> None:
+    def perform(self, rows: Sequence[PlannedRow], repeat: int) -> None:
         """Run every row once; after an interrupt, none."""
         waiting = deque(rows)
-        runs: dict[Row, Run] = {}
+        runs: dict[PlannedRow, Run] = {}
         try:
             while waiting and not self.interrupted:
                 runs = {}
@@ -194,7 +194,7 @@ class _Stage:
                 reason = "the comparison was interrupted before this run was over."
                 self.results[row, repeat] = empty_result(row, repeat, "skipped", reason)
 
-    def _open(self, row: Row, repeat: int) -> Run:
+    def _open(self, row: PlannedRow, repeat: int) -> Run:
         """Open a run and train its first epoch, which is never timed, alone."""
         trim_heap()
         run = Run(self._scene, row, repeat)
@@ -224,7 +224,7 @@ class _Stage:
             run.fail("error", altered)
         return not altered
 
-    def _run_alone(self, row: Row, repeat: int) -> Run:
+    def _run_alone(self, row: PlannedRow, repeat: int) -> Run:
         run = self._open(row, repeat)
         while not run.over:
             run.run_epoch()
@@ -237,7 +237,7 @@ class _Stage:
         if altered:
             run.fail("error", altered)
 
-    def _close(self, runs: Mapping[Row, Run], repeat: int) -> None:
+    def _close(self, runs: Mapping[PlannedRow, Run], repeat: int) -> None:
         """Check and sum up runs that took turns."""
         self._lots += 1
         for row, run in runs.items():
@@ -245,7 +245,7 @@ class _Stage:
             self._look_after(run)
             self.results[row, repeat] = replace(run.result or result, lot=self._lots)
 
-    def _close_trained(self, runs: Mapping[Row, Run], repeat: int) -> None:
+    def _close_trained(self, runs: Mapping[PlannedRow, Run], repeat: int) -> None:
         """After an interrupt: what has been trained to its end counts, though its times could have
         been taken more often. A second interrupt ends this too."""
         try:
@@ -253,7 +253,7 @@ class _Stage:
         except KeyboardInterrupt:
             return
 
-    def _has_room(self, runs: dict[Row, Run]) -> bool:
+    def _has_room(self, runs: dict[PlannedRow, Run]) -> bool:
         if not runs:
             return True
         held_bytes = sum(run.held_bytes for run in runs.values())
@@ -274,13 +274,13 @@ def _find_rows(
     setting: Setting,
     processes: Processes | None,
     guard: DatasetGuard | None = None,
-) -> tuple[tuple[Row, ...], dict[Row, _Refusal]]:
+) -> tuple[tuple[PlannedRow, ...], dict[PlannedRow, _Refusal]]:
     """The rows, plain ones among them, and why some cannot run."""
     rows = plan_rows(request, registry)
     check_options(rows, request.options, registry)
-    found: dict[Row, _Refusal | None] = {}
+    found: dict[PlannedRow, _Refusal | None] = {}
 
-    def ask(row: Row) -> _Refusal | None:
+    def ask(row: PlannedRow) -> _Refusal | None:
         try:
             bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
             why = bundle.refusal(setting) or _refuse_processes(bundle, setting, processes)
@@ -296,7 +296,7 @@ def _find_rows(
             return _Refusal("error", altered)
         return None if why is None else _Refusal("skipped", f"{row.label}: {why}")
 
-    def fits(row: Row) -> bool:
+    def fits(row: PlannedRow) -> bool:
         if row not in found:
             found[row] = ask(row)
         return found[row] is None

@@ -1,6 +1,6 @@
 """Whether a run computed what plain training computes, by the rounding of the problem itself.
 
-A run's updates (``gnnbench.engine.evidence``) are computed once more from the same parameters on
+A run's updates (``gnnbench.run.evidence``) are computed once more from the same parameters on
 the same mini-batches: in float64, which is what is right, and in the workload's own dtype, whose
 distance from that is what rounding does to this graph, model and step. A run may be ``SLACK`` times
 as far off, because its sums may be taken in another order, and no further.
@@ -26,10 +26,10 @@ from torch.nn.functional import cross_entropy
 
 from gnnbench.compare.attention import nudge
 from gnnbench.compare.plain import Batch, Pass, PlainTraining
-from gnnbench.engine.evidence import Update
-from gnnbench.engine.machinery import torch_dtype
 from gnnbench.parts import Setting
 from gnnbench.records import IntArray
+from gnnbench.run.evidence import Update
+from gnnbench.run.replicas import torch_dtype
 
 #: How many times as far as the reference's own rounding a run may be off.
 SLACK = 16.0

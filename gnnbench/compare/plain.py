@@ -17,12 +17,12 @@ from torch import Tensor
 
 from gnnbench.compare.attention import nudge_attention
 from gnnbench.compare.bends import Bend, Bends, Turn
-from gnnbench.engine.evaluate import whole_graph_block
-from gnnbench.engine.evidence import Update
-from gnnbench.engine.machinery import feature_rows
 from gnnbench.models import GNN, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Kernel, MiniBatchSampler, Setting
 from gnnbench.records import Block, IntArray
+from gnnbench.run.evaluate import whole_graph_block
+from gnnbench.run.evidence import Update
+from gnnbench.run.features import feature_rows
 
 #: Features of which more than one value in so many is stored are multiplied as dense ones.
 DENSE_SHARE = 16

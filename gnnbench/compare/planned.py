@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gnnbench.compare.request import Request, Row
+from gnnbench.compare.request import PlannedRow, Request
 from gnnbench.compare.rows import options_for
 from gnnbench.compare.run import empty_result, state_work
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.metrics import digest, summarise
+from gnnbench.metrics import summarise
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
+from gnnbench.price.folds import digest
 from gnnbench.records import RunResult
 
 
-def plan_run(request: Request, row: Row, setting: Setting, registry: Registry) -> RunResult:
+def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Registry) -> RunResult:
     """What the run of a row takes by the model of the platform, all epochs gone through; one that
     does not fit says which memory is full.
 

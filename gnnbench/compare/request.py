@@ -46,11 +46,11 @@ class Request:
     same_seed: bool = False
     checked_updates: int = CHECKED_UPDATES
     modes: tuple[Mode, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PlannedRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlannedRow:
     """A line of the comparison before it has run.
 
     ``options`` (kind, option, text) are its own, and go before those of the request. A ``plain``

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gnnbench.compare.request import Options, Request, Row, Variant
+from gnnbench.compare.request import Options, PlannedRow, Request, Variant
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import option_fields, parse_option
+from gnnbench.parts import modes_of, option_fields, parse_option
 from gnnbench.plugins import Registry, with_swap
 from gnnbench.records import PART_KINDS, Mode, PartKind, Parts, Strategy
 
@@ -24,7 +24,7 @@ def choose_modes(strategies: tuple[Strategy, ...]) -> tuple[Mode, ...]:
     return tuple(mode for mode in order if mode in decided)
 
 
-def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
+def plan_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:
     """The rows of a comparison: each strategy in its modes, and beside it with its part swapped;
     or those that the request has."""
     if request.rows:
@@ -32,7 +32,7 @@ def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
     variants = [Variant(each) if isinstance(each, str) else each for each in request.strategies]
     strategies = tuple(registry.strategy(variant.strategy) for variant in variants)
     modes = request.modes or choose_modes(strategies)
-    rows: list[Row] = []
+    rows: list[PlannedRow] = []
     for variant, strategy in zip(variants, strategies, strict=True):
         for mode in modes:
             if mode not in strategy.bundles:
@@ -45,7 +45,7 @@ def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
             swapped = with_swap(registry, parts, request.swaps)
             if swapped != parts:
                 label = name_swaps(row.label, parts, request.swaps)
-                rows.append(Row(strategy.name, label, own_mode, swapped, swapped=True))
+                rows.append(PlannedRow(strategy.name, label, own_mode, swapped, swapped=True))
     # A sampler of one mode makes one row, however many modes its strategy runs in.
     rows = list(dict.fromkeys(rows))
     if not rows:
@@ -55,7 +55,7 @@ def plan_rows(request: Request, registry: Registry) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registry) -> Row:
+def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registry) -> PlannedRow:
     """A strategy, or a variant of it, in one mode.
 
     Raises ``UsageError`` for a swap that changes nothing, since two rows would have one name.
@@ -69,7 +69,7 @@ def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registr
                 f"{kind}={name}."
             )
     swapped = with_swap(registry, parts, variant.swaps)
-    return Row(strategy.name, name_swaps(strategy.name, parts, variant.swaps), mode, swapped)
+    return PlannedRow(strategy.name, name_swaps(strategy.name, parts, variant.swaps), mode, swapped)
 
 
 def _find_mode(
@@ -80,7 +80,7 @@ def _find_mode(
     names = [name for kind, name in swaps if kind == "sampler"]
     if not names:
         return mode
-    trained = registry.part("sampler", names[-1]).modes
+    trained = modes_of(registry.part("sampler", names[-1]))
     return next((other for other in (mode, *strategy.bundles) if other in trained), mode)
 
 
@@ -89,7 +89,9 @@ def name_swaps(label: str, parts: Parts, swaps: tuple[tuple[PartKind, str], ...]
     return "·".join((label, *(name for kind, name in swaps if parts.named(kind) != name)))
 
 
-def plan_ablation(request: Request, registry: Registry, *, each_part: bool) -> tuple[Row, ...]:
+def plan_ablation(
+    request: Request, registry: Registry, *, each_part: bool
+) -> tuple[PlannedRow, ...]:
     """The rows that show what the parts of the request's one strategy earn, in its usual mode.
 
     The steps of its own ablation, or, where it has none or with ``each_part``, the whole strategy
@@ -104,18 +106,18 @@ def plan_ablation(request: Request, registry: Registry, *, each_part: bool) -> t
     whole = with_swap(registry, strategy.bundles[mode], request.swaps)
     if strategy.ablation and not each_part:
         return tuple(
-            Row(
+            PlannedRow(
                 name, step.label, mode, with_swap(registry, whole, step.swaps), options=step.options
             )
             for step in strategy.ablation
         )
     plain = registry.strategy("reference").bundles[mode]
-    rows = [Row(name, name, mode, whole)]
+    rows = [PlannedRow(name, name, mode, whole)]
     for kind in PART_KINDS:
         part = plain.named(kind)
         if part != whole.named(kind):
             parts = with_swap(registry, whole, [(kind, part)])
-            rows.append(Row(name, f"{kind}={part}", mode, parts))
+            rows.append(PlannedRow(name, f"{kind}={part}", mode, parts))
     if len(rows) == 1:
         raise UsageError(
             f"strategy {name!r} has the plain part of every kind, so there is nothing to take out; "
@@ -124,7 +126,9 @@ def plan_ablation(request: Request, registry: Registry, *, each_part: bool) -> t
     return tuple(rows)
 
 
-def options_for(row: Row, options: Options, registry: Registry) -> dict[PartKind, dict[str, str]]:
+def options_for(
+    row: PlannedRow, options: Options, registry: Registry
+) -> dict[PartKind, dict[str, str]]:
     """Those of ``options`` that a row's parts have, and the row's own."""
     chosen = {
         kind: {
@@ -139,7 +143,7 @@ def options_for(row: Row, options: Options, registry: Registry) -> dict[PartKind
     return chosen
 
 
-def check_options(rows: tuple[Row, ...], options: Options, registry: Registry) -> None:
+def check_options(rows: tuple[PlannedRow, ...], options: Options, registry: Registry) -> None:
     """Every option must be one that some row's part has, with a value it takes."""
     for kind, values in options.items():
         classes = {registry.part(kind, row.parts.named(kind)) for row in rows}
@@ -150,8 +154,8 @@ def check_options(rows: tuple[Row, ...], options: Options, registry: Registry) -
 
 
 def add_plain_rows(
-    rows: tuple[Row, ...], registry: Registry, fits: Callable[[Row], bool]
-) -> tuple[Row, ...]:
+    rows: tuple[PlannedRow, ...], registry: Registry, fits: Callable[[PlannedRow], bool]
+) -> tuple[PlannedRow, ...]:
     """The rows, and after each the one with plain parts that it is shown beside, unless it is there
     already or cannot run here."""
     added = list(rows)
@@ -166,7 +170,7 @@ def add_plain_rows(
     return tuple(added)
 
 
-def _plain_row(row: Row, registry: Registry) -> Row | None:
+def _plain_row(row: PlannedRow, registry: Registry) -> PlannedRow | None:
     """A row's plain counterpart: the strategy that its own names, or its ablation's first step."""
     strategy = registry.strategy(row.strategy)
     if strategy.plain:
@@ -174,10 +178,10 @@ def _plain_row(row: Row, registry: Registry) -> Row | None:
             parts = registry.strategy(strategy.plain).bundles[row.mode]
         except (PluginError, KeyError):
             return None
-        return Row(strategy.plain, strategy.plain, row.mode, parts, plain=True)
+        return PlannedRow(strategy.plain, strategy.plain, row.mode, parts, plain=True)
     if not strategy.ablation or row.mode != strategy.default_mode:
         return None
     step = strategy.ablation[0]
     label = f"{strategy.name}·{step.label}"
     parts = with_swap(registry, strategy.bundles[row.mode], step.swaps)
-    return Row(label, label, row.mode, parts, plain=True, options=step.options)
+    return PlannedRow(label, label, row.mode, parts, plain=True, options=step.options)

@@ -13,17 +13,12 @@ from typing import TypeVar
 
 import psutil
 
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare.equality import Judgement, Reference
 from gnnbench.compare.plain import PlainTraining, Shared
 from gnnbench.compare.progress import Progress
-from gnnbench.compare.request import Request, Row
+from gnnbench.compare.request import PlannedRow, Request
 from gnnbench.compare.rows import options_for
 from gnnbench.design_phase import with_design_phase
-from gnnbench.engine import Clock, Evidence, Training, train
-from gnnbench.engine.collectives import PeerLost, Processes
-from gnnbench.engine.evaluate import Evaluator
 from gnnbench.errors import (
     DeviceOutOfMemory,
     GnnbenchError,
@@ -31,11 +26,14 @@ from gnnbench.errors import (
     StageFailed,
     words_of,
 )
-from gnnbench.metrics import Digest, digest, summarise
+from gnnbench.metrics import summarise
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
 from gnnbench.plugins import Registry, assemble
+from gnnbench.price.folds import Digest, digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,
     EpochWork,
@@ -45,6 +43,9 @@ from gnnbench.records import (
     Status,
     Trace,
 )
+from gnnbench.run import Clock, Evidence, Training, train
+from gnnbench.run.collectives import PeerLost, Processes
+from gnnbench.run.evaluate import Evaluator
 from gnnbench.statistics import count_warmup
 from gnnbench.units import format_si
 
@@ -84,11 +85,10 @@ def clock_for(bundle: Bundle, setting: Setting) -> Clock:
 
 def needs_all(bundle: Bundle) -> bool:
     """Whether every process has a part in training a bundle."""
-    by_features = bundle.placement.aggregates_by == "features"
-    return by_features and bundle.sampler.mode == "full-graph"
+    return bundle.by_features and bundle.mode == "full-graph"
 
 
-def name_meeting(row: Row, repeat: int) -> str:
+def name_meeting(row: PlannedRow, repeat: int) -> str:
     """What ranks that meet for a run must all call it."""
     return f"{row.mode} {row.label} {repeat}"
 
@@ -105,7 +105,7 @@ class Run:
     """A row's repeat. ``open``, then ``run_epoch`` until ``over``, then ``close``; after a failure
     there is a ``result`` at once."""
 
-    def __init__(self, scene: Scene, row: Row, repeat: int) -> None:
+    def __init__(self, scene: Scene, row: PlannedRow, repeat: int) -> None:
         self._scene = scene
         self._row = row
         self._repeat = repeat
@@ -305,7 +305,7 @@ class Run:
         )
 
     def _note(self, trace: Trace, epoch_s: float) -> list[str]:
-        notes = [*trace.notes, *note_predictions(self._bundle, epoch_s)]
+        notes = [*trace.notes, *note_predictions(self._training.predicted_epochs(), epoch_s)]
         if self._other_maths:
             notes.append(
                 f"not held equal to the reference: the maths differ from {self._row.mode} training "
@@ -411,7 +411,7 @@ def describe_failure(error: BaseException) -> str:
     return f"{f'{name}: {words}' if words else name}; run with --debug for the traceback."
 
 
-def empty_result(row: Row, repeat: int, status: Status, reason: str) -> RunResult:
+def empty_result(row: PlannedRow, repeat: int, status: Status, reason: str) -> RunResult:
     """The result of a run that is not done."""
     return RunResult(
         strategy=row.strategy,
@@ -424,11 +424,11 @@ def empty_result(row: Row, repeat: int, status: Status, reason: str) -> RunResul
     )
 
 
-def note_predictions(bundle: Bundle, achieved_s: float) -> tuple[str, ...]:
+def note_predictions(predicted: Mapping[str, float], achieved_s: float) -> tuple[str, ...]:
     """A sentence for each epoch that the placement predicts, beside the achieved one, and on what
     it rests."""
     return tuple(
         f"an epoch predicted/achieved: {format_si(predicted_s, 's')}/{format_si(achieved_s, 's')}, "
         f"{predicted_s / achieved_s - 1.0:+.0%}, {rests_on}"
-        for rests_on, predicted_s in bundle.placement.predicted_epochs().items()
+        for rests_on, predicted_s in predicted.items()
     )

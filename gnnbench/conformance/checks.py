@@ -26,10 +26,10 @@ from gnnbench.conformance.subject import (
 )
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.parts import (
-    BOTH_MODES,
     UNIFORM,
     FullGraphSampler,
     MiniBatchSampler,
+    PartitionPlacement,
     describe_option,
     option_fields,
     parse_option,
@@ -56,7 +56,7 @@ def check_described(subject: Subject) -> str:
             raise NonConforming(
                 f"the summary of {kind} {part.name!r} does not fit a line of 100 characters"
             )
-        if not part.modes <= BOTH_MODES or not (part.__doc__ or "").strip():
+        if not (part.__doc__ or "").strip():
             raise NonConforming(f"{kind} {part.name!r} ({part.__name__}) has no docstring")
         if subject.part is not None:
             said.append(part.summary)
@@ -124,9 +124,10 @@ def _require_homes(case: str, world: World) -> None:
     two_sockets = replace(
         platform, host=replace(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)
     )
-    sockets = world.bundle.placement.sockets(two_sockets, owner)
-    trainers = len(world.bundle.placement.trainers(platform))
-    named = (("owner", owner, trainers), ("sockets", sockets, two_sockets.host.sockets))
+    placement = world.bundle.placement
+    named = [("owner", owner, len(placement.trainers(platform)))]
+    if isinstance(placement, PartitionPlacement):
+        named.append(("sockets", placement.sockets(two_sockets, owner), two_sockets.host.sockets))
     for what, places, count in named:
         if places.shape != (world.setting.dataset.graph.num_vertices,) or places.dtype != np.int64:
             raise NonConforming(

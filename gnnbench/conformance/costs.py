@@ -20,7 +20,7 @@ from gnnbench.conformance import graphs
 from gnnbench.conformance.outcome import NonConforming, NotApplicable, NotReached
 from gnnbench.conformance.subject import Subject, World
 from gnnbench.models.bound import BoundBlock, Degrees
-from gnnbench.parts import Adjacency, Communication, Kernel, LayerShape, Memory
+from gnnbench.parts import Adjacency, CacheMemory, Kernel, LayerShape, Memory, RoundedLoading
 from gnnbench.platforms import list_platforms, load_platform
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, BlockSize, Work
@@ -51,7 +51,7 @@ def check_costs(subject: Subject) -> str:
         run = world.run()
         if new:
             said.append(_check_priced(subject, bundle.kernel, ran_before))
-        if subject.covers("communication"):
+        if subject.covers("communication") and isinstance(bundle.communication, RoundedLoading):
             said.append(f"{case}: {_check_row_bytes(bundle.communication)}")
         if subject.covers("memory"):
             said.append(f"{case}: {_check_memory(bundle.memory, world)}")
@@ -327,7 +327,7 @@ class _Held:
 # --------------------------------------------------------------------------- rows and memories
 
 
-def _check_row_bytes(communication: Communication) -> str:
+def _check_row_bytes(communication: RoundedLoading) -> str:
     """``row_bytes``, against what ``pack`` makes; and ``unpack`` gives the rows back."""
     name = communication.name
     random = np.random.default_rng(41)
@@ -339,9 +339,8 @@ def _check_row_bytes(communication: Communication) -> str:
             packed = communication.pack(rows)
             if not torch.equal(rows, kept):
                 raise NonConforming(f"communication {name!r} writes into the rows that it packs")
-            rounds = bool(communication.rounds_features)
-            crossed = packed if rounds else (rows,)
-            size = sum(part.numel() * part.element_size() for part in crossed)
+            rounds = bool(communication.rounds_to)
+            size = sum(part.numel() * part.element_size() for part in packed)
             stated = communication.row_bytes(width, dtype) * len(rows)
             if stated != size:
                 raise NonConforming(
@@ -353,7 +352,7 @@ def _check_row_bytes(communication: Communication) -> str:
 
 
 def _check_unpacked(
-    communication: Communication,
+    communication: RoundedLoading,
     rows: torch.Tensor,
     packed: tuple[torch.Tensor, ...],
     *,
@@ -393,27 +392,24 @@ def _check_memory(memory: Memory, world: World) -> str:
             f"bytes, and the host has {host.memory_bytes:,}"
         )
     cached = 0
-    if world.mode == "mini-batch" and memory.vertex_data == "host":
+    if isinstance(memory, CacheMemory):
         cached = _check_cache(memory, world)
     return f"memory {name!r} stays within its devices" + (
         f" and caches {cached} rows where all fit" if cached else ""
     )
 
 
-def _check_cache(memory: Memory, world: World) -> int:
+def _check_cache(memory: CacheMemory, world: World) -> int:
     setting, name = world.setting, memory.name
-    row_bytes = setting.dataset.num_features * setting.workload.itemsize
     num_vertices, cached = setting.dataset.graph.num_vertices, 0
-    asked = bool(world.options.get("memory"))
     for room in (0, 1, num_vertices // 2, 2 * num_vertices):
-        batch = 3 * row_bytes
-        ids = memory.cached_vertices(setting, room * row_bytes + batch, batch)
-        cached = len(ids)
-        if len(np.unique(ids)) != cached or (cached and not 0 <= ids.min() <= ids.max()):
+        session = memory.open(setting, {0: room})
+        ids, cached = session.kept[0], session.num_rows[0]
+        if len(np.unique(ids)) != len(ids) or (len(ids) and not 0 <= ids.min() <= ids.max()):
             raise NonConforming(f"memory {name!r} caches a vertex twice, or one below 0")
-        if cached and ids.max() >= num_vertices:
+        if len(ids) and ids.max() >= num_vertices:
             raise NonConforming(f"memory {name!r} caches vertex {ids.max()} of {num_vertices}")
-        if cached > room and not asked:
+        if not len(ids) <= cached <= room:
             raise NonConforming(
                 f"memory {name!r} caches {cached} rows where mini-batches leave room for {room}"
             )

@@ -156,7 +156,7 @@ def find_traffic_fault(
         fault = _find_fetch_fault(fetch, unit.input_ids, before.get(fetch.slot), now)
         if fault is None and not shares_rows and (len(fetch.reused) or fetch.from_peers):
             fault = (
-                "rows are reused or come from a peer, but the part does not set shares_rows, so "
+                "rows are reused or come from a peer, but the part is no RowSharing, so "
                 "nothing is kept for that"
             )
         if fault is not None:

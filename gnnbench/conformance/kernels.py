@@ -87,7 +87,7 @@ def _make_block(
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _Examiner:
     """Holds a kernel's tensors against what they should be; ``where`` begins its sentences."""
 
     where: str
@@ -125,7 +125,7 @@ class _Trial:
         self._narrow = DTYPES[dtype]
         self._dense = twin.round_factors(twin.densify(block, self._random), self._narrow)
         self._block, self._dtype = block, dtype
-        self._comparison = _Comparison(
+        self._comparison = _Examiner(
             f"kernel {kernel.name!r}, {str(dtype).rpartition('.')[2]}, {name}", dtype
         )
         self._adjacency = kernel.adjacency(block, dtype, CPU)
@@ -311,7 +311,7 @@ def _check_update(kernel: Kernel, dtype: torch.dtype) -> int:
     """``linear`` and the products of a kernel, with their gradients."""
     random = np.random.default_rng(31)
     narrow = DTYPES[dtype]
-    compare = _Comparison(f"kernel {kernel.name!r}, {str(dtype).rpartition('.')[2]}", dtype)
+    compare = _Examiner(f"kernel {kernel.name!r}, {str(dtype).rpartition('.')[2]}", dtype)
     tried = 0
     for rows, inner, width in ((9, 7, 5), (33, 100, 65), (1, 1, 1)):
         drawn = [
@@ -328,7 +328,7 @@ def _check_update(kernel: Kernel, dtype: torch.dtype) -> int:
 
 def _check_linear(
     kernel: Kernel,
-    compare: _Comparison,
+    compare: _Examiner,
     drawn: list[np.ndarray[tuple[int, ...], np.dtype[np.floating]]],
     relu: bool,
     weighted: bool,
@@ -369,7 +369,7 @@ def _check_linear(
 
 def _check_multiply(
     kernel: Kernel,
-    compare: _Comparison,
+    compare: _Examiner,
     drawn: list[np.ndarray[tuple[int, ...], np.dtype[np.floating]]],
 ) -> int:
     """``multiply``, and ``multiply_sparse`` of a kernel that has it of its own or says it can."""

@@ -71,7 +71,7 @@ def _begin(
     refusal = bundle.refusal(setting)
     if refusal is not None:
         raise NotReached(f"it refuses the graph that draws are counted on: {refusal}")
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     if not isinstance(bundle.sampler, MiniBatchSampler):
         raise NonConforming(f"sampler {bundle.sampler.name!r} makes no mini-batches")
     return bundle.sampler

@@ -14,14 +14,7 @@ from gnnbench.conformance.outcome import NonConforming, NotApplicable, NotReache
 from gnnbench.conformance.recording import list_overridden
 from gnnbench.conformance.subject import Place, Subject, World
 from gnnbench.errors import IncompatibleParts
-from gnnbench.parts import (
-    Communication,
-    Memory,
-    Part,
-    Placement,
-    list_choices,
-    option_fields,
-)
+from gnnbench.parts import Part, list_choices, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Mode, PartKind, RunResult
 
@@ -103,31 +96,24 @@ def check_reached(subject: Subject, others: Callable[[Subject], None]) -> str:
             f"{'; '.join(filter(None, (called, *idle)))}: what does not run is not checked; leave "
             f"it out, or set the options with which it has a use"
         )
-    count = sum(len(list_overridden(part)) for _, part in subject.part_classes())
+    count = sum(len(_list_hooks(subject, part)) for _, part in subject.part_classes())
     return f"all {count} methods that its parts bring were called, and every trainer trained"
 
 
 def _list_missing(subject: Subject) -> list[str]:
-    """Of the subject's parts, their own methods that were not called, but for those that no engine
-    asks for in the modes that there are."""
+    """Of the subject's parts, their own methods that were not called."""
     return [
         f"{name}() of {kind} {part.name!r}"
         for kind, part in subject.part_classes()
-        for name in list_overridden(part)
+        for name in _list_hooks(subject, part)
         if (kind, part.name, name) not in subject.reached.methods
-        and not _is_moot(subject, part, name)
     ]
 
 
-def _is_moot(subject: Subject, part: type[Part], name: str) -> bool:
-    """Whether a method must be there, for it is abstract, but has nothing to say in these modes."""
-    modes = [mode for mode, parts in subject.bundles.items() if parts.named(part.kind) == part.name]
-    if issubclass(part, Placement) and name == "split":
-        # Full graphs are not split, nor are rounds whose seeds are shared out one by one.
-        return "mini-batch" not in modes or "share_out" in list_overridden(part)
-    if issubclass(part, Memory) and name == "intermediates":
-        return "full-graph" not in modes
-    return issubclass(part, Communication) and name == "plan" and part.exchanges
+def _list_hooks(subject: Subject, part: type[Part]) -> tuple[str, ...]:
+    """The methods that a part, and the sessions that it has opened, bring of their own."""
+    opened = subject.reached.opened.get((part.kind, part.name), set())
+    return (*list_overridden(part), *sorted(opened))
 
 
 def _find_idle(subject: Subject) -> list[str]:

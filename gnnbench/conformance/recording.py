@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from gnnbench.parts import Kernel, Part, Placement
+from gnnbench.parts import Kernel, Part, SeedSession, Session
 from gnnbench.platforms.machine import Device
 from gnnbench.plugins import Registry
 from gnnbench.records import PART_KINDS, PartKind, Parts, Work
@@ -27,16 +27,21 @@ class Priced:
 
 @dataclass(slots=True)
 class Reached:
-    """What was called, (kind, part's name, method); what kernels priced, placements predicted."""
+    """What was called, (kind, part's name, method); what kernels priced, placements predicted.
+
+    ``opened`` has the methods that the sessions of a part, (kind, name), bring of their own.
+    """
 
     methods: set[tuple[PartKind, str, str]] = field(default_factory=set)
+    opened: dict[tuple[PartKind, str], set[str]] = field(default_factory=dict)
     priced: list[Priced] = field(default_factory=list)
     predictions: list[Mapping[str, float]] = field(default_factory=list)
 
 
-def list_overridden(part: type[Part]) -> tuple[str, ...]:
-    """The hooks that a part has of its own: methods and properties that stand in a base class of
-    ``gnnbench.parts`` and that the part, or a class of a plugin that it derives from, replaces."""
+def list_overridden(part: type[object]) -> tuple[str, ...]:
+    """The hooks that a part, or a session, has of its own: methods and properties that stand in a
+    base class of ``gnnbench.parts`` and that the class, or one of a plugin that it derives from,
+    replaces."""
     hooks = {
         name
         for base in part.__mro__
@@ -47,7 +52,7 @@ def list_overridden(part: type[Part]) -> tuple[str, ...]:
     return tuple(sorted(name for name in hooks if _find_own(part, name) is not None))
 
 
-def _find_own(part: type[Part], name: str) -> Callable[..., object] | None:
+def _find_own(part: type[object], name: str) -> Callable[..., object] | None:
     """A method, or what gets a property, unless it is one of ``gnnbench.parts``."""
     found = inspect.getattr_static(part, name)
     method = found.fget if isinstance(found, property) else found
@@ -86,11 +91,9 @@ def _make_recording(part: type[Part], reached: Reached) -> type[Part]:
     if issubclass(part, Kernel):
         priced = replaced.get("seconds", part.seconds)
         replaced["seconds"] = _keeping_prices(cast("Callable[..., float]", priced), reached)
-    if issubclass(part, Placement):
-        predict = replaced.get("predicted_epochs", part.predicted_epochs)
-        replaced["predicted_epochs"] = _keeping_predictions(
-            cast("Callable[..., Mapping[str, float]]", predict), reached
-        )
+    if hasattr(part, "open"):
+        opens = replaced.get("open", part.open)
+        replaced["open"] = _watching(cast("Callable[..., Session]", opens), reached)
     made = types.new_class(part.__name__, (part,), exec_body=lambda names: names.update(replaced))
     return cast("type[Part]", made)
 
@@ -114,12 +117,31 @@ def _keeping_prices(method: Callable[..., float], reached: Reached) -> Callable[
     return seconds
 
 
-def _keeping_predictions(
-    method: Callable[..., Mapping[str, float]], reached: Reached
-) -> Callable[..., Mapping[str, float]]:
+def _watching(method: Callable[..., Session], reached: Reached) -> Callable[..., Session]:
+    """What opens a session, whose methods note that they were called."""
+
     @functools.wraps(method)
-    def predicted_epochs(placement: Part) -> Mapping[str, float]:
-        predicted = method(placement)
+    def open(part: Part, *args: object, **named: object) -> Session:
+        session = method(part, *args, **named)
+        hooks = list_overridden(type(session))
+        reached.opened.setdefault((part.kind, part.name), set()).update(hooks)
+        for name in hooks:
+            note = functools.partial(reached.methods.add, (part.kind, part.name, name))
+            setattr(session, name, _noting(getattr(session, name), note))
+        if isinstance(session, SeedSession):
+            keep = _keeping_predictions(session.predicted_epochs, reached)
+            session.predicted_epochs = keep  # type: ignore[method-assign]
+        return session
+
+    return open
+
+
+def _keeping_predictions(
+    method: Callable[[], Mapping[str, float]], reached: Reached
+) -> Callable[[], Mapping[str, float]]:
+    @functools.wraps(method)
+    def predicted_epochs() -> Mapping[str, float]:
+        predicted = method()
         reached.predictions.append(predicted)
         return predicted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gnnbench import models
-from gnnbench.compare import Options, Request, Row, compare
+from gnnbench.compare import Options, PlannedRow, Request, compare
 from gnnbench.conformance import faults, graphs
 from gnnbench.conformance.outcome import NonConforming, NotReached
 from gnnbench.conformance.recording import Reached, record
@@ -18,7 +18,10 @@ from gnnbench.parts import (
     FullGraphSampler,
     MiniBatchSampler,
     Part,
+    SeedPlacement,
+    SeedSession,
     Setting,
+    modes_of,
     option_fields,
     parse_option,
 )
@@ -173,8 +176,8 @@ class Subject:
             bundle = self.assemble(mode, options)
             reason = bundle.refusal(setting)
             if reason is None:
-                bundle.begin(setting)
-                return World(self, mode, bundle, setting, options or self.options)
+                begun = bundle.begin(setting)
+                return World(self, mode, begun, setting, options or self.options)
             refusal = refusal or reason
         raise IncompatibleParts(refusal)
 
@@ -202,7 +205,7 @@ class Subject:
             workload=setting.workload,
             platform=setting.platform,
             check=check,
-            rows=(Row(self.name, self.name, mode, parts, options=texts),),
+            rows=(PlannedRow(self.name, self.name, mode, parts, options=texts),),
         )
         (run,) = compare(request, registry).runs
         if run.status == "skipped":
@@ -225,25 +228,27 @@ class World:
         sampler, placement = self.bundle.sampler, self.bundle.placement
         trainers = placement.trainers(self.setting.platform)
         if isinstance(sampler, FullGraphSampler):
-            return sampler.chunks(self.setting, len(trainers))
+            return sampler.chunks(self.setting, len(trainers)).rounds
         seeds_by_round = sampler.rounds(0)
         first = Unit(0, sampler.sample(seeds_by_round[0], 0, 0))
         profile = BatchProfile(len(seeds_by_round[0]), first.vertices, first.edges)
-        placement.prepare(self.setting, [profile])
+        if not isinstance(placement, SeedPlacement):
+            raise NonConforming(f"placement {placement.name!r} shares out no seeds")
+        prefetch = self.bundle.prefetch_stages(self.setting.platform)
+        shares = placement.open(self.setting, [profile], prefetch)
         return tuple(
-            Round(index, self._units(sampler, seeds, len(trainers)))
+            Round(index, self._units(sampler, shares, seeds, len(trainers)))
             for index, seeds in enumerate(seeds_by_round)
         )
 
     def _units(
-        self, sampler: MiniBatchSampler, seeds: IntArray, num_slots: int
+        self, sampler: MiniBatchSampler, session: SeedSession, seeds: IntArray, num_slots: int
     ) -> tuple[Unit, ...]:
-        placement = self.bundle.placement
-        handed = placement.share_out(seeds)
+        handed = session.share_out(seeds)
         shares = [(share.slot, share.seeds) for share, _ in handed]
         fault = faults.find_split_fault(shares, len(seeds), num_slots)
         if fault is not None:
-            raise NonConforming(f"placement {placement.name!r} gave {fault}")
+            raise NonConforming(f"placement {self.bundle.placement.name!r} gave {fault}")
         return tuple(
             Unit(share.slot, sampler.sample(part, 0, 0)) for share, part in handed if len(part)
         )
@@ -261,13 +266,12 @@ class World:
         )
 
     def owner(self) -> IntArray:
-        """Who brings a row in where trainers share: its partition's slot, or accelerators in turn.
-
-        Valid after ``rounds``.
-        """
+        """Who brings a row in where trainers share: its partition's slot, or accelerators in
+        turn."""
         sampler = self.bundle.sampler
         if isinstance(sampler, FullGraphSampler):
-            return sampler.owner()
+            trainers = self.bundle.placement.trainers(self.setting.platform)
+            return sampler.chunks(self.setting, len(trainers)).owner
         host = self.setting.platform.host.name
         trainers = self.bundle.placement.trainers(self.setting.platform)
         slots = [slot for slot, device in enumerate(trainers) if device.name != host] or [0]
@@ -357,7 +361,7 @@ def find_subject(
         part_class = registry.part(kind, part_name)  # type: ignore[arg-type]
         part = (part_class.kind, part_name)
         bundles = {}
-        for mode in sorted(part_class.modes, reverse=True):
+        for mode in sorted(modes_of(part_class), reverse=True):
             found = _put_into_strategy(registry, part_class, mode)
             if found is not None:
                 bundles[mode] = found

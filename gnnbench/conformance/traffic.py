@@ -7,7 +7,14 @@ from dataclasses import replace
 from gnnbench.conformance import faults
 from gnnbench.conformance.outcome import NonConforming
 from gnnbench.conformance.subject import Subject, World
-from gnnbench.parts import Communication
+from gnnbench.parts import (
+    Communication,
+    HaloExchange,
+    LoadingMemory,
+    NoTransfer,
+    RowTransfer,
+    TrafficSession,
+)
 from gnnbench.plugins import Registry
 from gnnbench.records import IntArray, Round, RoundTraffic
 
@@ -17,24 +24,24 @@ def check_bytes_add_up(subject: Subject) -> str:
     established, unmoved = [], []
     for case, world in subject.worlds():
         communication = world.bundle.communication
-        if not communication.moves_rows:
-            _require_nothing(case, world)
+        if isinstance(communication, NoTransfer):
+            _require_nothing(case, world, communication)
             unmoved.append(f"{case}: communication {communication.name!r} moves nothing")
             continue
-        if communication.exchanges:
+        if not isinstance(communication, RowTransfer):
             _check_counted_bytes(case, world)
             established.append(f"{case}: what is counted crossed between shards")
             continue
         rows = dict.fromkeys(("needed", "from host", "reused", "from peers", "kept"), 0)
         previous = None
         rounds = world.visiting(world.rounds())
-        owner = world.owner()
+        session = communication.open(world.owner())
         for round_ in rounds:
-            traffic = communication.plan(round_, previous, owner)
+            traffic = session.plan(round_, previous)
             # Rows of a device's own partition are there in every round.
-            before = traffic if world.bundle.memory.vertex_data == "device" else previous
+            before = traffic if isinstance(communication, HaloExchange) else previous
             fault = faults.find_traffic_fault(
-                round_, traffic, before, shares_rows=communication.shares_rows
+                round_, traffic, before, shares_rows=world.bundle.shares_rows
             )
             if fault is not None:
                 raise NonConforming(
@@ -49,16 +56,17 @@ def check_bytes_add_up(subject: Subject) -> str:
             previous = traffic
         _check_counted_bytes(case, world)
         established.append(f"{case}: " + ", ".join(f"{rows[key]} rows {key}" for key in rows))
-        if world.mode == "mini-batch" and world.bundle.memory.vertex_data == "host":
+        if isinstance(world.bundle.memory, LoadingMemory):
             established.append(_check_moved_rows(case, world))
     return "; ".join([*established, *unmoved])
 
 
-def _require_nothing(case: str, world: World) -> None:
+def _require_nothing(case: str, world: World, communication: NoTransfer) -> None:
     """What says that it moves no rows must plan none to be moved."""
-    communication, previous = world.bundle.communication, None
-    for round_ in world.rounds():
-        previous = communication.plan(round_, previous, world.owner())
+    previous, rounds = None, world.rounds()
+    session = communication.open(world.owner())
+    for round_ in rounds:
+        previous = session.plan(round_, previous)
         for fetch in previous.fetches:
             moved = len(fetch.from_host) + sum(len(peer.ids) for peer in fetch.from_peers)
             if moved:
@@ -111,12 +119,16 @@ def _record_plans(registry: Registry, part: Communication) -> tuple[Registry, li
     planned: list[RoundTraffic] = []
 
     class Recording(type(part)):  # type: ignore[misc]
-        def plan(
-            self, round_: Round, previous: RoundTraffic | None, owner: IntArray
-        ) -> RoundTraffic:
-            traffic: RoundTraffic = super().plan(round_, previous, owner)
-            planned.append(traffic)
-            return traffic
+        def open(self, owner: IntArray) -> TrafficSession:
+            session: TrafficSession = super().open(owner)
+            plan = session.plan
+
+            def keep(round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+                planned.append(plan(round_, previous))
+                return planned[-1]
+
+            session.plan = keep  # type: ignore[method-assign]
+            return session
 
     parts = {**registry.parts, (part.kind, part.name): Recording}
     return replace(registry, parts=parts), planned

@@ -384,13 +384,7 @@ def build(
         src = np.repeat(np.arange(num_vertices, dtype=np.int64), np.diff(indptr))
         dst = indices.astype(np.int64)
     else:
-        if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-            raise DatasetError(
-                f"{name}: edges have shape {edges.shape} and dtype {edges.dtype}; give integers "
-                f"of shape (2, E), sources above destinations."
-            )
-        if edges.shape[1] == 0:
-            raise DatasetError(f"{name}: there are no edges; a GNN needs at least one.")
+        _check_pairs(name, edges)
         src = edges[0].astype(np.int64, copy=False)
         dst = edges[1].astype(np.int64, copy=False)
         if num_vertices is None:
@@ -417,3 +411,14 @@ def build(
         origin=origin,
         notes=(*notes, *(repairs.sentences() if report_repairs else ())),
     )
+
+
+def _check_pairs(name: str, edges: IntArray) -> None:
+    """Edges as pairs must be integers in two rows, and there must be some."""
+    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
+        raise DatasetError(
+            f"{name}: edges have shape {edges.shape} and dtype {edges.dtype}; give integers "
+            f"of shape (2, E), sources above destinations."
+        )
+    if edges.shape[1] == 0:
+        raise DatasetError(f"{name}: there are no edges; a GNN needs at least one.")

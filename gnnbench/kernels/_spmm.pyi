@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gnnbench.kernels.reference.spmm import Engine
+from gnnbench.kernels.reference.spmm import ReductionEngine
 from gnnbench.records import FloatArray, IndexArray, IntArray
 
 def cut_chunks(
@@ -35,7 +35,7 @@ def walk_chunks(
     wanted: IndexArray,
     selected: npt.NDArray[np.uint8],
     cycles_of: IndexArray,
-    engine: Engine,
+    engine: ReductionEngine,
     row_words: int,
     groups: int,
 ) -> tuple[IntArray, IntArray]: ...

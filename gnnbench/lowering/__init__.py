@@ -8,18 +8,17 @@ from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.parts import Bundle
+from gnnbench.parts import Bundle, OffloadingMemory
 
 __all__ = ["Lowering", "choose_lowering"]
 
 
 def choose_lowering(bundle: Bundle) -> type[Lowering]:
     """What makes the programs of a bundle's epochs."""
-    by_features = bundle.placement.aggregates_by == "features"
-    if bundle.sampler.mode == "mini-batch":
-        return FeatureParallelLowering if by_features else MiniBatchLowering
-    if by_features:
+    if bundle.mode == "mini-batch":
+        return FeatureParallelLowering if bundle.by_features else MiniBatchLowering
+    if bundle.by_features:
         return FeatureShardsLowering
-    if bundle.memory.vertex_data == "host":
+    if isinstance(bundle.memory, OffloadingMemory):
         return HostResidentLowering
     return DeviceResidentLowering

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.parts import Bundle, Kernel, RowTransfer, Session, Setting, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
-from gnnbench.records import Block, Work
+from gnnbench.records import Block, IntArray, PartKind, Work
 
 
 class Lowering(ABC):
@@ -21,11 +21,12 @@ class Lowering(ABC):
     ``layers`` are the model's. Whoever reads the programs may set ``deciding``, which makes a
     context for what parts decide along the way: it is no harness. ``lends`` says, before
     ``prepare``, that others borrow idle memory between epochs and need some of the host's beside
-    it.
+    it. ``cut_notes`` are sentences about how a full graph was cut.
     """
 
     deciding: Callable[[], AbstractContextManager[None]] = nullcontext
     lends: bool = False
+    cut_notes: tuple[str, ...] = ()
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         self.bundle = bundle
@@ -35,6 +36,13 @@ class Lowering(ABC):
         self.trainers = bundle.placement.trainers(setting.platform)
         self._itemsize = setting.workload.itemsize
         self._expects = type(bundle.kernel).expect is not Kernel.expect
+
+    def _open_traffic(self, owner: IntArray) -> TrafficSession:
+        """What plans where the rows of every round come from."""
+        communication = self.bundle.communication
+        if not isinstance(communication, RowTransfer):
+            raise TypeError(f"communication {communication.name!r} transfers no rows")
+        return communication.open(owner)
 
     @abstractmethod
     def prepare(self, ledger: Ledger) -> None:
@@ -55,6 +63,10 @@ class Lowering(ABC):
     @abstractmethod
     def count_seeds(self) -> tuple[int, ...]:
         """How many seeds each update of the last epoch had."""
+
+    def sessions(self) -> Mapping[PartKind, Session]:
+        """What parts have opened for this run, once prepared."""
+        return {}
 
     def notes(self) -> tuple[str, ...]:
         """Sentences for the reader of the result, of what was decided in lowering."""
@@ -149,3 +161,25 @@ class Lowering(ABC):
             round=round_index,
             reads=(reduced,) if len(devices) > 1 else (after,),
         )
+
+
+def collect_notes(lowering: Lowering) -> tuple[str, ...]:
+    """What the parts of a run have to say of it, each of its choices first, and what the lowering
+    has."""
+    bundle, sessions = lowering.bundle, lowering.sessions()
+    found: list[str] = []
+    for part in bundle.all():
+        found += [*bundle.chosen.get(part.kind, ()), *part.notes()]
+        if part.kind == "sampler":
+            found += lowering.cut_notes
+        if part.kind in sessions:
+            found += sessions[part.kind].notes()
+    return (*found, *lowering.notes())
+
+
+def collect_idle(lowering: Lowering) -> tuple[str, ...]:
+    """The ideas of the parts that did nothing in a run."""
+    sessions = lowering.sessions()
+    opened = [sessions[part.kind] for part in lowering.bundle.all() if part.kind in sessions]
+    clauses = [part.idle() for part in lowering.bundle.all()]
+    return tuple(clause for each in (*clauses, *(one.idle() for one in opened)) for clause in each)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 from gnnbench.footprint import ChunkSize, device_bytes, size_of
-from gnnbench.parts import Bundle, LayerShape
+from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, RowTransfer, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Ledger
 from gnnbench.records import IntArray, Round, RoundTraffic
@@ -38,11 +37,11 @@ class TrainerCapacity:
         Where vertex data lives on the devices, chunks of any size leave the same there: True.
         """
         memory = self._bundle.memory
-        if memory.vertex_data == "device":
+        if not isinstance(memory, OffloadingMemory):
             return True
         chunks: list[list[ChunkSize]] = [[] for _ in self._free_bytes]
         for round_, traffic in zip(rounds, self._plan(rounds, owner), strict=True):
-            rows = traffic.buffer_rows() if self._bundle.communication.shares_rows else {}
+            rows = traffic.buffer_rows() if self._bundle.shares_rows else {}
             for unit in round_.units:
                 chunks[unit.slot].append(size_of(unit.blocks[0], rows.get(unit.slot)))
         return all(
@@ -52,9 +51,16 @@ class TrainerCapacity:
         )
 
     def _plan(self, rounds: Sequence[Round], owner: IntArray) -> list[RoundTraffic]:
-        """The traffic, planned by a copy of the part: the part itself counts what is run."""
-        communication = copy.deepcopy(self._bundle.communication)
-        traffic: list[RoundTraffic] = []
-        for round_ in rounds:
-            traffic.append(communication.plan(round_, traffic[-1] if traffic else None, owner))
-        return traffic
+        """The traffic, planned by a session of its own: that of the run counts what is run."""
+        communication = self._bundle.communication
+        if not isinstance(communication, RowTransfer):
+            raise TypeError(f"communication {communication.name!r} transfers no rows")
+        return plan_rounds(communication.open(owner), rounds)
+
+
+def plan_rounds(session: TrafficSession, rounds: Sequence[Round]) -> list[RoundTraffic]:
+    """The traffic of rounds that follow each other."""
+    traffic: list[RoundTraffic] = []
+    for round_ in rounds:
+        traffic.append(session.plan(round_, traffic[-1] if traffic else None))
+    return traffic

@@ -17,6 +17,7 @@ from gnnbench.footprint import ChunkSize, in_flight_bytes, kept_bytes, mask_byte
 from gnnbench.lowering.peer_rows import PeerRows
 from gnnbench.lowering.shards import ShardPlan, Staleness
 from gnnbench.models.products import keeps_sparse, projected_layers
+from gnnbench.parts import Broadcast
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import IntArray, RoundTraffic, Unit, Work
 
@@ -46,7 +47,7 @@ class DeviceResidentLowering(PeerRows):
             traffic,
             owner,
             len(self.trainers),
-            broadcasts=communication.broadcasts,
+            broadcasts=isinstance(communication, Broadcast),
         )
         self.staleness = Staleness(communication)
 

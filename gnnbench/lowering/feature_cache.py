@@ -1,30 +1,96 @@
-"""Feature rows that accelerators keep for a whole run, so that they need not cross again."""
+"""Feature rows that accelerators keep copies of, so that they need not cross again."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gnnbench.parts import CacheSession
 from gnnbench.records import Fetch, IndexArray, IntArray, RoundTraffic
 
 
-class FeatureCache:
-    """Which rows each trainer has a copy of, by slot."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Admission:
+    """Rows of a round's input that a cache takes in: where they stand among the input rows, and
+    their places in the copy."""
 
-    def __init__(self, num_vertices: int) -> None:
+    rows: IntArray
+    places: IndexArray
+
+
+class FeatureCache:
+    """Which rows each trainer has a copy of, by slot; ``session`` says what changes.
+
+    ``vertices`` are those of the start, ``num_rows`` how many there are places for.
+    """
+
+    def __init__(self, num_vertices: int, session: CacheSession | None = None) -> None:
         self._num_vertices = num_vertices
+        self._session = session
         self.vertices: dict[int, IntArray] = {}
+        self.num_rows: dict[int, int] = {}
         #: Where each vertex's row stands in the copy, int32 ``(V,)``; -1 where it has none.
-        self.places: dict[int, IndexArray] = {}
+        self._places: dict[int, IndexArray] = {}
+        self._free: dict[int, list[int]] = {}
         self._rows_needed = self._rows_found = 0
 
-    def keep(self, slot: int, vertices: IntArray) -> None:
-        """The trainer has a copy of the rows of ``vertices``, distinct, in their order."""
+    @property
+    def changes(self) -> bool:
+        """Whether rows may be admitted and evicted in a run."""
+        session = self._session
+        return session is not None and type(session).turn_over is not CacheSession.turn_over
+
+    def keep(self, slot: int, vertices: IntArray, num_rows: int | None = None) -> None:
+        """The trainer has a copy of the rows of ``vertices``, distinct, in their order, and places
+        for ``num_rows``, by default for no more."""
         places = np.full(self._num_vertices, -1, dtype=np.int32)
         places[vertices] = np.arange(len(vertices), dtype=np.int32)
-        self.vertices[slot], self.places[slot] = vertices, places
+        self.vertices[slot], self._places[slot] = vertices, places
+        self.num_rows[slot] = len(vertices) if num_rows is None else num_rows
+        self._free[slot] = list(range(len(vertices), self.num_rows[slot]))[::-1]
+
+    def find(self, slot: int, ids: IntArray) -> IndexArray | None:
+        """Where the rows of ``ids`` stand in a trainer's copy, int32, -1 for none; None where it
+        has no cache."""
+        return self._places[slot][ids] if slot in self._places else None
+
+    def turn_over(self, slot: int, ids: IntArray) -> Admission | None:
+        """Let the session change a trainer's cache after a round that reads the rows of ``ids``.
+
+        Raises ``ValueError`` for rows that cannot be admitted or evicted.
+        """
+        if self._session is None or slot not in self._places or not self.changes:
+            return None
+        places, asked = self._places[slot], np.sort(ids)
+        turned = self._session.turn_over(slot, asked, places[asked] >= 0)
+        if turned is None:
+            return None
+        admitted, evicted = turned.admitted, turned.evicted
+        self._check(slot, asked, admitted, evicted)
+        free = self._free[slot]
+        free += places[evicted].tolist()
+        places[evicted] = -1
+        taken = np.array([free.pop() for _ in admitted], dtype=np.int32)
+        places[admitted] = taken
+        order = np.argsort(ids, kind="stable")
+        return Admission(order[np.searchsorted(asked, admitted)], taken)
+
+    def _check(self, slot: int, asked: IntArray, admitted: IntArray, evicted: IntArray) -> None:
+        places = self._places[slot]
+        if len(np.unique(evicted)) != len(evicted) or (places[evicted] < 0).any():
+            raise ValueError(f"a row is evicted that the cache of slot {slot} does not have")
+        if len(np.unique(admitted)) != len(admitted) or (places[admitted] >= 0).any():
+            raise ValueError(f"a row is admitted that the cache of slot {slot} has already")
+        if not np.isin(admitted, asked).all():
+            raise ValueError(f"a row is admitted that slot {slot} did not ask for in the round")
+        room = len(self._free[slot]) + len(evicted)
+        if len(admitted) > room:
+            raise ValueError(
+                f"the cache of slot {slot} has room for {room} rows, and {len(admitted)} are to "
+                f"come in"
+            )
 
     def serve(self, traffic: RoundTraffic) -> RoundTraffic:
         """The plan, with the rows that are cached reused instead of brought from the host."""
@@ -34,9 +100,9 @@ class FeatureCache:
 
     def _serve(self, fetch: Fetch) -> Fetch:
         self._rows_needed += len(fetch.needed)
-        if fetch.slot not in self.places:
+        if fetch.slot not in self._places:
             return fetch
-        found = self.places[fetch.slot][fetch.from_host] >= 0
+        found = self._places[fetch.slot][fetch.from_host] >= 0
         self._rows_found += int(found.sum())
         return replace(
             fetch,
@@ -46,17 +112,14 @@ class FeatureCache:
 
     def count_missing(self, slot: int, ids: IntArray) -> int:
         """How many of the distinct ``ids`` the slot's device has no copy of."""
-        if slot not in self.places:
-            return len(ids)
-        return int((self.places[slot][ids] < 0).sum())
+        places = self.find(slot, ids)
+        return len(ids) if places is None else int((places < 0).sum())
 
     def notes(self, names: Mapping[int, str]) -> tuple[str, ...]:
         """How much of the graph is cached, and how often a row was found; ``names`` by slot."""
         if not self._rows_needed:
             return ()
-        sizes = ", ".join(
-            f"{names[slot]} {len(vertices):,}" for slot, vertices in self.vertices.items()
-        )
+        sizes = ", ".join(f"{names[slot]} {count:,}" for slot, count in self.num_rows.items())
         return (
             f"rows cached of {self._num_vertices:,}: {sizes}; hit rate "
             f"{self._rows_found / self._rows_needed:.1%} of {self._rows_needed:,} rows needed",

@@ -19,7 +19,7 @@ from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.rounds import PUSH, PUSH_BACK, TRANSFER, RoundUnderWay
 from gnnbench.lowering.unit_passes import Buffers, LayerPass, LayerPlan, Steps
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, ColumnPlacement, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Aside, Buffer, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import Block, Unit, Work
@@ -35,6 +35,8 @@ class FeatureParallelLowering(MiniBatchLowering):
         super().__init__(bundle, setting, layers)
         self._first = layers[0]
         vertices, width = setting.dataset.graph.num_vertices, setting.dataset.num_features
+        if not isinstance(bundle.placement, ColumnPlacement):
+            raise TypeError("feature-parallel layers take placements by columns")
         shards = bundle.placement.shard_aggregate(vertices, width, self.platform)
         self.columns = {shard.slot: shard.features for shard in shards}
         #: Of one row of what is pushed.

@@ -26,7 +26,7 @@ from gnnbench.lowering.memory import allocate_host_graph, allocate_model, comput
 from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.units import update_gemms
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, FullGraphSampler, Setting, divide_evenly
+from gnnbench.parts import Bundle, FullGraphSampler, Setting, ShardPlacement, divide_evenly
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
 from gnnbench.records import Stage, Work
@@ -68,15 +68,18 @@ class ShardsLayout(Lowering):
         super().__init__(bundle, setting, layers)
         if not isinstance(bundle.sampler, FullGraphSampler):
             raise TypeError("the lowering of feature shards takes full-graph samplers")
-        self._sampler = bundle.sampler
+        if not isinstance(bundle.placement, ShardPlacement):
+            raise TypeError("the lowering of feature shards takes placements by shards")
+        self._sampler, self.placement = bundle.sampler, bundle.placement
 
     # ------------------------------------------------------------------ preparation
 
     def prepare(self, ledger: Ledger) -> None:
         """Cut the rounds into shards, and place what devices hold all the time."""
-        setting, placement = self.setting, self.bundle.placement
+        setting, placement = self.setting, self.placement
         allocate_host_graph(ledger, setting)
-        rounds = self._sampler.chunks(setting, len(self.trainers))
+        cut = self._sampler.chunks(setting, len(self.trainers))
+        rounds, self.cut_notes = cut.rounds, cut.notes
         if any(len(round_.units) != 1 for round_ in rounds):
             raise IncompatibleParts(
                 f"sampler {self._sampler.name!r} gives devices units of their own, and placement "

@@ -9,17 +9,17 @@ The gradient of the input features is nobody's need and is not computed.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gnnbench.footprint import ChunkSize, adjacency_bytes, size_of
 from gnnbench.lowering.base import Lowering
-from gnnbench.lowering.capacity import TrainerCapacity
+from gnnbench.lowering.capacity import TrainerCapacity, plan_rounds
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model
 from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, FullGraphSampler, Setting
+from gnnbench.parts import Bundle, FullGraphSampler, OffloadingMemory, Session, Setting
 from gnnbench.program import Buffer, Ledger, Step
-from gnnbench.records import Block, IntArray, Round, RoundTraffic, Unit
+from gnnbench.records import Block, IntArray, PartKind, Round, RoundTraffic, Unit
 
 
 class FullGraphLowering(Lowering):
@@ -44,18 +44,14 @@ class FullGraphLowering(Lowering):
         setting, bundle = self.setting, self.bundle
         allocate_host_graph(ledger, setting)
         capacity = TrainerCapacity(bundle, ledger, self.trainers, self._shapes, self._itemsize)
-        self._sampler.limit(capacity)
-        self.rounds = self._sampler.chunks(setting, len(self.trainers))
-        owner = self._sampler.owner()
-        traffic: list[RoundTraffic] = []
-        for round_ in self.rounds:
-            previous = traffic[-1] if traffic else None
-            traffic.append(bundle.communication.plan(round_, previous, owner))
-        self._adopt(traffic, owner)
+        cut = self._sampler.chunks(setting, len(self.trainers), capacity)
+        self.rounds, self.cut_notes = cut.rounds, cut.notes
+        self._traffic = self._open_traffic(cut.owner)
+        self._adopt(plan_rounds(self._traffic, self.rounds), cut.owner)
         topology = dict.fromkeys((device.name for device in self.trainers), 0)
         for round_ in self.rounds:
             for unit in round_.units:
-                if not bundle.memory.streams_topology():
+                if not self.streams:
                     topology[self.trainers[unit.slot].name] += sum(
                         adjacency_bytes(self._shapes, size, self._itemsize, bundle.kernel)
                         for size in self._sizes_of(unit)
@@ -64,6 +60,15 @@ class FullGraphLowering(Lowering):
             ledger.allocate(device.name, self._topologies, topology[device.name])
             allocate_model(ledger, setting, device)
         self._place(ledger)
+
+    @property
+    def streams(self) -> bool:
+        """Whether chunks' topologies wait on the host."""
+        memory = self.bundle.memory
+        return isinstance(memory, OffloadingMemory) and memory.streams_topology()
+
+    def sessions(self) -> Mapping[PartKind, Session]:
+        return {"communication": self._traffic}
 
     def count_seeds(self) -> tuple[int, ...]:
         """All training vertices, in one update."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnbench.footprint import ChunkSize, HostKind, HostTensor, choose_spilled, size_of
 from gnnbench.lowering.movement import SlotMovement
-from gnnbench.parts import Placement, Setting
+from gnnbench.parts import PartitionPlacement, Setting
 from gnnbench.platforms.machine import DISK, Device, Platform
 from gnnbench.program import Free, Hold, Ledger
 from gnnbench.records import BoolArray, BufferRows, IndexArray, IntArray, Unit
@@ -143,7 +143,7 @@ def page_bytes(ids: IntArray | IndexArray, row_bytes: int) -> int:
 
 
 def mark_remote(
-    platform: Platform, placement: Placement, trainers: Sequence[Device], owner: IntArray
+    platform: Platform, placement: PartitionPlacement, trainers: Sequence[Device], owner: IntArray
 ) -> Mapping[int, BoolArray]:
     """By the slot of an accelerator, whether each vertex's rows lie at another socket of the host,
     bool ``(V,)``; empty for a host of one socket."""

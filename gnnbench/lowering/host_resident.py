@@ -32,6 +32,7 @@ from gnnbench.lowering.host_plan import HostPlan, UnitPlan, mark_remote, shares_
 from gnnbench.lowering.host_steps import HostSteps
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.models.saved import SavedSizes
+from gnnbench.parts import OffloadingMemory, PartitionPlacement
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import IntArray, Round, RoundTraffic, Unit
 
@@ -57,10 +58,12 @@ class HostResidentLowering(FullGraphLowering):
     # ------------------------------------------------------------------ preparation
 
     def _adopt(self, traffic: Sequence[RoundTraffic], owner: IntArray) -> None:
-        self._shares_rows = self.bundle.communication.shares_rows
-        self._streams = self.bundle.memory.streams_topology()
+        placement = self.bundle.placement
+        if not isinstance(placement, PartitionPlacement):
+            raise TypeError("vertex data on the host takes placements of partitions")
+        self._shares_rows = self.bundle.shares_rows
         self.buffer_rows = largest_buffers(traffic) if self._shares_rows else {}
-        remote = mark_remote(self.platform, self.bundle.placement, self.trainers, owner)
+        remote = mark_remote(self.platform, placement, self.trainers, owner)
         threads, shares = self.setting.workload.threads, self._shares_rows
         moved = plan_movement(self.rounds, traffic, len(owner), shares_rows=shares, threads=threads)
         self.plans = tuple(
@@ -77,6 +80,8 @@ class HostResidentLowering(FullGraphLowering):
         """h^0 .. h^L, two buffers for their gradients and the cached aggregates, as ``HostPlan``
         divides them between memory and disk; all are there for the whole run."""
         setting, memory, host = self.setting, self.bundle.memory, self.platform.host
+        if not isinstance(memory, OffloadingMemory):
+            raise TypeError("vertex data on the host takes memories that offload")
         chunks = [plan.chunk for plans in self.plans for plan in plans]
         self.policies = [memory.intermediates(shape) for shape in self._shapes]
         tensors = host_tensors(
@@ -149,7 +154,7 @@ class HostResidentLowering(FullGraphLowering):
     ) -> Iterator[Item]:
         """One unit of one layer."""
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
-        if self._streams:
+        if self.streams:
             sent = (Buffer("topology of a unit"),)
             yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
             arrived = sent
@@ -207,7 +212,7 @@ class HostResidentLowering(FullGraphLowering):
             sizes.append(("neighbour rows", rows_in))
         elif backward and policy == "offload":
             sizes.append(("restored rows", rows_in))
-        if self._streams and (not backward or reads_topology(policy, first=first)):
+        if self.streams and (not backward or reads_topology(policy, first=first)):
             sizes.append(("chunk topology", adjacency_bytes(self._shapes, chunk, item, kernel)))
         sizes.append(("chunk intermediates", intermediate_bytes(shape, chunk, item)))
         if backward:
@@ -257,7 +262,7 @@ class HostResidentLowering(FullGraphLowering):
         other; what it makes goes on to its peers' buffers, or straight to where it lives."""
         make, policy, first = self._make, self.policies[number], number == 0
         steps = make.fetch(number, plan, "gradients")
-        if self._streams and reads_topology(policy, first=first):
+        if self.streams and reads_topology(policy, first=first):
             steps.insert(0, make.send_topology(number, plan, backward=True))
         if policy == "offload":
             steps += make.restore(number, plan)

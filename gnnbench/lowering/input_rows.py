@@ -19,7 +19,7 @@ from gnnbench.lowering.rounds import EXCHANGE, LOAD, STAGED, TRANSFER, Load, Rou
 from gnnbench.lowering.unit_passes import UnitPasses
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, CacheMemory, CacheSession, DeviceMemory, Setting, TrafficSession
 from gnnbench.program import Aside, Buffer, Drop, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import (
     BatchProfile,
@@ -39,12 +39,14 @@ class InputRows(UnitPasses):
     """
 
     loader_threads: int = 1
+    _traffic: TrafficSession
+    _caching: CacheSession | None = None
 
     def __init__(self, bundle: Bundle, setting: Setting, layers: tuple[Layer, ...]) -> None:
         super().__init__(bundle, setting, layers)
         features = setting.dataset.features
         projected = projected_layers(bundle, setting)
-        self.resident = bundle.memory.vertex_data == "device"
+        self.resident = isinstance(bundle.memory, DeviceMemory)
         self._stored: IntArray | None = None
         sparse = keeps_sparse(bundle, setting, self.trainers, projected) and not self.resident
         if sparse and not isinstance(features, np.ndarray):
@@ -57,9 +59,12 @@ class InputRows(UnitPasses):
         )
         self._width = setting.dataset.num_features
         self._row_bytes = self._width * self._itemsize
-        self._rounds = bool(bundle.communication.rounds_features)
+        rounding = bundle.rounding
+        self._rounds = rounding is not None
         dtype = torch.float32 if setting.workload.dtype == "float32" else torch.float64
-        self._packed_bytes = bundle.communication.row_bytes(self._width, dtype)
+        self._packed_bytes = self._row_bytes
+        if rounding is not None:
+            self._packed_bytes = rounding.row_bytes(self._width, dtype)
         vertices = np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
         self.cache = FeatureCache(len(vertices))
         # Owner of a vertex's transition row among the accelerators, where a communication shares.
@@ -74,16 +79,27 @@ class InputRows(UnitPasses):
 
     def _fill_cache(self, ledger: Ledger, whole: BatchProfile) -> None:
         """The rows that the memory part wants on each accelerator, beside mini-batches."""
-        setting = self.setting
+        setting, memory = self.setting, self.bundle.memory
+        if not isinstance(memory, CacheMemory):
+            return
         working_bytes = reserved_bytes(setting.layers, whole, self._itemsize, self.prefetch)
-        for slot in () if self.resident else self.accelerator_slots:
-            name = self.trainers[slot].name
-            vertices = self.bundle.memory.cached_vertices(
-                setting, ledger.free_bytes(name), working_bytes
-            )
-            if len(vertices):
-                ledger.allocate(name, "cached feature rows", len(vertices) * self._row_bytes)
-                self.cache.keep(slot, vertices)
+        names = {slot: self.trainers[slot].name for slot in self.accelerator_slots}
+        room = {
+            slot: memory.count_rows(setting, ledger.free_bytes(name), working_bytes)
+            for slot, name in names.items()
+        }
+        session = self._caching = memory.open(setting, room)
+        self.cache = FeatureCache(setting.dataset.graph.num_vertices, session)
+        for slot, name in names.items():
+            kept, count = session.kept[slot], session.num_rows[slot]
+            if not len(kept) <= count <= room[slot]:
+                raise ValueError(
+                    f"memory {memory.name!r} keeps {len(kept)} rows in a cache of {count} on "
+                    f"{name}, which has room for {room[slot]}"
+                )
+            if count:
+                ledger.allocate(name, "cached feature rows", count * self._row_bytes)
+                self.cache.keep(slot, kept, count)
 
     def _count_fetched(self, profile: BatchProfile, ids: IntArray) -> BatchProfile:
         """The profile of a mini-batch that reads the rows ``ids``, with what an accelerator needs
@@ -108,13 +124,14 @@ class InputRows(UnitPasses):
         return min(planned, allowed) if allowed else planned
 
     def _start_rows(self) -> None:
-        """Buffers that are empty at the begin of an epoch."""
+        """Buffers of an epoch; all but the caches are empty when it begins."""
+        self._copies = {slot: Buffer("cached rows") for slot in self.accelerator_slots}
         self._staged = [Buffer("staged rows") for _ in range(STAGED[self.prefetch])]
         self._previous: RoundTraffic | None = None
         self._buffer_rows: dict[int, BufferRows] = {}
         self._movements = MovementPlanner(
             self.setting.dataset.graph.num_vertices,
-            shares_rows=self.bundle.communication.shares_rows,
+            shares_rows=self.bundle.shares_rows,
             threads=self.loader_threads,
         )
 
@@ -172,8 +189,13 @@ class InputRows(UnitPasses):
         units = tuple(unit for unit in round_.units if unit.slot in self.accelerator_slots)
         visiting = Round(round_.index, units)
         with self.deciding():
-            traffic = self.bundle.communication.plan(visiting, self._previous, self._owner)
+            traffic = self._traffic.plan(visiting, self._previous)
             traffic = self.cache.serve(traffic)
+            for unit in units:
+                round_.cached[unit.slot] = self.cache.find(unit.slot, unit.input_ids)
+                admitted = self.cache.turn_over(unit.slot, unit.input_ids)
+                if admitted is not None:
+                    round_.admitted[unit.slot] = admitted
         self._previous = traffic
         return {move.slot: move for move in self._movements.plan(visiting, traffic)}
 
@@ -259,8 +281,11 @@ class InputRows(UnitPasses):
         if apart:
             count = len(unit.input_ids) if move.direct else move.rows_from_host
             yield Hold(name, "rows that crossed", crossing)
-            step = self._make_assembly("put together", (key, move, unit.input_ids), slot, count)
-            step.round, step.reads, step.adds = index, (transferred, ready[0]), (arrived,)
+            places = round_.cached.get(slot)
+            operands = (key, move, len(unit.input_ids), places)
+            step = self._make_assembly("put together", operands, slot, count)
+            step.round, step.adds = index, (arrived,)
+            step.reads = (transferred, ready[0], self._copies[slot])
             yield step
             yield Free(name, "rows that crossed")
             seconds += step.seconds
@@ -269,7 +294,20 @@ class InputRows(UnitPasses):
             rows = self._buffer_rows[slot] = rows.at_least(self._buffer_rows.get(slot, rows))
             size = (rows.neighbour + (rows.transition or 0)) * self._row_bytes
             yield Hold(name, "neighbour rows", size)
+        if slot in round_.admitted:
+            step = self._admit(round_, slot, arrived)
+            yield step
+            seconds += step.seconds
         round_.transfer_s = max(round_.transfer_s, seconds)
+
+    def _admit(self, round_: RoundUnderWay, slot: int, arrived: Buffer) -> Step:
+        """Input rows copied into the device's cache, where others read them in later rounds."""
+        admitted = round_.admitted[slot]
+        operands = ((round_.index, slot), admitted)
+        step = self._make_assembly("admit", operands, slot, len(admitted.rows))
+        step.label, step.round = "cache input rows", round_.index
+        step.reads, step.writes = (arrived,), (self._copies[slot],)
+        return step
 
     def _make_assembly(self, op: str, operands: tuple[object, ...], slot: int, count: int) -> Step:
         """Rows of several sources put together in a memory of their own."""

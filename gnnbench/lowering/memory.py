@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, DeviceMemory, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Ledger
 
@@ -39,9 +39,9 @@ def masks_gradients(bundle: Bundle) -> bool:
     those of the rows' owners, which those of stale rows are not.
     """
     return (
-        bundle.sampler.mode == "full-graph"
-        and bundle.memory.vertex_data == "device"
-        and not bundle.communication.stale
+        bundle.mode == "full-graph"
+        and isinstance(bundle.memory, DeviceMemory)
+        and not bundle.stale
         and bundle.kernel.masks_gradients()
     )
 

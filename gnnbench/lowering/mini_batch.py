@@ -8,7 +8,7 @@ takes the steps, as their sizes follow from nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,20 +19,19 @@ from gnnbench.lowering.input_rows import InputRows
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
 from gnnbench.lowering.rounds import SAMPLE, SYNCHRONISE, RoundUnderWay, take_turns
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, MiniBatchSampler, Setting
+from gnnbench.parts import Bundle, Handed, MiniBatchSampler, SeedPlacement, Session, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Section, Step, Take
 from gnnbench.records import (
     BatchProfile,
     IntArray,
+    PartKind,
     Share,
     StageTimes,
     Unit,
     Work,
 )
 
-#: The shares of a round and the seeds of each.
-Handed = Sequence[tuple[Share, IntArray]]
 #: Seconds that sampling so many seeds of some rounds took, by numbers of threads.
 TimeSampling = Callable[[Sequence[IntArray], int], tuple[tuple[int, float], ...]]
 #: Is shown every mini-batch of a round, and its seeds.
@@ -56,27 +55,39 @@ class MiniBatchLowering(InputRows):
         super().__init__(bundle, setting, layers)
         if not isinstance(bundle.sampler, MiniBatchSampler):
             raise TypeError("a mini-batch lowering takes mini-batch samplers")
-        self.sampler = bundle.sampler
+        if not isinstance(bundle.placement, SeedPlacement):
+            raise TypeError("a mini-batch lowering takes placements that share out seeds")
+        self.sampler, self.placement = bundle.sampler, bundle.placement
         self._averaged_bytes = setting.parameter_bytes
 
     def prepare(self, ledger: Ledger) -> None:
         """Place what stays for the whole run, and let the placement plan its first split."""
-        setting, graph, placement = self.setting, self.setting.dataset.graph, self.bundle.placement
+        setting, graph = self.setting, self.setting.dataset.graph
         allocate_host_graph(ledger, setting)
         for device in self.trainers:
             allocate_model(ledger, setting, device)
-        for device in placement.samplers(self.platform):
+        for device in self.placement.samplers(self.platform):
             size = graph.indptr.nbytes + graph.indices.nbytes
             ledger.allocate(device.name, "graph topology", size)
         if self.resident:
             self._place_features(ledger)
+        else:
+            self._traffic = self._open_traffic(self._owner)
         sampled = self._profile()
         self._fill_cache(ledger, sampled[-1][0])
-        placement.overlap(self.prefetch)
-        placement.prepare(
+        self._shares = self.placement.open(
             replace(setting, layers=tuple(layer.shape for layer in self.layers)),
             [self._count_fetched(profile, ids) for profile, ids in sampled],
+            self.prefetch,
         )
+
+    def sessions(self) -> Mapping[PartKind, Session]:
+        opened: dict[PartKind, Session] = {"placement": self._shares}
+        if not self.resident:
+            opened["communication"] = self._traffic
+        if self._caching is not None:
+            opened["memory"] = self._caching
+        return opened
 
     def _profile(self) -> list[tuple[BatchProfile, IntArray]]:
         """The design phase: mini-batches of a sixteenth of a round up to a whole one, each with its
@@ -136,10 +147,10 @@ class MiniBatchLowering(InputRows):
 
     def assign(self, index: int) -> RoundUnderWay:
         """A round and its split, from what the placement has observed so far."""
-        placement, seeds = self.bundle.placement, self._seeds[index]
+        seeds = self._seeds[index]
         with self.deciding():
-            handed = placement.share_out(seeds)
-            threads = placement.host_threads()
+            handed = self._shares.share_out(seeds)
+            threads = self._shares.host_threads()
         self._check_shares(handed, seeds)
         shares = {share.slot: (share, part) for share, part in handed if share.seeds}
         self._ends.append(Buffer("model of every trainer"))
@@ -152,7 +163,7 @@ class MiniBatchLowering(InputRows):
         in_order = b"".join([part.tobytes() for _, part in handed]) == seeds.tobytes()
         if fits and in_order:
             return
-        name = self.bundle.placement.name
+        name = self.placement.name
         less = next((share for share, _ in handed if share.seeds < 0), None)
         if less is not None:
             raise ValueError(
@@ -173,19 +184,17 @@ class MiniBatchLowering(InputRows):
         accelerators, train_s = self.accelerator_slots, round_.train_s
         on_host = [seconds for slot, seconds in train_s.items() if slot not in accelerators]
         elsewhere = [seconds for slot, seconds in train_s.items() if slot in accelerators]
-        placement = self.bundle.placement
+        samplers = self.placement.samplers(self.platform)
         times = StageTimes(
             sample_cpu=round_.sample_cpu_s,
-            sample_accelerator=(
-                round_.sample_accelerator_s if placement.samplers(self.platform) else None
-            ),
+            sample_accelerator=round_.sample_accelerator_s if samplers else None,
             load=round_.load_s,
             transfer=round_.transfer_s,
             train_cpu=sum(on_host, 0.0) if len(self.trainers) > len(accelerators) else None,
             train_accelerator=max(elsewhere, default=0.0) if accelerators else None,
         )
         with self.deciding():
-            placement.observe(times)
+            self._shares.observe(times)
 
     # ------------------------------------------------------------------ sampling
 

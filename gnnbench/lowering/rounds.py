@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gnnbench.footprint import ROUNDS_UNDER_WAY
+from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.program import Buffer, Take
 from gnnbench.records import HostThreads, IndexArray, IntArray, Share, Unit
@@ -74,6 +75,7 @@ class Load:
 class RoundUnderWay:
     """A round and what its stages have made of it so far; by slot where trainers have their own.
 
+    ``cached`` says where input rows stand in a trainer's cache, ``admitted`` which it takes in.
     ``loaded`` are the input rows on the host until they are transferred, ``arrived`` the buffers
     that a trainer reads first, ``held`` what memories hold until it is done. ``stored`` counts the
     values of sparse input rows, and of the destinations' among them. ``over`` is written when every
@@ -91,6 +93,8 @@ class RoundUnderWay:
     units: list[Unit] = field(default_factory=list)
     moves: Mapping[int, SlotMovement] = field(default_factory=dict)
     stored: tuple[int, int] | None = None
+    cached: dict[int, IndexArray | None] = field(default_factory=dict)
+    admitted: dict[int, Admission] = field(default_factory=dict)
     loaded: dict[int, Take] = field(default_factory=dict)
     arrived: dict[int, Buffer] = field(default_factory=dict)
     held: dict[int, list[Take]] = field(default_factory=dict)

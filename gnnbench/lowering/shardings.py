@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.parts import Placement
+from gnnbench.parts import ShardPlacement
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Block, BlockSize, Dataset, IntArray, Round, Shard
 
@@ -64,7 +64,9 @@ class Shardings:
     Raises ``ValueError`` for a placement whose shards leave an entry out or have one twice.
     """
 
-    def __init__(self, rounds: Sequence[Piece], placement: Placement, platform: Platform) -> None:
+    def __init__(
+        self, rounds: Sequence[Piece], placement: ShardPlacement, platform: Platform
+    ) -> None:
         self._placement, self._platform, self._rounds = placement, platform, rounds
         #: By round and aggregator, the adjacency of a piece, of a graph that is here.
         self.blocks: dict[tuple[int, int], Block] = {}
@@ -186,7 +188,11 @@ class GraphShardings(Shardings):
     it reads and no others."""
 
     def __init__(
-        self, rounds: Sequence[Round], dataset: Dataset, placement: Placement, platform: Platform
+        self,
+        rounds: Sequence[Round],
+        dataset: Dataset,
+        placement: ShardPlacement,
+        platform: Platform,
     ) -> None:
         whole = [unit.blocks[0] for round_ in rounds for unit in round_.units]
         #: The vertex at each position, int64 ``(V,)``.

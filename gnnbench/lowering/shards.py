@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnbench.parts import Communication, PeerData
+from gnnbench.parts import Communication, PeerData, StaleExchange
 from gnnbench.records import BoolArray, Fetch, IntArray, Round, RoundTraffic, Unit
 
 
@@ -145,18 +145,19 @@ class Staleness:
     """Which rows and gradients cross between devices in an epoch, and how much is under way."""
 
     def __init__(self, communication: Communication) -> None:
-        self._communication = communication
+        self._exchange = communication if isinstance(communication, StaleExchange) else None
         self._under_way: dict[tuple[object, ...], deque[int]] = {}
         self._under_way_bytes: dict[int, int] = {}
 
     @property
     def delay(self) -> int:
         """How many epochs later what may be stale arrives."""
-        return self._communication.arrival_epochs if self._communication.stale else 0
+        exchange = self._exchange
+        return exchange.arrival_epochs if exchange is not None and exchange.stale else 0
 
     def keeps(self, what: PeerData) -> bool:
         """Whether what does not cross stands as it last arrived."""
-        return what in self._communication.stale
+        return self._exchange is not None and what in self._exchange.stale
 
     def delays(self, what: PeerData) -> bool:
         """Whether what crosses arrives in a later epoch."""
@@ -164,9 +165,10 @@ class Staleness:
 
     def choose(self, epoch: int, layer: int, what: PeerData, read: Read) -> BoolArray:
         """Which of the rows that a unit reads of a peer cross in an epoch, bool."""
-        if not self.keeps(what) or (epoch == 0 and not self.delay):
+        exchange = self._exchange
+        if exchange is None or not self.keeps(what) or (epoch == 0 and not self.delay):
             return np.ones(read.rows, dtype=np.bool_)
-        return self._communication.choose_crossing(epoch, layer, what, read.ids)
+        return exchange.choose_crossing(epoch, layer, what, read.ids)
 
     def send(self, way: tuple[object, ...], slot: int, size_bytes: int) -> int:
         """A message of so many bytes goes to ``slot`` by ``way``, one an epoch; how many bytes are

@@ -15,13 +15,12 @@ from gnnbench.platforms.machine import Device
 def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
     """The layers that the kernel multiplies by W before it aggregates: none where columns are
     aggregated by themselves, for the product mixes them."""
-    by_features = bundle.placement.aggregates_by == "features"
-    if setting.workload.model not in PROJECTED or by_features:
+    if setting.workload.model not in PROJECTED or bundle.by_features:
         return frozenset()
     return frozenset(
         number
         for number in range(setting.workload.num_layers)
-        if bundle.kernel.projects_first(number, setting, bundle.sampler.mode)
+        if bundle.kernel.projects_first(number, setting, bundle.mode)
     )
 
 
@@ -39,5 +38,5 @@ def keeps_sparse(
         and not isinstance(setting.dataset.features, np.ndarray)
         and setting.dataset.features.nnz < 2**31
         and trainers == (setting.platform.host,)
-        and not bundle.communication.shares_rows
+        and not bundle.shares_rows
     )

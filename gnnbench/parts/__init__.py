@@ -2,32 +2,47 @@
 
 A part is a dataclass whose fields are its options: ``--set memory.device_bytes=2GB`` sets the field
 ``device_bytes`` of the memory part. Declare options with :func:`option`; the harness reads text by
-the field's annotation. Class variables ``name`` and ``summary`` describe the part, ``modes`` says
-which engines it works under.
+the field's annotation. Class variables ``name`` and ``summary`` describe the part. What it works
+with follows from the kinds that it derives from, and so does what it is asked.
 
+Options stay as they are; what changes in a run is kept in a *session* that the part opens for it.
 Order of calls, in every run: ``refuses`` on each part, ``settle`` on each part, ``begin`` on each
-part, then the engine asks. Parts never take times and never look at the clock; the engine does.
+part, then the lowering opens what it needs. Parts never take times and never look at the clock.
 """
 
 from __future__ import annotations
 
 from gnnbench.parts.base import (
     BOTH_MODES,
-    FULL_GRAPH,
-    MINI_BATCH,
     LayerClass,
     LayerShape,
+    OfFullGraphs,
+    OfMiniBatches,
     Part,
+    Session,
     Setting,
+    modes_of,
 )
 from gnnbench.parts.bundle import (
     HOST_STAGES,
     Bundle,
 )
 from gnnbench.parts.communication import (
+    Broadcast,
     Communication,
+    EverythingCrosses,
+    HaloExchange,
+    HaloTraffic,
+    HostLoading,
+    NoTransfer,
     PeerData,
-    fetch_everything,
+    Prefetching,
+    RoundedLoading,
+    RowSharing,
+    RowTransfer,
+    ShardExchange,
+    StaleExchange,
+    TrafficSession,
 )
 from gnnbench.parts.kernel import (
     Adjacency,
@@ -36,9 +51,14 @@ from gnnbench.parts.kernel import (
 )
 from gnnbench.parts.memory import (
     TOPOLOGY_PART,
+    CacheMemory,
+    CacheSession,
+    DeviceMemory,
     Intermediates,
+    LoadingMemory,
     Memory,
     OffloadingMemory,
+    Turnover,
 )
 from gnnbench.parts.options import (
     closest,
@@ -49,11 +69,20 @@ from gnnbench.parts.options import (
     parse_option,
 )
 from gnnbench.parts.placement import (
+    ColumnPlacement,
+    EvenShares,
+    Handed,
+    PartitionPlacement,
     Placement,
+    SeedPlacement,
+    SeedSession,
+    ShardPlacement,
     divide_evenly,
+    hand_out,
 )
 from gnnbench.parts.sampler import (
     UNIFORM,
+    Chunks,
     DeviceCapacity,
     FullGraphSampler,
     MiniBatchSampler,
@@ -62,34 +91,62 @@ from gnnbench.parts.sampler import (
 
 __all__ = [
     "BOTH_MODES",
-    "FULL_GRAPH",
     "HOST_STAGES",
-    "MINI_BATCH",
     "TOPOLOGY_PART",
     "UNIFORM",
     "Adjacency",
+    "Broadcast",
     "Bundle",
+    "CacheMemory",
+    "CacheSession",
+    "Chunks",
+    "ColumnPlacement",
     "Communication",
     "DeviceCapacity",
+    "DeviceMemory",
+    "EvenShares",
+    "EverythingCrosses",
     "FullGraphSampler",
+    "HaloExchange",
+    "HaloTraffic",
+    "Handed",
+    "HostLoading",
     "Intermediates",
     "Kernel",
     "LayerClass",
     "LayerShape",
+    "LoadingMemory",
     "Memory",
     "MiniBatchSampler",
+    "NoTransfer",
+    "OfFullGraphs",
+    "OfMiniBatches",
     "OffloadingMemory",
     "Part",
+    "PartitionPlacement",
     "PeerData",
     "Placement",
+    "Prefetching",
+    "RoundedLoading",
+    "RowSharing",
+    "RowTransfer",
     "Sampler",
     "Scaling",
+    "SeedPlacement",
+    "SeedSession",
+    "Session",
     "Setting",
+    "ShardExchange",
+    "ShardPlacement",
+    "StaleExchange",
+    "TrafficSession",
+    "Turnover",
     "closest",
     "describe_option",
     "divide_evenly",
-    "fetch_everything",
+    "hand_out",
     "list_choices",
+    "modes_of",
     "option",
     "option_fields",
     "parse_option",

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from gnnbench.parts.bundle import Bundle
 
 
-MINI_BATCH: frozenset[Mode] = frozenset({"mini-batch"})
-FULL_GRAPH: frozenset[Mode] = frozenset({"full-graph"})
-BOTH_MODES: frozenset[Mode] = MINI_BATCH | FULL_GRAPH
+BOTH_MODES: frozenset[Mode] = frozenset({"mini-batch", "full-graph"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +104,25 @@ class Setting:
         return sum(layer.parameters for layer in self.layers) * self.workload.itemsize
 
 
-@dataclass
 class Part(ABC):
-    """What every part has: a name, one line about it, and the modes it supports."""
+    """What every part has: a name and one line about it. Its fields are its options."""
 
     kind: ClassVar[PartKind]
     name: ClassVar[str]
     summary: ClassVar[str]
-    modes: ClassVar[frozenset[Mode]] = BOTH_MODES
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         """Why this part cannot work with the others here, as a sentence; None when it can."""
         return None
 
-    def settle(self, bundle: Bundle, setting: Setting) -> None:  # noqa: B027 - an optional hook
-        """Choose what the options leave open and the other parts have a say in.
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+        """This part with what its options leave open and the other parts have a say in, and
+        sentences for the reader of the result about what was chosen.
 
         Called once before ``begin``, where nothing is refused; parts before this one in
         ``Bundle.all`` have settled. What an option says stays.
         """
+        return self, ()
 
     def begin(self, setting: Setting) -> None:  # noqa: B027 - an optional hook
         """Called once before a run; keep what later calls need."""
@@ -135,5 +133,33 @@ class Part(ABC):
 
     def idle(self) -> tuple[str, ...]:
         """After a run, the ideas of this part that did nothing in it, each by name with the figure
+        that shows it, such as ``"the cache (no row was found in it)"``."""
+        return ()
+
+
+class OfMiniBatches(Part):
+    """A kind of part that works on mini-batches."""
+
+
+class OfFullGraphs(Part):
+    """A kind of part that works on full graphs."""
+
+
+def modes_of(part: type[Part]) -> frozenset[Mode]:
+    """The modes that a part works in, by its kinds; both where they leave it open."""
+    of_kinds: dict[Mode, type[Part]] = {"mini-batch": OfMiniBatches, "full-graph": OfFullGraphs}
+    return frozenset(m for m, kind in of_kinds.items() if issubclass(part, kind)) or BOTH_MODES
+
+
+class Session:
+    """What a part keeps of one run. A part has options, which stay as they are; what changes in a
+    run is in the session that the part opens for it."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the reader of the result: what was planned or chosen."""
+        return ()
+
+    def idle(self) -> tuple[str, ...]:
+        """After a run, the ideas of the part that did nothing in it, each by name with the figure
         that shows it, such as ``"the cache (no row was found in it)"``."""
         return ()

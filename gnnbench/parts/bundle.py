@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
 
-from gnnbench.parts.base import LayerShape, Part, Setting
-from gnnbench.parts.communication import Communication
+from gnnbench.parts.base import LayerShape, Part, Setting, modes_of
+from gnnbench.parts.communication import (
+    Communication,
+    HaloExchange,
+    HostLoading,
+    NoTransfer,
+    PeerData,
+    Prefetching,
+    RoundedLoading,
+    RowSharing,
+    ShardExchange,
+    StaleExchange,
+)
 from gnnbench.parts.kernel import Kernel
-from gnnbench.parts.memory import Memory
-from gnnbench.parts.placement import Placement
+from gnnbench.parts.memory import DeviceMemory, Memory, OffloadingMemory
+from gnnbench.parts.placement import ColumnPlacement, Placement, SeedPlacement
 from gnnbench.parts.sampler import FullGraphSampler, MiniBatchSampler
 from gnnbench.platforms.machine import Platform
+from gnnbench.records import Mode, PartKind
 
 #: Sampling, loading and training: what a host has going on at once.
 HOST_STAGES = 3
@@ -19,24 +32,57 @@ HOST_STAGES = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
-    """Five parts put together, ready to be checked and run."""
+    """Five parts put together, ready to be checked and run.
+
+    ``chosen`` has sentences about what parts have settled, by their kind.
+    """
 
     sampler: MiniBatchSampler | FullGraphSampler
     placement: Placement
     communication: Communication
     memory: Memory
     kernel: Kernel
+    chosen: Mapping[PartKind, tuple[str, ...]] = field(default_factory=dict)
 
     def all(self) -> tuple[Part, ...]:
         return (self.sampler, self.placement, self.communication, self.memory, self.kernel)
 
-    def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
-        """Mini-batch only: in how many stages features are prefetched on this platform.
+    @property
+    def mode(self) -> Mode:
+        """What the sampler's units are."""
+        return "mini-batch" if isinstance(self.sampler, MiniBatchSampler) else "full-graph"
 
-        As in ``Communication.prefetch``, which overlaps what different hardware does. A host that
+    @property
+    def by_features(self) -> bool:
+        """Whether AGGREGATE is sharded by ranges of features, all of it or the first layer's."""
+        return isinstance(self.placement, ColumnPlacement)
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether rows are kept between rounds or come from peers."""
+        return isinstance(self.communication, RowSharing | HaloExchange)
+
+    @property
+    def stale(self) -> frozenset[PeerData]:
+        """What a device may have of its peers from an earlier epoch."""
+        one = self.communication
+        return one.stale if isinstance(one, StaleExchange) else frozenset()
+
+    @property
+    def rounding(self) -> RoundedLoading | None:
+        """The communication where it rounds features that cross, else None."""
+        one = self.communication
+        return one if isinstance(one, RoundedLoading) and one.rounds_to else None
+
+    def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
+        """In how many stages features of mini-batches are prefetched on this platform.
+
+        As in ``Prefetching.prefetch``, which overlaps what different hardware does. A host that
         trains alone samples and loads on the cores that it trains on: where it has no core for each
         of the three, they would only wait for each other, and nothing is prefetched.
         """
+        if not isinstance(self.communication, Prefetching):
+            return 0
         alone = self.placement.trainers(platform) == (platform.host,)
         if alone and platform.host.cores < HOST_STAGES:
             return 0
@@ -45,71 +91,74 @@ class Bundle:
     def wants_design_phase(self, platform: Platform) -> bool:
         """Whether a few rounds before the run are to measure rates: of a host that trains alone
         and exists here, where the placement asks for it."""
-        alone = self.placement.trainers(platform) == (platform.host,)
-        return alone and not platform.virtual and self.placement.wants_design_phase
+        placement = self.placement
+        if not isinstance(placement, SeedPlacement) or platform.virtual:
+            return False
+        alone = placement.trainers(platform) == (platform.host,)
+        return alone and placement.wants_design_phase()
 
     def other_maths(self, platform: Platform) -> str:
         """By which design the maths differ from the reference's, in a word or two; empty where they
         are the same: devices read ``stale`` rows of each other, or get features rounded."""
         trainers = self.placement.trainers(platform)
-        if self.communication.stale and len(trainers) > 1:
+        if self.stale and len(trainers) > 1:
             return "stale"
-        if self.communication.rounds_features and trainers != (platform.host,):
-            return f"{self.communication.rounds_features} features"
+        if self.rounding is not None and trainers != (platform.host,):
+            return f"{self.rounding.rounds_to} features"
         return ""
 
     def refusal(self, setting: Setting) -> str | None:
         """The first reason why these parts cannot run together; None when they can."""
-        mode = self.sampler.mode
+        mode = self.mode
         for part in self.all():
-            if mode not in part.modes:
-                only = " and ".join(sorted(part.modes))
+            modes = modes_of(type(part))
+            if mode not in modes:
+                only = " and ".join(sorted(modes))
                 return (
                     f"{part.kind} {part.name!r} works for {only} training only, "
                     f"and sampler {self.sampler.name!r} makes {mode} units."
                 )
-        reason = self.placement.refuse_counts(setting.platform)
-        if reason is not None:
-            return reason
-        if self.memory.vertex_data == "host" and not self.communication.moves_rows:
+        reason = self.placement.refuse_counts(setting.platform) or self._refuse_rows()
+        if reason is None and mode == "full-graph":
+            reason = self._refuse_full_graph(setting)
+        for part in self.all():
+            reason = reason or part.refuses(self, setting)
+        return reason or self._refuse_split(setting)
+
+    def _refuse_rows(self) -> str | None:
+        """Rows that come from the host must be there, and others on the devices."""
+        memory, communication = self.memory, self.communication
+        on_device = isinstance(memory, DeviceMemory)
+        if on_device != isinstance(communication, HostLoading):
+            return None
+        if isinstance(communication, NoTransfer):
             return (
-                f"communication {self.communication.name!r} moves nothing, but memory "
-                f"{self.memory.name!r} keeps vertex data on the host; choose a communication "
+                f"communication {communication.name!r} moves nothing, but memory "
+                f"{memory.name!r} keeps vertex data on the host; choose a communication "
                 f"that transfers, or memory 'resident'."
             )
-        if self.memory.vertex_data not in self.communication.serves:
-            where = "on the device" if self.memory.vertex_data == "device" else "on the host"
-            return (
-                f"memory {self.memory.name!r} keeps vertex data {where}, where communication "
-                f"{self.communication.name!r} has nothing to transfer; use one that serves it, "
-                f"'none' or 'halo' on devices, 'vanilla' from the host."
-            )
-        if mode == "full-graph" and self.communication.rounds_features:
-            return (
-                f"communication {self.communication.name!r} rounds features that cross to a "
-                f"mini-batch, and sampler {self.sampler.name!r} makes full-graph units; let it "
-                f"send them as they are."
-            )
-        if mode == "full-graph":
-            reason = self._refuse_full_graph(setting)
-            if reason is not None:
-                return reason
-        for part in self.all():
-            reason = part.refuses(self, setting)
-            if reason is not None:
-                return reason
-        return self._refuse_split(setting)
+        where = "on the device" if on_device else "on the host"
+        return (
+            f"memory {memory.name!r} keeps vertex data {where}, where communication "
+            f"{communication.name!r} has nothing to transfer; use one that serves it, "
+            f"'none' or 'halo' on devices, 'vanilla' from the host."
+        )
 
-    def settle(self, setting: Setting) -> None:
-        """Have every part choose what its options leave open; after ``refusal``."""
+    def settle(self, setting: Setting) -> Bundle:
+        """The same with every part's choice of what its options leave open; after ``refusal``."""
+        settled = self
         for part in self.all():
-            part.settle(self, setting)
+            chosen, notes = part.settle(settled, setting)
+            known = {**settled.chosen, part.kind: notes}
+            settled = replace(settled, chosen=known, **cast("dict[str, Any]", {part.kind: chosen}))
+        return settled
 
-    def begin(self, setting: Setting) -> None:
+    def begin(self, setting: Setting) -> Bundle:
         """Let every part settle and then begin, as before a run; after ``refusal``."""
-        self.settle(setting)
-        for part in self.all():
+        settled = self.settle(setting)
+        for part in settled.all():
             part.begin(setting)
+        return settled
 
     def _refuse_split(self, setting: Setting) -> str | None:
         """A round's draws must not depend on how it is split, or it must not be split."""
@@ -127,37 +176,33 @@ class Bundle:
 
     def _refuse_full_graph(self, setting: Setting) -> str | None:
         count = len(self.placement.trainers(setting.platform))
-        if self.memory.vertex_data == "device" and count > 1 and not self.communication.moves_rows:
+        if isinstance(self.communication, NoTransfer) and count > 1:
             return (
                 f"placement {self.placement.name!r} uses {count} devices, each with its own "
                 f"vertex data, and communication {self.communication.name!r} moves nothing between "
                 f"them; choose communication 'halo', or placement 'single'."
             )
-        reason = self._refuse_feature_shards(setting)
-        return reason or _refuse_intermediates(self.memory, setting.layers)
+        reason = self._refuse_shards(setting)
+        if reason is None and isinstance(self.memory, OffloadingMemory):
+            reason = _refuse_intermediates(self.memory, setting.layers)
+        return reason
 
-    def _refuse_feature_shards(self, setting: Setting) -> str | None:
+    def _refuse_shards(self, setting: Setting) -> str | None:
         """Shards by features and the all-to-all need each other, and layers that allow them."""
         placement, communication = self.placement, self.communication
-        if placement.aggregates_by == "vertices":
-            if not communication.exchanges:
+        if not self.by_features:
+            if not isinstance(communication, ShardExchange):
                 return None
             return (
                 f"communication {communication.name!r} exchanges ranges of features for ranges of "
                 f"vertices, and placement {placement.name!r} has no ranges of features; choose "
                 f"placement 'mixgcn', or communication 'halo'."
             )
-        if not communication.exchanges:
+        if not isinstance(communication, ShardExchange):
             return (
                 f"placement {placement.name!r} shards AGGREGATE by features and UPDATE by "
                 f"vertices, and communication {communication.name!r} moves whole rows; choose "
                 f"communication 'mixgcn', the all-to-all between the two."
-            )
-        if self.memory.vertex_data == "host":
-            return (
-                f"placement {placement.name!r} keeps a range of features on each device, and "
-                f"memory {self.memory.name!r} keeps vertex data on the host; choose memory "
-                f"'resident'."
             )
         for number, layer in enumerate(setting.layers, start=1):
             if not (layer.featurewise and layer.cacheable):
@@ -171,17 +216,10 @@ class Bundle:
         return None
 
 
-def _refuse_intermediates(memory: Memory, layers: tuple[LayerShape, ...]) -> str | None:
-    """What becomes of a layer's intermediates must suit where vertex data lives, and the layer."""
-    on_device = memory.vertex_data == "device"
+def _refuse_intermediates(memory: OffloadingMemory, layers: tuple[LayerShape, ...]) -> str | None:
+    """What becomes of a layer's intermediates must suit the layer."""
     for number, layer in enumerate(layers, start=1):
         policy = memory.intermediates(layer)
-        if on_device != (policy == "keep"):
-            where = "the devices" if on_device else "the host"
-            return (
-                f"memory {memory.name!r} keeps vertex data on {where} and would {policy!r} the "
-                f"intermediates of layer {number}; a full graph is trained with both in one place."
-            )
         if (policy == "cache" and not layer.cacheable) or (policy == "offload" and layer.cacheable):
             return (
                 f"memory {memory.name!r} would {policy!r} the intermediates of layer {number}; "

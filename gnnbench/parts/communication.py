@@ -10,49 +10,187 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.parts.base import Part
-from gnnbench.records import BoolArray, Fetch, IntArray, PartKind, Round, RoundTraffic, Unit
+from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Session
+from gnnbench.records import BoolArray, Fetch, IntArray, PartKind, PeerFetch, Round, RoundTraffic
 
 #: What crosses between devices at a layer: its input rows, or, backward, their gradients.
 PeerData = Literal["rows", "gradients"]
+_NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Communication(Part):
-    """What crosses which link, and what need not.
-
-    ``prefetch`` is how many pipeline stages feature prefetching has in a mini-batch epoch: 0 (a
-    round starts when the last has finished), 1 (load and transfer as one stage) or 2 (HyScale-GNN
-    §IV-B: two stages that overlap).
-    """
+    """What crosses which link, and what need not. Subclass one of the kinds below."""
 
     kind: ClassVar[PartKind] = "communication"
-    #: False for a part that moves nothing, which only works when the data is on the device.
-    moves_rows: ClassVar[bool] = True
-    #: Where the vertex data may live that it plans for: on the host, or on the devices, of which
-    #: each then has the rows of its partition.
-    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"host"})
-    #: True where rows are kept between rounds or fetched from peers, through transition buffers.
-    shares_rows: ClassVar[bool] = False
-    #: True where a device sends all rows of its partition to every peer, needed there or not, and
-    #: as many gradients come back. Vertex data on the devices only.
-    broadcasts: ClassVar[bool] = False
-    #: True where what crosses is an all-to-all between the shards of AGGREGATE and those of UPDATE,
-    #: which the placement has by features and by vertices; ``plan`` is then not asked.
-    exchanges: ClassVar[bool] = False
     #: How gradients are averaged: gathered by a synchroniser on the host and sent back (HyScale-GNN
     #: Equation 13), or by a ring all-reduce between the trainers.
     all_reduce: ClassVar[Literal["host", "ring"]] = "host"
 
-    @property
-    def prefetch(self) -> Literal[0, 1, 2]:
-        return 0
+
+@dataclass(frozen=True)
+class Prefetching(OfMiniBatches, Communication):
+    """Works ahead: mini-batches are drawn, loaded and transferred while others are trained on."""
 
     @property
+    @abstractmethod
+    def prefetch(self) -> Literal[0, 1, 2]:
+        """How many pipeline stages it has: 0 (a round starts when the last has finished), 1 (load
+        and transfer as one stage) or 2 (HyScale-GNN §IV-B: two stages that overlap)."""
+
+
+# --------------------------------------------------------------------------- rows
+
+
+class TrafficSession(Session):
+    """The traffic of a run's rounds; ``owner`` maps each vertex to the slot of its partition."""
+
+    def __init__(self, owner: IntArray) -> None:
+        self.owner = owner
+
+    @abstractmethod
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        """Where every row that the round's units need comes from; ``previous`` is the traffic of
+        the round before (None for the first of an epoch)."""
+
+
+@dataclass(frozen=True)
+class RowTransfer(Communication):
+    """Rows go where units need them, as a session of it plans for every round."""
+
+    @abstractmethod
+    def open(self, owner: IntArray) -> TrafficSession:
+        """Plan the traffic of a run; ``owner`` maps each vertex to the slot of its partition."""
+
+
+class _NothingMoves(TrafficSession):
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        needed = [(unit.slot, np.sort(unit.input_ids)) for unit in round_.units]
+        return RoundTraffic(tuple(Fetch(slot, ids, _NOTHING, ids) for slot, ids in needed))
+
+
+@dataclass(frozen=True)
+class NoTransfer(RowTransfer):
+    """Vertex data is on the device that needs it; every row counts as reused."""
+
+    def open(self, owner: IntArray) -> TrafficSession:
+        return _NothingMoves(owner)
+
+
+class EverythingCrosses(TrafficSession):
+    """A unit's whole input set crosses the host link."""
+
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        needed = [(unit.slot, np.sort(unit.input_ids)) for unit in round_.units]
+        return RoundTraffic(tuple(Fetch(slot, ids, ids, _NOTHING) for slot, ids in needed))
+
+
+@dataclass(frozen=True)
+class HostLoading(RowTransfer):
+    """Every unit's rows come from the host: those of mini-batches and those of chunks."""
+
+    def open(self, owner: IntArray) -> TrafficSession:
+        return EverythingCrosses(owner)
+
+
+@dataclass(frozen=True)
+class RowSharing(HostLoading):
+    """Rows from the host stay for the next round, or are shared between devices: every device has
+    a buffer for them."""
+
+    @abstractmethod
+    def open(self, owner: IntArray) -> TrafficSession:
+        """As of every kind, with rows that are reused or come from peers."""
+
+
+@dataclass(frozen=True)
+class RoundedLoading(OfMiniBatches, HostLoading):
+    """Features are rounded before they cross the host link. The maths then differ from the
+    reference's."""
+
+    @property
+    @abstractmethod
+    def rounds_to(self) -> str:
+        """What features are rounded to, such as ``"int8"``; empty where an option leaves them as
+        they are, and nothing is packed."""
+
+    @abstractmethod
+    def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Feature rows ``(n, f)`` of the host's memory as they cross to an accelerator: tensors
+        whose bytes are all that is counted and priced."""
+
+    @abstractmethod
+    def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
+        """The rows ``(n, f)`` in ``dtype`` out of what ``pack`` gave, on the device it is on."""
+
+    def row_bytes(self, width: int, dtype: torch.dtype) -> int:
+        """What a feature row of ``width`` values has when it crosses to an accelerator: bytes, as
+        many as ``pack`` makes of it."""
+        packed = self.pack(torch.zeros(1, width, dtype=dtype))
+        return sum(part.numel() * part.element_size() for part in packed)
+
+
+# --------------------------------------------------------------------------- between devices
+
+
+class HaloTraffic(TrafficSession):
+    """A unit's rows of other partitions come from the devices that own them.
+
+    ``notes`` are sentences for the reader of the result.
+    """
+
+    def __init__(self, owner: IntArray, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(owner)
+        self._notes = notes
+
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        fetches = []
+        for unit in round_.units:
+            needed = np.sort(unit.input_ids)
+            owners = self.owner[needed]
+            peers = tuple(
+                PeerFetch(int(slot), needed[owners == slot])
+                for slot in np.unique(owners)
+                if slot != unit.slot
+            )
+            own = np.flatnonzero(self.owner == unit.slot).astype(np.int64)
+            fetches.append(
+                Fetch(
+                    slot=unit.slot, needed=needed, from_host=_NOTHING, reused=own, from_peers=peers
+                )
+            )
+        return RoundTraffic(tuple(fetches), merged=False)
+
+    def notes(self) -> tuple[str, ...]:
+        return self._notes
+
+
+@dataclass(frozen=True)
+class HaloExchange(OfFullGraphs, RowTransfer):
+    """Every device has the rows of its partition, and reads those that its unit needs besides, the
+    halo, from the devices that have them: at every layer, and their gradients go back."""
+
+    all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
+
+    def open(self, owner: IntArray) -> TrafficSession:
+        return HaloTraffic(owner)
+
+
+@dataclass(frozen=True)
+class Broadcast(HaloExchange):
+    """A device sends all rows of its partition to every peer, needed there or not, and as many
+    gradients come back."""
+
+
+@dataclass(frozen=True)
+class StaleExchange(HaloExchange):
+    """A device may have rows of its peers, or gradients, of an earlier epoch: the maths then differ
+    from full-graph training."""
+
+    @property
+    @abstractmethod
     def stale(self) -> frozenset[PeerData]:
-        """What a device may have of its peers from an earlier epoch: the maths then differ from
-        full-graph training. Vertex data on the devices only."""
-        return frozenset()
+        """What may be of an earlier epoch; empty where an option has none so."""
 
     @property
     def arrival_epochs(self) -> int:
@@ -62,30 +200,6 @@ class Communication(Part):
         gradients of peers are zero until the first have arrived.
         """
         return 0
-
-    @property
-    def rounds_features(self) -> str:
-        """Mini-batch only: what features are rounded to before they cross the host link, such as
-        ``"int8"``; empty where they cross as they are. The maths then differ from the reference's,
-        and ``pack`` and ``unpack`` say how."""
-        return ""
-
-    def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Feature rows ``(n, f)`` of the host's memory as they cross to an accelerator: tensors
-        whose bytes are all that is counted and priced."""
-        return (rows,)
-
-    def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
-        """The rows ``(n, f)`` in ``dtype`` out of what ``pack`` gave, on the device it is on."""
-        (rows,) = crossed
-        return rows.to(dtype)
-
-    def row_bytes(self, width: int, dtype: torch.dtype) -> int:
-        """What a feature row of ``width`` values has when it crosses to an accelerator: bytes, as
-        many as ``pack`` makes of it."""
-        row = torch.zeros(1, width, dtype=dtype)
-        packed = self.pack(row) if self.rounds_features else (row,)
-        return sum(part.numel() * part.element_size() for part in packed)
 
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
         """Which of a peer's rows, or their gradients on the way back, cross in an epoch.
@@ -98,18 +212,8 @@ class Communication(Part):
         """
         return np.ones(len(ids), dtype=np.bool_)
 
-    @abstractmethod
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        """Where every row that the round's units need comes from.
 
-        ``previous`` is the traffic of the round before (None for the first); ``owner`` maps each
-        vertex to the slot of its partition.
-        """
-
-
-def fetch_everything(unit: Unit) -> Fetch:
-    """The plain fetch: a unit's whole input set crosses the host link."""
-    needed = np.sort(unit.input_ids)
-    return Fetch(
-        slot=unit.slot, needed=needed, from_host=needed, reused=np.empty(0, dtype=np.int64)
-    )
+@dataclass(frozen=True)
+class ShardExchange(Communication):
+    """An all-to-all between the shards of AGGREGATE and those of UPDATE: what crosses follows from
+    the placement, which has them by features and by vertices."""

@@ -4,70 +4,122 @@ from __future__ import annotations
 
 import tempfile
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-import numpy as np
-
-from gnnbench.parts.base import FULL_GRAPH, LayerShape, Part, Setting
+from gnnbench.parts.base import LayerShape, OfFullGraphs, OfMiniBatches, Part, Session, Setting
 from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.options import option
 from gnnbench.platforms.machine import Device
-from gnnbench.records import BlockSize, IntArray, Mode, PartKind
+from gnnbench.records import BlockSize, BoolArray, IntArray, PartKind
 from gnnbench.units import format_si
 
 if TYPE_CHECKING:
     from gnnbench.parts.bundle import Bundle
 
 
-Intermediates = Literal["keep", "cache", "offload", "recompute"]
+#: What becomes of a layer's intermediate results between forward and backward.
+Intermediates = Literal["cache", "offload", "recompute"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Memory(Part):
-    """Where tensors live, what is kept, recomputed or offloaded.
+    """Where tensors live, what is kept, recomputed or offloaded. Subclass one of the kinds below.
 
     ``device_bytes`` caps every accelerator's (or lone device's) memory below the platform's own.
-    A memory that keeps the vertex data of a whole graph on the host is an ``OffloadingMemory``.
     """
 
     kind: ClassVar[PartKind] = "memory"
-    #: Where features, representations and gradients live between units.
-    vertex_data: ClassVar[Literal["host", "device"]]
     device_bytes: int = option(0, "cap on each device's memory; 0 = the platform's", unit="bytes")
 
-    @abstractmethod
-    def intermediates(self, layer: LayerShape) -> Intermediates:
-        """What happens to a layer's intermediate results between forward and backward: kept on
-        the device, the aggregate cached on the host, all of them moved there (``offload``), or
-        everything recomputed. Only a layer that is ``cacheable`` may be cached, and only one that
-        is not may be offloaded."""
-
-    def cached_vertices(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> IntArray:
-        """Mini-batch only, with vertex data on the host: of which vertices an accelerator keeps the
-        feature rows for the whole run, distinct ids, int64.
-
-        ``free_bytes`` of its memory are left, and mini-batches take at most ``mini_batch_bytes``.
-        """
-        return np.empty(0, dtype=np.int64)
-
     def capacity_bytes(self, device: Device) -> int:
+        """How much of a device's memory a run may hold."""
         if self.device_bytes:
             return min(self.device_bytes, device.memory_bytes)
         return device.memory_bytes
-
-    def streams_topology(self) -> bool:
-        """Full graphs only: whether a chunk's topology waits on the host and crosses with its
-        vertex data, in place of staying on the device for the whole run."""
-        return False
 
     def host_capacity_bytes(self, host: Device) -> int:
         """How much of the host's memory a run may hold."""
         return host.memory_bytes
 
-    def spill_directory(self) -> Path | None:
-        """Where vertex data goes that the host cannot hold; None where there is no such place."""
+
+@dataclass(frozen=True)
+class DeviceMemory(Memory):
+    """Features, representations, gradients and intermediates all stay on the devices.
+
+    Where several devices train a full graph, each has those of its partition.
+    """
+
+
+@dataclass(frozen=True)
+class LoadingMemory(OfMiniBatches, Memory):
+    """Features stay in host memory; a mini-batch's rows visit the device while it trains."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turnover:
+    """What changes in a cache: rows that it takes in, and others that make room for them; distinct
+    ids, int64."""
+
+    admitted: IntArray
+    evicted: IntArray
+
+
+class CacheSession(Session):
+    """The feature rows that accelerators have copies of in a run, by slot: those of ``kept`` from
+    the start, and at most ``num_rows``, which is as many where nothing else is said.
+
+    As it is, the cache stays as it was filled. A dynamic one replaces ``turn_over``.
+    """
+
+    def __init__(
+        self, kept: Mapping[int, IntArray], num_rows: Mapping[int, int] | None = None
+    ) -> None:
+        self.kept = kept
+        self.num_rows = num_rows or {slot: len(ids) for slot, ids in kept.items()}
+
+    def turn_over(self, slot: int, asked: IntArray, found: BoolArray) -> Turnover | None:
+        """What changes in the cache of ``slot`` after a round; None for nothing.
+
+        ``asked`` are the vertices whose rows the device reads in the round, ascending, and
+        ``found`` says which of them the cache has. Only rows that were asked for and not found can
+        be admitted, since these are on the device then. Rounds come in their order, and whoever
+        prefetches plans them before earlier ones are computed: what is said here holds from the
+        next round on.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class CacheMemory(LoadingMemory):
+    """Features on the host, and on every accelerator a cache of feature rows, static or dynamic.
+
+    Rows that are found there are neither loaded nor transferred.
+    """
+
+    cache_bytes: int = option(
+        0, "size of each device's cache; 0 = what mini-batches leave free", unit="bytes"
+    )
+
+    @abstractmethod
+    def open(self, setting: Setting, num_rows: Mapping[int, int]) -> CacheSession:
+        """Plan the caches of a run; ``num_rows`` is how many rows there is room for, by slot."""
+
+    def count_rows(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> int:
+        """How many rows a device has room for, of whose memory ``free_bytes`` are left, where
+        mini-batches take at most ``mini_batch_bytes``."""
+        size_bytes = self.cache_bytes or max(0, free_bytes - mini_batch_bytes)
+        return size_bytes // (setting.dataset.num_features * setting.workload.itemsize)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if bundle.shares_rows:
+            return (
+                f"memory {self.name!r} caches rows on the devices, and communication "
+                f"{bundle.communication.name!r} keeps others from round to round; choose "
+                f"communication 'vanilla' or 'hyscale', or memory 'host'."
+            )
         return None
 
 
@@ -75,29 +127,34 @@ class Memory(Part):
 TOPOLOGY_PART = 8
 
 
-@dataclass
-class OffloadingMemory(Memory):
+@dataclass(frozen=True)
+class OffloadingMemory(OfFullGraphs, Memory):
     """Vertex data of the whole graph on the host within a budget, and on its disk beyond that.
 
     What goes to disk is chosen once for a run, :func:`gnnbench.footprint.choose_spilled`.
     """
 
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    vertex_data: ClassVar[Literal["host", "device"]] = "host"
     host_bytes: int = option(0, "cap on the host's memory; 0 = the platform's", unit="bytes")
     spill_dir: str = option("", "directory for what outgrows the host; empty = the system's")
     topology: str = option(
         "auto", "where chunks' topologies wait: device, host, or auto: device if it has room enough"
     )
-    _streams: bool = field(default=False, init=False, repr=False, compare=False)
-    _chosen: str = field(default="", init=False, repr=False, compare=False)
+
+    @abstractmethod
+    def intermediates(self, layer: LayerShape) -> Intermediates:
+        """What happens to a layer's intermediate results between forward and backward: the
+        aggregate cached on the host, all of them moved there (``offload``), or everything
+        recomputed. Only a layer that is ``cacheable`` may be cached, and only one that is not may
+        be offloaded."""
 
     def streams_topology(self) -> bool:
-        return self._streams if self.topology == "auto" else self.topology == "host"
+        """Whether a chunk's topology waits on the host and crosses with its vertex data, in place
+        of staying on the device for the whole run; once settled."""
+        return self.topology == "host"
 
-    def settle(self, bundle: Bundle, setting: Setting) -> None:
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         graph, trainers = setting.dataset.graph, bundle.placement.trainers(setting.platform)
-        self.settle_topology(
+        return self.settle_topology(
             bundle.kernel,
             setting.layers,
             graph.num_vertices,
@@ -114,22 +171,23 @@ class OffloadingMemory(Memory):
         num_edges: int,
         capacity_bytes: int,
         itemsize: int,
-    ) -> None:
-        """Choose where topologies wait, if that is left open: on a device that has room for those
-        of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the host."""
+    ) -> tuple[OffloadingMemory, tuple[str, ...]]:
+        """The same with where topologies wait, if that is left open: on a device that has room for
+        those of all its chunks, ``num_edges`` in all, in a small part of its memory; else on the
+        host. Beside it what there is to say of that."""
+        if self.topology != "auto":
+            return self, ()
         size = max(
             kernel.adjacency_bytes(BlockSize(num_vertices, 0, num_edges), layer, itemsize)
             for layer in layers
         )
-        self._streams = size * TOPOLOGY_PART > capacity_bytes
-        if self._streams and self.topology == "auto":
-            self._chosen = (
-                f"chunks' topologies wait on the host and cross with their rows: on a device of "
-                f"{format_si(capacity_bytes, 'B')} all would take {format_si(size, 'B')} or more"
-            )
-
-    def notes(self) -> tuple[str, ...]:
-        return (self._chosen,) if self._chosen else ()
+        if size * TOPOLOGY_PART <= capacity_bytes:
+            return replace(self, topology="device"), ()
+        why = (
+            f"chunks' topologies wait on the host and cross with their rows: on a device of "
+            f"{format_si(capacity_bytes, 'B')} all would take {format_si(size, 'B')} or more"
+        )
+        return replace(self, topology="host"), (why,)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if self.topology not in ("auto", "device", "host"):
@@ -144,4 +202,5 @@ class OffloadingMemory(Memory):
         return host.memory_bytes
 
     def spill_directory(self) -> Path:
+        """Where vertex data goes that the host cannot hold."""
         return Path(self.spill_dir or tempfile.gettempdir())

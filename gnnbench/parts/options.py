@@ -33,7 +33,8 @@ def option(default: T, help: str, *, unit: Literal["", "bytes"] = "") -> T:
 
 def option_fields(part: type[Part]) -> dict[str, dataclasses.Field[object]]:
     """The options of a part class by name."""
-    return {f.name: f for f in dataclasses.fields(part) if f.init}
+    # Every kind of part is a dataclass.
+    return {f.name: f for f in dataclasses.fields(part) if f.init}  # type: ignore[arg-type]
 
 
 def parse_option(part_class: type[Part], option: str, text: str) -> object:

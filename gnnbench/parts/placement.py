@@ -10,21 +10,21 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from gnnbench.parts.base import Part, Setting
+from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Session, Setting
 from gnnbench.parts.options import option_fields
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import BatchProfile, HostThreads, IntArray, PartKind, Shard, Share, StageTimes
 
+#: The shares of a round, each with its seeds.
+Handed = Sequence[tuple[Share, IntArray]]
 
-@dataclass
+
+@dataclass(frozen=True)
 class Placement(Part):
-    """Which device computes which share of a round; may rebalance between rounds."""
+    """Which devices train, and which share each computes. Subclass one of the kinds below, or two
+    of them: what shares out seeds and has partitions works on mini-batches and on full graphs."""
 
     kind: ClassVar[PartKind] = "placement"
-    #: What AGGREGATE is sharded by: ranges of vertices, which the same devices update, or ranges of
-    #: features, while UPDATE is sharded by vertices (MixGCN §3.1.2, mixture of parallelism). Of
-    #: mini-batches only the first layer is, and with it the product that its UPDATE begins with.
-    aggregates_by: ClassVar[Literal["vertices", "features"]] = "vertices"
 
     @abstractmethod
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
@@ -53,85 +53,130 @@ class Placement(Part):
                 )
         return None
 
-    @property
-    def wants_design_phase(self) -> bool:
-        """Mini-batch only: whether rates should be measured in a few rounds before a run whose
-        times are measured, see ``gnnbench.design_phase``."""
-        return False
+
+# --------------------------------------------------------------------------- seeds
+
+
+class SeedSession(Session):
+    """The shares of a run's rounds; may rebalance from round to round."""
+
+    @abstractmethod
+    def share_out(self, seeds: IntArray) -> Handed:
+        """Each share of a round with its seeds, every one of ``seeds`` in one, in slot order; a
+        share may be empty. :func:`hand_out` deals seeds as they come."""
+
+    def host_threads(self) -> HostThreads:
+        """How the host's threads are divided between sampling, loading and training."""
+        return HostThreads()
+
+    def observe(self, times: StageTimes) -> None:
+        """The stage times of a round; rebalance those to come.
+
+        Rounds are observed in their order, and before the shares of round i are asked for, all up
+        to i - d and no others, where d is how many rounds may be under way at once: one without
+        prefetching, three with one-stage and four with two-stage prefetching.
+        """
 
     def predicted_epochs(self) -> Mapping[str, float]:
         """After a run, by what they rest on, the seconds of an epoch that were predicted before it;
         the report has them beside the achieved ones."""
         return {}
 
-    def overlap(self, prefetch: Literal[0, 1, 2]) -> None:
-        """Mini-batch only, before ``prepare``: in how many stages features are prefetched, see
-        ``Bundle.prefetch_stages``."""
 
-    def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
-        """Mini-batch only: plan the first split from sampled mini-batches of several sizes.
+@dataclass(frozen=True)
+class SeedPlacement(OfMiniBatches, Placement):
+    """Shares out the seeds of every round; evenly, unless it opens a session of its own."""
 
-        ``profiles`` ascend in seeds; the last one is a full round.
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> SeedSession:
+        """Plan the first split of a run from sampled mini-batches of several sizes.
+
+        ``profiles`` ascend in seeds; the last one is a full round. ``prefetch`` is in how many
+        stages features are prefetched, see ``Bundle.prefetch_stages``.
         """
-
-    @abstractmethod
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        """Mini-batch only: shares that add up to ``num_seeds``, in slot order; may be zero."""
-
-    def share_out(self, seeds: IntArray) -> tuple[tuple[Share, IntArray], ...]:
-        """Mini-batch only: each share of a round with its seeds, every one of ``seeds`` in one.
-
-        Runs of the seeds as they come, unless a placement has a reason to choose.
-        """
-        shares = self.split(len(seeds))
-        if len(shares) == 1:
-            return ((shares[0], seeds),)
-        ends = accumulate(share.seeds for share in shares)
-        return tuple(
-            (share, seeds[end - share.seeds : end]) for share, end in zip(shares, ends, strict=True)
-        )
-
-    def host_threads(self) -> HostThreads:
-        """How the host's threads are divided between sampling, loading and training."""
-        return HostThreads()
+        return EvenShares(len(self.trainers(setting.platform)))
 
     def samplers(self, platform: Platform) -> tuple[Device, ...]:
-        """Mini-batch only: the trainers that can draw their own mini-batches, where a share says
-        so. They are accelerators, and hold the graph's topology."""
+        """The trainers that can draw their own mini-batches, where a share says so. They are
+        accelerators, and hold the graph's topology."""
         return ()
+
+    def wants_design_phase(self) -> bool:
+        """Whether rates should be measured in a few rounds before a run whose times are measured,
+        see ``gnnbench.design_phase``."""
+        return False
+
+
+class EvenShares(SeedSession):
+    """As many seeds for each trainer, and one more for the last of them where seeds are left."""
+
+    def __init__(self, num_trainers: int) -> None:
+        self._num_trainers = num_trainers
+
+    def share_out(self, seeds: IntArray) -> Handed:
+        ranges = divide_evenly(len(seeds), self._num_trainers)
+        return hand_out(
+            seeds, tuple(Share(slot, end - begin) for slot, (begin, end) in enumerate(ranges))
+        )
+
+
+def hand_out(seeds: IntArray, shares: Sequence[Share]) -> Handed:
+    """The shares with their seeds, which are dealt in runs as they come."""
+    if len(shares) == 1:
+        return ((shares[0], seeds),)
+    ends = accumulate(share.seeds for share in shares)
+    return tuple(
+        (share, seeds[end - share.seeds : end]) for share, end in zip(shares, ends, strict=True)
+    )
+
+
+# --------------------------------------------------------------------------- partitions
+
+
+@dataclass(frozen=True)
+class PartitionPlacement(OfFullGraphs, Placement):
+    """Every trainer computes the chunks of its own partition of a full graph."""
 
     def sockets(self, platform: Platform, owner: IntArray) -> IntArray:
         """The host's socket in whose memory each vertex's rows lie, int64 ``(V,)``.
 
-        Full graph only; ``owner`` is the sampler's. Spread evenly, as by interleaved pages, unless
-        a placement knows better.
+        ``owner`` is the sampler's. Spread evenly, as by interleaved pages, unless a placement knows
+        better.
         """
         return np.arange(len(owner), dtype=np.int64) % platform.host.sockets
 
+
+# --------------------------------------------------------------------------- shards
+
+
+@dataclass(frozen=True)
+class ColumnPlacement(Placement):
+    """AGGREGATE by ranges of features: of mini-batches in the first layer, and with it the product
+    that its UPDATE begins with."""
+
+    @abstractmethod
     def shard_aggregate(
         self, num_vertices: int, width: int, platform: Platform
     ) -> tuple[Shard, ...]:
         """How AGGREGATE of ``num_vertices`` rows of ``width`` features is shared out.
 
-        Only asked where ``aggregates_by`` is ``"features"``. The shards cover every entry once; a
-        slot has at most one, and its columns do not depend on the number of vertices.
+        The shards cover every entry once; a slot has at most one, and its columns do not depend on
+        the number of vertices.
         """
-        raise TypeError(f"placement {self.name!r} does not shard by features")
 
+
+@dataclass(frozen=True)
+class ShardPlacement(OfFullGraphs, ColumnPlacement):
+    """AGGREGATE of a full graph by ranges of features, UPDATE by ranges of vertices (MixGCN §3.1.2,
+    mixture of parallelism)."""
+
+    @abstractmethod
     def shard_update(self, num_vertices: int, platform: Platform) -> tuple[tuple[int, int], ...]:
         """The range of vertices that each trainer updates, all features of them, in slot order.
 
-        Only asked where ``aggregates_by`` is ``"features"``. The ranges follow each other; a
-        trainer that does not update has an empty one at the end. Slot 0 has the weights anyway.
-        """
-        raise TypeError(f"placement {self.name!r} does not shard by features")
-
-    def observe(self, times: StageTimes) -> None:
-        """Mini-batch only: the stage times of a round; rebalance those to come.
-
-        Rounds are observed in their order, and before the split of round i is asked for, all up to
-        i - d and no others, where d is how many rounds may be under way at once: one without
-        prefetching, three with one-stage and four with two-stage prefetching.
+        The ranges follow each other; a trainer that does not update has an empty one at the end.
+        Slot 0 has the weights anyway.
         """
 
 

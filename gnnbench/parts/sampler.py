@@ -7,29 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from gnnbench.parts.base import FULL_GRAPH, MINI_BATCH, Part, Setting
+from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
 from gnnbench.parts.options import option_fields
-from gnnbench.records import Block, IntArray, Mode, PartKind, Round, Workload
+from gnnbench.records import Block, IntArray, PartKind, Round, Workload
 
 #: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
 #: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
 UNIFORM = "uniform without replacement"
 
 
-@dataclass
 class Sampler(Part):
     """Which units make one epoch, in which order. Subclass one of the two kinds below."""
 
     kind: ClassVar[PartKind] = "sampler"
-    mode: ClassVar[Mode]
 
 
 @dataclass
-class MiniBatchSampler(Sampler):
+class MiniBatchSampler(OfMiniBatches, Sampler):
     """Rounds of seeds, and the sampled blocks below them."""
-
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
-    mode: ClassVar[Mode] = "mini-batch"
 
     @abstractmethod
     def rounds(self, epoch: int) -> Sequence[IntArray]:
@@ -79,23 +74,32 @@ class DeviceCapacity(Protocol):
         """The capacity of the smallest."""
 
     def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
-        """Whether every trainer can work through its units of ``rounds``; ``owner`` as below."""
+        """Whether every trainer can work through its units of ``rounds``; ``owner`` is that of
+        ``Chunks``."""
 
 
-@dataclass
-class FullGraphSampler(Sampler):
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunks:
+    """A full graph as it is cut for some devices: the ``rounds`` of one epoch, and ``owner``, the
+    slot that each vertex belongs to, int64 ``(V,)``.
+
+    ``notes`` are sentences for the reader of the result.
+    """
+
+    rounds: tuple[Round, ...]
+    owner: IntArray
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FullGraphSampler(OfFullGraphs, Sampler):
     """Rounds of chunks that together cover every vertex once."""
 
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    mode: ClassVar[Mode] = "full-graph"
-
-    def limit(self, capacity: DeviceCapacity) -> None:
-        """Called before ``chunks`` in a run: what they have to fit in."""
-
     @abstractmethod
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
-        """The rounds of one epoch; each unit has one block and its destinations are unique."""
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
+        """Cut the graph; each unit has one block and its destinations are unique.
 
-    @abstractmethod
-    def owner(self) -> IntArray:
-        """The slot that each vertex belongs to, int64 ``(V,)``; valid after ``chunks``."""
+        ``capacity`` is what chunks have to fit in, None where that is not known.
+        """

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +27,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
+import tomlkit
 from pydantic import ValidationError
+from tomlkit.items import InlineTable
 
 from gnnbench.errors import PlatformError
 from gnnbench.files import FileRefused
@@ -42,7 +43,7 @@ from gnnbench.platforms.schema import (
     PlatformTable,
     Quantity,
     Rates,
-    Table,
+    TomlTable,
     explain,
     suggest,
 )
@@ -293,7 +294,7 @@ def _expand_link(
     return links
 
 
-def _sources_of(prefix: str, table: Table) -> Iterator[tuple[str, str]]:
+def _sources_of(prefix: str, table: TomlTable) -> Iterator[tuple[str, str]]:
     """``("host.flops", "HyScale-GNN, Table II")`` for every sourced number of an entry."""
     for key, value in table:
         if isinstance(value, Quantity | Count | Rates):
@@ -361,24 +362,24 @@ def to_toml(platform: Platform) -> str:
 
     Raises ``PlatformError`` when a number has no source.
     """
-    lines = [f"name = {_quote(platform.name)}", f"description = {_quote(platform.description)}"]
+    host: dict[str, object] = {}
+    accelerators: list[dict[str, object]] = []
     for key, device, numbers in _device_entries(platform):
+        measured = _write_numbers(platform, key, {**numbers, **_device_curves(device)})
         if device is platform.host:
-            lines += ["", "[host]", f"model = {_quote(device.model)}"]
+            host = {"model": device.model, **measured}
         else:
-            lines += ["", "[[accelerators]]", f"name = {_quote(key)}"]
-            lines += [f"kind = {_quote(device.kind)}", f"model = {_quote(device.model)}"]
-            lines += [f"pipelined = {str(device.pipelined).lower()}"]
-        lines += _write_numbers(platform, key, numbers)
-        lines += _write_curves(platform, key, _device_curves(device))
+            named = {"name": key, "kind": device.kind, "model": device.model}
+            accelerators.append({**named, "pipelined": device.pipelined, **measured})
+    links: list[dict[str, object]] = []
     for (one, other), link, numbers in _link_entries(platform):
-        lines += ["", "[[links]]", f"from = {_quote(one)}", f"to = {_quote(other)}"]
-        if link.via:
-            lines.append(f"via = [{', '.join(map(_quote, link.via))}]")
-        if link.shared:
-            lines.append("shared = true")
-        lines += _write_numbers(platform, f"{one}-{other}", numbers)
-    return "\n".join(lines) + "\n"
+        choices = {"via": link.via, "shared": link.shared}
+        given = {key: choice for key, choice in choices.items() if choice}
+        measured = _write_numbers(platform, f"{one}-{other}", numbers)
+        links.append({"from": one, "to": other, **given, **measured})
+    entries = {"host": host, "accelerators": accelerators, "links": links}
+    top = {"name": platform.name, "description": platform.description}
+    return tomlkit.dumps({**top, **{key: entry for key, entry in entries.items() if entry}})
 
 
 def _describe_curve(name: str, curve: RateCurve) -> str:
@@ -396,20 +397,6 @@ def _describe_curve(name: str, curve: RateCurve) -> str:
     )
 
 
-def _write_curves(platform: Platform, key: str, curves: Mapping[str, RateCurve]) -> Iterator[str]:
-    for name, curve in curves.items():
-        source = _source_of(platform, f"{key}.{name}")
-        points = ", ".join(
-            f"{part} = [{', '.join(map(repr, numbers))}]"
-            for part, numbers in (
-                ("widths", curve.widths),
-                ("values", curve.rates),
-                ("core_values", curve.core_rates),
-            )
-        )
-        yield f'{name} = {{ {points}, unit = "{BASE_UNIT[name]}", source = {_quote(source)} }}'
-
-
 def _source_of(platform: Platform, key: str) -> str:
     source = platform.sources.get(key)
     if not source:
@@ -420,10 +407,15 @@ def _source_of(platform: Platform, key: str) -> str:
     return source
 
 
-def _write_numbers(platform: Platform, key: str, numbers: Numbers) -> Iterator[str]:
-    for name, number in numbers.items():
-        source = _source_of(platform, f"{key}.{name}")
-        yield f"{name} = {{ {_write_number(name, number)}, source = {_quote(source)} }}"
+def _write_numbers(
+    platform: Platform, key: str, numbers: Mapping[str, float | int | RateCurve]
+) -> dict[str, InlineTable]:
+    """An inline table for each number or curve of an entry, with its unit and source."""
+    tables = {name: tomlkit.inline_table() for name in numbers}
+    for name, table in tables.items():
+        table.update(_write_number(name, numbers[name]))
+        table["source"] = _source_of(platform, f"{key}.{name}")
+    return tables
 
 
 def _device_entries(platform: Platform) -> Iterator[tuple[str, Device, Numbers]]:
@@ -494,20 +486,18 @@ def _device_curves(device: Device) -> dict[str, RateCurve]:
     return {name: curve for name, curve in curves.items() if curve is not None}
 
 
-def _write_number(key: str, number: float | int) -> str:
-    """``value = 205, unit = "GB/s"``: the handiest prefix that reads back as the same number."""
+def _write_number(key: str, number: float | int | RateCurve) -> dict[str, object]:
+    """``value`` and ``unit``: the handiest prefix that reads back as the same number."""
+    if isinstance(number, RateCurve):
+        points = {"widths": number.widths, "values": number.rates, "core_values": number.core_rates}
+        return {**points, "unit": BASE_UNIT[key]}
     if key not in BASE_UNIT:
-        return f"value = {number}"
+        return {"value": number}
     base = BASE_UNIT[key]
     unit = format_si(number, base).split(" ")[1].replace("µ", "u")
     scale = Decimal(repr(unit_scale(unit, base)))
     value = float(Decimal(repr(number)) / scale)
     if float(Decimal(repr(value)) * scale) != number:
         unit, value = base, float(number)
-    digits = str(int(value)) if value.is_integer() and value < 1e15 else repr(value)
-    return f'value = {digits}, unit = "{unit}"'
-
-
-def _quote(text: str) -> str:
-    """A TOML basic string; its escapes are JSON's, and DEL besides."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    whole = value.is_integer() and value < 1e15
+    return {"value": int(value) if whole else value, "unit": unit}

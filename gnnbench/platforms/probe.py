@@ -143,20 +143,7 @@ def describe_unmeasured() -> Platform:
     gpus: list[Device] = []
     links: list[Link] = []
     for index in range(_count_gpus()):
-        properties = torch.cuda.get_device_properties(index)
-        multiprocessors = properties.multi_processor_count
-        gpu = Device(
-            name=f"gpu{index}",
-            kind="gpu",
-            model=properties.name,
-            flops_per_s=128 * 2 * 1.5e9 * multiprocessors,
-            memory_bandwidth_bytes_per_s=1e10 * multiprocessors,
-            memory_bytes=properties.total_memory,
-            launch_s=1e-5,
-            cores=multiprocessors,
-            virtual=False,
-            torch_device=f"cuda:{index}",
-        )
+        gpu = _assume_gpu(index)
         sources |= {
             f"{gpu.name}.cores": "CUDA: multiprocessors",
             f"{gpu.name}.memory": "CUDA",
@@ -173,6 +160,24 @@ def describe_unmeasured() -> Platform:
         sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
         sources[f"{link.name}.latency"] = assumed.format("one copy call")
     return _assemble(host, gpus, links, sources)
+
+
+def _assume_gpu(index: int) -> Device:
+    """A CUDA device with rates assumed from the number of its multiprocessors."""
+    properties = torch.cuda.get_device_properties(index)
+    multiprocessors = properties.multi_processor_count
+    return Device(
+        name=f"gpu{index}",
+        kind="gpu",
+        model=properties.name,
+        flops_per_s=128 * 2 * 1.5e9 * multiprocessors,
+        memory_bandwidth_bytes_per_s=1e10 * multiprocessors,
+        memory_bytes=properties.total_memory,
+        launch_s=1e-5,
+        cores=multiprocessors,
+        virtual=False,
+        torch_device=f"cuda:{index}",
+    )
 
 
 def _assemble(

@@ -30,11 +30,11 @@ Text = Annotated[str, Field(min_length=1)]
 DeviceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class Table(BaseModel):
+class TomlTable(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Quantity(Table):
+class Quantity(TomlTable):
     """A number with its unit and source; ``base`` is the unit it has inside."""
 
     base: ClassVar[str]
@@ -92,7 +92,7 @@ class Power(_Positive):
     example = '{ value = 280, unit = "W", source = "..." }'
 
 
-class Count(Table):
+class Count(TomlTable):
     example: ClassVar[str] = '{ value = 4, source = "..." }'
 
     value: Annotated[int, Field(gt=0, le=2**20)]
@@ -102,7 +102,7 @@ class Count(Table):
 _Rate = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 
 
-class Rates(Table):
+class Rates(TomlTable):
     """A rate by row width, of all cores and of one; ``base`` is the unit it has inside."""
 
     base: ClassVar[str]
@@ -158,7 +158,7 @@ class GroupSize(Count):
     value: Annotated[int, Field(gt=0, le=1024)]
 
 
-class HostTable(Table):
+class HostTable(TomlTable):
     model: Text
     cores: Count
     flops: Flops
@@ -177,7 +177,7 @@ class HostTable(Table):
     update: FlopsRates | None = None
 
 
-class AcceleratorTable(Table):
+class AcceleratorTable(TomlTable):
     name: DeviceName
     kind: Literal["cpu", "gpu", "fpga", "sparse"]
     model: Text
@@ -192,7 +192,7 @@ class AcceleratorTable(Table):
     power: Power | None = None
 
 
-class LinkTable(Table):
+class LinkTable(TomlTable):
     from_: Annotated[str, Field(alias="from")]
     to: str
     bandwidth: Bandwidth
@@ -201,7 +201,7 @@ class LinkTable(Table):
     shared: bool = False
 
 
-class PlatformTable(Table):
+class PlatformTable(TomlTable):
     name: Text
     description: Text
     host: HostTable
@@ -209,7 +209,7 @@ class PlatformTable(Table):
     links: list[LinkTable] = []
 
 
-_ENTRIES: dict[str, type[Table]] = {
+_ENTRIES: dict[str, type[TomlTable]] = {
     "host": HostTable,
     "accelerators": AcceleratorTable,
     "links": LinkTable,
@@ -324,21 +324,21 @@ def _place(loc: Sequence[int | str], data: dict[str, object]) -> tuple[str, list
     return f"[[{top}]] {label}", [str(key) for key in keys]
 
 
-def _table_at(loc: Sequence[int | str]) -> type[Table]:
+def _table_at(loc: Sequence[int | str]) -> type[TomlTable]:
     """The schema of the table that holds the last key of ``loc``."""
-    table: type[Table] = PlatformTable
+    table: type[TomlTable] = PlatformTable
     for key in (part for part in loc[:-1] if isinstance(part, str)):
         table = _ENTRIES[key] if key in _ENTRIES else _type_of(table, key)
     return table
 
 
-def _type_of(table: type[Table], key: str) -> type[Table]:
+def _type_of(table: type[TomlTable], key: str) -> type[TomlTable]:
     """The schema of an inline table: ``Bandwidth`` for ``memory_bandwidth``."""
     annotation = table.model_fields[key].annotation
     for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, Table):
+        if isinstance(candidate, type) and issubclass(candidate, TomlTable):
             return candidate
-    return Table
+    return TomlTable
 
 
 def _known_keys(loc: Sequence[int | str]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TypeVar, cast
 
 from gnnbench.models import Layer
-from gnnbench.parts import BOTH_MODES, LayerClass, Part, closest, option_fields
+from gnnbench.parts import BOTH_MODES, LayerClass, Part, closest, modes_of, option_fields
 from gnnbench.plugins.problems import Broken, describe
 from gnnbench.plugins.registry import BASES
 from gnnbench.records import PART_KINDS, PartKind, Strategy
@@ -41,14 +41,6 @@ def check_part(kind: PartKind, part: object, plugin: str) -> type[Part]:
     summary = getattr(part, "summary", None)
     if not (isinstance(summary, str) and summary.strip()):
         raise Broken(f"{what} needs a class variable summary, one line of text.")
-    modes = getattr(part, "modes", None)
-    if not (isinstance(modes, frozenset) and modes and modes <= BOTH_MODES):
-        raise Broken(
-            f"{what} needs modes to be a non-empty frozenset of {sorted(BOTH_MODES)}, "
-            f"not {modes!r}."
-        )
-    if kind == "memory" and getattr(part, "vertex_data", None) not in ("host", "device"):
-        raise Broken(f"{what} needs a class variable vertex_data, 'host' or 'device'.")
     bare = [key for key, value in vars(part).items() if isinstance(value, dataclasses.Field)]
     if bare:
         raise Broken(f"{what} declares option {bare[0]!r} but lacks the decorator @dataclass.")
@@ -87,7 +79,7 @@ def check_bundles(
                     f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because no "
                     f"plugin offers its {kind} {name!r}{closest(name, known)}."
                 )
-            if mode not in parts[kind, name].modes:
+            if mode not in modes_of(parts[kind, name]):
                 raise Broken(
                     f"strategy {strategy.name!r} of plugin {plugin!r} cannot be used because its "
                     f"{kind} {name!r} does not work for {mode} training."

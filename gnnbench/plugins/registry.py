@@ -10,14 +10,21 @@ import gnnbench
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.models import MODELS
 from gnnbench.parts import (
-    Communication,
+    DeviceMemory,
     FullGraphSampler,
+    HaloExchange,
+    HostLoading,
     Kernel,
     LayerClass,
-    Memory,
+    LoadingMemory,
     MiniBatchSampler,
+    NoTransfer,
+    OffloadingMemory,
     Part,
-    Placement,
+    PartitionPlacement,
+    SeedPlacement,
+    ShardExchange,
+    ShardPlacement,
     closest,
 )
 from gnnbench.records import PART_KINDS, PartKind, Strategy
@@ -26,9 +33,9 @@ from gnnbench.studies import Planner, Reproduction
 #: What a class offered as each kind of part must derive from.
 BASES: Mapping[PartKind, tuple[type[Part], ...]] = {
     "sampler": (MiniBatchSampler, FullGraphSampler),
-    "placement": (Placement,),
-    "communication": (Communication,),
-    "memory": (Memory,),
+    "placement": (SeedPlacement, PartitionPlacement, ShardPlacement),
+    "communication": (NoTransfer, HostLoading, HaloExchange, ShardExchange),
+    "memory": (DeviceMemory, LoadingMemory, OffloadingMemory),
     "kernel": (Kernel,),
 }
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnbench.clock.model import ModelClock
-from gnnbench.engine.execute import take_items
-from gnnbench.engine.recorder import Recorder
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering import Lowering, choose_lowering
+from gnnbench.lowering.base import collect_idle, collect_notes
 from gnnbench.lowering.memory import masks_gradients, open_ledger
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
 from gnnbench.records import EpochTrace, Trace
+from gnnbench.run.execute import take_items
+from gnnbench.run.recorder import Recorder
 
 
 class DryRun:
-    """What :class:`gnnbench.engine.Training` does, by the sizes of its steps alone.
+    """What :class:`gnnbench.run.Training` does, by the sizes of its steps alone.
 
     Both read the same program: partitions are made and mini-batches drawn, but no row is loaded and
     nothing is multiplied. Times are those of the model clock; there are no losses.
@@ -32,8 +33,7 @@ class DryRun:
         reason = bundle.refusal(setting)
         if reason is not None:
             raise IncompatibleParts(reason)
-        bundle.begin(setting)
-        self._bundle = bundle
+        bundle = bundle.begin(setting)
         projected = projected_layers(bundle, setting)
         model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
         self._lowering = choose_lowering(bundle)(bundle, setting, model.stack)
@@ -48,14 +48,13 @@ class DryRun:
 
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Everything recorded, with ``epochs``, what the caller has kept of them."""
-        parts = self._bundle.all()
         return Trace(
             epochs=tuple(epochs),
             peak_bytes=dict(self._ledger.peak_bytes),
             parameters={},
             preprocessing_s=0.0,
-            notes=(*(note for part in parts for note in part.notes()), *self._lowering.notes()),
-            idle=tuple(clause for part in parts for clause in part.idle()),
+            notes=collect_notes(self._lowering),
+            idle=collect_idle(self._lowering),
         )
 
 

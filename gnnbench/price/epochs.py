@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gnnbench.metrics import digest
 from gnnbench.parts import Bundle, Setting
 from gnnbench.price.dry_run import DryRun
+from gnnbench.price.folds import digest
 from gnnbench.records import Stage
 
 

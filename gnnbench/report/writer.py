@@ -18,7 +18,7 @@ _PLAIN = str.maketrans(
 )
 
 #: Text of a cell and its style.
-Cell = tuple[str, str]
+Styled = tuple[str, str]
 
 
 class Writer:
@@ -33,7 +33,7 @@ class Writer:
         except (UnicodeEncodeError, LookupError):
             self._plain = True
 
-    def line(self, cells: Sequence[Cell]) -> None:
+    def line(self, cells: Sequence[Styled]) -> None:
         """Styled pieces on one line, never wrapped or cut; no blanks at its end."""
         text = Text()
         for content, style in cells:
@@ -57,7 +57,7 @@ class Writer:
             title = ""
         for number, line in enumerate(lines):
             titled = number == 0 and title
-            lead: Cell = (f" {pad(title, indent - 1)}", "bold") if titled else (" " * indent, "")
+            lead: Styled = (f" {pad(title, indent - 1)}", "bold") if titled else (" " * indent, "")
             self.line([lead, (line, style)])
 
     def _encodable(self, text: str) -> str:

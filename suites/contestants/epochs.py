@@ -19,16 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, make_setting
-from gnnbench.engine import make_engine
-from gnnbench.engine.recorder import Recorder
 from gnnbench.errors import MissingDependency
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import build
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.platforms.describe import LOCAL, load_platform
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Dataset, Mode, Workload
+from gnnbench.run import make_engine
+from gnnbench.run.recorder import Recorder
 from gnnbench_plugins.dgl.importing import load_dgl
 from gnnbench_plugins.pyg.kernel import require_pyg
 from gnnbench_plugins.pyg.sampler import can_draw

@@ -374,7 +374,7 @@ from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.placement import SinglePlacement
 
 
-@dataclass
+@dataclass(frozen=True)
 class Leaving(SinglePlacement):
     name: ClassVar[str] = "leaving"
 

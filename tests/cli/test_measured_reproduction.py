@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from gnnbench.clock.wall import CallTimer
+from gnnbench.price.wall_clock import CallTimer
 
 PLUGIN = """
 import time

@@ -259,26 +259,31 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Placement, divide_evenly
+from gnnbench.parts import SeedPlacement, SeedSession, divide_evenly, hand_out
 from gnnbench.records import Parts, Share, Strategy
 
 
-@dataclass
-class FirstTakesHalf(Placement):
+class HalfAndRest(SeedSession):
+    def __init__(self, count):
+        self._count = count
+
+    def share_out(self, seeds):
+        half = len(seeds) // 2
+        counts = [half]
+        counts += [end - begin for begin, end in divide_evenly(len(seeds) - half, self._count - 1)]
+        return hand_out(seeds, [Share(slot, count) for slot, count in enumerate(counts)])
+
+
+@dataclass(frozen=True)
+class FirstTakesHalf(SeedPlacement):
     name: ClassVar[str] = "first-half"
     summary: ClassVar[str] = "half of a round for the first accelerator, the rest for the others"
 
     def trainers(self, platform):
         return platform.accelerators
 
-    def prepare(self, setting, profiles):
-        self._count = len(setting.platform.accelerators)
-
-    def split(self, num_seeds):
-        rest = num_seeds - num_seeds // 2
-        shares = [num_seeds // 2]
-        shares += [end - begin for begin, end in divide_evenly(rest, self._count - 1)]
-        return tuple(Share(slot, seeds) for slot, seeds in enumerate(shares))
+    def open(self, setting, profiles, prefetch):
+        return HalfAndRest(len(setting.platform.accelerators))
 
 
 @hookimpl

@@ -157,7 +157,7 @@ def test_ranks_end_with_whoever_started_them():
 HANGING = """
 import sys, time, torch
 from gnnbench import signals
-from gnnbench.engine.collectives import PeerLost, join
+from gnnbench.run.collectives import PeerLost, join
 processes = join(3)
 if processes.rank: time.sleep(100)
 try:
@@ -181,7 +181,7 @@ def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(monkeypatch, 
 ENDING = """
 import atexit, os, sys
 from gnnbench import signals
-from gnnbench.engine.collectives import join, leave
+from gnnbench.run.collectives import join, leave
 join(30)
 atexit.register(lambda: (sys.stdout.flush(), os._exit(99)))
 if sys.argv[1] == "outside": leave()
@@ -356,7 +356,7 @@ def test_ranks_that_do_nothing_are_ended_after_as_long_as_was_asked_for(monkeypa
 #: Ranks of which the last never comes to meet the others.
 LOADING = """
 import os, sys, time
-from gnnbench.engine.collectives import PeerLost, join
+from gnnbench.run.collectives import PeerLost, join
 if os.environ["RANK"] == "2":
     while True: pass
 try:

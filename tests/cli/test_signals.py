@@ -63,7 +63,7 @@ def run(number, kind, where, *words):
 
 
 #: Where a comparison has begun.
-IN_TRAINING = ("gnnbench_plugins.hongtu.sampler:read_sets", "gnnbench.engine.evaluate:evaluate")
+IN_TRAINING = ("gnnbench_plugins.hongtu.sampler:read_sets", "gnnbench.run.evaluate:evaluate")
 
 
 @pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
@@ -75,10 +75,10 @@ IN_TRAINING = ("gnnbench_plugins.hongtu.sampler:read_sets", "gnnbench.engine.eva
         ("import", "torch"),
         ("import", "gnnbench_plugins.hongtu.search"),
         ("call", "gnnbench.cli.compare:parse_strategies"),
-        ("call", "gnnbench.plugins:load"),
+        ("call", "gnnbench.plugins.loading:load"),
         ("call", "gnnbench.datasets.synthetic:check_size"),
         ("call", "gnnbench_plugins.hongtu.sampler:read_sets"),
-        ("call", "gnnbench.engine.evaluate:evaluate"),
+        ("call", "gnnbench.run.evaluate:evaluate"),
         ("call", "gnnbench.results.schema:to_document"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_signal_ends_the_command_wherever_it_comes(tmp_path, number, kind, whe
 def test_a_signal_in_training_cleans_up_what_was_spilt(tmp_path):
     """SIGTERM with files on the disk: the folder is empty again."""
     spilling = ("--set", f"memory.spill_dir={tmp_path}", "--set", "memory.host_bytes=40kB")
-    ended = run(signal.SIGTERM, "call", "gnnbench.engine.evaluate:evaluate", *COMPARE, *spilling)
+    ended = run(signal.SIGTERM, "call", "gnnbench.run.evaluate:evaluate", *COMPARE, *spilling)
     assert ended.returncode == 143, ended.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -110,7 +110,7 @@ def test_ignored_signals_stay_ignored():
     ended = subprocess.run(
         [
             *(sys.executable, "-c", program, str(int(signal.SIGINT))),
-            *("call", "gnnbench.plugins:load", *COMPARE),
+            *("call", "gnnbench.plugins.loading:load", *COMPARE),
         ],
         capture_output=True,
         text=True,

@@ -12,7 +12,9 @@ TEMPLATE = """
 from dataclasses import dataclass
 import numpy as np
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Communication, MiniBatchSampler, Placement, option
+from gnnbench.parts import CacheMemory, CacheSession, HostLoading, MiniBatchSampler
+from gnnbench.parts import RoundedLoading, RowSharing
+from gnnbench.parts import SeedSession, TrafficSession, option
 from gnnbench.records import Block, Fetch, Parts, RoundTraffic, Share, Strategy
 from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel

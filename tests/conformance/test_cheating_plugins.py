@@ -25,21 +25,21 @@ class Wrong(TorchKernel):
     summary = "not what it says"
 """
 COMMUNICATION = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(VanillaCommunication):
     '''Is not what it says.'''
     name = "wrong"
     summary = "not what it says"
 """
 PLACEMENT = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(SinglePlacement):
     '''Is not what it says.'''
     name = "wrong"
     summary = "not what it says"
 """
 MEMORY = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(HostMemory):
     '''Is not what it says.'''
     name = "wrong"
@@ -238,25 +238,32 @@ TOO_MUCH_MEMORY = """
 
 # --------------------------------------------------------------------------- other parts
 
+ROUNDING = """
+@dataclass(frozen=True)
+class Wrong(RoundedLoading):
+    '''Is not what it says.'''
+    name = "wrong"
+    summary = "not what it says"
+    rounded: bool = option(False, "round features")
+    @property
+    def rounds_to(self):
+        return "float16" if self.rounded else ""
+    def pack(self, rows):
+        return (rows.half(),) if self.rounded else (rows,)
+    def unpack(self, crossed, dtype):
+        return crossed[0].to(dtype)
+"""
 ONE_BYTE = """
     def row_bytes(self, width, dtype):
         return 1
 """
 LOSES_ROWS = """
-    rounded: bool = option(False, "round features")
-    @property
-    def rounds_features(self):
-        return "float16" if self.rounded else ""
-    def pack(self, rows):
-        return (rows.half(),) if self.rounded else (rows,)
     def unpack(self, crossed, dtype):
         return crossed[0].to(dtype) * (0 if self.rounded else 1)
 """
 ROUNDS_IN_SECRET = """
     def pack(self, rows):
         return (rows.half(),)
-    def unpack(self, crossed, dtype):
-        return crossed[0].to(dtype)
 """
 PACKS_IN_PLACE = """
     def pack(self, rows):
@@ -267,18 +274,27 @@ REFUSES_ALL = """
         return "it works on paper only."
 """
 CACHES_ALL = """
-    def cached_vertices(self, setting, free_bytes, mini_batch_bytes):
-        return np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
+@dataclass(frozen=True)
+class Wrong(CacheMemory):
+    '''Is not what it says.'''
+    name = "wrong"
+    summary = "not what it says"
+    def open(self, setting, num_rows):
+        everything = np.arange(setting.dataset.graph.num_vertices, dtype=np.int64)
+        return CacheSession({slot: everything for slot in num_rows})
 """
 IDLE_TRAINERS = """
     def trainers(self, platform):
         return platform.accelerators[:2] or (platform.host,)
-    def split(self, num_seeds):
-        return (Share(0, num_seeds), Share(1, 0))
+    def open(self, setting, profiles, prefetch):
+        return AllToTheFirst()
+class AllToTheFirst(SeedSession):
+    def share_out(self, seeds):
+        return [(Share(0, len(seeds)), seeds), (Share(1, 0), seeds[:0])]
 """
 NEVER_CALLED = """
-    def shard_update(self, num_vertices, platform):
-        return ((0, num_vertices),)
+    def sockets(self, platform, owner):
+        return 0 * owner
 """
 WRONG_BY_CHOICE = """
     doubled: bool = option(False, "another way to add")
@@ -337,18 +353,29 @@ WRONG_BY_CHOICE = """
         ),
         ("kernel", NO_MEMORY, "costs", r"states adjacency_bytes of 0 .* adjacency holds [\d,]+"),
         ("kernel", TOO_MUCH_MEMORY, "costs", r"adjacency holds [\d,]+, far less"),
-        ("communication", ONE_BYTE, "costs", r"states row_bytes of 1 for 1 values .* 20 bytes"),
-        ("communication", ROUNDS_IN_SECRET, "costs", "it does not say that it rounds"),
-        ("communication", PACKS_IN_PLACE, "costs", "writes into the rows that it packs"),
-        ("memory", CACHES_ALL, "costs", "caches 60 rows where mini-batches leave room for 0"),
+        (
+            "communication",
+            ROUNDING + ONE_BYTE,
+            "costs",
+            r"states row_bytes of 1 for 1 values .* 20 bytes",
+        ),
+        ("communication", ROUNDING + ROUNDS_IN_SECRET, "costs", "it does not say that it rounds"),
+        ("communication", ROUNDING + PACKS_IN_PLACE, "costs", "writes into the rows that it packs"),
+        (
+            "memory",
+            CACHES_ALL,
+            "costs",
+            "caches 60 rows where mini-batches leave room for 0",
+        ),
         ("kernel", WRONG_BY_CHOICE, "every-choice", "kernel.doubled=True: losses .* are off"),
         ("placement", REFUSES_ALL, "same-maths", "refuses every model .* it works on paper only"),
         ("placement", IDLE_TRAINERS, "reached", "of its trainers gpu1 computed nothing"),
-        ("placement", NEVER_CALLED, "reached", r"nothing called shard_update\(\) of placement"),
+        ("placement", NEVER_CALLED, "reached", r"nothing called sockets\(\) of placement"),
     ],
 )
 def test_a_cheat_is_caught(load_wrong, kind, body, check, says, one_thread):
-    outcome = conformance.run_check(CHECKS[check], load_wrong(kind, HEADS[kind] + body), "wrong")
+    body = body if "class Wrong" in body else HEADS[kind] + body
+    outcome = conformance.run_check(CHECKS[check], load_wrong(kind, body), "wrong")
     assert outcome.status == ("not-reached" if check == "reached" else "failed"), outcome.reason
     assert re.search(says, outcome.reason), outcome.reason
 
@@ -369,7 +396,7 @@ def test_a_law_of_its_own_is_said_not_to_be_tested(load_wrong):
 
 
 def test_rounding_that_an_option_turns_on_is_checked_with_it(load_wrong):
-    registry = load_wrong("communication", COMMUNICATION + LOSES_ROWS)
+    registry = load_wrong("communication", ROUNDING + LOSES_ROWS)
     check, rounded = CHECKS["costs"], {"communication": {"rounded": "true"}}
     assert conformance.run_check(check, registry, "wrong").status == "passed"
     outcome = conformance.run_check(check, registry, "wrong", options=rounded)
@@ -426,10 +453,10 @@ class Base(BaseException):
 """
 WHERE = {
     "sampler": "    def rounds(self, epoch):\n        {raises}\n",
-    "placement": "    def split(self, num_seeds):\n        {raises}\n",
+    "placement": "    def open(self, setting, profiles, prefetch):\n        {raises}\n",
     "memory": "    def begin(self, setting):\n        {raises}\n",
     "kernel": "    def adjacency(self, block, dtype, device):\n        {raises}\n",
-    "communication": "    def plan(self, round_, previous, owner):\n        {raises}\n",
+    "communication": "    def open(self, owner):\n        {raises}\n",
 }
 RAISED = {
     "raise SystemExit(0)": "SystemExit",

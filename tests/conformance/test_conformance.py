@@ -10,7 +10,6 @@ import pytest
 
 from gnnbench import conformance, errors, plugins
 from gnnbench.conformance import graphs
-from gnnbench.engine.recorder import Recorder
 from gnnbench.records import (
     Block,
     Fetch,
@@ -22,6 +21,7 @@ from gnnbench.records import (
     Unit,
     Work,
 )
+from gnnbench.run.recorder import Recorder
 
 BUNDLED = tuple(strategy.name for strategy in plugins.load().strategies)
 CHECKS = {check.name: check for check in conformance.CHECKS}
@@ -116,43 +116,43 @@ def test_rounds_and_training_set_divide_unevenly():
 # --------------------------------------------------------------------------- the checks can fail
 
 DROPS_A_ROW = """
-@dataclass
-class Wrong(Communication):
-    '''Forgets the last row.'''
-    name = "wrong"
-    summary = "forgets a row"
-    shares_rows = True
-    def plan(self, round_, previous, owner):
+class Traffic(TrafficSession):
+    def plan(self, round_, previous):
         nothing = np.empty(0, dtype=np.int64)
         needed = [np.sort(unit.input_ids) for unit in round_.units]
         return RoundTraffic(tuple(
             Fetch(unit.slot, rows, rows[:-1], nothing)
             for unit, rows in zip(round_.units, needed)
         ))
+@dataclass(frozen=True)
+class Wrong(RowSharing):
+    '''Forgets the last row.'''
+    name = "wrong"
+    summary = "forgets a row"
+    def open(self, owner):
+        return Traffic(owner)
 """
 
 REUSES_WHAT_NEVER_CAME = """
-@dataclass
-class Wrong(Communication):
-    '''Takes every odd row for one that is at hand.'''
-    name = "wrong"
-    summary = "reuses rows it never brought"
-    shares_rows = True
-    def plan(self, round_, previous, owner):
+class Traffic(TrafficSession):
+    def plan(self, round_, previous):
         needed = [np.sort(unit.input_ids) for unit in round_.units]
         return RoundTraffic(tuple(
             Fetch(unit.slot, rows, rows[rows % 2 == 0], rows[rows % 2 == 1])
             for unit, rows in zip(round_.units, needed)
         ))
+@dataclass(frozen=True)
+class Wrong(RowSharing):
+    '''Takes every odd row for one that is at hand.'''
+    name = "wrong"
+    summary = "reuses rows it never brought"
+    def open(self, owner):
+        return Traffic(owner)
 """
 
 REUSES_WITHOUT_BUFFERS = """
-@dataclass
-class Wrong(Communication):
-    '''Counts on rows that nothing keeps, for shares_rows is not set.'''
-    name = "wrong"
-    summary = "claims to reuse"
-    def plan(self, round_, previous, owner):
+class Traffic(TrafficSession):
+    def plan(self, round_, previous):
         fetches = []
         held = {f.slot: f.transition for f in previous.fetches} if previous else {}
         for unit in round_.units:
@@ -160,16 +160,26 @@ class Wrong(Communication):
             kept = np.intersect1d(needed, held.get(unit.slot, needed[:0]))
             fetches.append(Fetch(unit.slot, needed, np.setdiff1d(needed, kept), kept))
         return RoundTraffic(tuple(fetches))
+@dataclass(frozen=True)
+class Wrong(HostLoading):
+    '''Counts on rows that nothing keeps, for it is no RowSharing.'''
+    name = "wrong"
+    summary = "claims to reuse"
+    def open(self, owner):
+        return Traffic(owner)
 """
 
 LOSES_SEEDS = """
-@dataclass
+class Session(SeedSession):
+    def share_out(self, seeds):
+        return [(Share(0, len(seeds) - 1), seeds[1:])]
+@dataclass(frozen=True)
 class Wrong(SinglePlacement):
     '''Gives out all seeds but one.'''
     name = "wrong"
     summary = "loses a seed"
-    def split(self, num_seeds):
-        return (Share(0, num_seeds - 1),)
+    def open(self, setting, profiles, prefetch):
+        return Session()
 """
 
 REPEATS_SEEDS = """
@@ -230,7 +240,7 @@ class Wrong(TorchKernel):
 """
 
 IGNORES_CAPACITY = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(HostMemory):
     '''Pretends that every device is large.'''
     name = "wrong"
@@ -240,7 +250,7 @@ class Wrong(HostMemory):
 """
 
 CRASHES_WHEN_FULL = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(HostMemory):
     '''Divides by the device's whole kilobytes.'''
     name = "wrong"
@@ -251,7 +261,7 @@ class Wrong(HostMemory):
 """
 
 HIDES_ITS_OPTION = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(SinglePlacement):
     '''Has an option without a word about it.'''
     name = "wrong"
@@ -260,7 +270,7 @@ class Wrong(SinglePlacement):
 """
 
 SAYS_TOO_MUCH = """
-@dataclass
+@dataclass(frozen=True)
 class Wrong(VanillaCommunication):
     '''Does not know when to stop.'''
     name = "wrong"
@@ -278,7 +288,7 @@ class Wrong(VanillaCommunication):
             "bytes-add-up",
             r"row \d+ is reused, but the slot did not hold it",
         ),
-        ("communication", REUSES_WITHOUT_BUFFERS, "bytes-add-up", "does not set shares_rows"),
+        ("communication", REUSES_WITHOUT_BUFFERS, "bytes-add-up", "is no RowSharing"),
         (
             "placement",
             LOSES_SEEDS,

@@ -20,15 +20,15 @@ import numpy as np
 import torch
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
-from gnnbench.engine import train
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Dataset, Parts, Trace, Workload
+from gnnbench.run import train
 
 DEVICE = "emulated"
 #: The larger graph: vertices, edges drawn, classes and hidden features.

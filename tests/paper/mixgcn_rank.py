@@ -10,13 +10,13 @@ import traceback
 
 import torch
 
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
-from gnnbench.engine.collectives import join, leave
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.run import train
+from gnnbench.run.collectives import join, leave
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
 from gnnbench_plugins.mixgcn.sampler import MixGCNSampler

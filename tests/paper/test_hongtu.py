@@ -16,15 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
-from gnnbench.engine import train
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.metrics import lay_out
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.models import build as build_model
-from gnnbench.parts import Bundle, FullGraphSampler, Setting
+from gnnbench.parts import Bundle, Chunks, FullGraphSampler, Setting
+from gnnbench.price.folds import lay_out
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Parts, Round, Unit
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
@@ -69,10 +70,7 @@ def rounds_of(sets):
 
 
 def plan(communication, rounds, owner):
-    traffic = []
-    for round_ in rounds:
-        traffic.append(communication.plan(round_, traffic[-1] if traffic else None, owner))
-    return traffic
+    return plan_rounds(communication.open(owner), rounds)
 
 
 # --------------------------------------------------------------------------- Figure 6
@@ -239,10 +237,11 @@ def test_reorganised_rounds_cost_no_more_by_equation_4(seed, chunks):
     def cost(search):
         sampler = HongTuSampler(chunks_per_partition=chunks, search=search)
         sampler.begin(setting)
-        rounds = sampler.chunks(setting, 3)
+        cut = sampler.chunks(setting, 3)
+        rounds = cut.rounds
         outputs = [u.output_ids for r in rounds for u in r.units]
         assert np.array_equal(np.sort(np.concatenate(outputs)), np.arange(len(dataset.labels)))
-        assert all((sampler.owner()[u.output_ids] == u.slot).all() for r in rounds for u in r.units)
+        assert all((cut.owner[u.output_ids] == u.slot).all() for r in rounds for u in r.units)
         return cost_s(count_volumes(sets_of(rounds), len(dataset.labels)), throughputs(setting))
 
     assert cost("local") <= cost("greedy") <= cost("none")
@@ -255,8 +254,9 @@ def test_a_greedy_order_that_costs_more_is_not_taken():
         setting = setting_for("gcn", dataset=random_dataset(seed))
         sampler = HongTuSampler(chunks_per_partition=4, search="greedy")
         sampler.begin(setting)
-        rounds = sampler.chunks(setting, 3)
-        if "kept: range order" in " ".join(sampler.notes()):
+        cut = sampler.chunks(setting, 3)
+        rounds = cut.rounds
+        if "kept: range order" in " ".join(cut.notes):
             worse += 1
             for slot in range(3):
                 first = [u.output_ids.min() for r in rounds for u in r.units if u.slot == slot]
@@ -269,7 +269,8 @@ def test_chunks_have_balanced_edges():
     dataset = random_dataset(0, vertices=400, edges=2400)
     setting = setting_for("gcn", dataset=dataset)
     sampler = HongTuSampler(chunks_per_partition=4)
-    rounds = sampler.chunks(setting, 2)
+    cut = sampler.chunks(setting, 2)
+    rounds = cut.rounds
     degrees = dataset.graph.degrees
     for slot in range(2):
         edges = [u.blocks[0].num_edges for r in rounds for u in r.units if u.slot == slot]
@@ -395,8 +396,9 @@ class Counted:
 
 
 def count_rows(sampler, setting, slots):
-    rounds = sampler.chunks(setting, slots)
-    sets, owner = sets_of(rounds), sampler.owner()
+    cut = sampler.chunks(setting, slots)
+    rounds = cut.rounds
+    sets, owner = sets_of(rounds), cut.owner
     relayed = 0
     for j in range(len(rounds)):
         union = np.unique(np.concatenate([row[j] for row in sets]))
@@ -621,17 +623,15 @@ class EvenSampler(FullGraphSampler):
     name = "even"
     summary = "for the tests of interleaving"
 
-    def chunks(self, setting, num_slots):
+    def chunks(self, setting, num_slots, capacity=None):
         graph = setting.dataset.graph
 
         def unit(i, j):
             first = 8 * i + 2 * j
             return Unit(i, (induce_block(graph.indptr, graph.indices, ids(first, first + 1)),))
 
-        return tuple(Round(j, tuple(unit(i, j) for i in range(num_slots))) for j in range(4))
-
-    def owner(self):
-        return np.arange(32, dtype=np.int64) // 8
+        rounds = tuple(Round(j, tuple(unit(i, j) for i in range(num_slots))) for j in range(4))
+        return Chunks(rounds, np.arange(32, dtype=np.int64) // 8)
 
 
 def train_evenly(interleaved):

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset
 from gnnbench.datasets import catalogue
-from gnnbench.engine import train
 from gnnbench.errors import DatasetError
-from gnnbench.metrics import digest
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import assemble, load
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Table
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.studies.hongtu import figures
@@ -74,7 +74,7 @@ def test_counts_are_those_of_training(jobs: dict[str, figures.Job], chunks: int)
     counts = figures.count_job("small", chunks)
     found = Duplication.of_counts(counts)
     assert isinstance(bundle.communication, HongTuCommunication)
-    (volumes,) = (note for note in bundle.communication.notes() if "V_ori" in note)
+    (volumes,) = (note for note in trace.notes if "V_ori" in note)
     for name, value in (
         ("V_ori", found.original),
         ("V_+p2p", found.with_p2p),

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets, footprint, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import host_resident, train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, PlatformError
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import host_resident, train
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
@@ -128,7 +129,7 @@ def test_in_memory_training_does_not_touch_the_host_link():
     moved = trace.epochs[0].bytes
     assert moved["host_to_device"] == moved["device_to_host"] == 0
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=1)
-    (round_,) = sampler.chunks(setting, 4)
+    (round_,) = sampler.chunks(setting, 4).rounds
     halo = sum(unit.blocks[0].num_src - unit.blocks[0].num_dst for unit in round_.units)
     assert halo
     forward, backward = sum(setting.workload.dims[:-1]), sum(setting.workload.dims[1:-1])
@@ -140,7 +141,8 @@ def test_devices_hold_what_the_footprint_of_their_shards_says(model):
     setting = setting_for(model, 3)
     trace = run(parts_for("hongtu-im"), setting, chunks=2)
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=2)
-    rounds = sampler.chunks(setting, 3)
+    cut = sampler.chunks(setting, 3)
+    rounds = cut.rounds
     for slot in range(3):
         chunks = [
             footprint.size_of(unit.blocks[0])
@@ -148,7 +150,7 @@ def test_devices_hold_what_the_footprint_of_their_shards_says(model):
             for unit in round_.units
             if unit.slot == slot
         ]
-        owned = int((sampler.owner() == slot).sum())
+        owned = int((cut.owner == slot).sum())
         size = footprint.shard_bytes(setting.layers, chunks, owned, 8, TorchKernel())
         assert trace.peak_bytes[f"gpu{slot}"] == size
 
@@ -174,11 +176,8 @@ def test_more_chunks_hold_less_of_a_real_graph(name, model):
     for chunks in (2, 4, 8):
         sampler = registry().part("sampler", "hongtu")(chunks_per_partition=chunks, search="none")
         communication = registry().part("communication", "hongtu")()
-        communication.begin(setting)
-        rounds, traffic = sampler.chunks(setting, 4), []
-        for round_ in rounds:
-            before = traffic[-1] if traffic else None
-            traffic.append(communication.plan(round_, before, sampler.owner()))
+        cut = sampler.chunks(setting, 4)
+        rounds, traffic = cut.rounds, plan_rounds(communication.open(cut.owner), cut.rounds)
         held.append(
             max(
                 footprint.working_bytes(
@@ -226,7 +225,8 @@ def test_a_spilled_run_equals_the_unspilled_to_the_bit(model, memory, tmp_path):
 
 def test_peak_device_bytes_do_not_count_the_disk(tmp_path):
     """The disk is a memory of its own in the ledger, and no device."""
-    from gnnbench.metrics import digest, summarise
+    from gnnbench.metrics import summarise
+    from gnnbench.price.folds import digest
 
     trace = run(parts_for("hongtu"), setting_for("gcn", 2), host_bytes=16_000, spill_dir=tmp_path)
     assert trace.peak_bytes["disk"] > trace.peak_bytes["gpu0"]

@@ -17,14 +17,14 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build as build_dataset
-from gnnbench.engine import train
-from gnnbench.engine.evaluate import whole_graph_block
 from gnnbench.models import MODELS, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Workload
+from gnnbench.run import train
+from gnnbench.run.evaluate import whole_graph_block
 
 NUM_VERTICES = 24
 NUM_ISOLATED = 4
@@ -228,7 +228,7 @@ def test_so_it_does_by_every_memory_and_communication(model, way):
 def test_some_chunks_have_no_edges_and_some_no_vertices():
     """What the runs on 4 devices with 8 chunks rely on."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
-    rounds = sampler.chunks(setting_for("gcn", 2, 4), 4)
+    rounds = sampler.chunks(setting_for("gcn", 2, 4), 4).rounds
     units = [unit for round_ in rounds for unit in round_.units]
     assert len(units) == 32 > NUM_VERTICES
     assert any(len(unit.output_ids) == 0 for unit in units)

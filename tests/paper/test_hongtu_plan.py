@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream, draw_edges
-from gnnbench.metrics import digest
 from gnnbench.models import MODELS, build
 from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms import describe
 from gnnbench.plugins import Registry, assemble, load
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Table, Workload
+from gnnbench.run import train
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.planner import HongTuPlanner, cut_balanced

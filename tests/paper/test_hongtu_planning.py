@@ -15,21 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.kernels.dispatch import edge_cut, partition_stream
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.partitioning import edge_cut as partitioning
 from gnnbench.partitioning import partition
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench_plugins.hongtu import search
 from gnnbench_plugins.hongtu import volumes as counting
-from gnnbench_plugins.hongtu.communication import HongTuCommunication
+from gnnbench_plugins.hongtu.communication import DeduplicatedTraffic
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, read_sets, throughputs
 from gnnbench_plugins.hongtu.search import bound_sweeps, descend, improve
@@ -223,10 +223,10 @@ def test_the_search_stops_after_the_sweeps_it_was_given():
 def test_the_notes_say_what_each_stage_costs(search):
     setting = small_setting()
     sampler = HongTuSampler(chunks_per_partition=5, search=search)
-    sampler.chunks(setting, 3)
-    notes = " ".join(sampler.notes())
+    cut = sampler.chunks(setting, 3)
+    notes = " ".join(cut.notes)
     graph = setting.dataset.graph
-    cut = edge_cut(graph.indptr, graph.indices, sampler.owner().astype(np.int32))
+    cut = edge_cut(graph.indptr, graph.indices, cut.owner.astype(np.int32))
     assert f"metis partitions cut {100 * cut / graph.num_edges:.2g} % of the edges" in notes
     assert ("Equation 4: range order" in notes) == (search != "none")
     assert ("Algorithm 4" in notes) == (search != "none")
@@ -266,8 +266,8 @@ def test_large_graphs_are_partitioned_as_a_stream(monkeypatch):
     for limit, name in ((edges, "metis"), (edges - 1, "ldg")):
         monkeypatch.setattr(partitioning, "METIS_EDGES", limit)
         sampler = HongTuSampler()
-        sampler.chunks(setting, 3)
-        assert sampler.notes()[0].startswith(f"{name} partitions")
+        cut = sampler.chunks(setting, 3)
+        assert cut.notes[0].startswith(f"{name} partitions")
 
 
 @pytest.mark.parametrize(
@@ -286,15 +286,16 @@ def test_graphs_without_edges_and_with_fewer_vertices_than_chunks_are_planned():
     setting = small_setting()
     graph = setting.dataset.graph
     sampler = HongTuSampler(chunks_per_partition=40)
-    rounds = sampler.chunks(setting, 3)
+    cut = sampler.chunks(setting, 3)
+    rounds = cut.rounds
     outputs = np.concatenate([u.output_ids for r in rounds for u in r.units])
     assert np.array_equal(np.sort(outputs), np.arange(graph.num_vertices))
     alone = dataclasses.replace(
         graph, indptr=np.zeros(graph.num_vertices + 1, dtype=np.int64), indices=graph.indices[:0]
     )
     bare = dataclasses.replace(setting.dataset, graph=alone)
-    sampler.chunks(dataclasses.replace(setting, dataset=bare), 3)
-    assert "replication factor is 1.00" in sampler.notes()[0]
+    cut = sampler.chunks(dataclasses.replace(setting, dataset=bare), 3)
+    assert "replication factor is 1.00" in cut.notes[0]
 
 
 # --------------------------------------------------------------------------- chunks that fit
@@ -353,10 +354,10 @@ def test_where_a_single_vertex_does_not_fit_the_ledger_says_which_tensor():
         def holds(self, rounds, owner):
             return False
 
-    sampler.limit(Nothing())
-    rounds = sampler.chunks(setting, 3)
-    assert len(rounds) == np.bincount(sampler.owner()).max()
-    assert "do not fit 3.00 kB a device, and are the most" in " ".join(sampler.notes())
+    cut = sampler.chunks(setting, 3, Nothing())
+    rounds = cut.rounds
+    assert len(rounds) == np.bincount(cut.owner).max()
+    assert "do not fit 3.00 kB a device, and are the most" in " ".join(cut.notes)
 
 
 def test_a_cheaper_order_that_does_not_fit_is_not_taken():
@@ -375,12 +376,12 @@ def test_a_cheaper_order_that_does_not_fit_is_not_taken():
             return len(rounds) >= 4 and all(row == sorted(row) for row in first)
 
     sampler = HongTuSampler(chunks_per_partition=0)
-    sampler.limit(OnlyRanges())
-    rounds = sampler.chunks(setting, 3)
+    cut = sampler.chunks(setting, 3, OnlyRanges())
+    rounds = cut.rounds
     assert len(rounds) == 4
-    assert OnlyRanges().holds(rounds, sampler.owner())
-    assert "kept: range order" not in " ".join(sampler.notes())
-    assert "so the range order was kept" in sampler.notes()[-1]
+    assert OnlyRanges().holds(rounds, cut.owner)
+    assert "kept: range order" not in " ".join(cut.notes)
+    assert "so the range order was kept" in cut.notes[-1]
 
 
 def test_plenty_of_memory_makes_one_chunk_a_partition():
@@ -406,8 +407,9 @@ def test_deduplicated_transfers_are_local_and_vanilla_ones_are_not():
     assert all(s.work.remote_bytes == 0 for s in deduplicated.epochs[0].spans)
     # Of what a unit reads, the other partitions' vertices are remote: device i is at socket i.
     sampler = HongTuSampler()
-    rounds = sampler.chunks(setting, 3)
-    far = sum(int((sampler.owner()[u.input_ids] != u.slot).sum()) for r in rounds for u in r.units)
+    cut = sampler.chunks(setting, 3)
+    rounds = cut.rounds
+    far = sum(int((cut.owner[u.input_ids] != u.slot).sum()) for r in rounds for u in r.units)
     for number, width in enumerate(setting.workload.dims[:-1]):
         rows = [
             s for s in host_transfers(vanilla) if (s.label, s.layer) == ("host to device", number)
@@ -482,7 +484,7 @@ def planned(name, chunks):
     """A real graph on four A100, as ranges: its setting and N_ij."""
     setting = setting_on(dataset(name), load_platform(A100_SERVER))
     sampler = HongTuSampler(chunks_per_partition=chunks, search="none")
-    return setting, sets_of(sampler.chunks(setting, 4))
+    return setting, sets_of(sampler.chunks(setting, 4).rounds)
 
 
 @cache
@@ -622,7 +624,9 @@ def test_what_preprocessing_counts_does_not_grow_with_the_graph_or_the_epochs(mo
     m = 4
     setting = setting_on(dataset("cora"), load_platform(A100_SERVER))
     as_cut = HongTuSampler(chunks_per_partition=chunks, search="none")
-    marks = mark_chunks(sets_of(as_cut.chunks(setting, m)), setting.dataset.graph.num_vertices)
+    marks = mark_chunks(
+        sets_of(as_cut.chunks(setting, m).rounds), setting.dataset.graph.num_vertices
+    )
     rates, counted = throughputs(setting), Intersections(monkeypatch)
     order, pairs = counted.of(lambda: regroup(marks))
     assert pairs == m * chunks**2
@@ -637,7 +641,7 @@ def test_what_preprocessing_counts_does_not_grow_with_the_graph_or_the_epochs(mo
 def test_chunks_are_ordered_and_traffic_is_planned_once_for_all_epochs(monkeypatch, epochs):
     """Preprocessing is paid once: as many orders and plans of a round for any number of epochs."""
     calls = {"order": 0, "plan": 0}
-    plan, make = HongTuCommunication.plan, HongTuSampler.chunks
+    plan, make = DeduplicatedTraffic.plan, HongTuSampler.chunks
 
     def count_plans(*given):
         calls["plan"] += 1
@@ -647,7 +651,7 @@ def test_chunks_are_ordered_and_traffic_is_planned_once_for_all_epochs(monkeypat
         calls["order"] += 1
         return make(*given)
 
-    monkeypatch.setattr(HongTuCommunication, "plan", count_plans)
+    monkeypatch.setattr(DeduplicatedTraffic, "plan", count_plans)
     monkeypatch.setattr(HongTuSampler, "chunks", count_orders)
     setting = small_setting()
     workload = dataclasses.replace(setting.workload, epochs=epochs)

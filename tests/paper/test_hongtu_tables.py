@@ -11,14 +11,14 @@ import pytest
 
 from gnnbench import datasets, plugins
 from gnnbench.agreement import measure_agreement
-from gnnbench.clock.model import ModelClock
-from gnnbench.engine import train
 from gnnbench.errors import UsageError
-from gnnbench.metrics import Digest, digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import Digest, digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.memory import HongTuMemory
 from gnnbench_plugins.hongtu.prediction import (
@@ -129,9 +129,9 @@ def run_epoch(model, layers, label, topology):
     epochs = []
     clock = ModelClock(platform, bundle.kernel)
     trace = train(bundle, setting, clock, lambda epoch, _: epochs.append(epoch), None)
-    rounds = bundle.sampler.chunks(setting, 4)
-    counts = count_chunks(rounds, bundle.sampler.owner(), 4)
-    stack, memory = gnn.stack, bundle.memory
+    cut = bundle.sampler.chunks(setting, 4)
+    counts = count_chunks(cut.rounds, cut.owner, 4)
+    stack, memory = gnn.stack, bundle.settle(setting).memory
     return Run(
         modelled=digest(epochs[0], "modelled"),
         peak_bytes=trace.peak_bytes,

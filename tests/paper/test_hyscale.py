@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from gnnbench import datasets
 from gnnbench.cli.reproduce import ModelTrainer
-from gnnbench.clock.model import ModelClock
-from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
-from gnnbench.metrics import Digest, digest
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
+from gnnbench.price.folds import Digest, digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Workload
+from gnnbench.run import train
 from gnnbench_plugins.hyscale.drm import (
     Assignment,
     Balancer,
@@ -39,7 +39,7 @@ from gnnbench_plugins.hyscale.performance import (
     sizes_of,
     trainer_seconds,
 )
-from gnnbench_plugins.hyscale.placement import HyScalePlacement, correct
+from gnnbench_plugins.hyscale.placement import HyScalePlacement, HyScaleSession, correct
 from gnnbench_plugins.studies.hyscale.convergence import (
     Convergence,
     Settled,
@@ -49,6 +49,7 @@ from gnnbench_plugins.studies.hyscale.convergence import (
     settle,
     slow_down,
 )
+from tests.sessions import keep_opened, on_open
 
 REGISTRY = load()
 GPUS, FPGAS = "epyc7763x2-4xa5000", "epyc7763x2-4xu250"
@@ -66,7 +67,7 @@ def small_graph():
 
 @dataclass
 class Run:
-    placement: HyScalePlacement
+    session: HyScaleSession
     times: list[StageTimes]
     digests: list[Digest]
     trace: Trace
@@ -95,13 +96,18 @@ def run(dataset, platform, workload, strategy="hyscale", **options) -> Run:
         texts.setdefault(kind, {})[option] = str(text)
     bundle = assemble(REGISTRY, REGISTRY.strategy(strategy).bundles["mini-batch"], texts)
     times: list[StageTimes] = []
-    observe = bundle.placement.observe
 
-    def keep(observed):
-        times.append(observed)
-        observe(observed)
+    def keep_times(session, *_):
+        observe = session.observe
 
-    bundle.placement.observe = keep
+        def keep(observed):
+            times.append(observed)
+            observe(observed)
+
+        session.observe = keep
+
+    on_open(bundle.placement, keep_times)
+    opened = keep_opened(bundle.placement)
     digests: list[Digest] = []
 
     def watch(epoch, model):
@@ -109,7 +115,7 @@ def run(dataset, platform, workload, strategy="hyscale", **options) -> Run:
         return False
 
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel), watch)
-    return Run(bundle.placement, times, digests, trace)
+    return Run(opened[-1], times, digests, trace)
 
 
 # --------------------------------------------------------------------------- Algorithm 1
@@ -508,10 +514,10 @@ def test_total_batch_size_never_changes(graph, trainers, cpu_trainer, skew, batc
     workload = Workload("gcn", (64, 32, 8), 1, batch, (10, 10), 0)
     setting = Setting(graph, platform, workload, build(workload).shapes)
     placement = HyScalePlacement(cpu_trainer=cpu_trainer, skew=skew)
-    placement.prepare(setting, profiles_of(batch))
+    session = placement.open(setting, profiles_of(batch), 0)
     for part, observed in rounds:
         for seeds in (batch, max(1, round(batch * part))):
-            shares = placement.split(seeds)
+            shares = session.split(seeds)
             assert sum(share.seeds for share in shares) == seeds
             assert min(share.seeds for share in shares) >= 0
             assert [share.slot for share in shares] == list(
@@ -519,7 +525,7 @@ def test_total_batch_size_never_changes(graph, trainers, cpu_trainer, skew, batc
             )
             on_accelerators = [share.seeds for share in shares if not share.threads]
             assert max(on_accelerators, default=0) - min(on_accelerators, default=0) <= 1
-        placement.observe(observed)
+        session.observe(observed)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
@@ -561,9 +567,7 @@ def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(graph, name):
     runs = {skew: run(graph, platform, WIDE, placement_skew=skew) for skew in (1.0, 4.0, 0.25)}
     for skew, result in runs.items():
         print(f"\n{name}, skew {skew}: seeds on the CPU, threads, stages in us")
-        for index, (split, t) in enumerate(
-            zip(result.placement.history, result.times, strict=True)
-        ):
+        for index, (split, t) in enumerate(zip(result.session.history, result.times, strict=True)):
             threads = split.threads
             print(
                 f"  round {index:2d}: {split.cpu_seeds:3d} of 125, {threads.sample:2d} sampling, "
@@ -573,10 +577,10 @@ def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(graph, name):
                 f"accelerators {(t.train_accelerator or 0) * 1e6:.0f}"
             )
     settled = {skew: sum(result.bottlenecks[-6:]) / 6 for skew, result in runs.items()}
-    planned = runs[1.0].placement.history[0].cpu_seeds
+    planned = runs[1.0].session.history[0].cpu_seeds
     for skew in (4.0, 0.25):
         result = runs[skew]
-        assert result.placement.history[0].cpu_seeds == min(125, round(planned * skew))
+        assert result.session.history[0].cpu_seeds == min(125, round(planned * skew))
         assert result.bottlenecks[0] > 1.15 * settled[skew]
         assert settled[skew] == pytest.approx(settled[1.0], rel=0.05)
         # Six rounds also fill and flush the pipeline, which is not what is balanced.
@@ -587,7 +591,7 @@ def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(graph, name):
     # flushes the pipeline, which Algorithm 1 does not see, so less is gained than in a round.
     wrong = replace(WIDE, epochs=1)
     static = run(graph, platform, wrong, placement_skew=0.25, placement_drm="false")
-    assert len({split.cpu_seeds for split in static.placement.history}) == 1
+    assert len({split.cpu_seeds for split in static.session.history}) == 1
     assert runs[0.25].digests[-1].epoch_s < 0.97 * static.digests[0].epoch_s
 
 
@@ -595,7 +599,7 @@ def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(graph, name):
 def test_drm_settles(graph, name):
     """At balance, rounds differ by a few seeds and threads: actions do not undo each other."""
     result = run(graph, slow_down(load_platform(name), 100), replace(WIDE, epochs=6))
-    last = result.placement.history[-12:]
+    last = result.session.history[-12:]
     assert max(s.cpu_seeds for s in last) - min(s.cpu_seeds for s in last) <= 4
     for task in ("sample", "load", "train"):
         counts = [getattr(split.threads, task) for split in last]
@@ -705,9 +709,9 @@ def test_an_idle_cpu_trainer_is_brought_back(graph):
     """skew 0 takes all seeds from the CPU trainer; DRM finds that it has time to spare."""
     platform = slow_down(load_platform(GPUS), 100)
     result = run(graph, platform, replace(WIDE, epochs=2), placement_skew=0.0)
-    assert result.placement.history[0].cpu_seeds == 0
+    assert result.session.history[0].cpu_seeds == 0
     assert result.times[0].train_cpu == 0.0
-    assert result.placement.history[-1].cpu_seeds > 10
+    assert result.session.history[-1].cpu_seeds > 10
 
 
 # --------------------------------------------------------------------------- the performance model
@@ -799,13 +803,7 @@ def test_the_first_split_knows_what_crosses(graph, rule):
         texts["communication"] = {"precision": rule}
     bundle = assemble(REGISTRY, parts, texts)
     handed = []
-    prepare = bundle.placement.prepare
-
-    def keep(setting, profiles):
-        handed.extend(profiles)
-        prepare(setting, profiles)
-
-    bundle.placement.prepare = keep
+    on_open(bundle.placement, lambda session, setting, profiles, _: handed.extend(profiles))
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
     whole, spans = handed[-1], trace.epochs[0].spans
     crossing = next(span.work for span in spans if span.label == "host to device")
@@ -916,7 +914,7 @@ def test_predicted_against_scheduled(graph, name):
     """
     platform = slow_down(load_platform(name), 100)
     result = run(graph, platform, replace(WIDE, epochs=1), placement_drm="false")
-    note = result.placement.notes()[0]
+    note = result.session.notes()[0]
     predicted_s = 6 * float(note.split("predicted round ")[1].split(" ms")[0]) * 1e-3
     ratio = result.digests[0].epoch_s / predicted_s
     print(f"\n{name}: scheduled / predicted epoch {ratio:.2f}")
@@ -1035,4 +1033,4 @@ def test_equal_to_one_large_batch(small_graph, one_large_batch, accelerators, cp
     assert result.losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
     assert len(set(one_large_batch)) == len(one_large_batch) > 15
     if cpu_trainer == "true":
-        assert len({split.cpu_seeds for split in result.placement.history}) > 1
+        assert len({split.cpu_seeds for split in result.session.history}) > 1

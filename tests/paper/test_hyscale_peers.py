@@ -15,20 +15,21 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gnnbench import datasets
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, Variant, compare
 from gnnbench.conformance import graphs
-from gnnbench.engine import train
-from gnnbench.engine.feature_cache import CachedRows
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes
 from gnnbench.models import build
-from gnnbench.parts import Setting
+from gnnbench.parts import EverythingCrosses, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import assemble, load
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import RoundTraffic, Unit, Workload
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
+from gnnbench.run import train
+from gnnbench.run.feature_cache import CachedRows
+from gnnbench_plugins.hyscale.communication import IntegerCommunication
 from gnnbench_plugins.hyscale.rounding import INT8_MAX, pack_rows, unpack_rows
 from gnnbench_plugins.reference.communication import VanillaCommunication
 
@@ -83,11 +84,11 @@ def units_of(strategy, setting, epoch=0):
     """The rounds of an epoch as a strategy with a static split makes them, without its CPU."""
     bundle = bundle_for(strategy)
     bundle.begin(setting)
-    bundle.placement.overlap(0)
+    session = bundle.placement.open(setting, [], 0)
     return [
         [
             Unit(share.slot, bundle.sampler.sample(seeds, epoch, 1))
-            for share, seeds in bundle.placement.share_out(drawn)
+            for share, seeds in session.share_out(drawn)
             if len(seeds)
         ]
         for drawn in bundle.sampler.rounds(epoch)
@@ -183,8 +184,8 @@ def test_multi_gpu_pyg_leaves_the_processor_out(graph):
     }
     assert places == {"load": {"host"}, "aggregate": {"gpu0", "gpu1", "gpu2"}}
     placement = bundle_for("pyg-multi-gpu").placement
-    placement.begin(setting)
-    assert [share.seeds for share in placement.split(40)] == [13, 13, 14]
+    handed = placement.open(setting, [], 0).share_out(np.arange(40))
+    assert [share.seeds for share, _ in handed] == [13, 13, 14]
 
 
 @pytest.mark.parametrize("part", [0.0, 0.25, 1.0])
@@ -192,11 +193,10 @@ def test_distdgl_v2_maps_tasks_once(graph, part):
     """Section VI-E2: processor and accelerators, on partitions, by "a static task mapping"."""
     setting = setting_for(graph, 3)
     placement = bundle_for("distdgl-v2", placement_cpu_share=part).placement
-    placement.begin(setting)
-    plain = bundle_for("distdgl").placement
-    plain.begin(setting)
+    session = placement.open(setting, [], 0)
+    plain = bundle_for("distdgl").placement.open(setting, [], 0)
     for drawn in np.split(graph.train_ids[:90], 3):
-        *shares, (cpu, on_cpu) = placement.share_out(drawn)
+        *shares, (cpu, on_cpu) = session.share_out(drawn)
         assert cpu.slot == 3
         assert cpu.seeds == len(on_cpu)
         kept_whole = [seeds for _, seeds in plain.share_out(drawn)]
@@ -269,15 +269,19 @@ def test_found_rows_come_from_the_devices_own_copy(graph, monkeypatch):
 
 
 def test_a_row_that_no_device_has_is_not_reused(graph):
-    class Wishful(VanillaCommunication):
-        def plan(self, round_, previous, owner):
-            fetches = super().plan(round_, previous, owner).fetches
+    class Wishes(EverythingCrosses):
+        def plan(self, round_, previous):
+            fetches = super().plan(round_, previous).fetches
             return RoundTraffic(
                 tuple(
                     replace(fetch, from_host=fetch.from_host[3:], reused=fetch.from_host[:3])
                     for fetch in fetches
                 )
             )
+
+    class Wishful(VanillaCommunication):
+        def open(self, owner):
+            return Wishes(owner)
 
     setting = setting_for(graph)
     bundle = replace(bundle_for("pyg-multi-gpu"), communication=Wishful())
@@ -330,7 +334,7 @@ def test_mini_batches_take_what_is_foreseen(graph, model):
 
 
 def test_a_static_cache_and_rows_that_move_on_are_not_for_each_other(graph):
-    with pytest.raises(IncompatibleParts, match="memory 'pagraph' caches the same rows"):
+    with pytest.raises(IncompatibleParts, match="memory 'pagraph' caches rows on the devices"):
         run("pagraph", setting_for(graph), [("communication", "hongtu")])
 
 
@@ -464,14 +468,11 @@ def test_on_the_host_alone_nothing_is_rounded(graph):
 
 
 def test_rows_of_a_full_graph_are_not_rounded(graph):
-    class Rounding(VanillaCommunication):
-        rounds_features = "int8"
-
     setting = setting_for(graph, 1)
     bundle = assemble(REGISTRY, REGISTRY.strategy("hongtu").bundles["full-graph"], {})
-    said = replace(bundle, communication=Rounding()).refusal(setting)
+    said = replace(bundle, communication=IntegerCommunication()).refusal(setting)
     assert said is not None
-    assert "rounds features that cross to a mini-batch" in said
+    assert "communication 'hyscale-int8' works for mini-batch training only" in said
 
 
 # --------------------------------------------------------------------------- P3

@@ -8,18 +8,14 @@ import signal
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train
-from gnnbench.engine.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
-from gnnbench.engine.timers import StreamTimer
 from gnnbench.errors import (
     DeviceOutOfMemory,
     IncompatibleParts,
@@ -30,11 +26,17 @@ from gnnbench.errors import (
 from gnnbench.footprint import ROUNDS_UNDER_WAY
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.models import build
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, SeedSession, Setting, hand_out
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.plugins import assemble, load
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import HostThreads, Parts, Share, StageTimes, Trace, Workload
+from gnnbench.run import train
+from gnnbench.run.protocol import Steps, Trainer, _Crew, run_in_turn, run_on_threads
+from gnnbench.run.timers import StreamTimer
 from gnnbench_plugins.hyscale.drm import Balancer, BalanceWork, decide
+from tests.sessions import keep_opened, on_open
 
 REGISTRY = load()
 HYSCALE = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
@@ -97,6 +99,7 @@ def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_
 @dataclass
 class Run:
     bundle: Bundle
+    session: SeedSession
     times: list[StageTimes]
     trace: Trace
 
@@ -123,20 +126,27 @@ def prepare(dataset, platform, workload=SMALL, parts=HYSCALE, **options):
         texts.setdefault(kind, {})[option] = str(text)
     bundle = assemble(REGISTRY, parts, texts)
     times: list[StageTimes] = []
-    observe = bundle.placement.observe
-
-    def keep(observed):
-        times.append(observed)
-        observe(observed)
-
-    bundle.placement.observe = keep
+    on_open(bundle.placement, lambda session, *_: keep_times(session, times))
     return bundle, Setting(dataset, platform, workload, build(workload).shapes), times
 
 
 def run(dataset, platform, workload=SMALL, clock=None, parts=HYSCALE, watch=None, **options) -> Run:
     bundle, setting, times = prepare(dataset, platform, workload, parts, **options)
     clock = clock or ModelClock(platform, bundle.kernel)
-    return Run(bundle, times, train(bundle, setting, clock, watch))
+    opened = keep_opened(bundle.placement)
+    trace = train(bundle, setting, clock, watch)
+    return Run(bundle, opened[-1], times, trace)
+
+
+def keep_times(session, times):
+    """Have ``times`` of all rounds that a placement observes."""
+    observe = session.observe
+
+    def keep(observed):
+        times.append(observed)
+        observe(observed)
+
+    session.observe = keep
 
 
 @pytest.fixture(scope="module")
@@ -159,13 +169,17 @@ def test_any_split_over_any_trainers_equals_one_large_batch(
     bundle, setting, _ = prepare(small_graph, platform, communication_stages=prefetch)
     draw = random.Random(accelerators)
 
-    def split(num_seeds):
-        bundle.placement._under_way.append((bundle.placement._balancer.assignment, False))
+    def share_out(session, seeds):
+        num_seeds = len(seeds)
+        session._under_way.append((session.balancer.assignment, False))
         cuts = sorted(draw.randint(0, num_seeds) for _ in range(accelerators))
         sizes = np.diff([0, *cuts, num_seeds]).tolist()
-        return tuple(Share(slot, seeds) for slot, seeds in enumerate(sizes))
+        return hand_out(seeds, [Share(slot, count) for slot, count in enumerate(sizes)])
 
-    bundle.placement.split = split
+    def split_at_random(session, *_):
+        session.share_out = partial(share_out, session)
+
+    on_open(bundle.placement, split_at_random)
     clock = WallClock() if real else ModelClock(platform, bundle.kernel)
     losses = [loss for epoch in train(bundle, setting, clock).epochs for loss in epoch.round_losses]
     assert losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
@@ -187,7 +201,7 @@ def test_drm_that_moves_work_changes_no_loss(
         placement_accelerator_sampling="true",
     )
     assert result.losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
-    assert len(set(result.bundle.placement.history)) > 1
+    assert len(set(result.session.history)) > 1
 
 
 # --------------------------------------------------------------------------- threads change nothing
@@ -207,7 +221,7 @@ def test_threads_give_what_taking_turns_gives_to_the_bit(small_graph, prefetch, 
     assert on_threads.losses == in_turn.losses
     assert on_threads.spans == in_turn.spans
     assert on_threads.times == in_turn.times
-    assert on_threads.bundle.placement.history == in_turn.bundle.placement.history
+    assert on_threads.session.history == in_turn.session.history
     assert on_threads.trace.notes == in_turn.trace.notes
     for ours, theirs in zip(on_threads.trace.epochs, in_turn.trace.epochs, strict=True):
         assert (ours.bytes, ours.work_by_device) == (theirs.bytes, theirs.work_by_device)
@@ -317,10 +331,11 @@ def test_a_host_that_trains_alone_on_few_cores_takes_turns(small_graph, cores, a
 
     bundle.sampler.sample = note
     clock = WallClock() if real else ModelClock(platform, bundle.kernel)
+    opened = keep_opened(bundle.placement)
     spans = train(bundle, setting, clock).epochs[-1].spans
     # The design phase samples on this thread in any case.
     assert here == ({True, False} if real and not in_turn else {True})
-    threads = bundle.placement.host_threads()
+    threads = opened[-1].host_threads()
     assert (threads.sample == threads.load == threads.train == cores) is (in_turn or cores == 1)
     steps = {span.round: span.id for span in spans if span.label == "average and step"}
     for span in spans:
@@ -376,9 +391,10 @@ def test_stages_have_the_threads_they_were_given(small_graph, real):
     bundle.sampler.sample, bundle.kernel.linear = note_sampling, note_training
     before = torch.get_num_threads()
     clock = WallClock() if real else ModelClock(setting.platform, bundle.kernel)
+    opened = keep_opened(bundle.placement)
     train(bundle, setting, clock)
     assert torch.get_num_threads() == before
-    planned = bundle.placement.host_threads()
+    planned = opened[-1].host_threads()
     assert planned.sample + planned.load + planned.train == 8
     if not real:
         assert set(sampling) == {(1, 1)}
@@ -614,6 +630,18 @@ def test_a_full_device_says_at_which_stage(small_graph, real):
     assert " bytes in stage transfer of round 0, " in str(error)
 
 
+def share_out_as(shares, session, *_):
+    """Have a session deal its seeds out by ``shares`` of their number."""
+
+    def share_out(seeds):
+        found = shares(len(seeds))
+        return [(share, seeds[: share.seeds]) for share in found[:1]] + [
+            (share, seeds[:0]) for share in found[1:]
+        ]
+
+    session.share_out = share_out
+
+
 def test_a_missing_library_and_a_broken_placement_stay_what_they_are(monkeypatch, small_graph):
     bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
 
@@ -627,11 +655,13 @@ def test_a_missing_library_and_a_broken_placement_stay_what_they_are(monkeypatch
     with pytest.raises(MissingDependency, match="it is not installed"):
         train(bundle, setting, WallClock())
     bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
-    bundle.placement.split = lambda num_seeds: (Share(0, num_seeds - 1),)
+    on_open(bundle.placement, partial(share_out_as, lambda count: [Share(0, count - 1)]))
     with pytest.raises(StageFailed, match=r"stage assign of round 0 .* gave out 16 of 17 seeds"):
         train(bundle, setting, WallClock())
     bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
-    bundle.placement.split = lambda num_seeds: (Share(0, num_seeds + 2), Share(1, -2))
+    on_open(
+        bundle.placement, partial(share_out_as, lambda count: [Share(0, count + 2), Share(1, -2)])
+    )
     with pytest.raises(StageFailed, match=r"gave slot 1 -2 seeds; a share has none or more"):
         train(bundle, setting, WallClock())
 
@@ -751,7 +781,7 @@ def test_accelerators_draw_what_the_host_would_draw(small_graph):
         for options in ({"placement_drm": "false"}, SAMPLING)
     )
     assert drawn.losses == plain.losses
-    split = drawn.bundle.placement.history[0]
+    split = drawn.session.history[0]
     assert split.sampling == 3
     for epoch, reference in zip(drawn.trace.epochs, plain.trace.epochs, strict=True):
         on_gpus = [s for s in epoch.spans if s.label == "sample" and s.place != "host"]
@@ -803,15 +833,14 @@ def test_drm_moves_sampling_to_whoever_is_faster(small_graph, rate, expected, ru
         placement_rule=rule,
         placement_cpu_trainer="false",
     )
-    prepare_split = bundle.placement.prepare
 
-    def start_wrong(setting, profiles):
-        prepare_split(setting, profiles)
-        bundle.placement._balancer.sampling = 4 - expected
+    def start_wrong(session, *_):
+        session.balancer.sampling = 4 - expected
 
-    bundle.placement.prepare = start_wrong
+    on_open(bundle.placement, start_wrong)
+    opened = keep_opened(bundle.placement)
     train(bundle, setting, ModelClock(platform, bundle.kernel))
-    history = bundle.placement.history
+    history = opened[-1].history
     assert history[0].sampling == 4 - expected
     assert history[-1].sampling == expected
     before, after = (max(times[at].sample_cpu, times[at].sample_accelerator) for at in (0, -2))

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.footprint import sparse_bytes
 from gnnbench.kernels.dispatch import RmatStream
@@ -21,7 +19,9 @@ from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform, RateCurve
 from gnnbench.plugins import assemble, load, with_swap
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BatchProfile, HostThreads, StageTimes, Workload
+from gnnbench.run import train
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hyscale.performance import (
     Prediction,
@@ -56,6 +56,7 @@ from gnnbench_plugins.studies.hyscale.tables import (
     step_gains,
     with_accelerators,
 )
+from tests.sessions import keep_opened, on_open
 
 FANOUTS = (25, 10)
 #: What sampling finds for the three graphs, so that most tests need not sample.
@@ -419,6 +420,7 @@ def test_a_plan_counts_sparse_features_as_training_does(kernel, model):
     plan = make_plan(bundle, request)
     found = plan.prediction
     setting = Setting(graph, platform, workload, build(workload).shapes)
+    opened = keep_opened(trained.placement)
     (epoch,) = train(trained, setting, ModelClock(platform, trained.kernel)).epochs
     (load_span,) = [span for span in epoch.spans if span.label == "load features"]
     profile = plan.profiles[-1]
@@ -430,8 +432,8 @@ def test_a_plan_counts_sparse_features_as_training_does(kernel, model):
         assert profile.stored is None
         assert load_span.work.bytes == dense_bytes
     assert found.load_s == pytest.approx(load_span.seconds)
-    assert trained.placement._prediction.load_s == found.load_s
-    assert trained.placement._prediction.train_cpu_s == found.train_cpu_s
+    assert opened[-1].prediction.load_s == found.load_s
+    assert opened[-1].prediction.train_cpu_s == found.train_cpu_s
     # The bytes and products of AGGREGATE, and UPDATE's products as Equation 12 counts them.
     passes = [span for span in epoch.spans if span.label.startswith(("aggregate", "update"))]
     seconds = sum(span.seconds for span in passes)
@@ -483,7 +485,11 @@ def train_a_round(platform, monkeypatch):
         bundle, PlanRequest(graph, workload, platform, registry.model("gcn"), Silent())
     )
     observed: list[StageTimes] = []
-    monkeypatch.setattr(trained.placement, "observe", observed.append)
+
+    def keep_times(session, *_):
+        session.observe = observed.append
+
+    on_open(trained.placement, keep_times)
     setting = Setting(graph, platform, workload, build(workload).shapes)
     (epoch,) = train(trained, setting, ModelClock(platform, trained.kernel)).epochs
     (times,) = observed

@@ -19,18 +19,18 @@ import pytest
 from mixgcn_volumes import count_all_reduce_bytes, count_all_to_all_bytes, count_crossing
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.lowering.feature_shards import ring_steps
 from gnnbench.lowering.shardings import find_shard_fault
-from gnnbench.metrics import digest, imbalance
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.price.folds import digest, imbalance
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph, Parts, Shard, Workload
+from gnnbench.run import train
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
@@ -142,10 +142,12 @@ def test_the_split_set_apart_is_the_best_there_is(model):
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     assert_equal(trace, model, 3)
     assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.05 * min(epochs.values())
-    (note,) = bundle.placement.notes()
-    count = len(bundle.placement.aggregators(setting.platform))
+    placement = bundle.settle(setting).placement
+    count = len(placement.aggregators(setting.platform))
+    (note,) = (note for note in trace.notes if "that update" in note)
     assert note.startswith(f"{count} of 5 accelerators aggregate for {5 - count} that update, the")
-    assert bundle_of(**options, placement_sparse_devices=2).placement.notes() == ()
+    asked = bundle_of(**options, placement_sparse_devices=2).settle(setting)
+    assert asked.chosen["placement"] == ()
 
 
 @pytest.mark.parametrize("stages", [1, 2, 7, 60])
@@ -193,9 +195,9 @@ def test_the_schedule_chosen_is_the_better_one(groups, factor, chosen):
     }
     bundle = bundle_of(**options)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    assert bundle.sampler.chosen_schedule == chosen == min(epochs, key=epochs.get)
+    assert bundle.settle(setting).sampler.schedule == chosen == min(epochs, key=epochs.get)
     assert digest(trace.epochs[-1], "modelled").epoch_s <= 1.01 * epochs[chosen]
-    why, cut = bundle.sampler.notes()
+    why, cut, *_ = trace.notes
     assert why.startswith(f"schedule {chosen} has the shorter modelled epoch: ")
     assert ("naive schedule" in cut) == (chosen == "naive")
 
@@ -204,15 +206,16 @@ def test_a_schedule_that_is_asked_for_is_not_weighed():
     setting = setting_for("gcn", 2, 4)
     for options in ({"sampler_schedule": "reordered"}, {"sampler_stages": 3}):
         bundle = bundle_of(**options)
-        bundle.settle(setting)
+        bundle = bundle.settle(setting)
         assert bundle.sampler.chosen_schedule == "reordered"
-        assert len(bundle.sampler.chunks(setting, 1)) > 1
-        assert len(bundle.sampler.notes()) == 1
+        assert len(bundle.sampler.chunks(setting, 1).rounds) > 1
+        assert bundle.chosen["sampler"] == ()
     # Groups that the model does not know.
     bundle = bundle_of(placement_row_groups=2)
-    bundle.settle(setting)
+    bundle = bundle.settle(setting)
     assert bundle.sampler.chosen_schedule == "reordered"
-    assert "was not compared with naive: the model of the pipeline" in bundle.sampler.notes()[0]
+    (why,) = bundle.chosen["sampler"]
+    assert "was not compared with naive: the model of the pipeline" in why
 
 
 @pytest.mark.parametrize(("devices", "groups"), [(4, 2), (4, 4), (6, 3)])
@@ -229,7 +232,7 @@ def test_rows_of_the_adjacency_may_be_divided_as_well(model, stages, devices, gr
 
 
 def stages_of(trace_setting, **options):
-    rounds = bundle_of(**options).sampler.chunks(trace_setting, 1)
+    rounds = bundle_of(**options).sampler.chunks(trace_setting, 1).rounds
     return [len(unit.output_ids) for round_ in rounds for unit in round_.units]
 
 
@@ -358,7 +361,7 @@ def test_a_stage_waits_for_what_it_reads_and_for_nothing_else():
     setting = setting_for("gcn", 3, 3, epochs=1)
     bundle = bundle_of(sampler_schedule="reordered", sampler_stages=6)
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    rounds = bundle.sampler.chunks(setting, 1)
+    rounds = bundle.sampler.chunks(setting, 1).rounds
     stage_of = np.empty(60, dtype=int)
     for round_ in rounds:
         stage_of[round_.units[0].output_ids] = round_.index
@@ -429,11 +432,12 @@ def test_modelled_times_are_the_same_to_the_bit():
 
 def test_stages_follow_proposition_3_5():
     bundle = bundle_of()
-    assert len(bundle.sampler.chunks(path_setting(), 1)) == 3  # 2 * 64 / 63, rounded up
-    (note,) = bundle.sampler.notes()
+    cut = bundle.sampler.chunks(path_setting(), 1)
+    assert len(cut.rounds) == 3  # 2 * 64 / 63, rounded up
+    (note,) = cut.notes
     assert note.startswith("64 vertices in 3 pipeline stages, in an order of bandwidth 1;")
     naive = bundle_of(sampler_schedule="naive").sampler
-    assert len(naive.chunks(path_setting(), 1)) == 1
+    assert len(naive.chunks(path_setting(), 1).rounds) == 1
 
 
 # --------------------------------------------------------------------------- what is refused

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import plugins
-from gnnbench.compare import Request, Row, compare
+from gnnbench.compare import PlannedRow, Request, compare
 from gnnbench.datasets import standins
 from gnnbench.datasets.synthetic import make_sbm
 from gnnbench.errors import IncompatibleParts
@@ -24,28 +24,25 @@ from gnnbench.kernels.dispatch import (
     transpose,
 )
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.kernels.reference.spmm import Engine
+from gnnbench.kernels.reference.spmm import ReductionEngine
 from gnnbench.platforms import load_platform
 from gnnbench.records import Block, Graph, Parts, RunResult, Work, Workload
 from gnnbench_plugins.mixgcn.kernel import SpuKernel, make_spu
 from gnnbench_plugins.mixgcn.machines import (
-    AwbGcn,
-    Cpu,
-    HyGcn,
     Machine,
     Spu,
     Sram,
     choose_slice,
     order_steps,
     plan_slice,
-    tune_columns,
 )
 from gnnbench_plugins.studies.mixgcn import accelerators
+from gnnbench_plugins.studies.mixgcn.rivals import AwbGcn, Cpu, HyGcn, tune_columns
 
 #: 1 byte a cycle, and buffers of whose halves hold 32 features.
 SLOW = 10**9
 SMALL = Sram(256, 256, 256, 256)
-ENGINE = Engine(lanes=2, lane_adders=4, fill_words=1, local_words=2, banks=4)
+ENGINE = ReductionEngine(lanes=2, lane_adders=4, fill_words=1, local_words=2, banks=4)
 SPU = Spu(
     clock_hz=SLOW,
     bandwidth_bytes_per_s=SLOW,
@@ -323,7 +320,7 @@ def train(*, check: bool = False, **changes: object) -> RunResult:
         "platform": load_platform(accelerators.PLATFORM),
         "options": {"placement": {"sparse_devices": "2", "accelerators": "2"}},
         "check": check,
-        "rows": (Row("mixgcn", "mixgcn", "full-graph", parts),),
+        "rows": (PlannedRow("mixgcn", "mixgcn", "full-graph", parts),),
     }
     request = Request(**(fields | changes))  # type: ignore[arg-type]
     return compare(request, plugins.load()).runs[0]

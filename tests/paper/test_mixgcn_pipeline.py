@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.clock.schedule import Task, schedule
 from gnnbench.datasets.construct import symmetrise
 from gnnbench.errors import UsageError
+from gnnbench.price.schedule import Task, schedule
 from gnnbench.records import Graph
 from gnnbench_plugins.mixgcn.ordering import (
     count_stages,

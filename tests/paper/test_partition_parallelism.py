@@ -13,18 +13,18 @@ import pytest
 from rich.console import Console
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
-from gnnbench.engine import train
-from gnnbench.metrics import imbalance
 from gnnbench.models import build
 from gnnbench.partitioning import deal_out
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import imbalance
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Workload
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
+from gnnbench.run import train
 from gnnbench_plugins.studies.mixgcn import figures
 from gnnbench_plugins.studies.mixgcn.figures import SYSTEMS, Job, cut_graph
 
@@ -124,8 +124,7 @@ def test_a_random_partition_has_as_many_vertices_in_every_part(parts):
 
 def metis_owner(setting, parts):
     sampler = registry().part("sampler", "multi-hop")()
-    sampler.chunks(setting, parts)
-    return sampler.owner()
+    return sampler.chunks(setting, parts).owner
 
 
 def within(graph, members, hops):

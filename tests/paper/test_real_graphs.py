@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
-from gnnbench.engine import train
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
+from gnnbench.run import train
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
 from gnnbench_plugins.hongtu.volumes import count_volumes
 
@@ -118,7 +118,8 @@ def test_volumes_fall_and_bytes_follow_on_ego_twitter():
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
 
     sampler = HongTuSampler(chunks_per_partition=8)
-    rounds = sampler.chunks(setting, 4)
+    cut = sampler.chunks(setting, 4)
+    rounds = cut.rounds
     sets = [[np.sort(r.units[i].input_ids) for r in rounds] for i in range(4)]
     count = setting.dataset.graph.num_vertices
     volumes = count_volumes(sets, count)
@@ -145,7 +146,7 @@ def test_volumes_fall_and_bytes_follow_on_ego_twitter():
         count * (f1 + f2) + count * (f0 + f1) + volumes.with_reuse * f1
     )
     read = [
-        [np.setdiff1d(ids, np.flatnonzero(sampler.owner() == i)) for ids in row]
+        [np.setdiff1d(ids, np.flatnonzero(cut.owner == i)) for ids in row]
         for i, row in enumerate(sets)
     ]
     moved = sum(len(ids) for row in read for ids in row)

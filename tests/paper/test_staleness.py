@@ -18,20 +18,20 @@ from rich.console import Console
 from torch.autograd import Function
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
-from gnnbench.engine import train
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.shards import Read
-from gnnbench.metrics import digest
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
 from gnnbench.results.schema import dump_json, to_document
+from gnnbench.run import train
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 ITEM = 8
@@ -77,8 +77,8 @@ def losses(trace):
 def partition_of(name, setting):
     """Each device's vertices, and what its unit reads of others, by the strategy's own sampler."""
     sampler = bundle_of(name).sampler
-    (round_,) = sampler.chunks(setting, len(setting.platform.accelerators))
-    owner = sampler.owner()
+    cut = sampler.chunks(setting, len(setting.platform.accelerators))
+    (round_,), owner = cut.rounds, cut.owner
     needs = {unit.slot: np.sort(unit.input_ids) for unit in round_.units}
     return owner, needs
 
@@ -431,13 +431,12 @@ def test_distdgl_trains_seeds_where_their_partition_is_and_equals_the_reference(
     assert row.equivalence.max_relative_loss_error <= 1e-9
 
     setting = setting_for(devices=devices)
-    placement = registry().part("placement", "distdgl")()
-    placement.begin(setting)
+    session = registry().part("placement", "distdgl")().open(setting, [], 0)
     seeds = setting.dataset.train_ids[::-1]
-    handed = placement.share_out(seeds)
+    handed = session.share_out(seeds)
     assert [share.slot for share, _ in handed] == list(range(devices))
     assert [share.seeds for share, _ in handed] == [len(part) for _, part in handed]
-    everyone = dict(placement.share_out(np.arange(60)))
+    everyone = dict(session.share_out(np.arange(60)))
     for share, part in handed:
         (home,) = (ids for other, ids in everyone.items() if other.slot == share.slot)
         assert set(part) == set(seeds) & set(home)

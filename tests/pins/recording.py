@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 
-from gnnbench import datasets, metrics, plugins
-from gnnbench.clock.schedule import Task, schedule
+from gnnbench import datasets, plugins
 from gnnbench.compare import (
+    PlannedRow,
     Request,
-    Row,
     Variant,
     check_options,
     make_setting,
@@ -28,14 +27,16 @@ from gnnbench.compare import (
 )
 from gnnbench.compare.run import clock_for
 from gnnbench.datasets import scale_features
-from gnnbench.engine import train
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.describe import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
+from gnnbench.price import folds
 from gnnbench.price.dry_run import DryRun
+from gnnbench.price.schedule import Task, schedule
 from gnnbench.records import Dataset, EpochTrace, Scheduled, Trace, Workload
+from gnnbench.run import train
 from tests.pins.combinations import Combination
 
 MODELS = Path(__file__).with_name("models.py")
@@ -66,7 +67,7 @@ def load_dataset(spec: str, seed: int) -> Dataset:
 load_machine = cache(load_platform)
 
 
-def plan(combination: Combination) -> Row:
+def plan(combination: Combination) -> PlannedRow:
     """The row that ``compare`` has for a combination."""
     registry = load_registry()
     strategy = registry.strategy(combination.name)
@@ -142,12 +143,12 @@ def describe(combination: Combination, trace: Trace, platform: Platform) -> dict
 def describe_epoch(epoch: EpochTrace, platform: Platform) -> dict[str, Any]:
     """What an epoch did; bytes of a kind of which there are none, and stages that never ran, are
     left out; energy is None where a busy device has no stated power."""
-    found = metrics.digest(epoch, "modelled", platform)
+    found = folds.digest(epoch, "modelled", platform)
     return {
         "loss": keep(epoch.loss),
         "epoch_s": keep(found.epoch_s),
         "waits_s": keep(follow_waits(epoch)),
-        "imbalance": keep(metrics.imbalance(epoch.work_by_device)),
+        "imbalance": keep(folds.imbalance(epoch.work_by_device)),
         "edges": epoch.edges,
         "vertices": epoch.vertices,
         "updates": len(epoch.round_losses),

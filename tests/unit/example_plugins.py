@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import UNIFORM, Placement, divide_evenly, option
-from gnnbench.records import PART_KINDS, Block, Parts, Share, Strategy
+from gnnbench.parts import UNIFORM, SeedPlacement, option
+from gnnbench.records import PART_KINDS, Block, Parts, Strategy
 from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory
@@ -107,18 +107,13 @@ class Scant(NeighbourSampler):
         )
 
 
-@dataclass
-class Even(Placement):
+@dataclass(frozen=True)
+class Even(SeedPlacement):
     name: ClassVar[str] = "even"
     summary: ClassVar[str] = "all accelerators, even shares"
 
     def trainers(self, platform):
-        self._count = len(platform.accelerators)
         return platform.accelerators
-
-    def split(self, num_seeds):
-        bounds = divide_evenly(num_seeds, self._count)
-        return tuple(Share(slot, end - begin) for slot, (begin, end) in enumerate(bounds))
 
 
 SAMPLERS = [Lonely, LonelyLiar, Clusters, Frequent, Cheat, Lazy, Scant]
@@ -227,7 +222,8 @@ def find_hooks(part):
 
 
 def make_part(kind, plain, hook):
-    return dataclass(type(f"{kind}_{hook}", (plain,), {"name": f"{kind}-{hook}", hook: end}))
+    made = type(f"{kind}_{hook}", (plain,), {"name": f"{kind}-{hook}", hook: end})
+    return dataclass(made, frozen=plain.__dataclass_params__.frozen)
 
 
 MADE = {

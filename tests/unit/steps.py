@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cache
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Span
+from gnnbench.run import train
 
 # --------------------------------------------------------------------------- runs
 
@@ -190,12 +190,12 @@ def run(case: Case) -> tuple[Step, ...]:
     options = split_options(case.options)
     bundle = plugins.assemble(registry(), parts, options)
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
-    mini_batch = bundle.sampler.mode == "mini-batch"
+    mini_batch = bundle.mode == "mini-batch"
     return read_steps(
         case,
         trace.epochs[-1].spans,
         prefetch=bundle.prefetch_stages(platform) if mini_batch else None,
-        shares_rows=bundle.communication.shares_rows,
+        shares_rows=bundle.shares_rows,
     )
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gnnbench.clock.model import ModelClock
-from gnnbench.clock.wall import WallClock
 from gnnbench.errors import PlatformError
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.plugins import load
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Work
 
 HOST = Device(

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine.host_resident import HostResidentEngine
-from gnnbench.engine.recorder import Recorder
 from gnnbench.kernels import autograd
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.models import build
 from gnnbench.models.saved import SavedTensors
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Step
 from gnnbench.records import Parts
+from gnnbench.run.host_resident import HostResidentEngine
+from gnnbench.run.recorder import Recorder
 
 #: Room for the data set and the model, and for nothing that can be spilled.
 LEAST_BYTES = 16_000

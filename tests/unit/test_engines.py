@@ -11,18 +11,18 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import build
-from gnnbench.engine import train
-from gnnbench.engine.evaluate import whole_graph_block
-from gnnbench.engine.machinery import feature_rows
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.models import MODELS, BoundBlock, Degrees
 from gnnbench.models import build as build_model
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
 from gnnbench.records import Parts
+from gnnbench.run import train
+from gnnbench.run.evaluate import whole_graph_block
+from gnnbench.run.features import feature_rows
 
 HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
@@ -188,7 +188,7 @@ def test_a_machine_without_accelerators_trains_on_the_host(model):
 def test_more_chunks_than_vertices_leave_some_empty():
     """What the grid above relies on: chunks without vertices, and with vertices but no edges."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
-    rounds = sampler.chunks(setting_for("gcn", 2, 4, "tiny"), 4)
+    rounds = sampler.chunks(setting_for("gcn", 2, 4, "tiny"), 4).rounds
     units = [unit for round_ in rounds for unit in round_.units]
     assert len(units) == 32
     assert sum(len(unit.output_ids) for unit in units) == 5

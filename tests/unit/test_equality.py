@@ -12,19 +12,19 @@ import torch
 
 from gnnbench import datasets, plugins
 from gnnbench.cli.compare import exit_status
-from gnnbench.clock.model import ModelClock
-from gnnbench.compare import Request, Row, compare, make_setting
+from gnnbench.compare import PlannedRow, Request, compare, make_setting
 from gnnbench.compare.attention import nudge_attention
 from gnnbench.compare.bends import Bends
 from gnnbench.compare.equality import FLOOR, Reference, Rows
 from gnnbench.compare.plain import PlainTraining, Shared
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import Evidence, Training
-from gnnbench.engine.evidence import are_edges, find_unit_fault
 from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import UNIFORM
 from gnnbench.plugins import assemble, with_swap
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Graph, Unit, Workload
+from gnnbench.run import Evidence, Training
+from gnnbench.run.evidence import are_edges, find_unit_fault
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -103,7 +103,7 @@ def row(registry, strategy, mode=None, fault=None, kind=None):
     parts = offered.bundles[mode]
     if fault is not None:
         parts = with_swap(registry, parts, [(kind, fault)])
-    return Row(strategy, fault or strategy, mode, parts)
+    return PlannedRow(strategy, fault or strategy, mode, parts)
 
 
 # --------------------------------------------------------------------------- wrong rows

@@ -12,16 +12,16 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_graph, make_platform, make_workload
-from gnnbench.engine import evaluate, host_store, train
-from gnnbench.engine.evaluate import Evaluator, cut_rows, whole_graph_block
-from gnnbench.engine.machinery import feature_rows
 from gnnbench.lowering import host_resident
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import MODELS, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph, Parts
+from gnnbench.run import evaluate, host_store, train
+from gnnbench.run.evaluate import Evaluator, cut_rows, whole_graph_block
+from gnnbench.run.features import feature_rows
 
 LAYERS = 3
 #: Rows of the widest layer, 7 float64 wide: blocks of 1, a few and all of the 60 vertices.

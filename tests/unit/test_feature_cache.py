@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gnnbench.engine.feature_cache import CachedRows
 from gnnbench.lowering.feature_cache import FeatureCache
 from gnnbench.records import Fetch, RoundTraffic
+from gnnbench.run.feature_cache import CachedRows
 
 
 def ids(*values):
@@ -51,7 +51,9 @@ def test_the_hit_rate_is_of_the_rows_needed():
 
 
 def test_rows_are_put_together_in_the_order_asked_for():
-    rows = copy_rows(make_cache()).assemble(3, ids(5, 1, 2, 7), torch.tensor([[5.0], [7.0]]))
+    cache = make_cache()
+    places = cache.find(3, ids(5, 1, 2, 7))
+    rows = copy_rows(cache).assemble(3, 4, places, torch.tensor([[5.0], [7.0]]))
     assert rows.ravel().tolist() == [5.0, 1.0, 2.0, 7.0]
     assert make_cache().count_missing(3, ids(5, 1, 2, 7)) == 2
     assert make_cache().count_missing(0, ids(5, 1)) == 2

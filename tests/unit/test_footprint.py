@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from gnnbench import footprint, plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
 from gnnbench.models import MODELS, build
 from gnnbench.parts import Kernel, LayerShape, Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize, Parts
+from gnnbench.run import train
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
@@ -202,12 +203,10 @@ def test_a_run_holds_what_its_plan_says(
     )
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
-    bundle.begin(setting)
-    rounds = bundle.sampler.chunks(setting, 3)
-    owner, traffic = bundle.sampler.owner(), []
-    for round_ in rounds:
-        traffic.append(bundle.communication.plan(round_, traffic[-1] if traffic else None, owner))
-    rows = largest_buffers(traffic) if bundle.communication.shares_rows else {}
+    bundle = bundle.begin(setting)
+    cut = bundle.sampler.chunks(setting, 3)
+    rounds, traffic = cut.rounds, plan_rounds(bundle.communication.open(cut.owner), cut.rounds)
+    rows = largest_buffers(traffic) if bundle.shares_rows else {}
     policies = [bundle.memory.intermediates(shape) for shape in layers]
     units = [unit for round_ in rounds for unit in round_.units]
     for slot in range(3):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench.engine.host_store import HostStore
 from gnnbench.errors import DeviceOutOfMemory, UsageError
 from gnnbench.footprint import HostTensor
 from gnnbench.lowering.host_plan import PAGE_BYTES, HostPlan, page_bytes
 from gnnbench.platforms.machine import DISK
 from gnnbench.program import Ledger
+from gnnbench.run.host_store import HostStore
 
 ROWS = 1000
 

@@ -17,9 +17,7 @@ from test_cpu_kernels import BLOCKS, draw
 from torch import Tensor
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch import aggregation
@@ -30,7 +28,9 @@ from gnnbench.models import MODELS, GCNLayer, build
 from gnnbench.parts import Adjacency, Scaling, Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Parts, Trace
+from gnnbench.run import train
 from gnnbench_plugins.mixgcn.kernel import SpuKernel
 from gnnbench_plugins.mixgcn.machines import Simulation, Spu
 from gnnbench_plugins.reference.kernel import TorchAdjacency

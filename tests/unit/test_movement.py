@@ -11,12 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.engine.movement import Buffers, move_staged
 from gnnbench.kernels.dispatch import open_rounds
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import movement as reference
+from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import MovementPlanner, largest_buffers, plan_movement
+from gnnbench.parts import RowSharing
 from gnnbench.records import Block, BufferRows, Fetch, PeerFetch, Round, RoundTraffic, Unit
+from gnnbench.run.movement import Buffers, move_staged
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.reference.communication import VanillaCommunication
 
@@ -41,10 +43,7 @@ def ids(*values):
 
 
 def plan(communication, rounds, owner):
-    traffic = []
-    for round_ in rounds:
-        traffic.append(communication.plan(round_, traffic[-1] if traffic else None, owner))
-    return traffic
+    return plan_rounds(communication.open(owner), rounds)
 
 
 CPU = torch.device("cpu")
@@ -161,7 +160,7 @@ def test_forward_gathers_exactly_the_rows_asked_for(communication, schedule):
     rounds, owner = schedule
     source = whole_numbers(len(owner), seed=1)
     traffic = plan(communication, rounds, owner)
-    gathered = gather(rounds, traffic, source, shares_rows=communication.shares_rows)
+    gathered = gather(rounds, traffic, source, shares_rows=isinstance(communication, RowSharing))
     for round_ in rounds:
         for unit in round_.units:
             assert torch.equal(gathered[round_.index, unit.slot], source[unit.input_ids])
@@ -178,7 +177,9 @@ def test_backward_accumulates_exactly_the_dense_sum(communication, schedule):
         for unit in round_.units
     }
     traffic = plan(communication, rounds, owner)
-    total = scatter(rounds, traffic, gradients, len(owner), shares_rows=communication.shares_rows)
+    total = scatter(
+        rounds, traffic, gradients, len(owner), shares_rows=isinstance(communication, RowSharing)
+    )
     assert torch.equal(total, dense_sum(rounds, gradients, len(owner)))
 
 

@@ -21,7 +21,6 @@ from torch import Tensor
 from gnnbench import plugins
 from gnnbench.compare import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine.machinery import feature_rows
 from gnnbench.errors import UsageError
 from gnnbench.footprint import sparse_bytes
 from gnnbench.kernels import autograd
@@ -33,6 +32,7 @@ from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.plugins import Registry
 from gnnbench.records import Block, Dataset, Mode, Parts, Workload
+from gnnbench.run.features import feature_rows
 from gnnbench_plugins.native import gnnbench_strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel

@@ -13,28 +13,26 @@ import pytest
 
 from gnnbench import plugins
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import Bundle, Placement, option, parse_option
+from gnnbench.parts import Bundle, SeedPlacement, option, parse_option
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import PART_KINDS, Parts, Share
+from gnnbench.records import PART_KINDS, Parts
 
 PLAIN = Parts("neighbour", "single", "vanilla", "host", "torch")
 
 HEADER = """
 from dataclasses import dataclass
 from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import Placement, option
+from gnnbench.parts import SeedPlacement, option
 from gnnbench.records import Parts, Share, Strategy
 """
 
 PLACEMENT = """
-@dataclass
-class Alone(Placement):
+@dataclass(frozen=True)
+class Alone(SeedPlacement):
     name = "{name}"
     summary = "the host alone"
     def trainers(self, platform):
         return (platform.host,)
-    def split(self, num_seeds):
-        return (Share(0, num_seeds),)
 
 @hookimpl
 def gnnbench_placement():
@@ -218,35 +216,33 @@ def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):
     ("body", "says"),
     [
         (
-            "class Half(Placement):\n    name = 'half'\n    summary = 'x'\n"
-            "    def split(self, n): return ()",
+            "class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n",
             r"placement 'half' of plugin .* is abstract; Half must define trainers",
         ),
-        ("class Half: name = 'half'", "not a subclass of Placement"),
+        ("class Half: name = 'half'", "not a subclass of SeedPlacement or"),
         ("Half = 'half'", "offers 'half' as a placement"),
-        ("class Half(Placement):\n    summary = 'x'", "needs a class variable name"),
-        ("class Half(Placement):\n    name = 'a,b'", "not 'a,b'"),
+        ("class Half(SeedPlacement):\n    summary = 'x'", "needs a class variable name"),
+        ("class Half(SeedPlacement):\n    name = 'a,b'", "not 'a,b'"),
         (
-            "class Half(Placement):\n    name = 'half'\n    def trainers(self, p): ...\n"
-            "    def split(self, n): ...",
+            "class Half(SeedPlacement):\n    name = 'half'\n    def trainers(self, p): ...\n",
             "needs a class variable summary",
         ),
         (
-            "class Half(Placement):\n    name = 'half'\n    summary = 'x'\n"
-            "    modes = frozenset()\n"
-            "    def trainers(self, p): ...\n    def split(self, n): ...",
-            "needs modes",
+            "from gnnbench.parts import Placement\nclass Half(Placement):\n    name = 'half'\n"
+            "    summary = 'x'\n    def trainers(self, p): ...",
+            "not a subclass of SeedPlacement or PartitionPlacement or ShardPlacement",
         ),
         (
-            "class Half(Placement):\n    name = 'half'\n    summary = 'x'\n"
+            "class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n"
             "    deep: int = option(1, 'h')\n"
-            "    def trainers(self, p): ...\n    def split(self, n): ...",
+            "    def trainers(self, p): ...",
             "option 'deep' but lacks the decorator @dataclass",
         ),
         (
-            "@dataclass\nclass Half(Placement):\n    deep: int\n    name = 'half'\n"
+            "@dataclass(frozen=True)\nclass Half(SeedPlacement):\n    deep: int\n"
+            "    name = 'half'\n"
             "    summary = 'x'\n"
-            "    def trainers(self, p): ...\n    def split(self, n): ...",
+            "    def trainers(self, p): ...",
             "option 'deep' .* has no default",
         ),
     ],
@@ -306,8 +302,8 @@ def test_unknown_names_list_what_there_is():
 # --------------------------------------------------------------------------- options
 
 
-@dataclass
-class Tunable(Placement):
+@dataclass(frozen=True)
+class Tunable(SeedPlacement):
     """A placement with an option of every type."""
 
     name: ClassVar[str] = "tunable"
@@ -328,9 +324,6 @@ class Tunable(Placement):
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return (platform.host,)
-
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        return (Share(0, num_seeds),)
 
 
 @pytest.mark.parametrize(

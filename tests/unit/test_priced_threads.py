@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 
 from gnnbench import plugins
-from gnnbench.clock.model import ModelClock
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine import train
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import HostThreads, Parts
+from gnnbench.run import train
+from tests.sessions import on_open
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,7 +29,11 @@ def traced():
     setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
     parts = Parts("neighbour", "hyscale", "hyscale", "host", "torch")
     bundle = plugins.assemble(plugins.load(), parts, {"placement": {"drm": "false"}})
-    bundle.placement.host_threads = lambda: THREADS
+
+    def give_threads(session, *_):
+        session.host_threads = lambda: THREADS
+
+    on_open(bundle.placement, give_threads)
     (epoch,) = train(bundle, setting, ModelClock(platform, bundle.kernel)).epochs
     return epoch.spans, platform
 

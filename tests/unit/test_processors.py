@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-import gnnbench.engine
+import gnnbench.run
 from gnnbench import plugins
-from gnnbench.clock.wall import WallClock
 from gnnbench.conformance.graphs import make_dataset, make_workload
-from gnnbench.engine import train
-from gnnbench.engine.processors import on_devices
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.price.wall_clock import WallClock
+from gnnbench.run import train
+from gnnbench.run.processors import on_devices
 
 TOTAL = 1000
 #: By CUDA device: what is free there, what torch has taken, and what of that tensors hold.
@@ -81,7 +81,7 @@ def test_training_raises_it_whatever_the_engine(counters, monkeypatch):
     def refuse(*_):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(gnnbench.engine, "make_engine", refuse)
-    monkeypatch.setattr(gnnbench.engine, "accelerators_here", lambda _: ())  # to synchronise
+    monkeypatch.setattr(gnnbench.run, "make_engine", refuse)
+    monkeypatch.setattr(gnnbench.run, "accelerators_here", lambda _: ())  # to synchronise
     with pytest.raises(DeviceOutOfMemory, match=r"^gpu0 .* a torch tensor needs 451 bytes"):
         train(bundle, setting, WallClock())

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gnnbench.compare import compare, make_setting, options_for
 from gnnbench.compare.planned import plan_run
-from gnnbench.compare.request import Request, Row
+from gnnbench.compare.request import PlannedRow, Request
 from gnnbench.conformance.faults import find_timeline_fault
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.models import MODELS
@@ -72,7 +72,7 @@ def combinations(draw):
     options = tuple(
         (kind, name, draw(st.sampled_from(texts[kind, p, name]))) for kind, p, name in chosen
     )
-    row = Row(strategy.name, strategy.name, mode, parts, options=options)
+    row = PlannedRow(strategy.name, strategy.name, mode, parts, options=options)
     data = load_dataset(DATASETS[draw(st.sampled_from(("sbm", "rmat")))], 0)
     layers = draw(st.integers(1, 3))
     workload = Workload(

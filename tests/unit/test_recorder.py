@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from gnnbench.engine.recorder import Recorder, SpanKind
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.memory import open_ledger
 from gnnbench.platforms.describe import load_platform
 from gnnbench.program import Ledger
 from gnnbench.records import Span, Work
+from gnnbench.run.recorder import Recorder, SpanKind
 from gnnbench_plugins.reference.memory import HostMemory
 
 # --------------------------------------------------------------------------- recorder

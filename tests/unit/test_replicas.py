@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.engine.machinery import Replicas
 from gnnbench.models import build
 from gnnbench.parts import Setting
+from gnnbench.run.replicas import Replicas
 
 
 def make_replicas():

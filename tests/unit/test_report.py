@@ -25,9 +25,10 @@ from rich.console import Console
 from gnnbench.ranking import group_runs, list_devices
 from gnnbench.records import Equivalence, Metric
 from gnnbench.report.chrome import lanes, trace_events, write_chrome_trace
+from gnnbench.report.columns import format_equivalence
+from gnnbench.report.comparison import print_comparison
 from gnnbench.report.html import make_page, write_html
 from gnnbench.report.svg import draw_curves, reduce_timeline
-from gnnbench.report.table import format_equivalence, print_comparison
 from gnnbench.report.verdict import describe_noise, summarise, widest_gap
 
 

@@ -676,10 +676,11 @@ def test_neighbour_sampler_draws_with_the_workload() -> None:
 def test_whole_graph_ranges(case: Case, num_slots: int) -> None:
     """The ranges cover every vertex once, with its whole in-neighbourhood, on its owner."""
     graph, sampler = case.graph, WholeGraphSampler()
-    (round_,) = sampler.chunks(make_setting(graph, case.seeds, 1), num_slots)
+    cut = sampler.chunks(make_setting(graph, case.seeds, 1), num_slots)
+    (round_,) = cut.rounds
     covered = np.concatenate([unit.output_ids for unit in round_.units])
     np.testing.assert_array_equal(covered, np.arange(graph.num_vertices))
-    owner = sampler.owner()
+    owner = cut.owner
     assert owner.dtype == np.int64
     assert len(owner) == graph.num_vertices
     for unit in round_.units:
@@ -692,7 +693,7 @@ def test_whole_graph_ranges(case: Case, num_slots: int) -> None:
 
 def test_whole_graph_ranges_are_balanced() -> None:
     graph, sampler = random_graph(2000, 20000), WholeGraphSampler()
-    (round_,) = sampler.chunks(make_setting(graph, np.arange(10, dtype=np.int64), 1), 4)
+    (round_,) = sampler.chunks(make_setting(graph, np.arange(10, dtype=np.int64), 1), 4).rounds
     assert [unit.slot for unit in round_.units] == [0, 1, 2, 3]
     work = [unit.edges[0] + len(unit.output_ids) for unit in round_.units]
     assert max(work) - min(work) <= 2 * (int(graph.degrees.max()) + 1)

@@ -12,6 +12,8 @@ from gnnbench import plugins, scaffold
 from gnnbench.compare import Request, compare
 from gnnbench.conformance import graphs
 from gnnbench.errors import UsageError
+from gnnbench.models import build
+from gnnbench.parts import Setting
 from gnnbench.records import Block, Round, Unit
 
 try:
@@ -61,7 +63,7 @@ def test_package_loads_from_its_file_and_assembles(registry):
     bundle = plugins.assemble(registry, parts, {"placement": {"accelerators": "2"}})
     platform = graphs.make_platform(num_accelerators=3)
     assert [device.name for device in bundle.placement.trainers(platform)] == ["gpu0", "gpu1"]
-    assert [share.seeds for share in bundle.placement.split(7)] == [4, 3]
+    assert split(bundle.placement, platform, 7) == [4, 3]
     for count in ("-1", "4"):
         bundle = plugins.assemble(registry, parts, {"placement": {"accelerators": count}})
         said = bundle.placement.refuse_counts(platform)
@@ -69,19 +71,29 @@ def test_package_loads_from_its_file_and_assembles(registry):
         assert f"placement.accelerators is {count}, and platform conformance has 3" in said
 
 
+def split(placement, platform, count):
+    """The numbers of seeds in a round's shares."""
+    workload = graphs.make_workload()
+    setting = Setting(graphs.make_dataset(), platform, workload, build(workload).shapes)
+    handed = placement.open(setting, [], 0).share_out(np.arange(count))
+    assert [len(seeds) for _, seeds in handed] == [share.seeds for share, _ in handed]
+    return [share.seeds for share, _ in handed]
+
+
 def test_placement_falls_back_to_the_host(registry):
     placement = registry.part("placement", "even-split")()
     assert [d.name for d in placement.trainers(graphs.make_platform(0))] == ["host"]
-    assert [share.seeds for share in placement.split(5)] == [5]
+    assert split(placement, graphs.make_platform(0), 5) == [5]
 
 
 def test_communication_keeps_what_the_device_holds(registry):
-    communication = registry.part("communication", "even-split")()
+    part = registry.part("communication", "even-split")()
+    session = part.open(np.zeros(9, dtype=np.int64))
 
     def plan(ids, previous):
         block = Block(np.array(ids, dtype=np.int64), len(ids), np.zeros(len(ids) + 1, np.int64), [])
         round_ = Round(0, (Unit(1, (block,)),))
-        return communication.plan(round_, previous, np.zeros(9, dtype=np.int64))
+        return session.plan(round_, previous)
 
     first = plan([5, 2, 3], None)
     second = plan([3, 8, 5], first)

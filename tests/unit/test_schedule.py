@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnbench.clock import schedule as clock
-from gnnbench.clock.schedule import Task
+from gnnbench.price import schedule as clock
+from gnnbench.price.schedule import Task
 
 RESOURCES = ("host", "link", "gpu", "fpga")
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import SparseMatrix, aggregate, pack_mask, spmm
 from gnnbench.kernels.native import load
-from gnnbench.kernels.reference.spmm import Chunks, Engine, Steps
+from gnnbench.kernels.reference.spmm import Chunks, ReductionEngine, Steps
 
 #: Two lanes of four adders; half a local buffer holds two words, one fills a cycle; four banks.
-TINY = Engine(lanes=2, lane_adders=4, fill_words=1, local_words=2, banks=4)
+TINY = ReductionEngine(lanes=2, lane_adders=4, fill_words=1, local_words=2, banks=4)
 
 
 @pytest.fixture(params=["pure", "compiled"])
@@ -38,7 +38,7 @@ def draw_matrix(random: np.random.Generator, num_dst: int, num_src: int) -> Spar
 
 
 def count(
-    matrix: SparseMatrix, wanted: list[int], engine: Engine = TINY, features: int = 16
+    matrix: SparseMatrix, wanted: list[int], engine: ReductionEngine = TINY, features: int = 16
 ) -> Steps:
     """One tile, one chunk and one slice."""
     chunks = spmm.cut_chunks(matrix, 100, 100)
@@ -214,8 +214,8 @@ def test_compiled_equals_twin(data: st.DataObject) -> None:
     assert mine[4] == twin[4]
 
 
-def draw_engine(data: st.DataObject) -> Engine:
-    return Engine(
+def draw_engine(data: st.DataObject) -> ReductionEngine:
+    return ReductionEngine(
         lanes=data.draw(st.integers(1, 5) | st.just(1000)),
         lane_adders=data.draw(st.integers(1, 20)),
         fill_words=data.draw(st.integers(1, 3)),

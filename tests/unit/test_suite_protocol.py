@@ -13,7 +13,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gnnbench import datasets
-from gnnbench.engine.machinery import Replicas
+from gnnbench.run.replicas import Replicas
 from suites import protocol
 
 pytestmark = pytest.mark.usefixtures("one_thread")

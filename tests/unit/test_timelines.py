@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gnnbench.metrics import busy_by_stage, busy_seconds, digest, energy, imbalance, lay_out
 from gnnbench.platforms.machine import Device
+from gnnbench.price.folds import busy_by_stage, busy_seconds, digest, energy, imbalance, lay_out
 from gnnbench.records import BYTE_KINDS, EpochTrace, Scheduled, Span, Work
 
 

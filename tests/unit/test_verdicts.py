@@ -17,7 +17,7 @@ from gnnbench.compare import Request, Variant, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.ranking import group_runs
 from gnnbench.records import Comparison
-from gnnbench.report.table import print_comparison
+from gnnbench.report.comparison import print_comparison
 from gnnbench.report.verdict import summarise
 from gnnbench.results.schema import dump_json, to_document
 
@@ -228,14 +228,13 @@ ALWAYS_CALLED = (
     *(f"{kind}-{hook}" for kind in KINDS for hook in ("refuses", "settle", "begin", "notes")),
     *(f"{kind}-idle" for kind in KINDS),
     "sampler-rounds", "sampler-sample", "sampler-sampling", "placement-trainers",
-    "placement-split", "placement-prepare", "memory-capacity_bytes", "kernel-adjacency",
+    "placement-open", "memory-capacity_bytes", "kernel-adjacency",
     "kernel-projects_first",
-    "placement-predicted_epochs",
 )  # fmt: skip
 
 
 #: Asked before anything runs, before a run, in a stage of it, and after it.
-SOME = ("memory-refuses", "kernel-begin", "sampler-sample", "placement-split", "sampler-idle")
+SOME = ("memory-refuses", "kernel-begin", "sampler-sample", "placement-open", "sampler-idle")
 
 
 @pytest.mark.parametrize("measured", [False, True], ids=["modelled", "measured"])
@@ -256,7 +255,7 @@ def test_however_a_hook_ends_it_ends_its_own_row_alone(tmp_path, ending, said, m
     missed = {label for label in ALWAYS_CALLED if label in runs} - called
     assert not missed
     if ending == "exit" and not measured:
-        assert {"kernel-seconds", "communication-plan"} <= called
+        assert {"kernel-seconds", "communication-open"} <= called
     for label in called:
         assert said in runs[label].reason, label
     plain = {run.loss for label, run in runs.items() if run.status == "done" and label != "native"}

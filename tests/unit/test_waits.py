@@ -23,7 +23,7 @@ from waits_of_batches import COMPUTED, P3, P3_WAITS, UNIT_MAJOR, UNIT_WAITS
 from waits_of_features import MIXED, MIXED_WAITS
 from waits_of_layers import DEVICE_RESIDENT, DEVICE_WAITS, HOST_RESIDENT, HOST_WAITS
 
-from gnnbench.clock.schedule import Task, schedule
+from gnnbench.price.schedule import Task, schedule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import Literal
 
 import numpy as np
@@ -203,7 +204,24 @@ def aggregate(
     if compiled is None or out.size == 0 or h.size == 0:
         reference.aggregate(matrix.indptr, matrix.indices, h, out, *factors, mean, mask, add)
         return out
-    weighted = weight is not None or src_scale is not None
+    _multiply(compiled, matrix, h, out, factors, mean, mask, add, threads)
+    return out
+
+
+def _multiply(
+    compiled: ModuleType,
+    matrix: SparseMatrix,
+    h: Float,
+    out: Float,
+    factors: tuple[Float | None, Float | None, Float | None, Float | None],
+    mean: bool,
+    mask: MaskArray | None,
+    add: bool,
+    threads: int,
+) -> None:
+    """The compiled product, in the way that was fastest for others of its kind; a trial of one
+    where that is not known yet. ``factors`` are weight, src_scale, dst_scale and own."""
+    weighted = factors[0] is not None or factors[1] is not None
     eighths = 8 if mask is None else count_eighths(mask)
     trials = matrix.trials(h.shape[1], h.itemsize, threads, weighted, eighths)
     way = trials.next()
@@ -234,7 +252,6 @@ def aggregate(
     )
     if not trials.settled:
         trials.seconds[way].append(time.perf_counter() - start)
-    return out
 
 
 def aggregate_max(matrix: SparseMatrix, h: Float, *, threads: int = 0) -> tuple[Float, IndexArray]:

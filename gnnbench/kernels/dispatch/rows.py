@@ -134,23 +134,8 @@ def move_rows(
     read-only or shares memory with the others, and ids outside either, all of which leave
     ``target`` as it was.
     """
-    for name, rows in (("source", source), ("target", target)):
-        _check_rows(name, rows, bfloat16=False)
-    _check_ids(source_ids, "source_ids")
-    _check_ids(target_ids, "target_ids")
+    _check_move(source, source_ids, target, target_ids)
     workers = resolve_threads(threads)
-    if source.dtype == np.uint16 or target.dtype != source.dtype:
-        raise ValueError(
-            f"source is {source.dtype} and target {target.dtype}; pass two arrays of one dtype, "
-            f"float32, float64 or float16."
-        )
-    _check_target("target", target, (source.dtype,), (len(target), source.shape[1]))
-    if len(source_ids) != len(target_ids):
-        raise ValueError(
-            f"there are {len(source_ids)} source_ids and {len(target_ids)} target_ids; each row "
-            f"needs one of either."
-        )
-    _check_apart("target", target, source=source, source_ids=source_ids, target_ids=target_ids)
     compiled = load("rows")
     empty = not (len(source_ids) and source.size and target.size)
     if (
@@ -174,6 +159,31 @@ def move_rows(
     if compiled is not None and not empty:
         raise ValueError("ids changed during the call; pass arrays that nobody writes to.")
     reference.move_rows(source, source_ids, target, target_ids, add)
+
+
+def _check_move(
+    source: Rows,
+    source_ids: IntArray | IndexArray,
+    target: Rows,
+    target_ids: IntArray | IndexArray,
+) -> None:
+    """Two tables of one dtype and width, apart in memory, and as many ids of either."""
+    for name, rows in (("source", source), ("target", target)):
+        _check_rows(name, rows, bfloat16=False)
+    _check_ids(source_ids, "source_ids")
+    _check_ids(target_ids, "target_ids")
+    if source.dtype == np.uint16 or target.dtype != source.dtype:
+        raise ValueError(
+            f"source is {source.dtype} and target {target.dtype}; pass two arrays of one dtype, "
+            f"float32, float64 or float16."
+        )
+    _check_target("target", target, (source.dtype,), (len(target), source.shape[1]))
+    if len(source_ids) != len(target_ids):
+        raise ValueError(
+            f"there are {len(source_ids)} source_ids and {len(target_ids)} target_ids; each row "
+            f"needs one of either."
+        )
+    _check_apart("target", target, source=source, source_ids=source_ids, target_ids=target_ids)
 
 
 def _bytes(rows: Rows) -> ByteArray:

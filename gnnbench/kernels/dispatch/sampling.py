@@ -56,8 +56,7 @@ def sample_neighbours(
     """
     check_graph(indptr, indices)
     check_vector("seeds", seeds, np.dtype(np.int64))
-    widths = [int(fanout) for fanout in fanouts]
-    _check_fanouts(widths, replace=replace)
+    widths = _read_fanouts(fanouts, replace=replace)
     if weights is not None:
         _check_weights("weights", weights, len(indices))
     compiled = load("sampling")
@@ -78,6 +77,14 @@ def sample_neighbours(
         resolve_threads(threads),
         _scratch.of_size(len(indptr) - 1),
     )
+    return _cut_blocks(order, layers)
+
+
+def _cut_blocks(
+    order: IntArray, layers: Sequence[tuple[int, IntArray, IndexArray]]
+) -> tuple[Block, ...]:
+    """Blocks whose sources are prefixes of ``order``, input layer first; of each layer, from the
+    seeds outwards, its number of destinations and its CSR."""
     num_src = [*(rows for rows, _, _ in layers), len(order)][1:]
     return tuple(
         Block(order[:size], rows, out, local)
@@ -288,14 +295,16 @@ def sample_saint_walks(
     )
 
 
-def _check_fanouts(fanouts: Sequence[int], *, replace: bool) -> None:
-    if any(fanout < int(replace) for fanout in fanouts):
+def _read_fanouts(fanouts: Sequence[int], *, replace: bool) -> list[int]:
+    widths = [int(fanout) for fanout in fanouts]
+    if any(width < int(replace) for width in widths):
         raise ValueError(
-            f"fanouts are {fanouts}; each must be "
+            f"fanouts are {widths}; each must be "
             + ("at least 1 with replacement." if replace else "0 (every neighbour) or more.")
         )
-    if any(fanout >= 2**31 for fanout in fanouts):
-        raise ValueError(f"fanouts are {fanouts}; each must be below 2^31, or 0 for all.")
+    if any(width >= 2**31 for width in widths):
+        raise ValueError(f"fanouts are {widths}; each must be below 2^31, or 0 for all.")
+    return widths
 
 
 def _check_counts(**counts: int) -> None:

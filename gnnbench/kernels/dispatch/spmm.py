@@ -15,7 +15,7 @@ from gnnbench.kernels.dispatch.checks import MaskArray, check_mask
 from gnnbench.kernels.dispatch.layout import transpose
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import spmm as reference
-from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, Engine, Steps
+from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, ReductionEngine, Steps
 from gnnbench.records import FloatArray, IndexArray, IntArray
 
 #: Ones in a byte.
@@ -119,7 +119,11 @@ def count_wanted(
 
 
 def count_steps(
-    matrix: SparseMatrix, chunks: Chunks, wanted: IndexArray, slice_features: int, engine: Engine
+    matrix: SparseMatrix,
+    chunks: Chunks,
+    wanted: IndexArray,
+    slice_features: int,
+    engine: ReductionEngine,
 ) -> Steps:
     """What each chunk of a product takes of the engine.
 
@@ -200,7 +204,7 @@ def overlap_steps(
     return overlap(steps[0], steps[1], steps[2], byte_ticks, cycle_ticks)
 
 
-def piece_cycles(engine: Engine, slice_features: int) -> IntArray:
+def piece_cycles(engine: ReductionEngine, slice_features: int) -> IntArray:
     """Cycles of a piece by its edges and its wanted features, int64 ``(edges + 1, features + 1)``:
     the longer of filling the local buffer and of the adders."""
     row_words = -(-slice_features // WORD_FLOATS)
@@ -270,7 +274,7 @@ def _list_columns(
     return (np.nonzero(wanted)[1] + first).astype(np.int32), start
 
 
-def _check_engine(engine: Engine) -> None:
+def _check_engine(engine: ReductionEngine) -> None:
     for name, value in dataclasses.asdict(engine).items():
         if value < 1:
             raise ValueError(f"the engine's {name} is {value}; it must be at least 1.")

@@ -1,8 +1,9 @@
 """Sparse accelerators: the steps in which one computes Z = A H ⊙ M, and what each step takes.
 
 The machine is MixGCN's S-SpMM engine (its section 3.2.1 and Figure 4; "the paper" below); the tiles
-and windows serve its rivals too (``gnnbench_plugins.mixgcn.machines``). What the paper leaves open
-is decided here and marked *assumed*. Everything counts; cycles of the memory are added elsewhere.
+and windows serve its rivals too (``gnnbench_plugins.studies.mixgcn.rivals``). What the paper leaves
+open is decided here and marked *assumed*. Everything counts; cycles of the memory are added
+elsewhere.
 
 **Words.** A word is 16 floats, 64 bytes. A slice of H of some features has rows of ``row_words``.
 
@@ -61,7 +62,7 @@ WORD_FLOATS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class ReductionEngine:
     """The reduction engine and its networks; whole numbers, ``banks`` a power of two."""
 
     lanes: int
@@ -194,7 +195,7 @@ def walk_chunks(
     wanted: IndexArray,
     selected: npt.NDArray[np.uint8],
     cycles_of: IntArray,
-    engine: Engine,
+    engine: ReductionEngine,
     row_words: int,
 ) -> Steps:
     """See :func:`gnnbench.kernels.dispatch.spmm.count_steps`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench_plugins.reference.communication import HaloCommunication
+from gnnbench.parts import Broadcast
 
 
-@dataclass
-class BroadcastCommunication(HaloCommunication):
+@dataclass(frozen=True)
+class BroadcastCommunication(Broadcast):
     """A device broadcasts all rows of its partition to all others at every layer, needed or not.
 
     CAGNET's 1D algorithm: a block of rows of the adjacency matrix, and of features, on every
@@ -21,4 +21,3 @@ class BroadcastCommunication(HaloCommunication):
 
     name: ClassVar[str] = "cagnet"
     summary: ClassVar[str] = "every partition's rows broadcast to all devices at every layer"
-    broadcasts: ClassVar[bool] = True

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from gnnbench.kernels import dispatch
 from gnnbench.partitioning import deal_out
-from gnnbench.parts import FullGraphSampler, Setting
-from gnnbench.records import IntArray, Round, Unit
+from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting
+from gnnbench.records import Round, Unit
 
 
-@dataclass
+@dataclass(frozen=True)
 class RandomPartitionSampler(FullGraphSampler):
     """A part of |V| / m vertices drawn at random for each device.
 
@@ -24,19 +24,16 @@ class RandomPartitionSampler(FullGraphSampler):
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "one-level partition: as many vertices for each device, at random"
 
-    _owner: IntArray = field(init=False, repr=False, compare=False)
-
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
         """One unit per slot; a slot that is left without a vertex has none."""
         graph, workload = setting.dataset.graph, setting.workload
-        self._owner = deal_out(graph.num_vertices, num_slots, workload.seed)
-        parts = [np.flatnonzero(self._owner == slot) for slot in range(num_slots)]
+        owner = deal_out(graph.num_vertices, num_slots, workload.seed)
+        parts = [np.flatnonzero(owner == slot) for slot in range(num_slots)]
         units = tuple(
             Unit(slot, (dispatch.induce_block(graph.indptr, graph.indices, ids),))
             for slot, ids in enumerate(parts)
             if len(ids)
         )
-        return (Round(0, units),)
-
-    def owner(self) -> IntArray:
-        return self._owner
+        return Chunks((Round(0, units),), owner)

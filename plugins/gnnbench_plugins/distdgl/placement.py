@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from gnnbench.partitioning import choose_partitioner, partition
-from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, option
+from gnnbench.parts import Bundle, Handed, SeedPlacement, SeedSession, Setting, option
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import HostThreads, IntArray, Mode, Share
+from gnnbench.records import BatchProfile, HostThreads, IntArray, Share
 
 
-@dataclass
-class DistDGLPlacement(Placement):
+class PartitionShares(SeedSession):
+    """Each trainer's seeds in the order in which they were drawn; ``owner`` is the trainer of each
+    vertex, int64 ``(V,)``."""
+
+    def __init__(self, owner: IntArray, num_trainers: int, threads: HostThreads) -> None:
+        self._owner = owner
+        self._num_trainers = num_trainers
+        self._threads = threads
+
+    def share_out(self, seeds: IntArray) -> Handed:
+        owner = self._owner[seeds]
+        parts = [seeds[owner == slot] for slot in range(self._num_trainers)]
+        return tuple((Share(slot, len(part)), part) for slot, part in enumerate(parts))
+
+    def host_threads(self) -> HostThreads:
+        return self._threads
+
+
+@dataclass(frozen=True)
+class DistDGLPlacement(SeedPlacement):
     """Every accelerator trains the seeds of one partition; the host does where there is none.
 
     A round's seeds are drawn from all partitions at once, so that every strategy takes the same
@@ -25,19 +44,18 @@ class DistDGLPlacement(Placement):
 
     name: ClassVar[str] = "distdgl"
     summary: ClassVar[str] = "accelerators train the seeds of their own METIS partitions"
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     accelerators: int = option(0, "how many accelerators to use; 0 = all")
 
-    _partition: IntArray = field(init=False, repr=False, compare=False)
-    _num_partitions: int = field(init=False, repr=False, compare=False)
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> SeedSession:
+        return self._share_partitions(setting, HostThreads())
 
-    def begin(self, setting: Setting) -> None:
-        graph = setting.dataset.graph
-        self._num_partitions = len(self.owners(setting.platform))
-        self._partition = partition(
-            graph, self._num_partitions, choose_partitioner(graph), setting.workload.seed
-        )
+    def _share_partitions(self, setting: Setting, threads: HostThreads) -> PartitionShares:
+        graph, count = setting.dataset.graph, len(self.owners(setting.platform))
+        owner = partition(graph, count, choose_partitioner(graph), setting.workload.seed)
+        return PartitionShares(owner, count, threads)
 
     def owners(self, platform: Platform) -> tuple[Device, ...]:
         """The devices that have a partition each."""
@@ -46,17 +64,33 @@ class DistDGLPlacement(Placement):
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return self.owners(platform)
 
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        raise TypeError("how many seeds a partition has depends on which; ask share_out")
 
-    def share_out(self, seeds: IntArray) -> tuple[tuple[Share, IntArray], ...]:
-        """Each trainer's seeds in the order in which they were drawn."""
-        owner = self._partition[seeds]
-        parts = [seeds[owner == slot] for slot in range(self._num_partitions)]
-        return tuple((Share(slot, len(part)), part) for slot, part in enumerate(parts))
+class StaticMapping(SeedSession):
+    """Each accelerator's seeds in the order in which they were drawn; the CPU, which is the last
+    slot, has the last of each partition."""
+
+    def __init__(self, accelerators: PartitionShares, cpu_share: float) -> None:
+        self._accelerators = accelerators
+        self._cpu_share = cpu_share
+
+    def share_out(self, seeds: IntArray) -> Handed:
+        kept, given = [], []
+        for share, part in self._accelerators.share_out(seeds):
+            count = len(part) - round(self._cpu_share * len(part))
+            kept.append((Share(share.slot, count), part[:count]))
+            given.append(part[count:])
+        on_cpu = np.concatenate(given)
+        cpu = Share(len(kept), len(on_cpu), threads=self.host_threads().train)
+        return (*kept, (cpu, on_cpu))
+
+    def host_threads(self) -> HostThreads:
+        return self._accelerators.host_threads()
+
+    def notes(self) -> tuple[str, ...]:
+        return (f"static task mapping: {self._cpu_share:.0%} of the seeds on the CPU",)
 
 
-@dataclass
+@dataclass(frozen=True)
 class DistDGLv2Placement(DistDGLPlacement):
     """The same, and the CPU trains a fixed part of every partition's seeds beside them.
 
@@ -71,49 +105,28 @@ class DistDGLv2Placement(DistDGLPlacement):
 
     cpu_share: float = option(0.1, "part of every round's seeds that the CPU trains, from 0 to 1")
 
-    _threads: HostThreads = field(default_factory=HostThreads, init=False, repr=False)
-    _host: Device = field(init=False, repr=False, compare=False)
-    _hybrid: bool = field(default=False, init=False, repr=False)
-
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if not 0 <= self.cpu_share <= 1:
             return f"placement.cpu_share is {self.cpu_share}; give a part of the seeds, 0 to 1."
         return None
-
-    def begin(self, setting: Setting) -> None:
-        super().begin(setting)
-        self._host = setting.platform.host
-        self._hybrid = len(self.trainers(setting.platform)) > self._num_partitions
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         """The accelerators, and after them the host."""
         owners = self.owners(platform)
         return owners if platform.host in owners else (*owners, platform.host)
 
-    def overlap(self, prefetch: Literal[0, 1, 2]) -> None:
-        ahead = max(1, self._host.cores // 4)
-        train = max(1, self._host.cores - 2 * ahead)
-        self._threads = HostThreads(ahead, ahead, train) if prefetch else HostThreads()
-
-    def share_out(self, seeds: IntArray) -> tuple[tuple[Share, IntArray], ...]:
-        """Each accelerator's seeds in the order in which they were drawn; the CPU has the last of
-        each partition."""
-        shares = super().share_out(seeds)
-        if not self._hybrid:
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> SeedSession:
+        platform = setting.platform
+        threads = divide_cores(platform.host) if prefetch else HostThreads()
+        shares = self._share_partitions(setting, threads)
+        if self.trainers(platform) == self.owners(platform):
             return shares
-        kept, given = [], []
-        for share, part in shares:
-            count = len(part) - round(self.cpu_share * len(part))
-            kept.append((Share(share.slot, count), part[:count]))
-            given.append(part[count:])
-        on_cpu = np.concatenate(given)
-        cpu = Share(self._num_partitions, len(on_cpu), threads=self._threads.train)
-        return (*kept, (cpu, on_cpu))
+        return StaticMapping(shares, self.cpu_share)
 
-    def host_threads(self) -> HostThreads:
-        return self._threads
 
-    def notes(self) -> tuple[str, ...]:
-        if not self._hybrid:
-            return ()
-        return (f"static task mapping: {self.cpu_share:.0%} of the seeds on the CPU",)
+def divide_cores(host: Device) -> HostThreads:
+    """A quarter of the cores each to sampling and loading, and the rest to training."""
+    ahead = max(1, host.cores // 4)
+    return HostThreads(ahead, ahead, max(1, host.cores - 2 * ahead))

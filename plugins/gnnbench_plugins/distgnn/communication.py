@@ -7,13 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.parts import Bundle, PeerData, Setting, option
+from gnnbench.parts import (
+    Bundle,
+    HaloTraffic,
+    PeerData,
+    Setting,
+    StaleExchange,
+    TrafficSession,
+    option,
+)
 from gnnbench.records import BoolArray, IntArray
-from gnnbench_plugins.reference.communication import HaloCommunication
 
 
-@dataclass
-class DistGNNCommunication(HaloCommunication):
+@dataclass(frozen=True)
+class DistGNNCommunication(StaleExchange):
     """What a node reads of each peer is dealt into r bins, of which one is sent in an epoch, and
     read r epochs later: DistGNN's cd-r. In between it crosses behind the computation.
 
@@ -48,10 +55,13 @@ class DistGNNCommunication(HaloCommunication):
         bins = np.arange(len(ids), dtype=np.int64) % self.delay
         return np.equal(bins, epoch % self.delay, dtype=np.bool_)
 
-    def notes(self) -> tuple[str, ...]:
+    def open(self, owner: IntArray) -> TrafficSession:
+        return HaloTraffic(owner, self._note(has_peers=bool(owner.any())))
+
+    def _note(self, *, has_peers: bool) -> tuple[str, ...]:
         if not self.delay:
             return ()
-        if not self._has_peers:
+        if not has_peers:
             return ("one node trains alone, so that nothing is late; platform ecs-r5x16 has 16",)
         epochs = "1 epoch" if self.delay == 1 else f"{self.delay} to {2 * self.delay - 1} epochs"
         return (

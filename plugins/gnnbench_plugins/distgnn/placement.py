@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import FULL_GRAPH, Placement, option
+from gnnbench.parts import PartitionPlacement, option
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import Mode, Share
 
 
-@dataclass
-class DistGNNPlacement(Placement):
+@dataclass(frozen=True)
+class DistGNNPlacement(PartitionPlacement):
     """The platform's CPU nodes train; where it describes none, its host does, all sockets as one.
 
     Accelerators of other kinds are left alone.
@@ -19,7 +18,6 @@ class DistGNNPlacement(Placement):
 
     name: ClassVar[str] = "distgnn"
     summary: ClassVar[str] = "one partition per CPU node, or everything on the host"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
 
     nodes: int = option(0, "m: how many CPU nodes to use; 0 = all")
 
@@ -32,6 +30,3 @@ class DistGNNPlacement(Placement):
     @staticmethod
     def _cpu_nodes(platform: Platform) -> tuple[Device, ...]:
         return tuple(device for device in platform.accelerators if device.kind == "cpu")
-
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        raise TypeError("one partition per node is a full-graph placement; it splits no seeds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,14 +11,14 @@ import torch
 from gnnbench.kernels.dispatch import list_fetches, list_marks, mark_sets
 from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.kernels.slabs import Slab
-from gnnbench.parts import Communication, Setting, option
+from gnnbench.parts import RowSharing, TrafficSession, option
 from gnnbench.records import Fetch, IntArray, PeerFetch, Round, RoundTraffic
 
 _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
-@dataclass
-class HongTuCommunication(Communication):
+@dataclass(frozen=True)
+class HongTuCommunication(RowSharing):
     """Each vertex that a round needs crosses the host link once, to the device of its partition.
 
     The union of a round's neighbour sets is divided by owner into transition sets T_ij; a device
@@ -29,7 +29,6 @@ class HongTuCommunication(Communication):
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "each row crosses the host link once a round, and is reused after"
-    shares_rows: ClassVar[bool] = True
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
     p2p: bool = option(True, "share rows between devices (+P2P)")
@@ -40,36 +39,33 @@ class HongTuCommunication(Communication):
     )
     interleaved: bool = option(True, "each device starts with another peer")
 
-    _num_vertices: int = field(default=1, init=False, repr=False)
-    #: The round planned last, and the bitmaps of its N_ij and T_ij by position.
-    _planned: tuple[RoundTraffic, Bitmaps, Bitmaps] | None = field(
-        default=None, init=False, repr=False
-    )
-    #: A round's slots, who owns what, the bitmaps of what each of these slots owns, and whether
-    #: that is everything.
-    _slots: list[int] = field(default_factory=list, init=False, repr=False)
-    _owner: IntArray | None = field(default=None, init=False, repr=False)
-    _owned: Bitmaps = field(default_factory=lambda: mark_sets((), 0), init=False, repr=False)
-    _all_owned: bool = field(default=False, init=False, repr=False)
-    #: Where the sets of all rounds are written to.
-    _lists: Slab = field(default_factory=Slab, init=False, repr=False)
-    _original: int = field(default=0, init=False, repr=False)
-    _transition: int = field(default=0, init=False, repr=False)
-    _host: int = field(default=0, init=False, repr=False)
-    _fetched: int = field(default=0, init=False, repr=False)
-    _kept: int = field(default=0, init=False, repr=False)
+    def open(self, owner: IntArray) -> TrafficSession:
+        return DeduplicatedTraffic(self, owner)
 
-    def begin(self, setting: Setting) -> None:
+
+class DeduplicatedTraffic(TrafficSession):
+    """Transition sets of a run's rounds, as bitmaps, and how many rows they keep off the links."""
+
+    def __init__(self, part: HongTuCommunication, owner: IntArray) -> None:
+        super().__init__(owner)
+        self._part = part
+        #: The round planned last, and the bitmaps of its N_ij and T_ij by position.
+        self._planned: tuple[RoundTraffic, Bitmaps, Bitmaps] | None = None
+        #: A round's slots, the bitmaps of what each of these owns, and whether that is everything.
+        self._slots: list[int] = []
+        self._owned = mark_sets((), 0)
+        self._all_owned = False
+        #: Where the sets of all rounds are written to.
         self._lists = Slab()
-        self._num_vertices = setting.dataset.graph.num_vertices
         self._original = self._transition = self._host = 0
         self._fetched = self._kept = 0
 
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        owner = self.owner
         slots = [unit.slot for unit in round_.units]
         count, threads = len(slots), torch.get_num_threads()
         needed = mark_sets([unit.input_ids for unit in round_.units], len(owner), threads=threads)
-        transition = self._transitions(needed, slots, owner)
+        transition = self._transitions(needed, slots)
         held, read = self._find_held(previous, slots, len(owner))
         # Without P2P a device's own transition set is all it needs, and no peer has the rest.
         lists = list_fetches(needed, transition, held, read, self._lists, threads=threads)
@@ -78,7 +74,7 @@ class HongTuCommunication(Communication):
             zip(slots, lists, strict=True)
         ):
             # Algorithm 2, line 6: every device starts with the peer after it.
-            start = i + 1 if self.interleaved else 0
+            start = i + 1 if self._part.interleaved else 0
             peers = []
             for k in (*range(start, count), *range(start)):
                 copied, kept = shared[k], shared[count + k]
@@ -90,16 +86,17 @@ class HongTuCommunication(Communication):
             self._original += len(mine)
             self._host += len(crossing)
             self._transition += len(crossing) + len(reused)
-        traffic = RoundTraffic(tuple(fetches), merged=self.buffers == "merged")
+        traffic = RoundTraffic(tuple(fetches), merged=self._part.buffers == "merged")
         self._planned = (traffic, needed, transition)
         return traffic
 
-    def _transitions(self, needed: Bitmaps, slots: list[int], owner: IntArray) -> Bitmaps:
+    def _transitions(self, needed: Bitmaps, slots: list[int]) -> Bitmaps:
         """T_ij: the union of the round's neighbour sets by owner; each set itself without P2P."""
-        if not self.p2p or not slots:
+        if not self._part.p2p or not slots:
             return needed
-        if self._owner is not owner or self._slots != slots:
-            self._owner, self._slots = owner, slots
+        owner = self.owner
+        if self._slots != slots:
+            self._slots = slots
             members = [np.flatnonzero(owner == slot) for slot in slots]
             self._owned = mark_sets(members, len(owner))
             self._all_owned = sum(map(len, members)) == len(owner)
@@ -119,7 +116,7 @@ class HongTuCommunication(Communication):
         self, previous: RoundTraffic | None, slots: list[int], num_vertices: int
     ) -> tuple[Bitmaps, Bitmaps]:
         """Of the round before, the rows that may stay: T_i,j-1, and what was read from peers."""
-        if previous is None or not self.reuse:
+        if previous is None or not self._part.reuse:
             nothing = mark_sets([_NOTHING] * len(slots), num_vertices)
             return nothing, nothing
         same = [fetch.slot for fetch in previous.fetches] == slots
@@ -130,17 +127,17 @@ class HongTuCommunication(Communication):
             before = [last.get(slot, Fetch(slot, _NOTHING, _NOTHING, _NOTHING)) for slot in slots]
             needed = mark_sets([fetch.needed for fetch in before], num_vertices)
             held = mark_sets([fetch.transition for fetch in before], num_vertices)
-        return held, needed & ~held if self.neighbour_reuse else np.zeros_like(held)
+        return held, needed & ~held if self._part.neighbour_reuse else np.zeros_like(held)
 
     def idle(self) -> tuple[str, ...]:
-        if not (self.p2p or self.reuse) or self._host < self._original:
+        if not (self._part.p2p or self._part.reuse) or self._host < self._original:
             return ()
         return ("deduplication (no row was kept off the host links)",)
 
     def notes(self) -> tuple[str, ...]:
         if not self._original:
             return ()
-        count = self._num_vertices
+        count = len(self.owner)
         # A needed row is in the own transition set, or in a peer's and read from there.
         relayed = self._transition - (self._original - self._fetched - self._kept)
         return (

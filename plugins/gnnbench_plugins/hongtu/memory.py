@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from gnnbench.parts import FULL_GRAPH, Intermediates, LayerShape, Memory, OffloadingMemory
-from gnnbench.records import Mode
+from gnnbench.parts import DeviceMemory, Intermediates, LayerShape, OffloadingMemory, OfFullGraphs
 
 
-@dataclass
+@dataclass(frozen=True)
 class HongTuMemory(OffloadingMemory):
     """Representations and gradients of every layer in host memory; a device holds one layer of
     one chunk.
@@ -25,7 +24,7 @@ class HongTuMemory(OffloadingMemory):
         return "cache" if layer.cacheable else "recompute"
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecomputingMemory(OffloadingMemory):
     """The same with every layer recomputed from its neighbour rows: HongTu Figure 4 (b)."""
 
@@ -36,7 +35,7 @@ class RecomputingMemory(OffloadingMemory):
         return "recompute"
 
 
-@dataclass
+@dataclass(frozen=True)
 class CachingMemory(OffloadingMemory):
     """Nothing is recomputed: what a layer's backward pass needs waits on the host.
 
@@ -51,14 +50,9 @@ class CachingMemory(OffloadingMemory):
         return "cache" if layer.cacheable else "offload"
 
 
-@dataclass
-class InMemory(Memory):
+@dataclass(frozen=True)
+class InMemory(OfFullGraphs, DeviceMemory):
     """HongTu-IM (§7.1): every device keeps all that belongs to its partition."""
 
     name: ClassVar[str] = "hongtu-im"
     summary: ClassVar[str] = "vertex data and intermediates stay on the devices, by partition"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    vertex_data: ClassVar[Literal["host", "device"]] = "device"
-
-    def intermediates(self, layer: LayerShape) -> Intermediates:
-        return "keep"

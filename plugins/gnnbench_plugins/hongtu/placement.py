@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.parts import FULL_GRAPH, Placement, option
+from gnnbench.parts import PartitionPlacement, option
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import IntArray, Mode, Share
+from gnnbench.records import IntArray
 
 
-@dataclass
-class HongTuPlacement(Placement):
+@dataclass(frozen=True)
+class HongTuPlacement(PartitionPlacement):
     """Every accelerator works through the chunks of one partition; the host where there is none.
 
     A partition's rows lie at the socket of its accelerator, so that a row which crosses the host
@@ -24,7 +24,6 @@ class HongTuPlacement(Placement):
 
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "one partition per device, its chunks one after the other"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
 
     accelerators: int = option(0, "m: how many accelerators to use; 0 = all")
     numa_aware: bool = option(True, "a partition's rows at its accelerator's socket, or anywhere")
@@ -38,6 +37,3 @@ class HongTuPlacement(Placement):
             return super().sockets(platform, owner)
         homes = np.array([platform.socket(device) for device in devices], dtype=np.int64)
         return homes[owner]
-
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        raise TypeError("one partition per device is a full-graph placement; it splits no seeds")

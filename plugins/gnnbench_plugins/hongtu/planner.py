@@ -7,7 +7,7 @@ cut into ranges of balanced edges, as they are numbered, and batches run in that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -182,7 +182,7 @@ class Prospect:
         """Have the memory choose where topologies wait, for a graph of this size."""
         memory, request = self.bundle.memory, self.request
         if isinstance(memory, OffloadingMemory):
-            memory.settle_topology(
+            settled, notes = memory.settle_topology(
                 self.bundle.kernel,
                 tuple(layer.shape for layer in self.layers),
                 vertices,
@@ -190,13 +190,25 @@ class Prospect:
                 self.capacity_bytes,
                 request.workload.itemsize,
             )
+            chosen = {**self.bundle.chosen, "memory": notes}
+            self.bundle = replace(self.bundle, memory=settled, chosen=chosen)
+
+    @property
+    def memory(self) -> OffloadingMemory:
+        """Where vertex data waits. Raises ``IncompatibleParts`` unless that is the host."""
+        memory = self.bundle.memory
+        if not isinstance(memory, OffloadingMemory):
+            raise IncompatibleParts(
+                "a plan for hongtu needs a memory that keeps vertex data on the host."
+            )
+        return memory
 
     def device_bytes(self, chunks: ChunkCounts) -> int:
         """What the fullest device would hold."""
         return predict_device_bytes(
             chunks,
             self.layers,
-            self.bundle.memory,
+            self.memory,
             self.bundle.kernel,
             self.method,
             itemsize=self.request.workload.itemsize,
@@ -205,7 +217,7 @@ class Prospect:
     def host_bytes(self, chunks: ChunkCounts) -> dict[str, int]:
         """What the host would hold, by tensor."""
         return predict_host_bytes(
-            chunks, self.layers, self.bundle.memory, itemsize=self.request.workload.itemsize
+            chunks, self.layers, self.memory, itemsize=self.request.workload.itemsize
         )
 
     def holds(self, chunks: ChunkCounts) -> bool:
@@ -294,10 +306,9 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         raise IncompatibleParts(reason)
     prospect.check_size(graph.num_vertices, max(sampler.chunks_per_partition, 1))
     prospect.check_memory(graph.num_vertices, FINEST)
-    prospect.bundle.begin(setting)
-    sampler.limit(Capacity(graph, prospect))
-    rounds = sampler.chunks(setting, prospect.partitions)
-    owner = sampler.owner()
+    prospect.bundle = prospect.bundle.begin(setting)
+    cut = sampler.chunks(setting, prospect.partitions, Capacity(graph, prospect))
+    rounds, owner = cut.rounds, cut.owner
     m = prospect.partitions
     replicas = None
     finest = count_finest(graph.num_vertices)
@@ -315,8 +326,8 @@ def count_dataset(dataset: Dataset, prospect: Prospect) -> Counted:
         replicas=replicas,
         finest=finest,
         notes=(
-            *sampler.notes(),
-            *prospect.bundle.memory.notes(),
+            *cut.notes,
+            *prospect.bundle.chosen.get("memory", ()),
             f"partitions of alpha: the {m} of training, each cut into ranges of balanced edges, "
             f"or neighbouring ones joined",
         ),
@@ -375,12 +386,9 @@ class Capacity:
 # --------------------------------------------------------------------------- a stream
 
 
-def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
-    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
-    sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
-    progress = prospect.request.progress
+def _check_ranges(sampler: HongTuSampler, m: int, finest: int) -> None:
+    """Chunks must be made of the ``finest`` ranges of vertices, which no partitioner makes."""
     n = sampler.chunks_per_partition
-    finest = count_finest(stream.vertices)
     if n < 0 or (n == 0 and finest % m):
         raise UsageError(
             f"sampler.chunks_per_partition is {n}; give each partition at least 1 chunk"
@@ -391,6 +399,14 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
             f"a stream of edges cannot be partitioned by {sampler.partitioner}; leave out "
             f"sampler.partitioner."
         )
+
+
+def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
+    """The chunks of a graph that is nowhere stored: ranges of vertices with balanced edges."""
+    sampler, threads, m = prospect.sampler, prospect.threads, prospect.partitions
+    progress = prospect.request.progress
+    n, finest = sampler.chunks_per_partition, count_finest(stream.vertices)
+    _check_ranges(sampler, m, finest)
     prospect.check_size(stream.vertices, max(n, 1))
     pieces = finest if n == 0 or finest % (m * n) == 0 else m * n
     prospect.check_memory(stream.vertices, pieces)
@@ -436,7 +452,7 @@ def count_stream(stream: RmatStream, prospect: Prospect) -> Counted:
             count_replicas(lines, labels, pieces, threads=threads) if pieces == finest else None
         ),
         finest=finest,
-        notes=(*notes, *prospect.bundle.memory.notes()),
+        notes=(*notes, *prospect.bundle.chosen.get("memory", ())),
     )
 
 

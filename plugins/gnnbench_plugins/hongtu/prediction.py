@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gnnbench import footprint
 from gnnbench.errors import UsageError
 from gnnbench.models import Layer
-from gnnbench.parts import Intermediates, Kernel, Memory
+from gnnbench.parts import Intermediates, Kernel, Memory, OffloadingMemory
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Block
 
@@ -241,7 +241,7 @@ class _Epoch:
         self._method = method
         self._itemsize = itemsize
         self._sparse_rate = sparse_bytes_per_s or float("inf")
-        self._resident = memory.vertex_data == "device"
+        self._resident = not isinstance(memory, OffloadingMemory)
         self._devices = platform.accelerators[:partitions]
         self._batches = range(batches)
         self._moves = _count_moves(counts, method)
@@ -321,7 +321,7 @@ class _Epoch:
             for i, device in enumerate(self._devices):
                 block = self._blocks[j][i]
                 arrived = self._copy_s(i, block.num_dst * layer.out_features)
-                if footprint.reads_topology(policy, first=first):
+                if policy is not None and footprint.reads_topology(policy, first=first):
                     arrived += self._topology_s(i, layer, block, backward=True)
                 if policy == "cache":
                     arrived += self._copy_s(i, block.num_dst * layer.aggregate_features)
@@ -373,8 +373,10 @@ class _Epoch:
 
     # ------------------------------------------------------------------ prices
 
-    def _policy(self, layer: Layer) -> Intermediates:
-        return self._memory.intermediates(layer.shape)
+    def _policy(self, layer: Layer) -> Intermediates | None:
+        """What becomes of a layer's intermediates; None where they stay on the devices."""
+        memory = self._memory
+        return memory.intermediates(layer.shape) if isinstance(memory, OffloadingMemory) else None
 
     def _saved_elements(self, layer: Layer, block: Block) -> float:
         size = footprint.saved_bytes(layer.shape, footprint.size_of(block), self._itemsize)
@@ -390,7 +392,8 @@ class _Epoch:
 
     def _topology_s(self, i: int, layer: Layer, block: Block, *, backward: bool) -> float:
         """A chunk's topology over device i's link, where it waits on the host."""
-        if not self._memory.streams_topology():
+        memory = self._memory
+        if not (isinstance(memory, OffloadingMemory) and memory.streams_topology()):
             return 0.0
         chunk = footprint.ChunkSize(
             len(block.src_ids), block.num_dst, block.num_edges, buffered=not self._method.direct
@@ -523,7 +526,7 @@ def _one_after_the_other(arrivals: Sequence[EpochTimes], added: Sequence[float])
 def predict_device_bytes(
     counts: ChunkCounts,
     layers: Sequence[Layer],
-    memory: Memory,
+    memory: OffloadingMemory,
     kernel: Kernel,
     method: Method = DEDUPLICATED,
     *,
@@ -568,7 +571,7 @@ def predict_data_bytes(
 
 
 def predict_host_bytes(
-    counts: ChunkCounts, layers: Sequence[Layer], memory: Memory, *, itemsize: int = 4
+    counts: ChunkCounts, layers: Sequence[Layer], memory: OffloadingMemory, *, itemsize: int = 4
 ) -> dict[str, int]:
     """What the host holds by tensor, nothing spilled: the data of every run, and Algorithm 1's line
     3."""
@@ -576,7 +579,7 @@ def predict_host_bytes(
     vertices, edges = round(float(counts.vertices.sum())), round(float(counts.edges.sum()))
     tensors = footprint.host_tensors(
         shapes,
-        [memory.intermediates(shape) for shape in shapes],
+        list(map(memory.intermediates, shapes)),
         num_vertices=vertices,
         num_sources=round(float(counts.neighbours.sum())),
         num_edges=edges,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from gnnbench.kernels.dispatch import edge_cut, induce_block
 from gnnbench.partitioning import choose_partitioner, cut_ranges, partition
-from gnnbench.parts import DeviceCapacity, FullGraphSampler, Setting, option
+from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting, option
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
 from gnnbench.units import format_si
 from gnnbench_plugins.hongtu.search import MAX_SWEEPS, bound_sweeps, descend
@@ -29,7 +30,7 @@ MOST_CHUNKS = 1024
 SEARCHED_CHUNKS = 256
 
 
-@dataclass
+@dataclass(frozen=True)
 class HongTuSampler(FullGraphSampler):
     """m partitions with few edges between them, each cut into n chunks of consecutive vertices
     with balanced edges, regrouped into batches so that Equation 4 costs least.
@@ -55,12 +56,6 @@ class HongTuSampler(FullGraphSampler):
         "where most would be cut anyway",
     )
 
-    _capacity: DeviceCapacity | None = field(default=None, init=False, repr=False)
-    _owner: IntArray = field(
-        default_factory=lambda: np.empty(0, dtype=np.int64), init=False, repr=False
-    )
-    _notes: list[str] = field(default_factory=list, init=False, repr=False)
-
     def refuses(self, bundle: object, setting: Setting) -> str | None:
         if self.chunks_per_partition < 0:
             return (
@@ -76,77 +71,42 @@ class HongTuSampler(FullGraphSampler):
             )
         return None
 
-    def limit(self, capacity: DeviceCapacity) -> None:
-        self._capacity = capacity
-
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
         graph = setting.dataset.graph
         named = choose_partitioner(graph) if self.partitioner == "auto" else self.partitioner
-        self._owner = partition(graph, num_slots, named, setting.workload.seed)
-        members = [np.flatnonzero(self._owner == slot) for slot in range(num_slots)]
-        n = self.chunks_per_partition or self._least_chunks(graph, members)
+        owner = partition(graph, num_slots, named, setting.workload.seed)
+
+        def holds(rounds: tuple[Round, ...]) -> bool:
+            """Whether the devices can hold the chunks, as far as anybody knows."""
+            return capacity is None or capacity.holds(rounds, owner)
+
+        members = [np.flatnonzero(owner == slot) for slot in range(num_slots)]
+        n = self.chunks_per_partition or find_least_chunks(graph, members, holds)
         blocks = cut_blocks(graph, members, n)
         sets = read_sets(blocks)
-        self._notes = [describe_partition(graph, self._owner, named, sets)]
+        notes = [describe_partition(graph, owner, named, sets)]
         order = [list(range(n)) for _ in range(num_slots)]
-        if self.chunks_per_partition:
-            return group(blocks, self._reorganise(setting, sets, order))
         as_cut = group(blocks, order)
-        self._notes.append(self._describe_least(as_cut))
-        rounds = group(blocks, self._reorganise(setting, sets, order))
+        if not self.chunks_per_partition:
+            notes.append(describe_least(as_cut, capacity, fits=holds(as_cut)))
+        best, why = self._reorganise(setting, sets, order)
+        rounds = group(blocks, best)
+        notes += why
         # Rows brought in for peers depend on the order, and so does what a device holds.
-        if self._holds(as_cut) and not self._holds(rounds):
-            self._notes.append("in that order chunks would not fit, so the range order was kept")
-            return as_cut
-        return rounds
+        if not self.chunks_per_partition and holds(as_cut) and not holds(rounds):
+            notes.append("in that order chunks would not fit, so the range order was kept")
+            rounds = as_cut
+        return Chunks(rounds, owner, tuple(notes))
 
-    # ------------------------------------------------------------------ how many chunks
-
-    def _holds(self, rounds: tuple[Round, ...]) -> bool:
-        """Whether the devices can hold the chunks, as far as anybody knows."""
-        return self._capacity is None or self._capacity.holds(rounds, self._owner)
-
-    def _least_chunks(self, graph: Graph, members: list[IntArray]) -> int:
-        """The least n whose chunks, in the ranges' order, fit: by doubling, then by bisection.
-
-        One chunk less does not fit; far fewer might, where chunks happen to be even. Where none
-        fits it is ``MOST_CHUNKS``, or as many as the largest partition has vertices.
-        """
-        most = max(1, min(max(len(ids) for ids in members), MOST_CHUNKS))
-
-        def fits(n: int) -> bool:
-            order = [list(range(n)) for _ in members]
-            return self._holds(group(cut_blocks(graph, members, n), order))
-
-        too_few, n = 0, 1
-        while not fits(n):
-            if n == most:
-                return most
-            too_few, n = n, min(2 * n, most)
-        while n - too_few > 1:
-            middle = (n + too_few) // 2
-            if fits(middle):
-                n = middle
-            else:
-                too_few = middle
-        return n
-
-    def _describe_least(self, rounds: tuple[Round, ...]) -> str:
-        n, m = len(rounds), len(rounds[0].units)
-        what = f"{m} partition{'s' * (m > 1)} of {n} chunk{'s' * (n > 1)}"
-        if self._capacity is None:
-            return f"{what}: nothing is known of the devices' memories"
-        size = format_si(self._capacity.device_bytes, "B")
-        if self._holds(rounds):
-            return f"{what}: the least that fit {size} a device"
-        return f"{what} do not fit {size} a device, and are the most that are tried"
-
-    # ------------------------------------------------------------------ their order
-
-    def _reorganise(self, setting: Setting, sets: NeighbourSets, order: Order) -> Order:
+    def _reorganise(
+        self, setting: Setting, sets: NeighbourSets, order: Order
+    ) -> tuple[Order, tuple[str, ...]]:
+        """The cheapest order that is found, and what each costs."""
         n, count = len(sets[0]), setting.dataset.graph.num_vertices
         if self.search == "none" or n == 1:
-            return order
+            return order, ()
         rates = throughputs(setting)
 
         marks = mark_chunks(sets, count)
@@ -168,17 +128,10 @@ class HongTuSampler(FullGraphSampler):
                 best, cost = candidate, stages[-1][1]
         told = ", ".join(f"{name} {format_si(seconds, 's')}" for name, seconds in stages)
         kept = next(name for name, seconds in stages if seconds == cost)
-        self._notes.append(f"Equation 4: {told} a layer; kept: {kept}")
-        return best
-
-    def owner(self) -> IntArray:
-        return self._owner
-
-    def notes(self) -> tuple[str, ...]:
-        return tuple(self._notes)
+        return best, (f"Equation 4: {told} a layer; kept: {kept}",)
 
 
-@dataclass
+@dataclass(frozen=True)
 class WholePartitionSampler(HongTuSampler):
     """The first level alone, unless asked for more: HongTu-IM (§7.1) holds all of a partition on
     its device anyway, and chunks would only read some rows twice."""
@@ -189,6 +142,48 @@ class WholePartitionSampler(HongTuSampler):
     chunks_per_partition: int = option(
         1, "n: chunks that each device works through; 0 = the least that fit its memory"
     )
+
+
+def find_least_chunks(
+    graph: Graph, members: list[IntArray], holds: Callable[[tuple[Round, ...]], bool]
+) -> int:
+    """The least n whose chunks, in the ranges' order, fit: by doubling, then by bisection.
+
+    One chunk less does not fit; far fewer might, where chunks happen to be even. Where none fits it
+    is ``MOST_CHUNKS``, or as many as the largest partition has vertices.
+    """
+    most = max(1, min(max(len(ids) for ids in members), MOST_CHUNKS))
+
+    def fits(n: int) -> bool:
+        order = [list(range(n)) for _ in members]
+        return holds(group(cut_blocks(graph, members, n), order))
+
+    too_few, n = 0, 1
+    while not fits(n):
+        if n == most:
+            return most
+        too_few, n = n, min(2 * n, most)
+    while n - too_few > 1:
+        middle = (n + too_few) // 2
+        if fits(middle):
+            n = middle
+        else:
+            too_few = middle
+    return n
+
+
+def describe_least(
+    rounds: tuple[Round, ...], capacity: DeviceCapacity | None, *, fits: bool
+) -> str:
+    """How many chunks were cut, and whether they fit."""
+    n, m = len(rounds), len(rounds[0].units)
+    what = f"{m} partition{'s' * (m > 1)} of {n} chunk{'s' * (n > 1)}"
+    if capacity is None:
+        return f"{what}: nothing is known of the devices' memories"
+    size = format_si(capacity.device_bytes, "B")
+    if fits:
+        return f"{what}: the least that fit {size} a device"
+    return f"{what} do not fit {size} a device, and are the most that are tried"
 
 
 def describe_partition(graph: Graph, owner: IntArray, partitioner: str, sets: NeighbourSets) -> str:

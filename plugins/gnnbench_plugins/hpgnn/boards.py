@@ -20,8 +20,8 @@ from gnnbench.platforms.schema import (
     Duration,
     Quantity,
     Source,
-    Table,
     Text,
+    TomlTable,
     suggest,
 )
 from gnnbench.toml import read_toml
@@ -63,17 +63,17 @@ class Board:
     fifo_updates: int
 
 
-class _Size(Table):
+class _Size(TomlTable):
     value: Annotated[int, Field(gt=0, lt=2**40)]
     source: Source
 
 
-class _Number(Table):
+class _Number(TomlTable):
     value: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
     source: Source
 
 
-class _Share(Table):
+class _Share(TomlTable):
     value: Annotated[float, Field(gt=0, le=1)]
     source: Source
 
@@ -84,7 +84,7 @@ class _Frequency(Quantity):
     value: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
-class _BoardTable(Table):
+class _BoardTable(TomlTable):
     name: Text
     model: Text
     dies: Count

@@ -17,8 +17,8 @@ from gnnbench.errors import UsageError
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench_plugins.hpgnn.boards import Board
 from gnnbench_plugins.hpgnn.resources import (
+    BoardScope,
     Design,
-    Scope,
     Usage,
     count_words,
     find_excess,
@@ -174,7 +174,7 @@ def evaluate(
     )
 
 
-def find_misfit(board: Board, row_words: int, scope: Scope = "die") -> str | None:
+def find_misfit(board: Board, row_words: int, scope: BoardScope = "die") -> str | None:
     """Why not even the smallest design can be built, as a sentence; None where one can."""
     if find_excess(Design(1, 1), board, scope) is None:
         return find_lack(1, row_words, board)
@@ -202,7 +202,7 @@ def explore(
             f"the batch's features take {batch.feature_bytes:,.0f} bytes, and {board.name} has "
             f"{board.memory_bytes:,}; use a smaller batch or fan-out."
         )
-    scope: Scope = "die" if convention == "paper" else "board"
+    scope: BoardScope = "die" if convention == "paper" else "board"
     words = max(count_words(width, batch.itemsize) for width in batch.widths[:-1])
     points = []
     n = 1

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 
 from gnnbench.kernels.reference.fpga import Machine
-from gnnbench.parts import MINI_BATCH, Bundle, LayerShape, Setting, option
+from gnnbench.parts import Bundle, LayerShape, OfMiniBatches, Setting, option
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
@@ -41,7 +41,7 @@ class _Job:
 
 
 @dataclass
-class HpgnnKernel(NativeKernel):
+class HpgnnKernel(OfMiniBatches, NativeKernel):
     """HP-GNN's hardware templates (section 4.2) on the board and design of placement 'hpgnn'.
 
     Under another placement, such as 'hyscale', every FPGA holds the one design ``n``, ``m``, an
@@ -54,7 +54,6 @@ class HpgnnKernel(NativeKernel):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "scatter-gather and systolic array on an FPGA, by equations or cycles"
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
     takes_sparse_features: ClassVar[bool] = False
 
     clock: Literal["equations", "cycles"] = option(

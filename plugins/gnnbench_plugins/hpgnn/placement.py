@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from gnnbench.errors import UsageError
-from gnnbench.parts import MINI_BATCH, Bundle, LayerShape, Placement, Setting, option
+from gnnbench.parts import (
+    Bundle,
+    Handed,
+    LayerShape,
+    SeedPlacement,
+    SeedSession,
+    Setting,
+    hand_out,
+    option,
+)
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import BatchProfile, HostThreads, Mode, Share, Workload
+from gnnbench.records import BatchProfile, HostThreads, IntArray, Share, Workload
 from gnnbench_plugins.hpgnn.boards import Board, find_board, load_board
 from gnnbench_plugins.hpgnn.design import (
     Batch,
@@ -23,8 +32,32 @@ from gnnbench_plugins.hpgnn.design import (
 from gnnbench_plugins.hpgnn.resources import Design, count_words, find_excess, find_lack
 
 
-@dataclass
-class HpgnnPlacement(Placement):
+@dataclass(slots=True)
+class Programmed:
+    """What a board is programmed with: its design, once one is chosen for a run's mini-batches."""
+
+    design: Design | None = None
+
+
+class BoardSession(SeedSession):
+    """All seeds on the board, while ``threads`` of the host sample."""
+
+    def __init__(self, threads: HostThreads, note: str) -> None:
+        self._threads = threads
+        self._note = note
+
+    def share_out(self, seeds: IntArray) -> Handed:
+        return hand_out(seeds, (Share(slot=0, seeds=len(seeds)),))
+
+    def host_threads(self) -> HostThreads:
+        return self._threads
+
+    def notes(self) -> tuple[str, ...]:
+        return (self._note,)
+
+
+@dataclass(frozen=True)
+class HpgnnPlacement(SeedPlacement):
     """The first FPGA of the platform computes every unit; the host samples.
 
     ``n`` and ``m`` given together are the design; without them Algorithm 4 chooses one for the
@@ -33,7 +66,6 @@ class HpgnnPlacement(Placement):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "one FPGA trains, its design chosen by design space exploration"
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     board: str = option("", "the board: u250, u200 or a .toml file; empty = as the platform says")
     n: int = option(0, "scatter and gather PEs a die; 0 = explore")
@@ -42,9 +74,8 @@ class HpgnnPlacement(Placement):
         "square", "explore m among squares of powers of two, or among powers of two"
     )
 
-    _design: Design | None = field(default=None, init=False, repr=False)
-    _threads: HostThreads = field(default_factory=HostThreads, init=False, repr=False)
-    _note: str = field(default="", init=False, repr=False)
+    #: Which the kernel reads.
+    _board: Programmed = field(default_factory=Programmed, init=False, repr=False, compare=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         try:
@@ -82,10 +113,10 @@ class HpgnnPlacement(Placement):
 
     @property
     def design(self) -> Design:
-        """What the board is programmed with; known once the run is prepared."""
-        if self._design is None:
-            raise RuntimeError("the design is chosen in prepare, which has not been called")
-        return self._design
+        """What the board is programmed with; known once a run is opened."""
+        if self._board.design is None:
+            raise RuntimeError("the design is chosen when a run is opened, which none has been")
+        return self._board.design
 
     def explore(
         self,
@@ -107,18 +138,19 @@ class HpgnnPlacement(Placement):
         point = evaluate(batch, Design(self.n, self.m), board, "paper")
         return Sweep(board.name, "paper", (point,), point, (point,))
 
-    def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> SeedSession:
         board = self.find_board(self.trainers(setting.platform)[0])
         full = profiles[-1]
         sweep = self.explore(setting.workload, setting.layers, full, board)
         point = sweep.best
         chosen = "given" if self.n else f"best of {len(sweep.points)}"
-        self._design = point.design
+        self._board.design = point.design
         host = setting.platform.host
         threads = choose_threads(
             sum(full.edges), host.sampled_edges_per_s, point.propagate_s, host.cores
         )
-        self._threads = HostThreads(sample=threads)
         sample_s = sampling_seconds(sum(full.edges), host.sampled_edges_per_s, threads)
         hidden = (
             ""
@@ -127,18 +159,10 @@ class HpgnnPlacement(Placement):
                 f", which take {sample_s * 1e3:.3g} ms: the host has no more, and the board waits"
             )
         )
-        self._note = (
+        note = (
             f"{board.name}: n = {point.design.n}, m = {point.design.m} a die ({chosen}; "
             f"{point.usage.dsp:,.0f} DSPs, {point.usage.lut:,.0f} LUTs); by the equations a round "
             f"propagates in {point.propagate_s * 1e3:.3g} ms, and {threads} host "
             f"thread{'s' if threads > 1 else ''} sample{'' if threads > 1 else 's'}{hidden}"
         )
-
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        return (Share(slot=0, seeds=num_seeds),)
-
-    def host_threads(self) -> HostThreads:
-        return self._threads
-
-    def notes(self) -> tuple[str, ...]:
-        return (self._note,) if self._note else ()
+        return BoardSession(HostThreads(sample=threads), note)

@@ -10,7 +10,7 @@ from gnnbench_plugins.hpgnn.boards import Board
 
 #: Of what the resources are that one kernel may take: of its die, or, as the authors' script has
 #: it, of the whole board although the board holds one kernel a die.
-Scope = Literal["die", "board"]
+BoardScope = Literal["die", "board"]
 #: A word: one DDR4 burst, one lane of 16 floats.
 WORD_BYTES = 64
 
@@ -40,13 +40,13 @@ def usage_of(design: Design, board: Board) -> Usage:
     )
 
 
-def budget_of(board: Board, scope: Scope) -> Usage:
+def budget_of(board: Board, scope: BoardScope) -> Usage:
     """The DSPs, and the share of the LUTs, that one kernel may take."""
     share = board.dies if scope == "die" else 1
     return Usage(dsp=board.dsp / share, lut=board.lut_share * board.lut / share)
 
 
-def find_excess(design: Design, board: Board, scope: Scope) -> str | None:
+def find_excess(design: Design, board: Board, scope: BoardScope) -> str | None:
     """Why a design cannot be built, as a sentence; None where it can."""
     if design.n < 1 or design.n & (design.n - 1) or design.m < 1 or design.m & (design.m - 1):
         return (

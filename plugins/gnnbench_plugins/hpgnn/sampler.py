@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gnnbench.parts import Bundle, Setting, option
+from gnnbench.parts import Bundle, DeviceMemory, Setting, option
 from gnnbench.records import IntArray
 from gnnbench_plugins.hpgnn.layout import LaidOutBlock, lay_out
 from gnnbench_plugins.reference.sampler import NeighbourSampler
@@ -27,7 +27,7 @@ class HpgnnSampler(NeighbourSampler):
     _resident: bool = field(default=True, init=False, repr=False, compare=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        self._resident = bundle.memory.vertex_data == "device"
+        self._resident = isinstance(bundle.memory, DeviceMemory)
         return super().refuses(bundle, setting)
 
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[LaidOutBlock, ...]:

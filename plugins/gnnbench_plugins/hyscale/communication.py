@@ -8,17 +8,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gnnbench.parts import fetch_everything, option
-from gnnbench.records import IntArray, Round, RoundTraffic
+from gnnbench.parts import RoundedLoading, option
 from gnnbench_plugins.hyscale.rounding import pack_rows, unpack_rows
-from gnnbench_plugins.reference.communication import PrefetchingCommunication
+from gnnbench_plugins.reference.communication import StagedPrefetching
 
 #: What the option ``precision`` does.
 ROUNDED = "features cross as they are, or rounded to float16, or to int8 with a scale per row"
 
 
-@dataclass
-class HyScaleCommunication(PrefetchingCommunication):
+@dataclass(frozen=True)
+class HyScaleCommunication(StagedPrefetching, RoundedLoading):
     """Every unit's input set crosses."""
 
     name: ClassVar[str] = "hyscale"
@@ -27,7 +26,7 @@ class HyScaleCommunication(PrefetchingCommunication):
     precision: Literal["full", "float16", "int8"] = option("full", ROUNDED)
 
     @property
-    def rounds_features(self) -> str:
+    def rounds_to(self) -> str:
         return "" if self.precision == "full" else self.precision
 
     def pack(self, rows: Tensor) -> tuple[Tensor, ...]:
@@ -36,11 +35,8 @@ class HyScaleCommunication(PrefetchingCommunication):
     def unpack(self, crossed: tuple[Tensor, ...], dtype: torch.dtype) -> Tensor:
         return unpack_rows(crossed, dtype)
 
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
 
-
-@dataclass
+@dataclass(frozen=True)
 class HalfPrecisionCommunication(HyScaleCommunication):
     """The same with features rounded to float16, as a row beside it in one comparison."""
 
@@ -50,7 +46,7 @@ class HalfPrecisionCommunication(HyScaleCommunication):
     precision: Literal["full", "float16", "int8"] = option("float16", ROUNDED)
 
 
-@dataclass
+@dataclass(frozen=True)
 class IntegerCommunication(HyScaleCommunication):
     """The same with features rounded to int8, as a row beside it in one comparison."""
 

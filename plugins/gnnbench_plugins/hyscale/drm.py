@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 from gnnbench.records import HostThreads, StageTimes
 
-Task = Literal["sample_cpu", "sample_accelerator", "load", "train_cpu", "accelerator"]
+BalancedTask = Literal["sample_cpu", "sample_accelerator", "load", "train_cpu", "accelerator"]
 CpuTask = Literal["sample_cpu", "load", "train_cpu"]
 CPU_TASKS: tuple[CpuTask, ...] = ("sample_cpu", "load", "train_cpu")
 #: Rounds that a move of seeds is judged by: of fewer, one odd mini-batch decides; of more, what
@@ -30,8 +30,8 @@ REMEMBERED = 8
 class BalanceWork:
     """Move mini-batch work from the slower task ``slow`` to the faster one ``fast``."""
 
-    slow: Task
-    fast: Task
+    slow: BalancedTask
+    fast: BalancedTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class BalanceThread:
 Action = BalanceWork | BalanceThread
 
 
-def task_seconds(times: StageTimes) -> dict[Task, float]:
+def task_seconds(times: StageTimes) -> dict[BalancedTask, float]:
     """The five times Algorithm 1 sorts, in its order of naming them; absent tasks are left out."""
     # Line 1: transfer and training on an accelerator are one task.
     accelerator = (
         None if times.train_accelerator is None else max(times.transfer, times.train_accelerator)
     )
-    named: tuple[tuple[Task, float | None], ...] = (
+    named: tuple[tuple[BalancedTask, float | None], ...] = (
         ("sample_cpu", times.sample_cpu),
         ("sample_accelerator", times.sample_accelerator),
         ("load", times.load),
@@ -159,7 +159,7 @@ class Balancer:
         self._shares_threads = shares_threads
         self._expect = expect
         #: What each of these took when it last had work, so that an idle one is judged by it.
-        self._last_s: dict[Task, float] = {}
+        self._last_s: dict[BalancedTask, float] = {}
         self._trained: deque[_Trained] = deque(maxlen=REMEMBERED)
         #: Whether either kind of trainers has been the slower under shares like these.
         self._balanced = False
@@ -203,9 +203,9 @@ class Balancer:
             self._divide_threads(seconds, grown)
         self._move_sampling(seconds)
 
-    def _remember(self, times: StageTimes) -> dict[Task, float]:
+    def _remember(self, times: StageTimes) -> dict[BalancedTask, float]:
         seconds = task_seconds(times)
-        had_work: dict[Task, int] = {
+        had_work: dict[BalancedTask, int] = {
             "train_cpu": self.cpu_seeds,
             "accelerator": self.accelerator_seeds,
             "sample_accelerator": self.sampling,
@@ -228,7 +228,7 @@ class Balancer:
     def _both_train(self) -> bool:
         return self.cpu_seeds > 0 and self.accelerator_seeds > 0
 
-    def _move_work(self, action: BalanceWork, seconds: dict[Task, float]) -> None:
+    def _move_work(self, action: BalanceWork, seconds: dict[BalancedTask, float]) -> None:
         to_cpu = action.fast == "train_cpu"
         giving = self.accelerator_seeds if to_cpu else self.cpu_seeds
         slow_s, fast_s = seconds[action.slow], seconds[action.fast]
@@ -261,7 +261,7 @@ class Balancer:
         after = Assignment(cpu_seeds, threads, self.sampling)
         return self._expect(after) <= self._expect(self.assignment)
 
-    def _divide_seeds(self, seconds: dict[Task, float]) -> None:
+    def _divide_seeds(self, seconds: dict[BalancedTask, float]) -> None:
         """Seeds by the seeds a second that each kind of trainer had."""
         cpu_s, them_s = seconds["train_cpu"], seconds["accelerator"]
         if self._both_train and max(cpu_s, them_s) > 0:
@@ -273,7 +273,7 @@ class Balancer:
         )
         self._move_work(to_cpu if them_s > cpu_s else to_them, seconds)
 
-    def _best_cpu_seeds(self, seconds: dict[Task, float]) -> int:
+    def _best_cpu_seeds(self, seconds: dict[BalancedTask, float]) -> int:
         """The CPU trainer's seeds, near where both kinds would now take equally long, that would
         have made the last rounds like this one shortest; as many as it has where none would."""
         now, count, total = self.cpu_seeds, self._accelerators, self.total_seeds
@@ -310,7 +310,7 @@ class Balancer:
             and theirs <= 2 * self.accelerator_seeds <= 4 * theirs
         )
 
-    def _move_sampling(self, seconds: dict[Task, float]) -> bool:
+    def _move_sampling(self, seconds: dict[BalancedTask, float]) -> bool:
         """Let as many accelerators draw their own mini-batches as makes the longer of sampling on
         the CPU and on them shortest; whether that changed anything.
 
@@ -341,7 +341,7 @@ class Balancer:
         left = self._accelerators - sampling
         return self.cpu_seeds + self.accelerator_seeds * left / self._accelerators
 
-    def _move_threads(self, action: BalanceThread, seconds: dict[Task, float]) -> int:
+    def _move_threads(self, action: BalanceThread, seconds: dict[BalancedTask, float]) -> int:
         """How many threads moved. A task keeps its last one; where the fastest has no other, the
         next fastest gives."""
         if self._shares_threads:
@@ -377,7 +377,7 @@ class Balancer:
             moved //= 2
         return moved
 
-    def _divide_threads(self, seconds: dict[Task, float], trained: float) -> None:
+    def _divide_threads(self, seconds: dict[BalancedTask, float], trained: float) -> None:
         """Threads by core-seconds of work, of which the CPU trainer has ``trained`` times as much
         as it had: one for each task, and every other where it shortens the longest; if it pays."""
         before = self._thread_counts()

@@ -287,17 +287,14 @@ def predict(
     for device in accelerators:
         link = platform.link(host.name, device.name)
         transfer_s = max(transfer_s, fetched_bytes / link.bandwidth_bytes_per_s)  # Equation 8
-        train_accelerator_s = max(
-            train_accelerator_s,
-            trainer_seconds(device, 0, vertices, edges, task.layers, item),
-        )
+        trained_s = trainer_seconds(device, 0, vertices, edges, task.layers, item)
+        train_accelerator_s = max(train_accelerator_s, trained_s)
     train_cpu_s = trainer_seconds(
         host, threads.train, cpu_vertices, cpu_edges, task.layers, item, stored
     )
     stages = ((sample_s, threads.sample), (load_s, threads.load), (train_cpu_s, threads.train))
     busy_s = sum(seconds * min(1.0, (used or host.cores) / host.cores) for seconds, used in stages)
-    synchronise_s = synchronise_seconds(task, accelerators) + fixed_s
-    busy_s += fixed_s
+    synchronise_s, busy_s = synchronise_seconds(task, accelerators) + fixed_s, busy_s + fixed_s
     return Prediction(
         sample_s,
         load_s,

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import ClassVar, Literal
 
-from gnnbench.parts import MINI_BATCH, Bundle, Placement, Setting, divide_evenly, option
+from gnnbench.parts import (
+    Bundle,
+    Handed,
+    SeedPlacement,
+    SeedSession,
+    Setting,
+    divide_evenly,
+    hand_out,
+    option,
+)
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import BatchProfile, HostThreads, Mode, Share, StageTimes
+from gnnbench.records import BatchProfile, HostThreads, IntArray, Share, StageTimes
 from gnnbench.units import format_si
 from gnnbench_plugins.hyscale.drm import Assignment, Balancer, decide
 from gnnbench_plugins.hyscale.performance import (
@@ -26,21 +35,16 @@ from gnnbench_plugins.hyscale.performance import (
 )
 
 
-@dataclass
-class HyScalePlacement(Placement):
+@dataclass(frozen=True)
+class HyScalePlacement(SeedPlacement):
     """HyScale-GNN §III-B and §IV-A: the first split from the performance model, then DRM.
 
     The CPU trainer is the last slot. A round of fewer seeds than a full one (the last of an epoch)
     is split in the same proportion.
-
-    Several rounds are under way at once, each under the split that it was let in with. The times
-    of a round are acted on if that is still the split in force; a change therefore waits until
-    what the change before did has been seen, and is never made twice.
     """
 
     name: ClassVar[str] = "hyscale"
     summary: ClassVar[str] = "accelerators and the CPU train together; DRM moves work each round"
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     drm: bool = option(True, "rebalance between rounds")
     rule: Literal["algorithm1", "proportional"] = option(
@@ -55,38 +59,6 @@ class HyScalePlacement(Placement):
         True, "where times are measured, take rates from a few rounds before the run"
     )
     skew: float = option(1.0, "multiply the planned CPU share, to study how DRM recovers")
-
-    _trainers: tuple[Device, ...] = field(default=(), init=False, repr=False)
-    _prefetch: Literal[0, 1, 2] = field(default=0, init=False, repr=False)
-    _balancer: Balancer = field(
-        default_factory=lambda: Balancer(1, 1, HostThreads()), init=False, repr=False
-    )
-    #: Of every round under way, its split, and whether it is a full one.
-    _under_way: deque[tuple[Assignment, bool]] = field(
-        default_factory=deque, init=False, repr=False
-    )
-    #: The split of each round, as it was let in: what DRM did.
-    history: list[Assignment] = field(default_factory=list, init=False, repr=False)
-    #: What the stages of each round took.
-    times: list[StageTimes] = field(default_factory=list, init=False, repr=False)
-    _first: str = field(default="", init=False, repr=False)
-    _prediction: Prediction | None = field(default=None, init=False, repr=False)
-    #: Seconds of an epoch, by what they rest on.
-    _epochs_s: dict[str, float] = field(default_factory=dict, init=False, repr=False)
-    #: Whether there is nothing to move: one trainer, whose stages have all threads each.
-    _fixed: bool = field(default=False, init=False, repr=False)
-    #: What the last round under the split in force took, that split, and the model.
-    _taken: StageTimes = field(init=False, repr=False, compare=False)
-    _taken_under: Split = field(init=False, repr=False, compare=False)
-    _predict: Callable[[Split], Prediction] = field(init=False, repr=False, compare=False)
-    #: The shares of a round, made once for each split and number of seeds: most are alike.
-    _share: Callable[[int, Assignment], tuple[Share, ...]] = field(
-        init=False, repr=False, compare=False
-    )
-    #: Iterations of an epoch.
-    _num_rounds: float = field(default=1.0, init=False, repr=False)
-    #: What the full rounds under the first split took.
-    _observed: list[StageTimes] = field(default_factory=list, init=False, repr=False)
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if not (math.isfinite(self.skew) and self.skew >= 0):
@@ -116,13 +88,8 @@ class HyScalePlacement(Placement):
                 )
         return None
 
-    @property
     def wants_design_phase(self) -> bool:
         return self.design
-
-    def predicted_epochs(self) -> Mapping[str, float]:
-        """Of the first split."""
-        return self._epochs_s
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         chosen = platform.accelerators[: self.accelerators or None]
@@ -135,62 +102,100 @@ class HyScalePlacement(Placement):
             return ()
         return platform.accelerators[: self.accelerators or None]
 
-    def overlap(self, prefetch: Literal[0, 1, 2]) -> None:
-        self._prefetch = prefetch
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> HyScaleSession:
+        return HyScaleSession(self, setting, profiles, prefetch)
 
-    def prepare(self, setting: Setting, profiles: Sequence[BatchProfile]) -> None:
+
+class HyScaleSession(SeedSession):
+    """The splits of a run's rounds, and what DRM makes of what they took.
+
+    Several rounds are under way at once, each under the split that it was let in with. The times
+    of a round are acted on if that is still the split in force; a change therefore waits until
+    what the change before did has been seen, and is never made twice.
+
+    ``history`` has the split of each round, as it was let in, ``times`` what the stages of each
+    took; ``prediction`` is of the first split.
+    """
+
+    def __init__(
+        self,
+        placement: HyScalePlacement,
+        setting: Setting,
+        profiles: Sequence[BatchProfile],
+        prefetch: Literal[0, 1, 2],
+    ) -> None:
+        self._placement, self._prefetch = placement, prefetch
         platform, total = setting.platform, profiles[-1].seeds
-        self._trainers = self.trainers(platform)
+        self._trainers = placement.trainers(platform)
         accelerators = [device for device in self._trainers if device.kind != "cpu"]
         planned = plan_split(
-            setting,
-            profiles,
-            accelerators,
-            cpu_trainer=self.cpu_trainer,
-            prefetch=self._prefetch,
+            setting, profiles, accelerators, cpu_trainer=placement.cpu_trainer, prefetch=prefetch
         )
         cpu_seeds, threads, cores = planned.cpu_seeds, planned.threads, platform.host.cores
         if accelerators:
-            cpu_seeds = min(total, round(cpu_seeds * self.skew))
+            cpu_seeds = min(total, round(cpu_seeds * placement.skew))
         # Stages in turn, or more of them than cores, have no threads to give each other.
         shares_threads = threads.sample + threads.load + threads.train > cores
         split = Split(cpu_seeds, threads)
         self._predict = cache(
             lambda split: predict(
-                setting, profiles, accelerators, split, self._prefetch, platform.round_s
+                setting, profiles, accelerators, split, prefetch, platform.round_s
             )
         )
+        #: The shares of a round, made once for each split and number of seeds: most are alike.
         self._share = lru_cache(maxsize=8)(self._make_shares)
+        #: Iterations of an epoch.
         self._num_rounds = max(1.0, len(setting.dataset.train_ids) / total)
-        prediction = self._predict(split)
+        self.prediction = self._predict(split)
+        #: Whether there is nothing to move: one trainer, whose stages have all threads each.
         self._fixed = self._trainers == (platform.host,) and shares_threads
-        sampling = 0
-        if self.accelerator_sampling:
-            others_s = max(prediction.load_s, prediction.transfer_s, prediction.propagate_s)
-            sampling = plan_sampling(platform.host, accelerators, profiles, split, others_s)
-        self._balancer = Balancer(
+        self.balancer = Balancer(
             total,
             cpu_seeds,
             threads,
-            sampling=sampling,
+            sampling=self._plan_sampling(platform.host, accelerators, profiles, split),
             accelerators=max(1, len(accelerators)),
-            samplers=len(self.samplers(platform)),
+            samplers=len(placement.samplers(platform)),
             shares_threads=shares_threads,
             expect=self._expect_epoch_s,
         )
-        self._prediction = prediction
-        self._epochs_s = predict_epochs(setting, profiles, accelerators, split, self._prefetch)
-        self.history.clear()
-        self.times.clear()
-        self._observed.clear()
-        self._under_way.clear()
+        self._epochs_s = predict_epochs(setting, profiles, accelerators, split, prefetch)
+        self.history: list[Assignment] = []
+        self.times: list[StageTimes] = []
+        #: Of every round under way, its split, and whether it is a full one.
+        self._under_way: deque[tuple[Assignment, bool]] = deque()
+        #: What the full rounds under the first split took.
+        self._observed: list[StageTimes] = []
         self._first = (
             f"first split from the performance model: {cpu_seeds} of {total} seeds on the "
-            f"CPU, predicted round {prediction.execution_s * 1e3:.3g} ms"
+            f"CPU, predicted round {self.prediction.execution_s * 1e3:.3g} ms"
         )
 
+    def _plan_sampling(
+        self,
+        host: Device,
+        accelerators: Sequence[Device],
+        profiles: Sequence[BatchProfile],
+        split: Split,
+    ) -> int:
+        if not self._placement.accelerator_sampling:
+            return 0
+        found = self.prediction
+        others_s = max(found.load_s, found.transfer_s, found.propagate_s)
+        return plan_sampling(host, accelerators, profiles, split, others_s)
+
+    def predicted_epochs(self) -> Mapping[str, float]:
+        """Of the first split."""
+        return self._epochs_s
+
+    def share_out(self, seeds: IntArray) -> Handed:
+        return hand_out(seeds, self.split(len(seeds)))
+
     def split(self, num_seeds: int) -> tuple[Share, ...]:
-        balancer = self._balancer
+        """The shares of a round that is let in now."""
+        balancer = self.balancer
         assigned = balancer.assignment
         self.history.append(assigned)
         self._under_way.append((assigned, num_seeds == balancer.total_seeds))
@@ -199,7 +204,7 @@ class HyScalePlacement(Placement):
     def _make_shares(self, num_seeds: int, assigned: Assignment) -> tuple[Share, ...]:
         """The shares of so many seeds, by what is assigned of a full round."""
         on_host = self._trainers[-1].kind == "cpu"
-        total = self._balancer.total_seeds
+        total = self.balancer.total_seeds
         cpu = round(num_seeds * assigned.cpu_seeds / total) if on_host else 0
         if len(self._trainers) == 1 and on_host:
             cpu = num_seeds
@@ -213,7 +218,7 @@ class HyScalePlacement(Placement):
         return tuple(shares)
 
     def host_threads(self) -> HostThreads:
-        return self._balancer.threads
+        return self.balancer.threads
 
     def observe(self, times: StageTimes) -> None:
         assigned, full = self._under_way.popleft()
@@ -221,17 +226,22 @@ class HyScalePlacement(Placement):
         if full and assigned == self.history[0]:
             self._observed.append(times)
         # A smaller round says little about a full one: fixed costs weigh more in it.
-        if self._fixed or not self.drm or not full or assigned != self._balancer.assignment:
+        if (
+            self._fixed
+            or not self._placement.drm
+            or not full
+            or assigned != self.balancer.assignment
+        ):
             return
         self._taken, self._taken_under = times, Split(assigned.cpu_seeds, assigned.threads)
         if self._prefetch == 0 and times.train_accelerator is not None:
             # Transfer and training, one task in line 1, do not overlap here: it is as long as both.
             both_s = times.transfer + times.train_accelerator
             times = times._replace(transfer=0.0, train_accelerator=both_s)
-        if self.rule == "proportional":
-            self._balancer.equalise(times)
+        if self._placement.rule == "proportional":
+            self.balancer.equalise(times)
         else:
-            self._balancer.apply(decide(times), times)
+            self.balancer.apply(decide(times), times)
 
     def _expect_epoch_s(self, assignment: Assignment) -> float:
         """Seconds of an epoch under ``assignment``: the model's, corrected by the last round."""
@@ -246,10 +256,10 @@ class HyScalePlacement(Placement):
         if not self.history or len(self._trainers) == 1:
             return ()
         clauses = []
-        if self.cpu_trainer and not any(split.cpu_seeds for split in self.history):
-            total = self._balancer.total_seeds
+        if self._placement.cpu_trainer and not any(split.cpu_seeds for split in self.history):
+            total = self.balancer.total_seeds
             clauses.append(f"hybrid training (0 of {total:,} seeds on the CPU)")
-        if self.drm and len(set(self.history)) == 1:
+        if self._placement.drm and len(set(self.history)) == 1:
             clauses.append(f"DRM (nothing moved in {len(self.history):,} rounds)")
         return tuple(clauses)
 
@@ -257,21 +267,21 @@ class HyScalePlacement(Placement):
         if not self.history:
             return ()
         first: tuple[str, ...] = (self._first,)
-        if self._prediction is not None and self._observed:
-            first += (note_round(self._prediction, self._observed),)
-        if not self.drm:
+        if self._observed:
+            first += (note_round(self.prediction, self._observed),)
+        if not self._placement.drm:
             return *first, "static split: DRM is off"
         last = self.history[-1]
         threads = last.threads
         drawn = (
             f"; {last.sampling} accelerators draw their own mini-batches"
-            if self.accelerator_sampling
+            if self._placement.accelerator_sampling
             else ""
         )
         return (
             *first,
             f"after {len(self.history)} rounds of DRM: {last.cpu_seeds} of "
-            f"{self._balancer.total_seeds} seeds on the CPU; threads {threads.sample} sampling, "
+            f"{self.balancer.total_seeds} seeds on the CPU; threads {threads.sample} sampling, "
             f"{threads.load} loading, {threads.train} training{drawn}",
         )
 

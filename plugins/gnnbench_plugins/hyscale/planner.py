@@ -19,7 +19,14 @@ from gnnbench.footprint import DEVICE_BUFFERS, mini_batch_bytes, reserved_bytes,
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import build
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, MiniBatchSampler, Setting
+from gnnbench.parts import (
+    Bundle,
+    CacheMemory,
+    LoadingMemory,
+    MiniBatchSampler,
+    SeedPlacement,
+    Setting,
+)
 from gnnbench.platforms.machine import Device
 from gnnbench.records import BatchProfile, Cell, IntArray, PartKind, Table, TableRow, Unit
 from gnnbench.studies import Planner, PlanRequest
@@ -79,7 +86,7 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
         )
     if not (isinstance(sampler, MiniBatchSampler) and isinstance(placement, HyScalePlacement)):
         raise IncompatibleParts("a plan for hyscale needs a mini-batch sampler and its placement.")
-    if bundle.communication.shares_rows or bundle.memory.vertex_data == "device":
+    if bundle.shares_rows or not isinstance(bundle.memory, LoadingMemory):
         raise IncompatibleParts(
             "a plan for hyscale counts what each mini-batch by itself brings from the host; choose "
             "memory 'host' or 'pagraph', and communication 'hyscale' or 'vanilla'."
@@ -93,14 +100,15 @@ def make_plan(bundle: Bundle, request: PlanRequest) -> Plan:
     reason = bundle.refusal(setting)
     if reason is not None:
         raise IncompatibleParts(reason)
-    bundle.begin(setting)
+    bundle = bundle.begin(setting)
     rounds = sampler.rounds(0)
     if not rounds:
         raise UsageError(f"dataset {graph.name} has no training vertices to plan for.")
     dtype = torch.float32 if workload.dtype == "float32" else torch.float64
-    row_bytes = bundle.communication.row_bytes(graph.num_features, dtype)
-    trainers = placement.trainers(request.platform)
-    host = request.platform.host
+    row_bytes = graph.num_features * workload.itemsize
+    if bundle.rounding is not None:
+        row_bytes = bundle.rounding.row_bytes(graph.num_features, dtype)
+    trainers, host = placement.trainers(request.platform), request.platform.host
     accelerators = tuple(device for device in trainers if device.name != host.name)
     sparse = keeps_sparse(bundle, setting, trainers, projected)
     prefetch = bundle.prefetch_stages(request.platform)
@@ -137,11 +145,14 @@ def choose_cached(
     prefetch: int,
 ) -> IntArray:
     """The vertices whose rows every accelerator would keep, beside the model and mini-batches."""
-    chosen = np.empty(0, dtype=np.int64)
+    chosen, memory = np.empty(0, dtype=np.int64), bundle.memory
+    if not isinstance(memory, CacheMemory):
+        return chosen
     reserved = reserved_bytes(setting.layers, whole, setting.workload.itemsize, prefetch)
     for number, device in enumerate(accelerators):
-        free = bundle.memory.capacity_bytes(device) - held_all_along(setting, bundle, device)
-        kept = bundle.memory.cached_vertices(setting, free, reserved)
+        free = memory.capacity_bytes(device) - held_all_along(setting, bundle, device)
+        room = {number: memory.count_rows(setting, free, reserved)}
+        kept = memory.open(setting, room).kept[number]
         chosen = np.intersect1d(chosen, kept) if number else kept
     return chosen
 
@@ -150,7 +161,8 @@ def held_all_along(setting: Setting, bundle: Bundle, device: Device) -> int:
     """Bytes of an accelerator that the model, its gradients and, where it draws its mini-batches,
     the topology take."""
     graph = setting.dataset.graph
-    draws = device in bundle.placement.samplers(setting.platform)
+    placement = bundle.placement
+    draws = isinstance(placement, SeedPlacement) and device in placement.samplers(setting.platform)
     topology = graph.indptr.nbytes + graph.indices.nbytes if draws else 0
     return 2 * setting.parameter_bytes + topology
 
@@ -288,7 +300,7 @@ def device_bytes(plan: Plan) -> int:
         itemsize,
         prepared=DEVICE_BUFFERS[plan.prediction.prefetch],
     )
-    if plan.cached or plan.bundle.communication.rounds_features:
+    if plan.cached or plan.bundle.rounding is not None:
         row_bytes = plan.setting.dataset.num_features * itemsize
         size += math.ceil(fetched_of(plan.profiles, each, row_bytes)[1])
     return size

@@ -6,8 +6,7 @@ pipeline between the groups (section 3.2.2). ``ordering`` has bandwidths and Pro
 ``pipeline`` the schedules of Figure 5, ``groups`` what they cost and how many devices of each kind
 to use; ``outlook`` is what training takes, by its program. ``planner`` plans by both.
 
-``machines`` are the sparse accelerator, its rivals and a CPU, cycle by cycle; ``kernel`` prices
-AGGREGATE by them.
+``machines`` has the sparse accelerator, cycle by cycle; ``kernel`` prices AGGREGATE by it.
 """
 
 from __future__ import annotations

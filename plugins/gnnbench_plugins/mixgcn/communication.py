@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from gnnbench.parts import FULL_GRAPH, Communication
-from gnnbench.records import IntArray, Mode, Round, RoundTraffic
+from gnnbench.parts import OfFullGraphs, ShardExchange
 
 
-@dataclass
-class MixGCNCommunication(Communication):
+@dataclass(frozen=True)
+class MixGCNCommunication(OfFullGraphs, ShardExchange):
     """Aggregates go from the devices that have a range of features to those that have a range of
     vertices, and representations back; gradients the other way round.
 
@@ -20,10 +19,4 @@ class MixGCNCommunication(Communication):
 
     name: ClassVar[str] = "mixgcn"
     summary: ClassVar[str] = "all-to-all between ranges of features and ranges of vertices"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
-    exchanges: ClassVar[bool] = True
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
-
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        raise TypeError("the all-to-all follows from the placement's shards; it plans no rows")

@@ -10,7 +10,7 @@ import torch
 
 from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, transpose
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.parts import FULL_GRAPH, Bundle, Setting, option
+from gnnbench.parts import Bundle, OfFullGraphs, Setting, option
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.mixgcn.machines import Spu
@@ -53,7 +53,7 @@ class SpuAdjacency(NativeAdjacency):
 
 
 @dataclass
-class SpuKernel(NativeKernel):
+class SpuKernel(OfFullGraphs, NativeKernel):
     """MixGCN's sparse accelerator (section 3.2.1) aggregates; other devices update.
 
     The time of a piece of AGGREGATE is that of ``machines.Spu`` on the block it was computed on.
@@ -67,7 +67,6 @@ class SpuKernel(NativeKernel):
 
     name: ClassVar[str] = "spu"
     summary: ClassVar[str] = "S-SpMM on MixGCN's sparse accelerators, by their cycle model"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
     takes_sparse_features: ClassVar[bool] = False
 
     wanted: float = option(

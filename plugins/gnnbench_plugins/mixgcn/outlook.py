@@ -31,7 +31,7 @@ def foresee(lowering: FeatureShardsLowering, rounds: Sequence[Piece]) -> Outlook
     """An epoch of ``rounds``, whether or not it fits."""
     names = [lowering.platform.host.name, *(device.name for device in lowering.trainers)]
     ledger = Ledger(dict.fromkeys(names, sys.maxsize))
-    lowering.lay_out(ledger, Shardings(rounds, lowering.bundle.placement, lowering.platform))
+    lowering.lay_out(ledger, Shardings(rounds, lowering.placement, lowering.platform))
     always_bytes = dict(ledger.in_use_bytes)
     return Outlook(*price_epoch(lowering, ledger), always_bytes, ledger.peak_bytes)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from gnnbench.errors import UsageError
-from gnnbench.parts import FULL_GRAPH, Bundle, Placement, Setting, divide_evenly, option
+from gnnbench.parts import Bundle, Part, Setting, ShardPlacement, divide_evenly, option
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import Mode, Shard, Share
+from gnnbench.records import Shard
 from gnnbench.units import format_si
 from gnnbench_plugins.mixgcn.groups import (
     Groups,
@@ -20,8 +20,8 @@ from gnnbench_plugins.mixgcn.groups import (
 from gnnbench_plugins.mixgcn.ordering import CutsBatches
 
 
-@dataclass
-class MixGCNPlacement(Placement):
+@dataclass(frozen=True)
+class MixGCNPlacement(ShardPlacement):
     """AGGREGATE by ranges of features, UPDATE by ranges of vertices (Algorithm 2, lines 7 and 11).
 
     Both groups may be the same devices, or sparse ones aggregate for dense ones: devices of kind
@@ -36,8 +36,6 @@ class MixGCNPlacement(Placement):
 
     name: ClassVar[str] = "mixgcn"
     summary: ClassVar[str] = "AGGREGATE by ranges of features, UPDATE by ranges of vertices"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    aggregates_by: ClassVar[Literal["vertices", "features"]] = "features"
 
     accelerators: int = option(0, "how many accelerators to use besides sparse ones; 0 = all")
     sparse: Literal["auto", "shared", "host", "sparse", "apart"] = option(
@@ -51,11 +49,6 @@ class MixGCNPlacement(Placement):
         "shortest (half of them where devices differ or row_groups is above 1)",
     )
     row_groups: int = option(1, "groups of sparse devices that have a part of the adjacency each")
-
-    #: How many of how many accelerators set apart aggregate, and why.
-    _chosen: tuple[int, int, str] | None = field(
-        init=False, repr=False, compare=False, default=None
-    )
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         """Groups that are empty, or do not divide the sparse devices."""
@@ -75,19 +68,18 @@ class MixGCNPlacement(Placement):
             )
         return None
 
-    def settle(self, bundle: Bundle, setting: Setting) -> None:
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         """How many devices are set apart: the split of the accelerators whose epoch takes least,
         in the batches of the sampler. Half of them where the model knows no such groups."""
-        self._chosen = None
         dense, sampler = self._dense(setting.platform), bundle.sampler
         if self.sparse != "apart" or self.sparse_devices or len(dense) < 3:
-            return
+            return self, ()
         try:
             groups = self.groups(setting.platform)
         except UsageError:
-            return
+            return self, ()
         if not isinstance(sampler, CutsBatches):
-            return
+            return self, ()
         rest = (setting.layers, sampler.cut(setting.dataset.graph))
         itemsize = setting.workload.itemsize
         chosen = choose_groups(
@@ -101,7 +93,7 @@ class MixGCNPlacement(Placement):
             f"the split with the shortest modelled pipeline: {format_si(chosen.epoch_s, 's')} an "
             f"epoch{than_half}"
         )
-        self._chosen = count, len(dense), note
+        return replace(self, sparse_devices=count), (note,)
 
     def groups(self, platform: Platform) -> Groups:
         """Both groups, for the model of the pipeline; errors as of ``make_groups``, and
@@ -112,9 +104,6 @@ class MixGCNPlacement(Placement):
                 "device that aggregates; leave out placement.row_groups."
             )
         return make_groups(platform, self.aggregators(platform), self.updaters(platform))
-
-    def notes(self) -> tuple[str, ...]:
-        return () if self._chosen is None else (self._chosen[2],)
 
     def available(self, platform: Platform) -> dict[str, int]:
         """Sparse devices are counted where the option ``sparse`` takes them from."""
@@ -158,8 +147,6 @@ class MixGCNPlacement(Placement):
 
     def _set_apart(self, dense: tuple[Device, ...]) -> tuple[Device, ...]:
         count = self.sparse_devices or len(dense) // 2
-        if self._chosen is not None and self._chosen[1] == len(dense):
-            count = self._chosen[0]
         count = min(count, len(dense))
         return dense[len(dense) - count :]
 
@@ -181,6 +168,3 @@ class MixGCNPlacement(Placement):
         ranges = divide_evenly(num_vertices, len(self.updaters(platform)))
         others = len(self.trainers(platform)) - len(ranges)
         return (*ranges, *[(num_vertices, num_vertices)] * others)
-
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        raise TypeError("mixture of parallelism is a full-graph placement; it splits no seeds")

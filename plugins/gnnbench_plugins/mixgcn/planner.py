@@ -123,7 +123,9 @@ class Prospect:
             reason = self.bundle.refusal(setting)
             if reason is not None:
                 raise IncompatibleParts(reason)
-            self.bundle.settle(setting)
+            self.bundle = self.bundle.settle(setting)
+            if isinstance(self.bundle.sampler, MixGCNSampler):
+                self.sampler = self.bundle.sampler
         if not all(layer.featurewise for layer in self.layers):
             raise IncompatibleParts(
                 f"model {request.workload.model!r} needs all features of both ends of an edge at "

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from gnnbench.errors import UsageError
 from gnnbench.kernels.dispatch import induce_block
-from gnnbench.parts import Bundle, FullGraphSampler, Kernel, Setting, option
-from gnnbench.records import Block, Graph, IntArray, Round, Unit
+from gnnbench.parts import (
+    Bundle,
+    Chunks,
+    DeviceCapacity,
+    FullGraphSampler,
+    Kernel,
+    Part,
+    Setting,
+    option,
+)
+from gnnbench.records import Block, Graph, Round, Unit
 from gnnbench.units import format_si
 from gnnbench_plugins.mixgcn.groups import Groups, HasGroups, price_passes
 from gnnbench_plugins.mixgcn.ordering import (
@@ -30,7 +40,7 @@ Schedule = Literal["naive", "pipelined", "reordered"]
 MOST_STAGES = 64
 
 
-@dataclass
+@dataclass(frozen=True)
 class MixGCNSampler(FullGraphSampler):
     """A round is a stage of the fine-grain pipeline: as many vertices as the others, next in order.
 
@@ -55,19 +65,9 @@ class MixGCNSampler(FullGraphSampler):
     )
     stages: int = option(0, "s: stages of the pipeline; 0 = as Proposition 3.5 asks")
 
-    #: The schedule that ``auto`` stands for, and why.
-    _chosen: tuple[Schedule, str] = field(
-        init=False, repr=False, compare=False, default=("reordered", "")
-    )
-    _notes: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
-    _vertices: int = field(init=False, repr=False, compare=False, default=0)
-    _ordered: tuple[Graph, Ordering] | None = field(
-        init=False, repr=False, compare=False, default=None
-    )
-
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         """A placement that shards by vertices, and numbers of stages that mean nothing."""
-        if bundle.placement.aggregates_by != "features":
+        if not bundle.by_features:
             return (
                 f"sampler {self.name!r} leaves it to the placement to share out a stage, and "
                 f"placement {bundle.placement.name!r} shards by vertices; choose placement "
@@ -86,18 +86,17 @@ class MixGCNSampler(FullGraphSampler):
             )
         return None
 
-    def settle(self, bundle: Bundle, setting: Setting) -> None:
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
         """What ``auto`` stands for. Of accelerators set apart half are taken to aggregate: the
         placement settles after this part."""
-        self._chosen = "reordered", ""
         placement = bundle.placement
         if self.schedule != "auto" or self.stages or not isinstance(placement, HasGroups):
-            return
+            return self, ()
         try:
             groups = placement.groups(setting.platform)
         except UsageError as error:
-            self._chosen = "reordered", f"schedule reordered was not compared with naive: {error}"
-            return
+            why = f"schedule reordered was not compared with naive: {error}"
+            return replace(self, schedule="reordered"), (why,)
         graph = setting.dataset.graph
         naive_s, naive_crossing_s = _price(cut_whole(graph), groups, bundle.kernel, setting)
         staged = self.cut(graph)
@@ -113,34 +112,39 @@ class MixGCNSampler(FullGraphSampler):
             f"{reordered} reordered in {stages}, whose all-to-alls take {crossing} instead of "
             f"{naive_crossing}"
         )
-        self._chosen = schedule, why
+        return replace(self, schedule=schedule), (why,)
 
     @property
     def chosen_schedule(self) -> Schedule:
-        """What an epoch is cut by; of ``auto`` what was settled, before that ``reordered``."""
-        return self._chosen[0] if self.schedule == "auto" else self.schedule
+        """What an epoch is cut by: ``reordered`` where ``auto`` is not settled yet."""
+        return "reordered" if self.schedule == "auto" else self.schedule
 
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
-        """One unit a stage, whatever the number of slots: the placement's shards divide it."""
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
+        """One unit a stage, whatever the number of slots: the placement's shards divide it, and one
+        slot stands for all devices."""
         graph = setting.dataset.graph
-        self._vertices = graph.num_vertices
+        owner = np.zeros(graph.num_vertices, dtype=np.int64)
         if self.chosen_schedule == "naive":
-            self._notes = ("naive schedule: sparse and dense operations of a layer take turns",)
+            note = "naive schedule: sparse and dense operations of a layer take turns"
             ids = np.arange(graph.num_vertices, dtype=np.int64)
-            return (Round(0, (Unit(0, (Block(ids, len(ids), graph.indptr, graph.indices),)),)),)
+            whole = Block(ids, len(ids), graph.indptr, graph.indices)
+            return Chunks((Round(0, (Unit(0, (whole,)),)),), owner, (note,))
         ordering = self._order(graph)
         stages, wanted = self._count_stages(graph, ordering)
         asked = "no number of them is enough" if wanted is None else f"{wanted:,} are enough"
-        self._notes = (
+        note = (
             f"{graph.num_vertices:,} vertices in {stages} pipeline stages, in an order of "
             f"bandwidth {ordering.bandwidth:,}; by Proposition 3.5 {asked} to leave no sparse step "
-            f"idle",
+            f"idle"
         )
         bounds = cut_batches(graph.num_vertices, stages)
-        return tuple(
+        rounds = tuple(
             Round(stage, (Unit(0, (induce_block(graph.indptr, graph.indices, ids),)),))
             for stage, ids in enumerate(np.split(ordering.order.astype(np.int64), bounds[1:-1]))
         )
+        return Chunks(rounds, owner, (note,))
 
     def cut(self, graph: Graph) -> Batches:
         """What ``chunks`` cuts a graph into, counted."""
@@ -149,26 +153,20 @@ class MixGCNSampler(FullGraphSampler):
         ordering = self._order(graph)
         return make_batches(graph, ordering.order, self._count_stages(graph, ordering)[0])
 
-    def owner(self) -> IntArray:
-        """Zeros: one slot stands for all devices."""
-        return np.zeros(self._vertices, dtype=np.int64)
-
-    def notes(self) -> tuple[str, ...]:
-        why = self._chosen[1]
-        return (*((why,) if why else ()), *self._notes)
-
     def _order(self, graph: Graph) -> Ordering:
-        """The order of a graph; the last one is kept."""
-        if self._ordered is None or self._ordered[0] is not graph:
-            kept = self.chosen_schedule == "pipelined"
-            ordering = keep_order(graph) if kept else reorder(graph)
-            self._ordered = graph, ordering
-        return self._ordered[1]
+        return find_order(graph, numbered=self.chosen_schedule == "pipelined")
 
     def _count_stages(self, graph: Graph, ordering: Ordering) -> tuple[int, int | None]:
         """How many stages to cut, and how many Proposition 3.5 asks for."""
         wanted = count_stages(graph.num_vertices, ordering.bandwidth)
         return choose_stages(self.stages, graph.num_vertices, wanted), wanted
+
+
+@lru_cache(maxsize=1)
+def find_order(graph: Graph, *, numbered: bool) -> Ordering:
+    """The order in which a graph is processed, as it is ``numbered`` or another; the last one is
+    kept, since it is asked for more than once before a run."""
+    return keep_order(graph) if numbered else reorder(graph)
 
 
 def cut_whole(graph: Graph) -> Batches:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from gnnbench.parts import MINI_BATCH, Bundle, Communication, Setting
-from gnnbench.records import IntArray, Mode, Round, RoundTraffic
+from gnnbench.parts import Bundle, OfMiniBatches, Setting, ShardExchange
 
 
-@dataclass
-class P3Communication(Communication):
+@dataclass(frozen=True)
+class P3Communication(OfMiniBatches, ShardExchange):
     """Products of the first layer cross, and their gradients: a device sends its part of every
     mini-batch's product A X W, all rows of the hidden width, to the device that trains it.
 
@@ -21,17 +20,11 @@ class P3Communication(Communication):
 
     name: ClassVar[str] = "p3"
     summary: ClassVar[str] = "partial products of the first layer cross, features do not"
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
-    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
-    exchanges: ClassVar[bool] = True
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if bundle.placement.aggregates_by == "features":
+        if bundle.by_features:
             return None
         return (
             f"communication 'p3' exchanges products of some columns, and placement "
             f"{bundle.placement.name!r} gives devices whole rows; choose placement 'p3'."
         )
-
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        raise TypeError("no rows cross: products do, in the order of the round's units")

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from gnnbench.parts import Bundle, Setting, divide_evenly
+from gnnbench.parts import (
+    Bundle,
+    ColumnPlacement,
+    DeviceMemory,
+    Setting,
+    ShardExchange,
+    divide_evenly,
+)
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Shard
 from gnnbench_plugins.reference.data_parallel import DataParallelPlacement
 
 
-@dataclass
-class P3Placement(DataParallelPlacement):
+@dataclass(frozen=True)
+class P3Placement(DataParallelPlacement, ColumnPlacement):
     """The first layer by ranges of columns, as even as they can be, the layers above by seeds.
 
     The devices must be described: the push runs on this machine's processor.
@@ -20,15 +27,14 @@ class P3Placement(DataParallelPlacement):
 
     name: ClassVar[str] = "p3"
     summary: ClassVar[str] = "first layer by columns of the features, the others by even shares"
-    aggregates_by: ClassVar[Literal["vertices", "features"]] = "features"
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if not bundle.communication.exchanges:
+        if not isinstance(bundle.communication, ShardExchange):
             return (
                 f"placement 'p3' gives each device some columns of the features, and communication "
                 f"{bundle.communication.name!r} moves whole rows; choose communication 'p3'."
             )
-        if bundle.memory.vertex_data != "device":
+        if not isinstance(bundle.memory, DeviceMemory):
             return (
                 f"placement 'p3' keeps some columns of the features on each device, and memory "
                 f"{bundle.memory.name!r} keeps features on the host; choose memory 'resident'."

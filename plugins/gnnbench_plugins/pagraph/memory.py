@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.parts import Bundle, Setting, option
-from gnnbench.records import IntArray
-from gnnbench_plugins.reference.memory import HostMemory
+from gnnbench.parts import CacheMemory, CacheSession, Setting
 
 
-@dataclass
-class PaGraphMemory(HostMemory):
+@dataclass(frozen=True)
+class PaGraphMemory(CacheMemory):
     """Features on the host, and on each accelerator a copy of those of the vertices that most
     others have as a neighbour, which are drawn most often.
 
@@ -26,26 +25,7 @@ class PaGraphMemory(HostMemory):
     name: ClassVar[str] = "pagraph"
     summary: ClassVar[str] = "features on the host, rows of high degree cached on the devices"
 
-    cache_bytes: int = option(
-        0, "size of each device's cache; 0 = what mini-batches leave free", unit="bytes"
-    )
-
-    _hottest: IntArray = field(init=False, repr=False, compare=False)
-
-    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        if bundle.communication.shares_rows:
-            return (
-                f"memory 'pagraph' caches the same rows for the whole run, and communication "
-                f"{bundle.communication.name!r} keeps others from round to round; choose "
-                f"communication 'vanilla' or 'hyscale', or memory 'host'."
-            )
-        return None
-
-    def begin(self, setting: Setting) -> None:
-        self._hottest = np.argsort(-setting.dataset.graph.degrees, kind="stable")
-
-    def cached_vertices(self, setting: Setting, free_bytes: int, mini_batch_bytes: int) -> IntArray:
+    def open(self, setting: Setting, num_rows: Mapping[int, int]) -> CacheSession:
         """The first ones by descending degree; among equals the lowest ids."""
-        size_bytes = self.cache_bytes or max(0, free_bytes - mini_batch_bytes)
-        row_bytes = setting.dataset.num_features * setting.workload.itemsize
-        return self._hottest[: size_bytes // row_bytes]
+        hottest = np.argsort(-setting.dataset.graph.degrees, kind="stable")
+        return CacheSession({slot: hottest[:count] for slot, count in num_rows.items()})

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from gnnbench.kernels import dispatch
 from gnnbench.partitioning import choose_partitioner, partition
-from gnnbench.parts import FullGraphSampler, Setting
-from gnnbench.records import IntArray, Round, Unit
+from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting
+from gnnbench.records import Round, Unit
 
 
-@dataclass
+@dataclass(frozen=True)
 class MultiHopSampler(FullGraphSampler):
     """A METIS partition a device, and all that its vertices depend on within L hops.
 
@@ -28,17 +28,16 @@ class MultiHopSampler(FullGraphSampler):
         "one-level partition with all neighbours of L hops, computed redundantly"
     )
 
-    _owner: IntArray = field(init=False, repr=False, compare=False)
-    _note: str = field(default="", init=False, repr=False, compare=False)
-
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
         """One unit per slot, of L blocks; a slot whose partition is empty has none."""
         graph, workload = setting.dataset.graph, setting.workload
         named = choose_partitioner(graph)
-        self._owner = partition(graph, num_slots, named, workload.seed)
+        owner = partition(graph, num_slots, named, workload.seed)
         units = []
         for slot in range(num_slots):
-            members = np.flatnonzero(self._owner == slot)
+            members = np.flatnonzero(owner == slot)
             if not len(members):
                 continue
             blocks = dispatch.sample_neighbours(
@@ -52,15 +51,9 @@ class MultiHopSampler(FullGraphSampler):
             )
             units.append(Unit(slot, blocks))
         computed = sum(block.num_dst for unit in units for block in unit.blocks)
-        self._note = (
+        note = (
             f"{named} partitions; with all neighbours of {workload.num_layers} hops the devices "
             f"compute {computed / (workload.num_layers * graph.num_vertices):.2f} times the rows "
             f"of the graph"
         )
-        return (Round(0, tuple(units)),)
-
-    def owner(self) -> IntArray:
-        return self._owner
-
-    def notes(self) -> tuple[str, ...]:
-        return (self._note,)
+        return Chunks((Round(0, tuple(units)),), owner, (note,))

@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import Bundle, PeerData, Setting, option
-from gnnbench_plugins.reference.communication import HaloCommunication
+from gnnbench.parts import (
+    Bundle,
+    HaloTraffic,
+    PeerData,
+    Setting,
+    StaleExchange,
+    TrafficSession,
+    option,
+)
+from gnnbench.records import IntArray
 
 
-@dataclass
-class PipeGCNCommunication(HaloCommunication):
+@dataclass(frozen=True)
+class PipeGCNCommunication(StaleExchange):
     """What a unit reads of its peers, at every layer, is what they sent in the epoch before, and
     so are the gradients that they return; what is sent now crosses behind the computation.
 
@@ -40,11 +48,12 @@ class PipeGCNCommunication(HaloCommunication):
             )
         return None
 
-    def notes(self) -> tuple[str, ...]:
-        if not (self.staleness and self._has_peers):
-            return ()
+    def open(self, owner: IntArray) -> TrafficSession:
+        if not (self.staleness and owner.any()):
+            return HaloTraffic(owner)
         epochs = "1 epoch" if self.staleness == 1 else f"{self.staleness} epochs"
-        return (
+        note = (
             f"rows of peers and their gradients are {epochs} old, zero before the first arrive; "
-            f"PipeGCN's smoothing is not modelled",
+            f"PipeGCN's smoothing is not modelled"
         )
+        return HaloTraffic(owner, (note,))

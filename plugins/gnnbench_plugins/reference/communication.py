@@ -3,94 +3,48 @@ the devices that own it. Others prefetch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from gnnbench.parts import (
-    FULL_GRAPH,
-    MINI_BATCH,
     Bundle,
-    Communication,
+    HaloExchange,
+    HostLoading,
+    NoTransfer,
+    Prefetching,
     Setting,
-    fetch_everything,
     option,
 )
-from gnnbench.records import Fetch, IntArray, Mode, PeerFetch, Round, RoundTraffic
 
 
-@dataclass
-class NoCommunication(Communication):
+@dataclass(frozen=True)
+class NoCommunication(NoTransfer):
     """Vertex data is where it is needed; every row counts as reused."""
 
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "vertex data stays on the device, none of it crosses a link"
-    moves_rows: ClassVar[bool] = False
-    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
-
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        nothing = np.empty(0, dtype=np.int64)
-        fetches = []
-        for unit in round_.units:
-            needed = np.sort(unit.input_ids)
-            fetches.append(Fetch(slot=unit.slot, needed=needed, from_host=nothing, reused=needed))
-        return RoundTraffic(tuple(fetches))
 
 
-@dataclass
-class VanillaCommunication(Communication):
+@dataclass(frozen=True)
+class VanillaCommunication(HostLoading):
     """Every unit's whole input set crosses the host link: the baseline of HongTu §7.1."""
 
     name: ClassVar[str] = "vanilla"
     summary: ClassVar[str] = "every unit's whole input set crosses the host link"
 
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        return RoundTraffic(tuple(fetch_everything(unit) for unit in round_.units))
 
-
-@dataclass
-class HaloCommunication(Communication):
-    """Every device has the rows of its partition, and reads those that its unit needs besides, the
-    halo, from the devices that have them: at every layer, and their gradients go back."""
+@dataclass(frozen=True)
+class HaloCommunication(HaloExchange):
+    """Rows of other partitions are read from their devices, at every layer."""
 
     name: ClassVar[str] = "halo"
     summary: ClassVar[str] = "own rows are there, a unit's others come from their owners' devices"
-    modes: ClassVar[frozenset[Mode]] = FULL_GRAPH
-    shares_rows: ClassVar[bool] = True
-    serves: ClassVar[frozenset[Literal["host", "device"]]] = frozenset({"device"})
-    all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
-
-    #: Whether what was planned has several partitions, whose devices read from each other.
-    _has_peers: bool = field(default=False, init=False, repr=False)
-
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        self._has_peers = bool(owner.any())
-        nothing = np.empty(0, dtype=np.int64)
-        fetches = []
-        for unit in round_.units:
-            needed = np.sort(unit.input_ids)
-            owners = owner[needed]
-            peers = tuple(
-                PeerFetch(int(slot), needed[owners == slot])
-                for slot in np.unique(owners)
-                if slot != unit.slot
-            )
-            own = np.flatnonzero(owner == unit.slot).astype(np.int64)
-            fetches.append(
-                Fetch(
-                    slot=unit.slot, needed=needed, from_host=nothing, reused=own, from_peers=peers
-                )
-            )
-        return RoundTraffic(tuple(fetches), merged=False)
 
 
-@dataclass
-class PrefetchingCommunication(Communication):
+@dataclass(frozen=True)
+class StagedPrefetching(Prefetching):
     """Rows cross rounds ahead (HyScale-GNN §IV-B): loading and transfer are two pipeline stages,
     since they use different channels (host memory, PCIe)."""
-
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
 
     stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
 

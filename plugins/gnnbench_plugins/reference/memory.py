@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from gnnbench.parts import (
-    BOTH_MODES,
-    MINI_BATCH,
-    Intermediates,
-    LayerShape,
-    Memory,
-)
-from gnnbench.records import Mode
+from gnnbench.parts import DeviceMemory, LoadingMemory
 
 
-@dataclass
-class ResidentMemory(Memory):
-    """Features, representations, gradients and intermediates all stay on the device.
-
-    Where several devices train a full graph, each has those of its partition.
-    """
+@dataclass(frozen=True)
+class ResidentMemory(DeviceMemory):
+    """Everything stays on the devices, for mini-batches and for full graphs."""
 
     name: ClassVar[str] = "resident"
     summary: ClassVar[str] = "everything stays on the device"
-    modes: ClassVar[frozenset[Mode]] = BOTH_MODES
-    vertex_data: ClassVar[Literal["host", "device"]] = "device"
-
-    def intermediates(self, layer: LayerShape) -> Intermediates:
-        return "keep"
 
 
-@dataclass
-class HostMemory(Memory):
+@dataclass(frozen=True)
+class HostMemory(LoadingMemory):
     """Features stay in host memory; a mini-batch's rows visit the device while it trains."""
 
     name: ClassVar[str] = "host"
     summary: ClassVar[str] = "features on the host, one mini-batch at a time on the device"
-    modes: ClassVar[frozenset[Mode]] = MINI_BATCH
-    vertex_data: ClassVar[Literal["host", "device"]] = "host"
-
-    def intermediates(self, layer: LayerShape) -> Intermediates:
-        return "keep"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gnnbench.parts import Bundle, Placement, Setting, option
+from gnnbench.parts import Bundle, PartitionPlacement, SeedPlacement, Setting, option
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import Share
 
 
-@dataclass
-class SinglePlacement(Placement):
+@dataclass(frozen=True)
+class SinglePlacement(SeedPlacement, PartitionPlacement):
     """The first GPU computes every unit; the host does where there is none.
 
     Other accelerators run what was built for them, not any kernel, so they compute only when asked.
@@ -41,6 +40,3 @@ class SinglePlacement(Placement):
             return (platform.device(self.device),)
         gpus = [device for device in platform.accelerators if device.kind == "gpu"]
         return (gpus[0],) if gpus and not self.on_host else (platform.host,)
-
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        return (Share(slot=0, seeds=num_seeds),)

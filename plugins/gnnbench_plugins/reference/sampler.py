@@ -9,7 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.kernels import dispatch
-from gnnbench.parts import UNIFORM, FullGraphSampler, MiniBatchSampler, Setting
+from gnnbench.parts import (
+    UNIFORM,
+    Chunks,
+    DeviceCapacity,
+    FullGraphSampler,
+    MiniBatchSampler,
+    Setting,
+)
 from gnnbench.records import Block, Graph, IntArray, Round, Unit
 
 
@@ -50,29 +57,26 @@ class NeighbourSampler(MiniBatchSampler):
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class WholeGraphSampler(FullGraphSampler):
     """One round that covers the graph: a contiguous range of vertices for each trainer."""
 
     name: ClassVar[str] = "full-graph"
     summary: ClassVar[str] = "the whole graph at once, in one range of balanced edges per device"
 
-    _owner: IntArray = field(init=False, repr=False, compare=False)
-
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
         """One unit per slot; a slot that would be left without a vertex has none."""
         graph = setting.dataset.graph
         bounds = balance_ranges(graph, num_slots)
-        self._owner = np.repeat(np.arange(num_slots, dtype=np.int64), np.diff(bounds))
+        owner = np.repeat(np.arange(num_slots, dtype=np.int64), np.diff(bounds))
         units = tuple(
             Unit(slot=slot, blocks=(_range_block(graph, int(bounds[slot]), int(bounds[slot + 1])),))
             for slot in range(num_slots)
             if bounds[slot] < bounds[slot + 1]
         )
-        return (Round(index=0, units=units),)
-
-    def owner(self) -> IntArray:
-        return self._owner
+        return Chunks((Round(index=0, units=units),), owner)
 
 
 def balance_ranges(graph: Graph, num_ranges: int) -> IntArray:

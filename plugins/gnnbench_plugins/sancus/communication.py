@@ -7,13 +7,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from gnnbench.parts import Bundle, PeerData, Setting, option
+from gnnbench.parts import (
+    Broadcast,
+    Bundle,
+    HaloTraffic,
+    PeerData,
+    Setting,
+    StaleExchange,
+    TrafficSession,
+    option,
+)
 from gnnbench.records import BoolArray, IntArray
-from gnnbench_plugins.reference.communication import HaloCommunication
 
 
-@dataclass
-class SancusCommunication(HaloCommunication):
+@dataclass(frozen=True)
+class SancusCommunication(Broadcast, StaleExchange):
     """A device broadcasts all rows of its partition to all others, unless their copies will do.
 
     Between devices a broadcast to m - 1 peers takes as many copies of the shard, so that a layer
@@ -29,7 +37,6 @@ class SancusCommunication(HaloCommunication):
 
     name: ClassVar[str] = "sancus"
     summary: ClassVar[str] = "every partition's rows broadcast to all devices, or a copy used again"
-    broadcasts: ClassVar[bool] = True
 
     staleness: int = option(1, "epochs by which a copy may be out of date; 0 = always broadcast")
     stale_gradients: bool = option(False, "gradients wait as long as rows do")
@@ -53,11 +60,10 @@ class SancusCommunication(HaloCommunication):
         due = layer > 0 and epoch % (self.staleness + 1) == 0
         return np.full(len(ids), due)
 
-    def notes(self) -> tuple[str, ...]:
-        if not (self.staleness and self._has_peers):
-            return ()
+    def open(self, owner: IntArray) -> TrafficSession:
+        if not (self.staleness and owner.any()):
+            return HaloTraffic(owner)
         epochs = "1 epoch" if self.staleness == 1 else f"{self.staleness} epochs"
         what = "rows and gradients" if self.stale_gradients else "rows"
-        return (
-            f"{what} of peers are up to {epochs} old; SANCUS's adaptive bounds are not modelled",
-        )
+        note = f"{what} of peers are up to {epochs} old; SANCUS's adaptive bounds are not modelled"
+        return HaloTraffic(owner, (note,))

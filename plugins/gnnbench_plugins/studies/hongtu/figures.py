@@ -16,7 +16,7 @@ from typing import ClassVar
 from gnnbench import datasets
 from gnnbench.models import build
 from gnnbench.models.layers import Layer
-from gnnbench.parts import Memory, Setting
+from gnnbench.parts import OffloadingMemory, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Dataset, Provenance, Table, TableRow, Workload
 from gnnbench.studies import Reproduction
@@ -89,7 +89,7 @@ def count_job(name: str, chunks: int) -> ChunkCounts:
     job = load_jobs()[0][name]
     shapes = tuple(layer.shape for layer in job.layers)
     setting = Setting(job.dataset, load_platform(PLATFORM), job.workload, shapes)
-    rounds = HongTuSampler(chunks_per_partition=chunks).chunks(setting, PARTITIONS)
+    rounds = HongTuSampler(chunks_per_partition=chunks).chunks(setting, PARTITIONS).rounds
     return count_rounds(job.dataset.graph, rounds, PARTITIONS, threads=0)
 
 
@@ -240,7 +240,7 @@ class Strain:
         cls,
         counts: ChunkCounts,
         layers: Sequence[Layer],
-        memory: Memory,
+        memory: OffloadingMemory,
         sparse_bytes_per_s: float | None = None,
     ) -> Strain:
         kernel = TorchKernel()
@@ -255,7 +255,7 @@ class Strain:
         return cls(predict_device_bytes(counts, layers, memory, kernel), epoch.epoch_s)
 
 
-def strain_paper(graph: PaperGraph, memory: Memory) -> list[Strain]:
+def strain_paper(graph: PaperGraph, memory: OffloadingMemory) -> list[Strain]:
     """The paper's graph at ``TIMES`` its chunks, its volumes growing as alpha does."""
     layers, rate = make_layers(graph, "gcn", 2), fitted_server().sparse_bytes_per_s
     first, *_ = alphas = ALPHA[graph.name]
@@ -265,7 +265,7 @@ def strain_paper(graph: PaperGraph, memory: Memory) -> list[Strain]:
     ]
 
 
-def strain_job(name: str, memory: Memory) -> list[Strain]:
+def strain_job(name: str, memory: OffloadingMemory) -> list[Strain]:
     """A graph at hand at ``TIMES`` the least of ``CHUNKS``."""
     layers = load_jobs()[0][name].layers
     return [Strain.of_counts(count_job(name, times * CHUNKS[0]), layers, memory) for times in TIMES]
@@ -343,7 +343,7 @@ class Figure10(Reproduction):
         )
 
 
-def strain_all(memory: Memory) -> list[Growth]:
+def strain_all(memory: OffloadingMemory) -> list[Growth]:
     """The paper's graphs, and those at hand; labels say from how many chunks on."""
     return [
         *(

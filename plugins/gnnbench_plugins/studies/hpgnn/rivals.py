@@ -152,7 +152,7 @@ def _rubik_load_s(batch: Batch, layer: int, design: Design, board: Board) -> flo
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RivalTimes:
     """One graph and sampler: edges, reads after pairing, and seconds of propagation of each."""
 
     edges: int
@@ -184,7 +184,7 @@ SAMPLERS: Mapping[str, Callable[[Graph], tuple[Block, ...]]] = {
 
 def compare_rivals(
     blocks: Sequence[Block], widths: tuple[int, ...], board: Board, link_bytes_per_s: float
-) -> Comparison:
+) -> RivalTimes:
     """GraphSAGE on the blocks of a mini-batch, on the design that is explored for it."""
     batch = Batch(
         vertices=tuple(map(float, (blocks[0].num_src, *(block.num_dst for block in blocks)))),
@@ -194,7 +194,7 @@ def compare_rivals(
     )
     reads = tuple(pair_neighbours(block).reads for block in blocks)
     best = explore(batch, board).best
-    return Comparison(
+    return RivalTimes(
         edges=sum(block.num_edges for block in blocks),
         reads=sum(reads),
         hpgnn_s=best.propagate_s,
@@ -266,6 +266,6 @@ class Rivals(Reproduction):
 
 
 def _row(
-    label: str, compared: Sequence[Comparison], make_cell: Callable[[Comparison], Cell]
+    label: str, compared: Sequence[RivalTimes], make_cell: Callable[[RivalTimes], Cell]
 ) -> TableRow:
     return TableRow(label, tuple(map(make_cell, compared)))

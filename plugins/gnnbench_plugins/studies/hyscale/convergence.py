@@ -18,9 +18,9 @@ from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, PartKind, StageTimes, Table, TableRow, Workload
-from gnnbench.studies import TrainedReproduction, Trainer
+from gnnbench.studies import StudyTrainer, TrainedReproduction
 from gnnbench_plugins.hyscale.performance import Prediction, synchronise_seconds
-from gnnbench_plugins.hyscale.placement import HyScalePlacement
+from gnnbench_plugins.hyscale.placement import HyScaleSession
 from gnnbench_plugins.studies.hyscale.tables import FPGAS, GPUS
 
 RULES = {"algorithm1": "Algorithm 1", "proportional": "proportional"}
@@ -91,7 +91,7 @@ class Settled:
 
 
 def settle(
-    trainer: Trainer, platform: Platform, dims: tuple[int, ...], skew: float
+    trainer: StudyTrainer, platform: Platform, dims: tuple[int, ...], skew: float
 ) -> Mapping[str, Settled]:
     """Train a GCN of these widths with each rule, from a CPU share ``skew`` times the planned."""
     dataset = datasets.load(f"{GRAPH},features={dims[0]}")
@@ -101,10 +101,10 @@ def settle(
     seconds: dict[str, list[float]] = {}
     for rule in RULES:
         options: dict[PartKind, dict[str, str]] = {"placement": {"rule": rule, "skew": str(skew)}}
-        placement = trainer.train("hyscale", setting, options)
-        if not isinstance(placement, HyScalePlacement):
+        shares = trainer.train("hyscale", setting, options)["placement"]
+        if not isinstance(shares, HyScaleSession):
             raise TypeError("strategy hyscale has a placement of another kind")
-        seconds[rule] = [iteration_seconds(times, synchronise_s) for times in placement.times]
+        seconds[rule] = [iteration_seconds(times, synchronise_s) for times in shares.times]
     ends = {rule: fmean(taken[-LAST:]) for rule, taken in seconds.items()}
     level_s = min(ends.values())
     return {

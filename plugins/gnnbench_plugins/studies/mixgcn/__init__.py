@@ -1,6 +1,7 @@
 """MixGCN's tables and figures.
 
-``tables`` has Tables 4 and 5, ``figures`` Figures 9 to 11, ``accelerators`` Figure 12 and Table 3.
+``tables`` has Tables 4 and 5, ``figures`` Figures 9 to 11; ``accelerators`` has Figure 12 and
+Table 3, with the sparse accelerator's ``rivals`` and a CPU.
 """
 
 from __future__ import annotations

@@ -27,15 +27,8 @@ from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Graph, Table, TableRow
 from gnnbench.studies import Reproduction
-from gnnbench_plugins.mixgcn.machines import (
-    ANY_ROWS,
-    AwbGcn,
-    Cpu,
-    HyGcn,
-    Machine,
-    Simulation,
-    Spu,
-)
+from gnnbench_plugins.mixgcn.machines import Machine, Simulation, Spu
+from gnnbench_plugins.studies.mixgcn.rivals import ANY_ROWS, AwbGcn, Cpu, HyGcn
 
 PLATFORM = "xeon8462-8xh100-8xspu"
 HIDDEN = 128

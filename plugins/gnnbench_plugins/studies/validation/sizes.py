@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from gnnbench.parts import (
     UNIFORM,
+    Chunks,
+    DeviceCapacity,
     FullGraphSampler,
+    Handed,
+    HostLoading,
     MiniBatchSampler,
-    Placement,
+    SeedPlacement,
+    SeedSession,
     Setting,
+    TrafficSession,
     divide_evenly,
+    hand_out,
 )
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import (
@@ -34,7 +41,7 @@ from gnnbench.records import (
     Share,
     Unit,
 )
-from gnnbench_plugins.reference.communication import PrefetchingCommunication
+from gnnbench_plugins.reference.communication import StagedPrefetching
 
 
 def make_block(source_ids: IntArray, destinations: int, edges: int) -> Block:
@@ -61,7 +68,7 @@ def make_dataset(name: str, vertices: int, edges: int, dims: Sequence[int], trai
     )
 
 
-@dataclass
+@dataclass(frozen=True)
 class SizedPartitions(FullGraphSampler):
     """As many vertices and edges for each device, of which each reads ``halo`` rows of others', an
     equal number of each."""
@@ -71,13 +78,13 @@ class SizedPartitions(FullGraphSampler):
 
     halo: int = 0
 
-    _owner: IntArray = field(init=False, repr=False, compare=False)
-
-    def chunks(self, setting: Setting, num_slots: int) -> tuple[Round, ...]:
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
         graph = setting.dataset.graph
         ranges = divide_evenly(graph.num_vertices, num_slots)
         edges = divide_evenly(graph.num_edges, num_slots)
-        self._owner = np.repeat(np.arange(num_slots), [end - begin for begin, end in ranges])
+        owner = np.repeat(np.arange(num_slots), [end - begin for begin, end in ranges])
         units = []
         for slot, (begin, end) in enumerate(ranges):
             peers = [bounds for peer, bounds in enumerate(ranges) if peer != slot]
@@ -87,10 +94,7 @@ class SizedPartitions(FullGraphSampler):
                 read.append(np.arange(first, min(last, first + stop - start), dtype=np.int64))
             size = edges[slot][1] - edges[slot][0]
             units.append(Unit(slot, (make_block(np.concatenate(read), end - begin, size),)))
-        return (Round(0, tuple(units)),)
-
-    def owner(self) -> IntArray:
-        return self._owner
+        return Chunks((Round(0, tuple(units)),), owner)
 
 
 @dataclass
@@ -133,25 +137,48 @@ class SizedMiniBatches(MiniBatchSampler):
         )
 
 
-@dataclass
-class AllRowsCross(PrefetchingCommunication):
+class _AscendingRows(TrafficSession):
     """Every unit's input rows cross, whose ids ascend and need no sorting."""
+
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        nothing = np.empty(0, dtype=np.int64)
+        needed = [(unit.slot, unit.input_ids) for unit in round_.units]
+        return RoundTraffic(tuple(Fetch(slot, ids, ids, nothing) for slot, ids in needed))
+
+
+@dataclass(frozen=True)
+class AllRowsCross(StagedPrefetching, HostLoading):
+    """Every unit's input rows cross, as many stages ahead as there are."""
 
     name: ClassVar[str] = "all-rows-cross"
     summary: ClassVar[str] = "every unit's whole input set crosses the host link, rounds ahead"
 
-    def plan(self, round_: Round, previous: RoundTraffic | None, owner: IntArray) -> RoundTraffic:
-        nothing = np.empty(0, dtype=np.int64)
-        return RoundTraffic(
+    def open(self, owner: IntArray) -> TrafficSession:
+        return _AscendingRows(owner)
+
+
+class _LibraryShares(SeedSession):
+    """Even shares, and the threads that sample for them."""
+
+    def __init__(self, num_trainers: int, workers: int, samples: bool) -> None:
+        self._num_trainers, self._workers, self._samples = num_trainers, workers, samples
+
+    def share_out(self, seeds: IntArray) -> Handed:
+        ranges = divide_evenly(len(seeds), self._num_trainers)
+        return hand_out(
+            seeds,
             tuple(
-                Fetch(unit.slot, unit.input_ids, from_host=unit.input_ids, reused=nothing)
-                for unit in round_.units
-            )
+                Share(slot, end - begin, samples=self._samples)
+                for slot, (begin, end) in enumerate(ranges)
+            ),
         )
 
+    def host_threads(self) -> HostThreads:
+        return HostThreads(sample=self._workers)
 
-@dataclass
-class LibraryPlacement(Placement):
+
+@dataclass(frozen=True)
+class LibraryPlacement(SeedPlacement):
     """Data parallelism as libraries have it: even shares of the seeds on the first ``devices``
     accelerators, or all of them on the host where that is 0.
 
@@ -168,15 +195,10 @@ class LibraryPlacement(Placement):
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return platform.accelerators[: self.devices] or (platform.host,)
 
-    def split(self, num_seeds: int) -> tuple[Share, ...]:
-        ranges = divide_evenly(num_seeds, max(1, self.devices))
-        return tuple(
-            Share(slot, end - begin, samples=self.samples)
-            for slot, (begin, end) in enumerate(ranges)
-        )
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> SeedSession:
+        return _LibraryShares(len(self.trainers(setting.platform)), self.workers, self.samples)
 
     def samplers(self, platform: Platform) -> tuple[Device, ...]:
         return self.trainers(platform) if self.samples else ()
-
-    def host_threads(self) -> HostThreads:
-        return HostThreads(sample=self.workers)

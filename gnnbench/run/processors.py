@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnbench.engine.timers import StreamTimer
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.platforms.machine import Device
+from gnnbench.run.timers import StreamTimer
 
 #: What is entered where nothing has to change.
 AS_IT_IS: AbstractContextManager[None] = nullcontext()

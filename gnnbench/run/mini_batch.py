@@ -9,19 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, partial
 from statistics import median
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.execute import Reader
-from gnnbench.engine.feature_cache import CachedRows
-from gnnbench.engine.machinery import feature_rows
-from gnnbench.engine.movement import Buffers
-from gnnbench.engine.passes import (
+from gnnbench.footprint import ROUNDS_UNDER_WAY
+from gnnbench.lowering.feature_cache import Admission
+from gnnbench.lowering.mini_batch import MiniBatchLowering
+from gnnbench.lowering.movement import Exchange, SlotMovement
+from gnnbench.lowering.rounds import Load, RoundUnderWay
+from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.models import BoundBlock
+from gnnbench.parts import MiniBatchSampler
+from gnnbench.program import Section
+from gnnbench.records import Block, EpochTrace, IndexArray, IntArray, Unit
+from gnnbench.run.base import Engine
+from gnnbench.run.execute import Reader
+from gnnbench.run.feature_cache import CachedRows
+from gnnbench.run.features import feature_rows
+from gnnbench.run.movement import Buffers
+from gnnbench.run.passes import (
     AggregateTape,
     UpdateTape,
     run_aggregate,
@@ -30,7 +40,7 @@ from gnnbench.engine.passes import (
     run_update_backward,
     take_gradients,
 )
-from gnnbench.engine.processors import (
+from gnnbench.run.processors import (
     AS_IT_IS,
     StagingBuffers,
     Stream,
@@ -38,17 +48,9 @@ from gnnbench.engine.processors import (
     on_stream,
     open_streams,
 )
-from gnnbench.engine.protocol import Steps, Trainer, run_in_turn, run_on_threads
-from gnnbench.engine.recorder import Track
-from gnnbench.engine.timers import HostTimer
-from gnnbench.footprint import ROUNDS_UNDER_WAY
-from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.lowering.movement import Exchange, SlotMovement
-from gnnbench.lowering.rounds import Load, RoundUnderWay
-from gnnbench.lowering.units import needs_aggregate_gradient
-from gnnbench.models import BoundBlock
-from gnnbench.program import Section
-from gnnbench.records import Block, EpochTrace, IntArray, Unit
+from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
+from gnnbench.run.recorder import Track
+from gnnbench.run.timers import HostTimer
 
 #: A round and a slot: which unit.
 UnitKey = tuple[int, int]
@@ -74,15 +76,17 @@ class MiniBatchEngine(Engine):
     """Trains by the program of :class:`MiniBatchLowering`, whose operations are methods."""
 
     lowers: type[MiniBatchLowering] = MiniBatchLowering
+    _lowering: MiniBatchLowering
 
     def prepare(self) -> None:
         """Lower, and put the features where they stay for the whole run."""
         bundle, setting = self._bundle, self._setting
+        self._rounding = bundle.rounding
         lowering = self._lowering = self.lowers(bundle, setting, self.replicas.master.stack)
         lowering.deciding = self._recorder.inside_part
         lowering.loader_threads = torch.get_num_threads()
         if self._recorder.measures:
-            lowering.time_sampling = self._time_sampling
+            lowering.time_sampling = partial(_time_sampling, lowering.sampler, self._host.cores)
         if self._evidence is not None:
             lowering.show = self._keep_unit
         lowering.prepare(self.ledger)
@@ -107,6 +111,7 @@ class MiniBatchEngine(Engine):
             "load": self._load,
             "transfer": self._transfer,
             "put together": self._put_together,
+            "admit": self._admit,
             "pull": self._pull,
             "copy rows": self._copy_rows,
             "pick rows": self._pick_rows,
@@ -125,27 +130,6 @@ class MiniBatchEngine(Engine):
             everything = np.arange(self._setting.dataset.graph.num_vertices)
             rows = feature_rows(self._setting, everything, sparse=False)
             self._features = [rows.to(device) for device in self._torch_devices]
-
-    def notes(self) -> tuple[str, ...]:
-        return self._lowering.notes()
-
-    def _time_sampling(
-        self, rounds: Sequence[IntArray], size: int
-    ) -> tuple[tuple[int, float], ...]:
-        """T_samp of ``size`` seeds with 1, 2, 4 .. threads and with every core of this host, the
-        median of five (HyScale-GNN §V, which measures sampling). As in training, each time other
-        vertices are drawn for, whose neighbours are not in a cache from the time before."""
-        cores, timer, sampler = self._host.cores, HostTimer(), self._lowering.sampler
-        timed = []
-        for threads in sorted({*(2**k for k in range(cores.bit_length())), cores}):
-            seconds = []
-            for draw in range(5):
-                seeds = rounds[draw % len(rounds)][:size]
-                began = timer.read()
-                sampler.sample(seeds, 0, threads)
-                seconds.append(timer.since(began)[1])
-            timed.append((threads, median(seconds)))
-        return tuple(timed)
 
     def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
         """Let a mini-batch be kept or looked at."""
@@ -243,8 +227,8 @@ class MiniBatchEngine(Engine):
             )
             if not load.transferred:
                 self._inputs[key] = rows
-            elif self._bundle.communication.rounds_features:
-                self._loaded[key] = self._bundle.communication.pack(rows)
+            elif self._rounding is not None:
+                self._loaded[key] = self._rounding.pack(rows)
             else:
                 self._loaded[key] = (rows,)
 
@@ -262,14 +246,20 @@ class MiniBatchEngine(Engine):
         else:
             self._keep_rows(key, move, crossed[0])
 
-    def _put_together(self, key: UnitKey, move: SlotMovement, ids: IntArray) -> None:
+    def _put_together(
+        self, key: UnitKey, move: SlotMovement, count: int, places: IndexArray | None
+    ) -> None:
         """Input rows out of what crossed and of the device's cache, in a memory of their own."""
-        crossed, communication = self._loaded.pop(key), self._bundle.communication
-        rounds = communication.rounds_features
-        rows = communication.unpack(crossed, self._dtype) if rounds else crossed[0]
+        crossed = self._loaded.pop(key)
+        rows = crossed[0]
+        if self._rounding is not None:
+            rows = self._rounding.unpack(crossed, self._dtype)
         if move.direct:
-            rows = self._cached.assemble(move.slot, ids, rows)
+            rows = self._cached.assemble(move.slot, count, places, rows)
         self._keep_rows(key, move, rows)
+
+    def _admit(self, key: UnitKey, admitted: Admission) -> None:
+        self._cached.admit(key[1], admitted, self._inputs[key])
 
     def _keep_rows(self, key: UnitKey, move: SlotMovement, rows: Tensor) -> None:
         """Rows on a device are its unit's, or go to the buffer from which they are shared."""
@@ -369,3 +359,21 @@ class MiniBatchEngine(Engine):
         self._step([total.cpu() for total in totals], index)
         for each in done:
             each.gradients = []
+
+
+def _time_sampling(
+    sampler: MiniBatchSampler, cores: int, rounds: Sequence[IntArray], size: int
+) -> tuple[tuple[int, float], ...]:
+    """T_samp of ``size`` seeds with 1, 2, 4 .. threads and with every core of this host, the
+    median of five (HyScale-GNN §V, which measures sampling). As in training, each time other
+    vertices are drawn for, whose neighbours are not in a cache from the time before."""
+    timer, timed = HostTimer(), []
+    for threads in sorted({*(2**k for k in range(cores.bit_length())), cores}):
+        seconds = []
+        for draw in range(5):
+            seeds = rounds[draw % len(rounds)][:size]
+            began = timer.read()
+            sampler.sample(seeds, 0, threads)
+            seconds.append(timer.since(began)[1])
+        timed.append((threads, median(seconds)))
+    return tuple(timed)

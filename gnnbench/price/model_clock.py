@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.parts import Kernel
-from gnnbench.platforms.machine import Link, Platform
+from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Provenance, Work
 
 
@@ -26,10 +26,13 @@ class ModelClock:
     def __init__(self, platform: Platform, kernel: Kernel) -> None:
         self._platform = platform
         self._kernel = kernel
+        self._places: dict[str, Device | Link] = {}
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
         """Modelled duration of ``work`` on the device or link called ``place``."""
-        where = self._platform.place(place)
+        where = self._places.get(place)
+        if where is None:
+            where = self._places[place] = self._platform.place(place)
         if isinstance(where, Link):
             local_s = (work.bytes - work.remote_bytes) / where.bandwidth_bytes_per_s
             if not work.remote_bytes:

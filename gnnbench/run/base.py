@@ -7,17 +7,18 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from gnnbench.engine.evidence import Evidence
-from gnnbench.engine.host_store import IdleMemory
-from gnnbench.engine.machinery import Replicas, torch_dtype
-from gnnbench.engine.passes import take_gradients
-from gnnbench.engine.recorder import Recorder
+from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.models import Degrees
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.records import EpochTrace, IntArray
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.host_store import IdleMemory
+from gnnbench.run.passes import take_gradients
+from gnnbench.run.recorder import Recorder
+from gnnbench.run.replicas import Replicas, torch_dtype
 
 
 class Engine(ABC):
@@ -28,6 +29,7 @@ class Engine(ABC):
     """
 
     lends: bool = False
+    _lowering: Lowering
 
     def __init__(
         self,
@@ -62,8 +64,13 @@ class Engine(ABC):
     def prepare(self) -> None:
         """Plan, and place what stays in memory for the whole run."""
 
+    @property
+    def lowering(self) -> Lowering:
+        """What makes the programs that it trains by, once prepared."""
+        return self._lowering
+
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader of the result, of what the engine decided."""
+        """Sentences for the reader of the result, of what the engine decided by itself."""
         return ()
 
     def idle_memory(self) -> IdleMemory | None:

@@ -1,4 +1,4 @@
-"""The comparison as a table in a terminal, or in a file: no boxes, no truncated numbers.
+"""The comparison as tables in a terminal, or in a file: no boxes, no truncated numbers.
 
 Laid out by hand because a row may be a sentence (why a run did not finish), and because columns
 that do not fit move to a second panel under the first instead of being cut.
@@ -6,60 +6,28 @@ that do not fit move to a second panel under the first instead of being cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from rich.console import Console
 
 from gnnbench.ranking import Group, Row, group_runs, list_devices
-from gnnbench.records import (
-    STAGES,
-    Comparison,
-    Equivalence,
-    Metric,
-    Provenance,
-    Stage,
+from gnnbench.records import STAGES, Comparison, Provenance
+from gnnbench.report.columns import (
+    ALL_PROVENANCES,
+    Column,
+    deciding_columns,
+    list_done,
+    loss_columns,
+    main_columns,
+    provenances,
+    stage_columns,
 )
 from gnnbench.report.verdict import describe_noise, summarise
-from gnnbench.report.writer import TIE, Cell, Writer, pad, wrap
-from gnnbench.statistics import Difference
+from gnnbench.report.writer import TIE, Styled, Writer, pad, wrap
 from gnnbench.units import format_si
 
-_ALL_PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _BAR_CELLS = 5
-_LOSS_COLUMNS = 8
-#: What crosses between the host and its devices.
-HOST_LINKS = ("host_to_device_bytes", "device_to_host_bytes")
-#: Columns of bytes: the lines of their headings, and the metrics whose sum they show.
-BYTE_COLUMNS: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("host-", "device"): HOST_LINKS,
-    ("device-", "device"): ("device_to_device_bytes", "all_to_all_bytes"),
-    ("reused",): ("reused_bytes",),
-    ("peak", "device"): ("peak_device_bytes",),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """``heading`` has one or two lines; ``cells`` run through all finished rows, group by group.
-
-    Columns that are not ``leading`` go to the second panel when the terminal is narrow.
-    """
-
-    heading: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    leading: bool = True
-    align: Literal["left", "right"] = "left"
-
-    def heading_lines(self, tall: bool) -> tuple[str, ...]:
-        return self.heading if tall else (" ".join(self.heading).replace("- ", "-"),)
-
-    def width(self, tall: bool) -> int:
-        texts = (*self.heading_lines(tall), *(text for text, _ in self.cells))
-        return max(cell_len(text) for text in texts)
 
 
 def print_comparison(comparison: Comparison, console: Console, *, details: bool = False) -> None:
@@ -81,7 +49,7 @@ def print_comparison(comparison: Comparison, console: Console, *, details: bool 
     if not groups:
         return
     write.blank()
-    _print_panels(write, groups, _deciding_columns(groups), with_failures=True)
+    _print_panels(write, groups, deciding_columns(groups), with_failures=True)
     write.blank()
     speeds = (
         "Speeds (x) are against the first ranked row of each group. " if _has_speeds(groups) else ""
@@ -100,19 +68,21 @@ def _print_details(write: Writer, comparison: Comparison, groups: Sequence[Group
     write.blank()
     for line in (clock_line(comparison), graph_line(comparison)):
         write.paragraph(line, "dim")
-    if _done(groups):
+    if list_done(groups):
         write.blank()
-        _print_panels(write, groups, _main_columns(groups))
+        _print_panels(write, groups, main_columns(groups))
     write.blank()
     for title, text in machine_lines(groups):
         write.entry(title, text)
-    for provenance in provenances(row.stage(stage) for row in _done(groups) for stage in STAGES):
+    for provenance in provenances(
+        row.stage(stage) for row in list_done(groups) for stage in STAGES
+    ):
         write.blank()
         _print_stages(write, groups, provenance)
     others = [group for group in groups if any(row.other_maths for row in group.rows)]
     if others:
         write.blank()
-        _print_panels(write, others, _loss_columns(others), "loss by epoch")
+        _print_panels(write, others, loss_columns(others), "loss by epoch")
     notes = run_notes(groups)
     if notes:
         write.blank()
@@ -182,7 +152,7 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
     wall: list[str] = []
     harness: list[float] = []
     once: dict[Provenance, list[str]] = {}
-    for row in _done(groups):
+    for row in list_done(groups):
         name = _unique_label(row, groups)
         if (metric := row.metric("wall_time")) is not None:
             wall.append(f"{name} {format_si(metric.value, 's')}")
@@ -193,13 +163,13 @@ def machine_lines(groups: Sequence[Group]) -> list[tuple[str, str]]:
             harness.append(100.0 * metric.value)
     lines = []
     bases = dict.fromkeys(
-        base.label for group in groups for p in _ALL_PROVENANCES if (base := group.base(p))
+        base.label for group in groups for p in ALL_PROVENANCES if (base := group.base(p))
     )
     if sum(len(row.done) > 0 for group in groups for row in group.rows) > len(bases):
         lines.append(("1.00x", f"the first ranked row of each group: {', '.join(bases)}"))
     trained = [
         f"{_unique_label(row, groups)} {list_devices(row.trainers)}"
-        for row in _done(groups)
+        for row in list_done(groups)
         if row.trainers
     ]
     if trained:
@@ -227,218 +197,15 @@ def run_notes(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return [(", ".join(rows), note) for note, rows in labels.items()]
 
 
-def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
-    """The provenances that occur, measured first."""
-    found = {metric.provenance for metric in metrics if metric is not None}
-    return [provenance for provenance in _ALL_PROVENANCES if provenance in found]
-
-
-def describe_equality(row: Row) -> str:
-    """What stands in the last column: how equal a row is to the reference, or why it is not."""
-    if row.other_maths:
-        return f"{row.other_maths}: maths differ"
-    return format_equivalence(row.equivalence)
-
-
-def format_equivalence(equivalence: Equivalence | None) -> str:
-    """``"yes"``, ``"NO"`` or ``"not checked"``."""
-    if equivalence is None:
-        return "not checked"
-    return "yes" if equivalence.holds else "NO"
-
-
-# --------------------------------------------------------------------------- columns
-
-
-def _deciding_columns(groups: Sequence[Group]) -> list[Column]:
-    """What a reader decides by: times and how they compare, devices, traffic, memory, accuracy."""
-    done = _done(groups)
-    columns = [
-        _epoch_column(groups, provenance)
-        for provenance in provenances(row.metric("epoch_time") for row in done)
-    ]
-    columns += _metric_columns(
-        done, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
-    )
-    counts = [len(row.trainers) for row in done]
-    if len(set(counts)) > 1:
-        columns.append(_text_column("devices", [str(count) for count in counts]))
-        columns += _metric_columns(done, ("edges/s", "a device"), _edges_per_device)
-    columns += _metric_columns(done, ("host", "links"), _sum_of(HOST_LINKS))
-    columns += _metric_columns(
-        done, ("peak", "device"), lambda row: row.metric("peak_device_bytes")
-    )
-    columns.append(_text_column("test", [_fixed(row.test_accuracy) for row in done]))
-    cells = [(describe_equality(row), _equivalence_style(row)) for row in done]
-    columns.append(Column(("equal to", "reference"), tuple(cells)))
-    return [column for column in columns if any(text != "-" for text, _ in column.cells)]
-
-
-def _edges_per_device(row: Row) -> Metric | None:
-    rate = row.metric("throughput_edges")
-    if rate is None or not row.trainers:
-        return None
-    return Metric(rate.value / len(row.trainers), rate.unit, rate.provenance)
-
-
-def _main_columns(groups: Sequence[Group]) -> list[Column]:
-    done = _done(groups)
-    columns = [
-        _text_column("loss", [_fixed(row.final_loss) for row in done]),
-        _text_column("test", [_fixed(row.test_accuracy) for row in done]),
-    ]
-    for provenance in provenances(row.metric("epoch_time") for row in done):
-        columns.append(_epoch_column(groups, provenance))
-    columns += _metric_columns(done, ("edges/s",), lambda row: row.metric("throughput_edges"))
-    columns += _metric_columns(
-        done, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
-    )
-    columns += _metric_columns(done, ("energy",), lambda row: row.metric("energy"), leading=False)
-    for heading, names in BYTE_COLUMNS.items():
-        columns += _metric_columns(done, heading, _sum_of(names), leading=False)
-    cells = [(describe_equality(row), _equivalence_style(row)) for row in done]
-    columns.append(Column(("equal to", "reference"), tuple(cells)))
-    return [column for column in columns if any(text != "-" for text, _ in column.cells)]
-
-
-def _loss_columns(groups: Sequence[Group]) -> list[Column]:
-    """Losses of epochs from the first to the last, as many as fit a line, for all finished rows."""
-    losses = [row.done[0].loss for row in _done(groups)]
-    last = min(map(len, losses)) - 1
-    count = min(last, _LOSS_COLUMNS - 1)
-    epochs = dict.fromkeys(last * i // max(count, 1) for i in range(count + 1))
-    return [
-        _text_column(str(epoch + 1), [_fixed(loss[epoch]) for loss in losses]) for epoch in epochs
-    ]
-
-
-def _sum_of(names: tuple[str, ...]) -> Callable[[Row], Metric | None]:
-    return lambda row: row.sum_metrics(*names)
-
-
-def _text_column(heading: str, texts: Sequence[str]) -> Column:
-    return Column((heading,), tuple((text, "") for text in texts), align="right")
-
-
-def _metric_columns(
-    rows: Sequence[Row],
-    heading: tuple[str, ...],
-    read: Callable[[Row], Metric | None],
-    missing: str = "-",
-    leading: bool = True,
-) -> list[Column]:
-    """A column for each provenance that the metric comes in; its mark, where it says something."""
-    metrics = [read(row) for row in rows]
-    found = provenances(metrics)
-    columns = []
-    for provenance in found:
-        own = [m if m is not None and m.provenance == provenance else None for m in metrics]
-        unit = next(m.unit for m in own if m is not None)
-        shown = "" if unit.endswith("/s") else unit
-        cells = tuple((format_si(m.value, shown) if m else missing, "") for m in own)
-        marked = len(found) > 1 or heading == ("time to", "accuracy")
-        title = (*heading[:-1], f"{heading[-1]} [{provenance}]") if marked else heading
-        columns.append(Column(title, cells, leading, "right"))
-    return columns
-
-
-def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
-    """Epoch time, speed relative to the group's first row, and the range of that over samples."""
-    times, speeds, ranges, styles = [], [], [], []
-    for group in groups:
-        fastest = next(iter(group.rank(provenance)), None)
-        for row in group.rows:
-            if not row.done:
-                continue
-            epoch = _epoch(row, provenance)
-            ratio = group.ratio(row) if epoch is not None else None
-            times.append(format_si(epoch.value, "s") if epoch is not None else "-")
-            speeds.append(f"{ratio.ratio:.2f}x" if ratio is not None else "")
-            ranges.append(format_range(ratio))
-            styles.append("bold green" if row is fastest else "")
-    time_width = max(map(cell_len, times), default=0)
-    speed_width = max(map(cell_len, speeds), default=0)
-    cells = tuple(
-        (f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')} {r}".rstrip(), style)
-        for t, s, r, style in zip(times, speeds, ranges, styles, strict=True)
-    )
-    return Column(("epoch", f"[{provenance}]"), cells)
-
-
-def format_range(difference: Difference | None) -> str:
-    """``"0.54-0.57"``, or nothing where both ends are printed alike."""
-    if difference is None:
-        return ""
-    low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
-    return "" if low == high else f"{low}-{high}"
-
-
-def _epoch(row: Row, provenance: Provenance) -> Metric | None:
-    epoch = row.metric("epoch_time")
-    return epoch if epoch is not None and epoch.provenance == provenance else None
-
-
-def _equivalence_style(row: Row) -> str:
-    if row.equivalence is None:
-        return "dim"
-    return "" if row.equivalence.holds else "bold red"
-
-
 def _print_stages(write: Writer, groups: Sequence[Group], provenance: Provenance) -> None:
     """Seconds by stage, with bars as long as leave them all on one line where that can be."""
     title = f"stages [{provenance}]"
     label_width = _label_width(groups, title)
     for cells in range(_BAR_CELLS, 1, -1):
-        columns = _stage_columns(groups, provenance, cells)
+        columns = stage_columns(groups, provenance, cells)
         if len(_split(columns, label_width, write.width)) == 1:
             break
     _print_panels(write, groups, columns, title)
-
-
-def _stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: int) -> list[Column]:
-    """Busy seconds of each stage with a bar; bars of one group share a scale."""
-    done = _done(groups)
-    times: dict[tuple[int, Stage], float] = {}
-    for number, row in enumerate(done):
-        for stage in STAGES:
-            metric = row.stage(stage)
-            if metric is not None and metric.provenance == provenance:
-                times[number, stage] = metric.value
-    longest: Mapping[str, float] = {
-        group.title: max(
-            (s for (number, _), s in times.items() if done[number] in group.rows), default=0.0
-        )
-        for group in groups
-    }
-    titles = {id(row): group.title for group in groups for row in group.rows}
-    columns = []
-    for stage in STAGES:
-        texts = [
-            format_si(times[number, stage], "s") if (number, stage) in times else ""
-            for number in range(len(done))
-        ]
-        if not any(times.get((number, stage), 0.0) > 0 for number in range(len(done))):
-            continue
-        width = max(map(cell_len, texts))
-        cells = []
-        for number, row in enumerate(done):
-            seconds, scale = times.get((number, stage), 0.0), longest[titles[id(row)]]
-            bar = _bar(seconds / scale, bar_cells) if scale > 0 else ""
-            cells.append((f"{pad(texts[number], width, 'right')} {bar}".rstrip(), ""))
-        columns.append(Column((stage,), tuple(cells)))
-    return columns
-
-
-def _bar(fraction: float, cells: int) -> str:
-    """``fraction`` of a full bar in eighths of a cell, at least a sliver when above zero."""
-    eighths = round(fraction * cells * 8)
-    if fraction > 0:
-        eighths = max(1, eighths)
-    whole, rest = divmod(eighths, 8)
-    return ("█" * whole + _EIGHTHS[rest]).rstrip()
-
-
-# --------------------------------------------------------------------------- layout
 
 
 def _print_panels(
@@ -502,7 +269,7 @@ def _print_panel(
     head_label = title or groups[0].title
     for line in range(height):
         last = line == height - 1
-        cells: list[Cell] = [(" " + pad(head_label if last else "", label_width), "bold")]
+        cells: list[Styled] = [(" " + pad(head_label if last else "", label_width), "bold")]
         for column, heading in zip(columns, headings, strict=True):
             # One-line headings stand on the lower line.
             text = heading[line - height] if line - height >= -len(heading) else ""
@@ -520,7 +287,7 @@ def _print_panel(
                 write.entry("", group.title, "bold", indent=1)
                 titled = True
             if has_figures:
-                line_cells: list[Cell] = [(" " + pad(row.label, label_width), "")]
+                line_cells: list[Styled] = [(" " + pad(row.label, label_width), "")]
                 for column, (text, style) in zip(columns, texts, strict=True):
                     padded = pad(text, column.width(tall), column.align)
                     line_cells += [("  ", ""), (padded, style)]
@@ -539,21 +306,10 @@ def _print_failure(write: Writer, label: str, label_width: int, failure: str) ->
         write.line([(lead, ""), (line, style)])
 
 
-# --------------------------------------------------------------------------- text
-
-
-def _done(groups: Sequence[Group]) -> list[Row]:
-    return [row for group in groups for row in group.rows if row.done]
-
-
 def _unique_label(row: Row, groups: Sequence[Group]) -> str:
     """The row's label, with its mode where another group has the same label."""
     same = [group for group in groups if any(other.label == row.label for other in group.rows)]
     return row.label if len(same) == 1 else f"{row.label} ({row.mode})"
-
-
-def _fixed(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.machinery import feature_rows
-from gnnbench.engine.mini_batch import MiniBatchEngine, UnitKey
-from gnnbench.engine.passes import AggregateTape, UpdateTape, run_update_backward
 from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.models import BoundBlock
 from gnnbench.records import Block
+from gnnbench.run.features import feature_rows
+from gnnbench.run.mini_batch import MiniBatchEngine, UnitKey
+from gnnbench.run.passes import AggregateTape, UpdateTape, run_update_backward
 
 
 class FeatureParallelEngine(MiniBatchEngine):

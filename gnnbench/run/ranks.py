@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gnnbench.engine.collectives import Processes
-from gnnbench.engine.execute import Bodies
-from gnnbench.engine.recorder import Recorder
 from gnnbench.program import Collective, Item, Step
 from gnnbench.records import BYTE_KINDS, EpochTrace
+from gnnbench.run.collectives import Processes
+from gnnbench.run.execute import Bodies
+from gnnbench.run.recorder import Recorder
 
 #: The operation of a step that brings something from another rank.
 ARRIVAL = "arrival"

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from gnnbench.engine.machinery import Replicas
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
 from gnnbench.records import Block, BoolArray, Graph, IntArray, Unit
+from gnnbench.run.replicas import Replicas
 
 #: By epoch and round.
 Key = tuple[int, int]

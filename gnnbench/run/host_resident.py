@@ -11,20 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.execute import take_items
-from gnnbench.engine.host_store import HostStore, IdleMemory
-from gnnbench.engine.machinery import fill_features
-from gnnbench.engine.movement import Buffers, read_rows, to_host
-from gnnbench.engine.passes import (
-    AggregateTape,
-    UpdateTape,
-    run_aggregate,
-    run_aggregate_backward,
-    run_update,
-    run_update_backward,
-    without_outputs,
-)
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
@@ -36,6 +22,20 @@ from gnnbench.models import BoundBlock, Layer
 from gnnbench.models.saved import SavedTensors
 from gnnbench.program import Item, Step
 from gnnbench.records import EpochTrace
+from gnnbench.run.base import Engine
+from gnnbench.run.execute import take_items
+from gnnbench.run.features import fill_features
+from gnnbench.run.host_store import HostStore, IdleMemory
+from gnnbench.run.movement import Buffers, read_rows, to_host
+from gnnbench.run.passes import (
+    AggregateTape,
+    UpdateTape,
+    run_aggregate,
+    run_aggregate_backward,
+    run_update,
+    run_update_backward,
+    without_outputs,
+)
 
 #: A layer, a round and a slot: one unit's pass over one layer.
 Key = tuple[int, int, int]
@@ -43,6 +43,8 @@ Key = tuple[int, int, int]
 
 class HostResidentEngine(Engine):
     """Trains by the program of :class:`HostResidentLowering`, whose operations are methods."""
+
+    _lowering: HostResidentLowering
 
     # ------------------------------------------------------------------ preparation
 
@@ -127,8 +129,8 @@ class HostResidentEngine(Engine):
         return IdleMemory(self._idle, self._store.drop_pages, self.ledger, self._host.name)
 
     def notes(self) -> tuple[str, ...]:
-        """What was spilled, and what was not pinned."""
-        return (*self._lowering.notes(), *self._store.notes())
+        """What was not pinned."""
+        return self._store.notes()
 
     # ------------------------------------------------------------------ one epoch
 
@@ -198,7 +200,7 @@ class HostResidentEngine(Engine):
         return self._buffers[what]
 
     def _take_topology(self, bound: BoundBlock) -> None:
-        if self._bundle.memory.streams_topology():
+        if self._lowering.streams:
             bound.offload()
 
     # ------------------------------------------------------------------ forward, and once more

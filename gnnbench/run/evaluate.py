@@ -15,9 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.host_store import HostStore, IdleMemory
-from gnnbench.engine.machinery import feature_rows, torch_dtype
-from gnnbench.engine.movement import read_rows
 from gnnbench.footprint import (
     HostTensor,
     adjacency_bytes,
@@ -31,8 +28,12 @@ from gnnbench.kernels.pages import trim_heap
 from gnnbench.lowering.host_plan import HostPlan, shares_features
 from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
-from gnnbench.parts import Kernel, Memory, Setting
+from gnnbench.parts import Kernel, Memory, OffloadingMemory, Setting
 from gnnbench.records import Block, Dataset, Graph, IntArray
+from gnnbench.run.features import feature_rows
+from gnnbench.run.host_store import HostStore, IdleMemory
+from gnnbench.run.movement import read_rows
+from gnnbench.run.replicas import torch_dtype
 
 #: The most that the rows of a block's destinations and in-edges take, one row for each.
 BLOCK_BYTES = 1 << 29
@@ -144,7 +145,9 @@ class Evaluator:
         setting, host = self._setting, self._setting.platform.host
         held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
         budget_bytes = self._memory.host_capacity_bytes(host) - held_bytes
-        plan = HostPlan(buffers, budget_bytes, self._memory.spill_directory(), host.name)
+        memory = self._memory
+        directory = memory.spill_directory() if isinstance(memory, OffloadingMemory) else None
+        plan = HostPlan(buffers, budget_bytes, directory, host.name)
         store = HostStore(plan, self._dtype)
         return [store.empty(buffer) for buffer in buffers], store.drop_pages
 

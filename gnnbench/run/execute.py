@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
-from gnnbench.engine.recorder import Recorder, Track, new_kind
 from gnnbench.program import (
     Aside,
     Collective,
@@ -19,6 +18,7 @@ from gnnbench.program import (
     Take,
     Waits,
 )
+from gnnbench.run.recorder import Recorder, Track, new_kind
 
 #: What a step's operation computes, by its name.
 Bodies = Mapping[str, Callable[..., None]]

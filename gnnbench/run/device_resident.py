@@ -8,11 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.execute import take_items
-from gnnbench.engine.machinery import feature_rows
-from gnnbench.engine.movement import read_rows
-from gnnbench.engine.passes import (
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.peer_rows import Crossing
+from gnnbench.lowering.shards import Read
+from gnnbench.lowering.units import needs_aggregate_gradient
+from gnnbench.models import BoundBlock
+from gnnbench.records import BoolArray, EpochTrace, IntArray
+from gnnbench.run.base import Engine
+from gnnbench.run.execute import take_items
+from gnnbench.run.features import feature_rows
+from gnnbench.run.movement import read_rows
+from gnnbench.run.passes import (
     AggregateTape,
     UpdateTape,
     run_aggregate,
@@ -20,12 +26,6 @@ from gnnbench.engine.passes import (
     run_update,
     run_update_backward,
 )
-from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.peer_rows import Crossing
-from gnnbench.lowering.shards import Read
-from gnnbench.lowering.units import needs_aggregate_gradient
-from gnnbench.models import BoundBlock
-from gnnbench.records import BoolArray, EpochTrace, IntArray
 
 #: A round and a slot: which unit.
 UnitKey = tuple[int, int]
@@ -33,6 +33,8 @@ UnitKey = tuple[int, int]
 
 class DeviceResidentEngine(Engine):
     """Trains by the program of :class:`DeviceResidentLowering`, whose operations are methods."""
+
+    _lowering: DeviceResidentLowering
 
     def prepare(self) -> None:
         """Lower, bind the blocks, and put the features on the devices."""

@@ -1,4 +1,4 @@
-"""The copies of the feature rows that accelerators keep for a whole run."""
+"""The copies of the feature rows that accelerators keep."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.engine.machinery import feature_rows
-from gnnbench.lowering.feature_cache import FeatureCache
+from gnnbench.lowering.feature_cache import Admission, FeatureCache
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import IntArray
+from gnnbench.records import IndexArray, IntArray
+from gnnbench.run.features import feature_rows
 
 
 class CachedRows:
@@ -22,12 +22,14 @@ class CachedRows:
 
     def fill(self, setting: Setting, trainers: tuple[Device, ...]) -> None:
         """Copy the rows to every trainer. Described devices share the memory of this machine, and
-        those that keep the same rows there have one copy."""
+        those that keep the same rows there for good have one copy."""
         for slot, vertices in self._cache.vertices.items():
             where = torch.device(trainers[slot].torch_device)
-            copy = self._find_copy(vertices, where)
+            copy = None if self._cache.changes else self._find_copy(vertices, where)
             if copy is None:
-                copy = feature_rows(setting, vertices, sparse=False).to(where)
+                rows = feature_rows(setting, vertices, sparse=False)
+                copy = rows.new_zeros(self._cache.num_rows[slot], rows.shape[1], device=where)
+                copy[: len(vertices)] = rows.to(where)
             self.keep(slot, copy)
 
     def keep(self, slot: int, copy: Tensor) -> None:
@@ -40,27 +42,31 @@ class CachedRows:
                 return copy
         return None
 
-    def assemble(self, slot: int, ids: IntArray, crossed: Tensor) -> Tensor:
-        """The rows of ``ids``, ``(n, f)``: those of the cache, and between them what ``crossed``.
+    def assemble(self, slot: int, count: int, places: IndexArray | None, crossed: Tensor) -> Tensor:
+        """``count`` rows ``(n, f)``: those of the cache, by their ``places`` in it, and between
+        them what ``crossed``.
 
         Raises ``ValueError`` where these are not together what is asked for.
         """
-        found = np.zeros(len(ids), dtype=np.bool_)
-        if slot in self._copies:
-            places = self._cache.places[slot][ids]
-            found = places >= 0
+        found = np.zeros(count, dtype=np.bool_) if places is None else places >= 0
         missing = np.flatnonzero(~found)
         if len(missing) != len(crossed):
             raise ValueError(
-                f"of {len(ids):,} rows that slot {slot} reads its device has "
-                f"{len(ids) - len(missing):,}, and the plan brings {len(crossed):,} from the host; "
+                f"of {count:,} rows that slot {slot} reads its device has "
+                f"{count - len(missing):,}, and the plan brings {len(crossed):,} from the host; "
                 f"a communication part must bring every row that is not there"
             )
-        if not found.any():
+        if places is None or not found.any():
             return crossed
         device = crossed.device
-        rows = crossed.new_empty((len(ids), crossed.shape[1]))
+        rows = crossed.new_empty((count, crossed.shape[1]))
         rows[torch.from_numpy(missing).to(device)] = crossed
         copied = self._copies[slot].index_select(0, torch.from_numpy(places[found]).to(device))
         rows[torch.from_numpy(np.flatnonzero(found)).to(device)] = copied
         return rows
+
+    def admit(self, slot: int, admitted: Admission, rows: Tensor) -> None:
+        """Take in some of a unit's input rows."""
+        copy = self._copies[slot]
+        chosen = rows.index_select(0, torch.from_numpy(admitted.rows).to(rows.device))
+        copy.index_copy_(0, torch.from_numpy(admitted.places).long().to(copy.device), chosen)

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.collectives import Processes
-from gnnbench.engine.device_resident import DeviceResidentEngine
-from gnnbench.engine.evidence import Evidence
-from gnnbench.engine.feature_parallel import FeatureParallelEngine
-from gnnbench.engine.feature_shards import FeatureShardsEngine
-from gnnbench.engine.host_resident import HostResidentEngine
-from gnnbench.engine.host_store import IdleMemory
-from gnnbench.engine.mini_batch import MiniBatchEngine
-from gnnbench.engine.processors import on_devices
-from gnnbench.engine.recorder import Clock, Recorder
 from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering.base import collect_idle, collect_notes
 from gnnbench.models import GNN
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, OffloadingMemory, SeedSession, Session, Setting
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import EpochTrace, Trace
+from gnnbench.records import EpochTrace, PartKind, Trace
+from gnnbench.run.base import Engine
+from gnnbench.run.collectives import Processes
+from gnnbench.run.device_resident import DeviceResidentEngine
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.feature_parallel import FeatureParallelEngine
+from gnnbench.run.feature_shards import FeatureShardsEngine
+from gnnbench.run.host_resident import HostResidentEngine
+from gnnbench.run.host_store import IdleMemory
+from gnnbench.run.mini_batch import MiniBatchEngine
+from gnnbench.run.processors import on_devices
+from gnnbench.run.recorder import Clock, Recorder
 
 __all__ = [
     "Clock",
@@ -50,13 +51,12 @@ def make_engine(
     processes: Processes | None = None,
 ) -> Engine:
     """The engine that trains such a bundle; its parts must have begun."""
-    by_features = bundle.placement.aggregates_by == "features"
-    if bundle.sampler.mode == "mini-batch":
-        made = FeatureParallelEngine if by_features else MiniBatchEngine
+    if bundle.mode == "mini-batch":
+        made = FeatureParallelEngine if bundle.by_features else MiniBatchEngine
         return made(bundle, setting, recorder, evidence)
-    if by_features:
+    if bundle.by_features:
         return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
-    if bundle.memory.vertex_data == "host":
+    if isinstance(bundle.memory, OffloadingMemory):
         return HostResidentEngine(bundle, setting, recorder, evidence)
     return DeviceResidentEngine(bundle, setting, recorder, evidence)
 
@@ -93,13 +93,14 @@ class Training:
             reason = processes.refuses(len(bundle.placement.trainers(setting.platform)))
         if reason is not None:
             raise IncompatibleParts(reason)
-        self._bundle, self._setting = bundle, setting
+        self._setting = setting
         recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
         # The first optimiser of a process imports for a second what no run should be charged with.
         torch.optim.Adam([torch.zeros(1)])
+        self._bundle = bundle
         with self._at_work():
             started_s = time.perf_counter()
-            bundle.begin(setting)
+            bundle = self._bundle = bundle.begin(setting)
             self._engine = make_engine(bundle, setting, recorder, evidence, processes)
             self._engine.lends = lends
             self._engine.prepare()
@@ -109,6 +110,16 @@ class Training:
     def model(self) -> GNN:
         """The model as it is after the last epoch."""
         return self._engine.replicas.master
+
+    @property
+    def sessions(self) -> Mapping[PartKind, Session]:
+        """What the parts have opened for this run."""
+        return self._engine.lowering.sessions()
+
+    def predicted_epochs(self) -> Mapping[str, float]:
+        """Seconds of an epoch that the placement predicts, by what they rest on."""
+        shares = self.sessions.get("placement")
+        return shares.predicted_epochs() if isinstance(shares, SeedSession) else {}
 
     @property
     def held_bytes(self) -> int:
@@ -124,9 +135,15 @@ class Training:
         with self._at_work():
             return self._engine.run_epoch(epoch)
 
+    def train(self) -> GNN:
+        """Train for the workload's epochs, and return the model as it is then."""
+        for epoch in range(self._setting.workload.epochs):
+            self.run_epoch(epoch)
+        return self.model
+
     def finish(self, epochs: Sequence[EpochTrace]) -> Trace:
         """Everything recorded, with ``epochs``, what the caller has kept of them."""
-        engine, parts = self._engine, self._bundle.all()
+        engine = self._engine
         return Trace(
             epochs=tuple(epochs),
             peak_bytes=dict(engine.ledger.peak_bytes),
@@ -135,8 +152,8 @@ class Training:
                 for name, parameter in self.model.named_parameters()
             },
             preprocessing_s=self._preprocessing_s,
-            notes=(*(note for part in parts for note in part.notes()), *engine.notes()),
-            idle=tuple(clause for part in parts for clause in part.idle()),
+            notes=(*collect_notes(engine.lowering), *engine.notes()),
+            idle=collect_idle(engine.lowering),
         )
 
     @contextmanager

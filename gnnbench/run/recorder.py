@@ -19,8 +19,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from gnnbench.engine.timers import HostTimer, Moment, SynchronisedTimer, Timer
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
+from gnnbench.run.timers import HostTimer, Moment, SynchronisedTimer, Timer
 
 
 class Clock(Protocol):

@@ -9,14 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gnnbench.engine.base import Engine
-from gnnbench.engine.collectives import Processes
-from gnnbench.engine.evidence import Evidence
-from gnnbench.engine.execute import Bodies, take_items
-from gnnbench.engine.machinery import FILLED_BYTES, feature_rows
-from gnnbench.engine.passes import UpdateTape, run_update, run_update_backward
-from gnnbench.engine.ranks import Rank, Transfer
-from gnnbench.engine.recorder import Recorder
 from gnnbench.kernels.autograd import mask_positive
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
@@ -25,7 +17,15 @@ from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock, Layer
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.records import Block, EpochTrace
+from gnnbench.records import Block, EpochTrace, IntArray
+from gnnbench.run.base import Engine
+from gnnbench.run.collectives import Processes
+from gnnbench.run.evidence import Evidence
+from gnnbench.run.execute import Bodies, take_items
+from gnnbench.run.features import FILLED_BYTES, feature_rows
+from gnnbench.run.passes import UpdateTape, run_update, run_update_backward
+from gnnbench.run.ranks import Rank, Transfer
+from gnnbench.run.recorder import Recorder
 
 
 class FeatureShardsEngine(Engine):
@@ -33,6 +33,8 @@ class FeatureShardsEngine(Engine):
 
     Where there are ``processes``, each is a rank that has one of the devices.
     """
+
+    _lowering: FeatureShardsLowering
 
     def __init__(
         self,
@@ -129,14 +131,8 @@ class FeatureShardsEngine(Engine):
             end = min(begin + step, len(order))
             rows = feature_rows(self._setting, order[begin:end], sparse=False)
             for (_, slot), into in features.items():
-                columns = slice(*self._lowering.columns[0][slot])
-                positions = self._shards.held[slot]
-                if positions is None:
-                    into[begin:end] = rows[:, columns]
-                    continue
-                low, high = np.searchsorted(positions, (begin, end))
-                there = torch.from_numpy(positions[low:high] - begin)
-                into[low:high] = rows[there, columns]
+                columns = rows[:, slice(*self._lowering.columns[0][slot])]
+                _fill_held(into, columns, begin, self._shards.held[slot])
         return features
 
     def notes(self) -> tuple[str, ...]:
@@ -328,3 +324,14 @@ class FeatureShardsEngine(Engine):
             self._step(
                 [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
             )
+
+
+def _fill_held(into: Tensor, rows: Tensor, begin: int, held: IntArray | None) -> None:
+    """Of ``rows``, which stand from position ``begin`` on, keep those at the positions ``held``,
+    ascending; None is all."""
+    end = begin + len(rows)
+    if held is None:
+        into[begin:end] = rows
+    else:
+        low, high = np.searchsorted(held, (begin, end))
+        into[low:high] = rows[torch.from_numpy(held[low:high] - begin)]

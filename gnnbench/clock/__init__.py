@@ -1,1 +1,0 @@
-"""Clocks give spans their durations; the scheduler turns spans and durations into a timeline."""

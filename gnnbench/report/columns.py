@@ -1,0 +1,259 @@
+"""Columns of the comparison's tables: for each finished row, group by group, what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.cells import cell_len
+
+from gnnbench.ranking import Group, Row
+from gnnbench.records import STAGES, Equivalence, Metric, Provenance, Stage
+from gnnbench.report.writer import Styled, pad
+from gnnbench.statistics import Difference
+from gnnbench.units import format_si
+
+ALL_PROVENANCES: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LOSS_COLUMNS = 8
+#: What crosses between the host and its devices.
+HOST_LINKS = ("host_to_device_bytes", "device_to_host_bytes")
+#: Columns of bytes: the lines of their headings, and the metrics whose sum they show.
+BYTE_COLUMNS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("host-", "device"): HOST_LINKS,
+    ("device-", "device"): ("device_to_device_bytes", "all_to_all_bytes"),
+    ("reused",): ("reused_bytes",),
+    ("peak", "device"): ("peak_device_bytes",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``heading`` has one or two lines; ``cells`` run through all finished rows, group by group.
+
+    Columns that are not ``leading`` go to the second panel when the terminal is narrow.
+    """
+
+    heading: tuple[str, ...]
+    cells: tuple[Styled, ...]
+    leading: bool = True
+    align: Literal["left", "right"] = "left"
+
+    def heading_lines(self, tall: bool) -> tuple[str, ...]:
+        return self.heading if tall else (" ".join(self.heading).replace("- ", "-"),)
+
+    def width(self, tall: bool) -> int:
+        texts = (*self.heading_lines(tall), *(text for text, _ in self.cells))
+        return max(cell_len(text) for text in texts)
+
+
+def provenances(metrics: Iterable[Metric | None]) -> list[Provenance]:
+    """The provenances that occur, measured first."""
+    found = {metric.provenance for metric in metrics if metric is not None}
+    return [provenance for provenance in ALL_PROVENANCES if provenance in found]
+
+
+def describe_equality(row: Row) -> str:
+    """What stands in the last column: how equal a row is to the reference, or why it is not."""
+    if row.other_maths:
+        return f"{row.other_maths}: maths differ"
+    return format_equivalence(row.equivalence)
+
+
+def format_equivalence(equivalence: Equivalence | None) -> str:
+    """``"yes"``, ``"NO"`` or ``"not checked"``."""
+    if equivalence is None:
+        return "not checked"
+    return "yes" if equivalence.holds else "NO"
+
+
+def deciding_columns(groups: Sequence[Group]) -> list[Column]:
+    """What a reader decides by: times and how they compare, devices, traffic, memory, accuracy."""
+    done = list_done(groups)
+    columns = [*_epoch_columns(groups), *_time_to_accuracy(done)]
+    counts = [len(row.trainers) for row in done]
+    if len(set(counts)) > 1:
+        columns.append(_text_column("devices", [str(count) for count in counts]))
+        columns += _metric_columns(done, ("edges/s", "a device"), _edges_per_device)
+    columns += _metric_columns(done, ("host", "links"), _sum_of(HOST_LINKS))
+    columns += _metric_columns(done, ("peak", "device"), _sum_of(("peak_device_bytes",)))
+    return _keep_filled([*columns, _test_column(done), _equality_column(done)])
+
+
+def main_columns(groups: Sequence[Group]) -> list[Column]:
+    """Every figure: loss and accuracy, times, rates, energy, and what is moved, reused and held."""
+    done = list_done(groups)
+    columns = [_text_column("loss", [_fixed(row.final_loss) for row in done]), _test_column(done)]
+    columns += _epoch_columns(groups)
+    columns += _metric_columns(done, ("edges/s",), lambda row: row.metric("throughput_edges"))
+    columns += _time_to_accuracy(done)
+    columns += _metric_columns(done, ("energy",), lambda row: row.metric("energy"), leading=False)
+    for heading, names in BYTE_COLUMNS.items():
+        columns += _metric_columns(done, heading, _sum_of(names), leading=False)
+    return _keep_filled([*columns, _equality_column(done)])
+
+
+def _epoch_columns(groups: Sequence[Group]) -> list[Column]:
+    found = provenances(row.metric("epoch_time") for row in list_done(groups))
+    return [_epoch_column(groups, provenance) for provenance in found]
+
+
+def _time_to_accuracy(rows: Sequence[Row]) -> list[Column]:
+    return _metric_columns(
+        rows, ("time to", "accuracy"), lambda row: row.metric("time_to_accuracy"), "not reached"
+    )
+
+
+def _test_column(rows: Sequence[Row]) -> Column:
+    return _text_column("test", [_fixed(row.test_accuracy) for row in rows])
+
+
+def _equality_column(rows: Sequence[Row]) -> Column:
+    cells = [(describe_equality(row), _equivalence_style(row)) for row in rows]
+    return Column(("equal to", "reference"), tuple(cells))
+
+
+def _keep_filled(columns: Sequence[Column]) -> list[Column]:
+    return [column for column in columns if any(text != "-" for text, _ in column.cells)]
+
+
+def _edges_per_device(row: Row) -> Metric | None:
+    rate = row.metric("throughput_edges")
+    if rate is None or not row.trainers:
+        return None
+    return Metric(rate.value / len(row.trainers), rate.unit, rate.provenance)
+
+
+def loss_columns(groups: Sequence[Group]) -> list[Column]:
+    """Losses of epochs from the first to the last, as many as fit a line, for all finished rows."""
+    losses = [row.done[0].loss for row in list_done(groups)]
+    last = min(map(len, losses)) - 1
+    count = min(last, _LOSS_COLUMNS - 1)
+    epochs = dict.fromkeys(last * i // max(count, 1) for i in range(count + 1))
+    return [
+        _text_column(str(epoch + 1), [_fixed(loss[epoch]) for loss in losses]) for epoch in epochs
+    ]
+
+
+def _sum_of(names: tuple[str, ...]) -> Callable[[Row], Metric | None]:
+    return lambda row: row.sum_metrics(*names)
+
+
+def _text_column(heading: str, texts: Sequence[str]) -> Column:
+    return Column((heading,), tuple((text, "") for text in texts), align="right")
+
+
+def _metric_columns(
+    rows: Sequence[Row],
+    heading: tuple[str, ...],
+    read: Callable[[Row], Metric | None],
+    missing: str = "-",
+    leading: bool = True,
+) -> list[Column]:
+    """A column for each provenance that the metric comes in; its mark, where it says something."""
+    metrics = [read(row) for row in rows]
+    found = provenances(metrics)
+    columns = []
+    for provenance in found:
+        own = [m if m is not None and m.provenance == provenance else None for m in metrics]
+        unit = next(m.unit for m in own if m is not None)
+        shown = "" if unit.endswith("/s") else unit
+        cells = tuple((format_si(m.value, shown) if m else missing, "") for m in own)
+        marked = len(found) > 1 or heading == ("time to", "accuracy")
+        title = (*heading[:-1], f"{heading[-1]} [{provenance}]") if marked else heading
+        columns.append(Column(title, cells, leading, "right"))
+    return columns
+
+
+def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
+    """Epoch time, speed relative to the group's first row, and the range of that over samples."""
+    times, speeds, ranges, styles = [], [], [], []
+    for group in groups:
+        fastest = next(iter(group.rank(provenance)), None)
+        for row in group.rows:
+            if not row.done:
+                continue
+            epoch = _epoch(row, provenance)
+            ratio = group.ratio(row) if epoch is not None else None
+            times.append(format_si(epoch.value, "s") if epoch is not None else "-")
+            speeds.append(f"{ratio.ratio:.2f}x" if ratio is not None else "")
+            ranges.append(format_range(ratio))
+            styles.append("bold green" if row is fastest else "")
+    time_width = max(map(cell_len, times), default=0)
+    speed_width = max(map(cell_len, speeds), default=0)
+    cells = tuple(
+        (f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')} {r}".rstrip(), style)
+        for t, s, r, style in zip(times, speeds, ranges, styles, strict=True)
+    )
+    return Column(("epoch", f"[{provenance}]"), cells)
+
+
+def format_range(difference: Difference | None) -> str:
+    """``"0.54-0.57"``, or nothing where both ends are printed alike."""
+    if difference is None:
+        return ""
+    low, high = f"{difference.low:.2f}", f"{difference.high:.2f}"
+    return "" if low == high else f"{low}-{high}"
+
+
+def _epoch(row: Row, provenance: Provenance) -> Metric | None:
+    epoch = row.metric("epoch_time")
+    return epoch if epoch is not None and epoch.provenance == provenance else None
+
+
+def _equivalence_style(row: Row) -> str:
+    if row.equivalence is None:
+        return "dim"
+    return "" if row.equivalence.holds else "bold red"
+
+
+def stage_columns(groups: Sequence[Group], provenance: Provenance, bar_cells: int) -> list[Column]:
+    """Busy seconds of each stage with a bar; bars of one group share a scale."""
+    done = list_done(groups)
+    times: dict[tuple[int, Stage], float] = {}
+    for number, row in enumerate(done):
+        for stage in STAGES:
+            metric = row.stage(stage)
+            if metric is not None and metric.provenance == provenance:
+                times[number, stage] = metric.value
+    longest: Mapping[str, float] = {
+        group.title: max(
+            (s for (number, _), s in times.items() if done[number] in group.rows), default=0.0
+        )
+        for group in groups
+    }
+    titles = {id(row): group.title for group in groups for row in group.rows}
+    columns = []
+    for stage in STAGES:
+        texts = [
+            format_si(times[number, stage], "s") if (number, stage) in times else ""
+            for number in range(len(done))
+        ]
+        if not any(times.get((number, stage), 0.0) > 0 for number in range(len(done))):
+            continue
+        width = max(map(cell_len, texts))
+        cells = []
+        for number, row in enumerate(done):
+            seconds, scale = times.get((number, stage), 0.0), longest[titles[id(row)]]
+            bar = _bar(seconds / scale, bar_cells) if scale > 0 else ""
+            cells.append((f"{pad(texts[number], width, 'right')} {bar}".rstrip(), ""))
+        columns.append(Column((stage,), tuple(cells)))
+    return columns
+
+
+def _bar(fraction: float, cells: int) -> str:
+    """``fraction`` of a full bar in eighths of a cell, at least a sliver when above zero."""
+    eighths = round(fraction * cells * 8)
+    if fraction > 0:
+        eighths = max(1, eighths)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + _EIGHTHS[rest]).rstrip()
+
+
+def list_done(groups: Sequence[Group]) -> list[Row]:
+    return [row for group in groups for row in group.rows if row.done]
+
+
+def _fixed(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

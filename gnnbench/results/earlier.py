@@ -1,0 +1,260 @@
+"""Two result files held against each other: what became faster or slower from one to the other.
+
+The statistics are those of one comparison (``gnnbench.ranking``). What cannot be compared at all is
+refused: another dataset, another model. What may be the cause of a difference beside the strategies
+is said: another machine, other versions, another platform.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnnbench.errors import UsageError
+from gnnbench.ranking import Row, find_difference, make_row
+from gnnbench.records import EpochWork, Equivalence, Metric, Mode, Parts, RunResult
+from gnnbench.results.schema import (
+    EquivalenceEntry,
+    MetricEntry,
+    ResultDocument,
+    RunEntry,
+    read_json,
+)
+from gnnbench.statistics import Difference
+
+#: Of a workload, what has to be the same; other epochs and seeds are said.
+_SAME_WORK = ("model", "layers", "dims", "batch_size", "fanouts", "dtype", "learning_rate")
+_SAID_OF_WORK = ("epochs", "seed", "weight_decay", "threads")
+#: A figure beside times that changes by less is the same.
+_SAME = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A row of the one file and the row of its name in the other, if both have it.
+
+    ``difference`` is how fast the later one is against the earlier; where there is none,
+    ``why_not`` says why, in a few words. ``changes`` are figures other than times and accuracies
+    that differ, by name: the earlier and the later.
+    """
+
+    label: str
+    mode: Mode
+    before: Row | None
+    after: Row | None
+    difference: Difference | None = None
+    why_not: str = ""
+    changes: Mapping[str, tuple[Metric, Metric]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Two files, what differs between the runs beside the strategies, and their rows in pairs."""
+
+    names: tuple[str, str]
+    before: ResultDocument
+    after: ResultDocument
+    warnings: tuple[str, ...]
+    pairings: tuple[Pairing, ...]
+
+    @property
+    def slower(self) -> tuple[Pairing, ...]:
+        """Rows that are shown to be slower in the later file."""
+        return tuple(
+            pairing
+            for pairing in self.pairings
+            if pairing.difference is not None
+            and pairing.difference.shown
+            and pairing.difference.ratio < 1
+        )
+
+
+def hold_against(before: Path, after: Path) -> Change:
+    """The rows of ``after`` beside those of ``before``.
+
+    Raises ``UsageError`` for a file that is no result file, and for two whose runs did other work.
+    """
+    first, second = read_json(before), read_json(after)
+    names = _name_files(before, after)
+    _refuse_unlike(first, second, names)
+    rows = [_restore_rows(document, lot) for lot, document in enumerate((first, second), 1)]
+    keys = dict.fromkeys([*rows[0], *rows[1]])
+    pairings = tuple(_pair(key, rows[0].get(key), rows[1].get(key), names) for key in keys)
+    return Change(names, first, second, tuple(_list_warnings(first, second, names)), pairings)
+
+
+def _name_files(before: Path, after: Path) -> tuple[str, str]:
+    """As short as tells them apart."""
+    if before.name != after.name:
+        return before.name, after.name
+    return str(before), str(after)
+
+
+def _refuse_unlike(first: ResultDocument, second: ResultDocument, names: tuple[str, str]) -> None:
+    if first.dataset.digest != second.dataset.digest:
+        raise UsageError(
+            f"{names[0]} is of dataset {first.dataset.name} and {names[1]} of "
+            f"{second.dataset.name}, whose contents differ; give two results of one dataset."
+        )
+    for name in _SAME_WORK:
+        ours, theirs = getattr(first.workload, name), getattr(second.workload, name)
+        if ours != theirs:
+            raise UsageError(
+                f"{names[0]} was run with {name} {_tell(ours)} and {names[1]} with "
+                f"{_tell(theirs)}, which is other work; give two results of one workload."
+            )
+
+
+def _list_warnings(
+    first: ResultDocument, second: ResultDocument, names: tuple[str, str]
+) -> list[str]:
+    """What else differs, a sentence each."""
+
+    def differ(what: str, ours: Mapping[str, object], theirs: Mapping[str, object]) -> list[str]:
+        found = [
+            f"{key} {_tell(ours.get(key))} and {_tell(theirs.get(key))}"
+            for key in dict.fromkeys([*ours, *theirs])
+            if ours.get(key) != theirs.get(key)
+        ]
+        return [f"{what} differ in {'; '.join(found)}."] if found else []
+
+    measured = not (first.platform.modelled and second.platform.modelled)
+    machine = differ("The machines", first.machine.model_dump(), second.machine.model_dump())
+    if machine and not measured:
+        machine = [f"{machine[0][:-1]}; modelled times do not depend on it."]
+    warnings = [
+        *machine,
+        *differ(
+            "The platforms",
+            {"name": first.platform.name, "description": first.platform.description},
+            {"name": second.platform.name, "description": second.platform.description},
+        ),
+        *differ(
+            "The workloads",
+            {name: getattr(first.workload, name) for name in _SAID_OF_WORK},
+            {name: getattr(second.workload, name) for name in _SAID_OF_WORK},
+        ),
+        *differ("The versions", {"gnnbench": first.gnnbench}, {"gnnbench": second.gnnbench}),
+    ]
+    for name, document in zip(names, (first, second), strict=True):
+        if document.noise and not document.platform.modelled:
+            warnings.append(f"In {name} {document.noise}.")
+        if document.interrupted:
+            warnings.append(f"{name} is not whole: {document.interrupted}")
+    return warnings
+
+
+def _tell(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
+# --------------------------------------------------------------------------- rows
+
+
+def _restore_rows(document: ResultDocument, lot: int) -> dict[tuple[Mode, str], Row]:
+    """A file's rows by mode and label. Runs of one file share a ``lot`` of their own, since those
+    of two did not take turns."""
+    labels = dict.fromkeys((run.mode, run.label) for run in document.runs)
+    runs = [_restore(run, lot) for run in document.runs]
+    return {
+        (mode, label): make_row(label, mode, [run for run in runs if run.mode == mode])
+        for mode, label in labels
+    }
+
+
+def _restore(entry: RunEntry, lot: int) -> RunResult:
+    """A run as it was, but for its timeline."""
+    work = entry.work
+    return RunResult(
+        strategy=entry.strategy,
+        label=entry.label,
+        mode=entry.mode,
+        parts=Parts(**entry.parts.model_dump()),
+        repeat=entry.repeat,
+        status=entry.status,
+        reason=entry.reason,
+        loss=tuple(math.nan if loss is None else loss for loss in entry.loss),
+        accuracy={name: value for name, value in entry.accuracy.items()},
+        equivalence=_restore_equivalence(entry.equivalence),
+        work=None
+        if work is None
+        else EpochWork(work.updates, work.seeds, work.edges, work.devices, work.sampling),
+        metrics={name: _restore_metric(metric) for name, metric in entry.metrics.items()},
+        stages={
+            stage: Metric(metric.value, "s", metric.provenance)
+            for stage, metric in entry.stages.items()
+        },
+        notes=entry.notes,
+        lot=lot,
+    )
+
+
+def _restore_equivalence(entry: EquivalenceEntry | None) -> Equivalence | None:
+    if entry is None:
+        return None
+    error = entry.max_relative_loss_error
+    return Equivalence(
+        entry.reference, math.nan if error is None else error, entry.fault, entry.sampling
+    )
+
+
+def _restore_metric(entry: MetricEntry) -> Metric:
+    return Metric(entry.value, entry.unit, entry.provenance, entry.samples, entry.warmup)
+
+
+def _pair(
+    key: tuple[Mode, str], before: Row | None, after: Row | None, names: tuple[str, str]
+) -> Pairing:
+    mode, label = key
+    for row, name in zip((before, after), names, strict=True):
+        if why_not := _refuse_row(row, name):
+            return Pairing(label, mode, before, after, why_not=why_not)
+    if before is None or after is None:
+        raise ValueError("a row that is missing is refused")
+    if why_not := _refuse_unlike_rows(before, after):
+        return Pairing(label, mode, before, after, why_not=why_not)
+    difference = find_difference(after, before)
+    if difference is None:
+        why_not = "no epoch of it was timed in both"
+    return Pairing(label, mode, before, after, difference, why_not, _find_changes(before, after))
+
+
+def _refuse_row(row: Row | None, name: str) -> str:
+    """Why a row cannot be compared with any other; empty where it can."""
+    if row is None:
+        return f"it is not in {name}"
+    if not row.done:
+        return f"{row.runs[0].status} in {name}"
+    if row.equivalence is not None and not row.equivalence.holds:
+        return f"not equal to the reference in {name}"
+    return ""
+
+
+def _refuse_unlike_rows(before: Row, after: Row) -> str:
+    """Why two rows cannot be compared with each other; empty where they can."""
+    ours, theirs = before.work, after.work
+    if ours is not None and theirs is not None:
+        for what in ("updates", "seeds", "sampling"):
+            one, other = getattr(ours, what), getattr(theirs, what)
+            if one != other:
+                return f"other work: {what} {one} and {other}"
+    times = before.metric("epoch_time"), after.metric("epoch_time")
+    if times[0] is not None and times[1] is not None and times[0].provenance != times[1].provenance:
+        return f"{times[0].provenance} in the one and {times[1].provenance} in the other"
+    return ""
+
+
+def _find_changes(before: Row, after: Row) -> dict[str, tuple[Metric, Metric]]:
+    """Bytes, imbalance and energy that differ by more than :data:`_SAME`."""
+    found = {}
+    for name in before.done[0].metrics:
+        ours, theirs = before.metric(name), after.metric(name)
+        if ours is None or theirs is None or ours.unit not in ("B", "J"):
+            continue
+        if abs(ours.value - theirs.value) > _SAME * max(abs(ours.value), abs(theirs.value)):
+            found[name] = (ours, theirs)
+    return found

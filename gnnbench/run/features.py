@@ -1,0 +1,56 @@
+"""Rows of features as a device computes on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.kernels.csr import csr_tensor
+from gnnbench.kernels.dispatch import gather_rows
+from gnnbench.parts import Setting
+from gnnbench.records import IndexArray, IntArray
+from gnnbench.run.replicas import torch_dtype
+
+#: How many bytes of features are converted at a time.
+FILLED_BYTES = 1 << 26
+
+
+def feature_rows(
+    setting: Setting,
+    ids: IntArray | IndexArray,
+    *,
+    sparse: bool,
+    threads: int = 0,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The features of ``ids``, in the workload's dtype: dense, or as a sparse CSR tensor.
+
+    Dense rows are gathered by ``threads`` (0: every core), into ``out`` where it is given.
+    """
+    dtype = torch_dtype(setting.workload)
+    features = setting.dataset.features
+    if isinstance(features, np.ndarray) and features.flags.c_contiguous:
+        if out is not None and out.numpy().dtype == features.dtype:
+            gather_rows(features, ids, out=out.numpy(), threads=threads)
+            return out
+        rows = torch.from_numpy(gather_rows(features, ids, threads=threads))
+    elif not sparse:
+        rows = torch.from_numpy(setting.dataset.rows(ids))
+    else:
+        stored = setting.dataset.sparse_rows(ids)
+        return csr_tensor(
+            torch.from_numpy(stored.indptr.astype(np.int32)),
+            torch.from_numpy(stored.indices.astype(np.int32)),
+            torch.from_numpy(stored.data).to(dtype),
+            stored.shape,
+        )
+    return rows.to(dtype) if out is None else out.copy_(rows)
+
+
+def fill_features(setting: Setting, into: Tensor) -> None:
+    """Write all features into ``into`` ``(V, f)``, some rows at a time."""
+    rows = max(1, FILLED_BYTES // (into.shape[1] * into.element_size()))
+    for begin in range(0, len(into), rows):
+        ids = np.arange(begin, min(begin + rows, len(into)))
+        into[begin : begin + rows] = feature_rows(setting, ids, sparse=False)

@@ -1,0 +1,151 @@
+"""``gnnbench compare A.json B.json``: what became faster or slower, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from example_comparison import do_work, make_comparison, make_failure, make_run
+
+from gnnbench.results.schema import to_document, write_json
+
+
+def draw(seed, middle_s=0.1, count=40):
+    """Epochs that vary by 2 % about a middle."""
+    return tuple(np.random.default_rng(seed).normal(middle_s, 0.02 * middle_s, count).tolist())
+
+
+@pytest.fixture
+def hold(run, tmp_path):
+    """Writes two comparisons, compares the files, and returns the result and its JSON rows."""
+
+    def hold_files(before, after):
+        for name, comparison in (("before.json", before), ("after.json", after)):
+            write_json(to_document(comparison), tmp_path / name)
+        target = tmp_path / "change.json"
+        paths = (tmp_path / "before.json", tmp_path / "after.json")
+        found = run("compare", *paths, "--json", target)
+        document = json.loads(target.read_text()) if target.exists() else {"rows": []}
+        return found, {row["label"]: row for row in document["rows"]}
+
+    return hold_files
+
+
+def measured(*runs, **changes):
+    return replace(make_comparison(*runs, modelled=False), **changes)
+
+
+def test_a_row_that_takes_a_tenth_longer_is_slower_and_the_status_says_so(hold):
+    before = measured(
+        make_run("a", epoch_s=draw(0), provenance="measured"),
+        make_run("b", epoch_s=draw(1), provenance="measured"),
+        make_run("c", epoch_s=draw(2), provenance="measured"),
+    )
+    after = measured(
+        make_run("a", epoch_s=draw(3, 0.11), provenance="measured"),
+        make_run("b", epoch_s=draw(4, 0.1 / 1.1), provenance="measured"),
+        make_run("c", epoch_s=draw(5), provenance="measured"),
+    )
+    found, rows = hold(before, after)
+    assert found.exit_code == 1
+    words = " ".join(found.output.split())
+    assert "a takes 1.1" in words
+    assert "b is 1.1" in words
+    assert "no difference is shown for c" in words
+    assert rows["a"]["ratio"] == pytest.approx(1 / 1.1, rel=0.03)
+    low, high = rows["b"]["interval"]
+    assert low < 1.1 < high
+    assert [rows[label]["difference_shown"] for label in "abc"] == [True, True, False]
+
+
+def test_what_became_faster_is_no_regression(hold):
+    before = make_comparison(make_run("a", epoch_s=(0.2, 0.21)))
+    found, rows = hold(before, make_comparison(make_run("a", epoch_s=(0.1, 0.11))))
+    assert found.exit_code == 0
+    assert rows["a"]["difference_shown"]
+
+
+def test_samples_of_two_files_are_no_pairs(hold):
+    # In turns, every epoch of the one would be a little longer than the other's of its number; of
+    # two files they are two piles of numbers, which nothing tells apart.
+    times = draw(7)
+    longer = tuple(1.001 * seconds for seconds in times)
+    found, rows = hold(
+        measured(make_run("a", epoch_s=times, provenance="measured")),
+        measured(make_run("a", epoch_s=longer, provenance="measured")),
+    )
+    assert found.exit_code == 0
+    assert not rows["a"]["difference_shown"]
+
+
+def test_the_same_file_twice_shows_nothing(hold):
+    comparison = make_comparison(make_run("a", epoch_s=(0.1,) * 3))
+    found, rows = hold(comparison, comparison)
+    assert found.exit_code == 0
+    assert rows["a"]["ratio"] == 1.0
+    assert not rows["a"]["difference_shown"]
+    assert not rows["a"]["changes"]
+
+
+def test_bytes_that_differ_are_listed(hold):
+    row = make_run("a")
+    fewer = {"host_to_device_bytes": replace(row.metrics["host_to_device_bytes"], value=0.5e9)}
+    after = make_comparison(replace(row, metrics={**row.metrics, **fewer}))
+    _, rows = hold(make_comparison(row), after)
+    assert list(rows["a"]["changes"]) == ["host_to_device_bytes"]
+    assert rows["a"]["changes"]["host_to_device_bytes"] == {
+        "before": 1.0e9, "after": 0.5e9, "unit": "B",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (make_run("b"), make_run("a"), "it is not in before.json"),
+        (make_run("a"), make_failure("a", "out-of-memory", "full"), "out-of-memory in after.json"),
+        (make_run("a", fault="off"), make_run("a"), "not equal to the reference in before.json"),
+        (do_work("a"), do_work("a", updates=4), "other work: updates 3 and 4"),
+        (do_work("a"), do_work("a", sampling="none"), "other work: sampling"),
+        (make_run("a"), make_run("a", provenance="measured"), "modelled in the one and measured"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(hold, before, after, why):
+    found, rows = hold(make_comparison(before), make_comparison(after))
+    assert found.exit_code == 4
+    assert why in rows["a"]["why_not"]
+    assert rows["a"]["ratio"] is None
+    assert "no row to compare" in found.output
+
+
+def test_other_machines_are_said(hold):
+    row = make_run("a", epoch_s=draw(0), provenance="measured")
+    there = {**make_comparison().machine, "cpu": "Another CPU", "threads": 8}
+    found, _ = hold(measured(row), measured(row, machine=there))
+    words = " ".join(found.output.split())
+    assert "The machines differ in cpu Example CPU and Another CPU; threads 2 and 8." in words
+
+
+@pytest.mark.parametrize("name", ["digest", "dims"])
+def test_other_work_is_refused(hold, name):
+    before = make_comparison(make_run("a"))
+    if name == "digest":
+        after = replace(before, dataset={**before.dataset, "digest": "another"})
+    else:
+        after = replace(before, workload=replace(before.workload, dims=(8415, 64, 5)))
+    found, _ = hold(before, after)
+    assert found.exit_code == 2
+    assert found.output.count(".json") == 2
+
+
+def test_files_are_named_in_twos_and_alone(run, tmp_path):
+    path = tmp_path / "one.json"
+    write_json(to_document(make_comparison(make_run("a"))), path)
+    assert run("compare", path).exit_code == 2
+    assert run("compare", path, path, "--seed", "3").exit_code == 2
+    assert run("compare").exit_code == 2
+    assert run("compare", path, tmp_path / "none.json").exit_code == 2
+    text = path.read_text()
+    assert run("compare", path, path, "--json", path).exit_code == 2
+    assert path.read_text() == text

@@ -1,0 +1,47 @@
+"""The examples of the page on plugins are whole files, short, and keep every promise of a part."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gnnbench import conformance, plugins
+from gnnbench.records import PART_KINDS
+
+PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def part_of(example):
+    """The kind and the name of the one part that an example offers."""
+    (kind,) = re.findall(r"^def gnnbench_(\w+)\(\):", example, re.M)
+    (name,) = re.findall(r'name: ClassVar\[str\] = "(.*)"', example)
+    return kind, name
+
+
+def test_there_is_an_example_of_each_kind_of_part():
+    assert {part_of(example)[0] for example in EXAMPLES} == set(PART_KINDS)
+    assert max(example.count("\n") for example in EXAMPLES) < 60
+
+
+def test_every_kind_that_the_page_names_is_there():
+    from gnnbench import parts
+
+    rows = re.findall(r"^\| [^|]+ \| (`.*?`[^|]*) \|", PAGE.read_text(encoding="utf-8"), re.M)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(named) > 15
+    assert named <= set(parts.__all__)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["=".join(part_of(each)) for each in EXAMPLES])
+def test_an_example_keeps_every_promise(tmp_path, example, one_thread):
+    path = tmp_path / "mine.py"
+    path.write_text(example, encoding="utf-8")
+    registry = plugins.load([str(path)])
+    kind, name = part_of(example)
+    outcomes = conformance.check_strategy(registry, f"{kind}={name}")
+    assert [outcome.check for outcome in outcomes] == [check.name for check in conformance.CHECKS]
+    for outcome in outcomes:
+        assert outcome.status in ("passed", "not-applicable"), f"{outcome.check}: {outcome.reason}"
