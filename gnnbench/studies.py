@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.parts import Bundle, LayerClass, Session, Setting, option_fields
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Dataset, PartKind, Table, Workload
+from gnnbench.records import Dataset, LedgerEntry, PartKind, Table, Workload
 
 
 class PassProgress(Protocol):
@@ -87,6 +87,15 @@ class Reproduction(ABC):
     @abstractmethod
     def run(self) -> tuple[Table, ...]:
         """The table, the paper's numbers quoted in its cells, and a summary of the errors."""
+
+
+class Ledger(Reproduction):
+    """A reproduction of measurements that others made, machine by machine: beside its tables each
+    stands in the document, with what is predicted for it."""
+
+    @abstractmethod
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Every measurement with its prediction; the same ones each time it is asked for."""
 
 
 class Timer(Protocol):

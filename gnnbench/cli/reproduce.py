@@ -58,11 +58,18 @@ def reproduce(
     chosen = [registry.reproduction(name) for name in dict.fromkeys(names)]
 
     from gnnbench.report.tables import print_table
-    from gnnbench.results.tables import make_document
+    from gnnbench.results.tables import describe_entries, make_document
+    from gnnbench.studies import Ledger
 
-    tables = [table for offered in chosen for table in prepare(offered, registry).run()]
+    prepared = [prepare(offered, registry) for offered in chosen]
+    tables = [table for reproduction in prepared for table in reproduction.run()]
+    ledgers = [reproduction for reproduction in prepared if isinstance(reproduction, Ledger)]
     if json_path is not None:
-        write_document(make_document(tables), json_path)
+        document = make_document(tables)
+        if ledgers:
+            entries = [entry for ledger in ledgers for entry in ledger.entries()]
+            document["cells"] = describe_entries(entries)
+        write_document(document, json_path)
     if html_path is not None:
         from gnnbench.report.tables_html import write_tables
 

@@ -17,6 +17,7 @@ from gnnbench.records.data import (
     Mode,
     Workload,
 )
+from gnnbench.records.ledger import LedgerEntry, MachineKind
 from gnnbench.records.result import (
     Comparison,
     EpochWork,
@@ -76,6 +77,8 @@ __all__ = [
     "HostThreads",
     "IndexArray",
     "IntArray",
+    "LedgerEntry",
+    "MachineKind",
     "Metric",
     "Mode",
     "PartKind",

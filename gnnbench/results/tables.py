@@ -9,12 +9,38 @@ from numbers import Integral
 from pydantic import JsonValue
 
 from gnnbench.agreement import find_error, measure_agreement
-from gnnbench.records import Cell, Table
+from gnnbench.records import Cell, LedgerEntry, Table
 
 
 def make_document(tables: Sequence[Table]) -> dict[str, JsonValue]:
     """``{"tables": [...]}``; a number that is not finite is null."""
     return {"tables": [_table(table) for table in tables]}
+
+
+def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
+    """A ledger's entries as a document has them, under ``cells``."""
+    return [
+        {
+            "id": entry.id,
+            "source": entry.source,
+            "library": entry.library,
+            "machine": entry.machine,
+            "kind": entry.kind,
+            "what": entry.what,
+            "measured": _finite(entry.measured),
+            "predicted": _finite(entry.predicted),
+            "unit": entry.unit,
+            "fitted_on": list(entry.fitted_on),
+            "error": _finite(entry.error),
+            "factor": _finite(entry.factor),
+            "sizes": entry.sizes,
+            "inferred": list(entry.inferred),
+            "quote": entry.quote,
+            "conditions": entry.conditions,
+            "doubts": entry.doubts,
+        }
+        for entry in entries
+    ]
 
 
 def _table(table: Table) -> JsonValue:

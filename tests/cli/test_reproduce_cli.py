@@ -63,3 +63,44 @@ def test_tables_as_a_web_page(run, tmp_path):
     assert "quoted" in page
     assert run("reproduce", "hongtu-table1", "--html", tmp_path).exit_code == 2
     assert "name one" in run("reproduce", "--html", path).stderr
+
+
+LEDGER = """
+from gnnbench.hookspecs import hookimpl
+from gnnbench.records import LedgerEntry, Table
+from gnnbench.studies import Ledger
+
+
+class Naps(Ledger):
+    name = "naps"
+    summary = "how long others nap"
+
+    def entries(self):
+        nap = LedgerEntry("nap", "a thread", "l", "bed", "cpu", "a nap", 4.0, 5.0, "s", "4 s")
+        return (nap,)
+
+    def run(self):
+        return (Table(name="naps", title="naps", columns=(), rows=()),)
+
+
+@hookimpl
+def gnnbench_reproduction():
+    return [Naps]
+"""
+
+
+def test_a_ledgers_entries_stand_beside_its_tables(run, tmp_path):
+    path = tmp_path / "naps.py"
+    path.write_text(LEDGER)
+    result = run("reproduce", "naps", "--plugin", path, "--json", "-")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["tables"][0]["name"] == "naps"
+    (cell,) = document["cells"]
+    assert (cell["id"], cell["kind"], cell["machine"]) == ("nap", "cpu", "bed")
+    assert (cell["measured"], cell["predicted"], cell["unit"]) == (4.0, 5.0, "s")
+    assert (cell["error"], cell["fitted_on"]) == (0.25, [])
+
+
+def test_other_reproductions_have_no_ledger(run):
+    assert "cells" not in json.loads(run("reproduce", "hongtu-table1", "--json", "-").stdout)

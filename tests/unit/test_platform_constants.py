@@ -127,8 +127,55 @@ A5000 = {
     "power_w": (230, "NVIDIA RTX A5000 datasheet"),
 }
 
+ASSUMED_CORE_SKYLAKE = (10 * GB, "assumed: one older Xeon core's sequential reads from DDR4")
+ASSUMED_HALF = (10 * MEGA, "assumed: one core of a native sampler, halved")
+GIB = 2**30
+
+
+def xeon(
+    cores: float, ghz: float, lanes: int, gb_a_second: float, memory: float, **others: object
+) -> dict[str, tuple[object, str]]:
+    """An Intel host of so many cores, each with ``lanes`` float32 operations a cycle."""
+    return {
+        "cores": (cores, "AWS: two vCPUs a core, or the source of the measurements"),
+        "flops_per_s": (cores * ghz * GHZ * lanes, "Intel: base clock, two FMA units"),
+        "memory_bandwidth_bytes_per_s": (gb_a_second * GB, "Intel: channels of DDR4"),
+        "core_bandwidth_bytes_per_s": ASSUMED_CORE_SKYLAKE,
+        "memory_bytes": (memory, "AWS, or the source of the measurements"),
+        "sampled_edges_per_s": ASSUMED_HALF,
+        "launch_s": ASSUMED_REGION,
+        **{name: (value, "as assumed or published") for name, value in others.items()},
+    }
+
+
+ICE_LAKE = {"core_bandwidth_bytes_per_s": 12 * GB, "sampled_edges_per_s": 20 * MEGA}
+V100 = {
+    "flops_per_s": (15.7 * TERA, "NVIDIA V100 datasheet: SXM2, float32"),
+    "memory_bandwidth_bytes_per_s": (900 * GB, "NVIDIA V100 datasheet: SXM2"),
+    "sampled_edges_per_s": (200 * MEGA, "assumed: as for the RTX A5000"),
+    "launch_s": ASSUMED_LAUNCH,
+    "power_w": (300, "NVIDIA V100 datasheet: SXM2"),
+}
+
 #: By platform and device; of accelerators by the name before their number.
 DEVICES = {
+    "r6i-16xlarge": {"host": xeon(64 // 2, 2.9, 64, 8 * 3.2 * 8, 512 * GIB, **ICE_LAKE)},
+    "r6i-12xlarge": {
+        "host": xeon(48 // 2, 2.9, 64, 8 * 3.2 * 8 * 24 / 32, 384 * GIB, **ICE_LAKE),
+    },
+    "c5-9xlarge": {"host": xeon(36 // 2, 3.0, 64, 6 * 8 * 8 / 3, 72 * GIB)},
+    "m5d-24xlarge": {"host": xeon(96 // 2, 2.5, 64, 2 * 6 * 8 * 8 / 3, 384 * GIB)},
+    "xeon6246rx2": {
+        "host": xeon(2 * 16, 3.4, 64, 2 * 6 * 8 * 2.933, 768 * GB, power_w=2 * 205),
+    },
+    "p3-2xlarge": {
+        "host": xeon(8 // 2, 2.3, 32, 17.07, 61 * GIB),
+        "gpu": {**V100, "memory_bytes": (16 * GB, "NVIDIA V100 datasheet: 16 GB")},
+    },
+    "xeon8163x2-8xv100": {
+        "host": xeon(2 * 24, 2.5, 64, 2 * 6 * 8 * 8 / 3, 512 * GB),
+        "gpu": {**V100, "memory_bytes": (32 * GB, "GNNLab's artifact")},
+    },
     "epyc7543x4-4xa100": {
         "host": {
             "cores": (32 * 4, "AMD: 32 cores, four sockets"),
@@ -224,6 +271,13 @@ DEVICES = {
 
 #: How many of each there are.
 COUNTS = {
+    "r6i-16xlarge": {},
+    "r6i-12xlarge": {},
+    "c5-9xlarge": {},
+    "m5d-24xlarge": {},
+    "xeon6246rx2": {},
+    "p3-2xlarge": {"gpu": 1},
+    "xeon8163x2-8xv100": {"gpu": 8},
     "epyc7543x4-4xa100": {"gpu": 4},
     "epyc7763x2-4xa5000": {"gpu": 4},
     "epyc7763x2-4xu250": {"fpga": 4},
@@ -236,6 +290,16 @@ COUNTS = {
 
 #: By platform and kinds of ends: bandwidth, latency, and what it goes through.
 LINKS = {
+    "r6i-16xlarge": {},
+    "r6i-12xlarge": {},
+    "c5-9xlarge": {},
+    "m5d-24xlarge": {},
+    "xeon6246rx2": {},
+    "p3-2xlarge": {("host", "gpu"): (PCIE_3, ASSUMED_COPY, None)},
+    "xeon8163x2-8xv100": {
+        ("host", "gpu"): (PCIE_3, ASSUMED_COPY, None),
+        ("gpu", "gpu"): (PCIE_3, ASSUMED_COPY, "host"),
+    },
     "epyc7543x4-4xa100": {
         ("host", "gpu"): (PCIE_4, ASSUMED_COPY, None),
         ("gpu", "gpu"): (NVLINK_3, ASSUMED_PEER, None),

@@ -25,9 +25,16 @@ from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
 #: Whose accelerators are one group.
 GROUP_ALONE = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
 BUNDLED = (
+    "c5-9xlarge",
     *GROUP_ALONE,
     "epyc7763x4-8xa5000",
+    "m5d-24xlarge",
+    "p3-2xlarge",
+    "r6i-12xlarge",
+    "r6i-16xlarge",
     "ryzen3990x-a100-u250",
+    "xeon6246rx2",
+    "xeon8163x2-8xv100",
     "xeon8462-8xh100-8xspu",
     "xeon8462x4-32xh100",
 )

@@ -1,0 +1,33 @@
+"""What epochs of a bundle take by the model of the platform, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gnnbench.parts import Bundle, Setting
+from gnnbench.price.dry_run import DryRun
+from gnnbench.price.folds import digest
+from gnnbench.records import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPrice:
+    """Seconds of an epoch, and those of the busiest device, link or thread in each of its
+    stages."""
+
+    epoch_s: float
+    stages_s: Mapping[Stage, float]
+
+
+def price_epochs(bundle: Bundle, setting: Setting, count: int) -> tuple[EpochPrice, ...]:
+    """The first ``count`` epochs, gone through by the sizes of their steps.
+
+    Raises ``IncompatibleParts`` and ``DeviceOutOfMemory`` as :class:`DryRun` does.
+    """
+    dry = DryRun(bundle, setting)
+    priced = []
+    for number in range(count):
+        epoch = digest(dry.run_epoch(number), "modelled", setting.platform)
+        priced.append(EpochPrice(epoch.epoch_s, epoch.stages))
+    return tuple(priced)

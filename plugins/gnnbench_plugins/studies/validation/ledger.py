@@ -1,0 +1,162 @@
+"""The ledger: every published measurement beside its prediction, in a table for each kind of
+machine, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from statistics import median
+from typing import ClassVar, get_args
+
+from gnnbench.records import Cell, LedgerEntry, MachineKind, Table, TableRow
+from gnnbench.studies import Ledger
+from gnnbench_plugins.studies.validation.prediction import predict
+from gnnbench_plugins.studies.validation.published import (
+    FullGraphEpoch,
+    MiniBatchEpoch,
+    PublishedCell,
+    PublishedSource,
+    read_sources,
+)
+
+#: By what a prediction may be off to count as near.
+NEAR = 2.0
+KINDS: tuple[MachineKind, ...] = get_args(MachineKind)
+NOTES = (
+    "predicted by the parts that stand for each library, on platforms of datasheet rates; the "
+    "constants that were fitted on a measurement are named in its fitted_on, and such a "
+    "measurement counts as touched",
+    "all libraries' kernels cost the same in the model, whatever their age, and a sampler or a "
+    "loader reaches the described rates; what that leaves out is what the errors show",
+    "--json has each measurement's quote, how it was taken, its doubts, what of it is inferred, "
+    "and where the sizes come from",
+)
+
+
+class Validation(Ledger):
+    """Measurements that others made, each beside this project's prediction."""
+
+    name: ClassVar[str] = "validation"
+    summary: ClassVar[str] = "measurements made by others on their machines, beside predictions"
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        return self._entries
+
+    @cached_property
+    def _entries(self) -> tuple[LedgerEntry, ...]:
+        return tuple(
+            make_entry(published, cell) for published in read_sources() for cell in published.cell
+        )
+
+    def run(self) -> tuple[Table, ...]:
+        return tabulate(self.entries())
+
+
+def make_entry(published: PublishedSource, cell: PublishedCell) -> LedgerEntry:
+    """A measurement with its prediction."""
+    return LedgerEntry(
+        id=cell.id,
+        source=published.source,
+        library=f"{cell.library} {cell.version}",
+        machine=cell.machine,
+        kind=cell.kind,
+        what=cell.what,
+        measured=cell.measured,
+        predicted=predict(cell),
+        unit=cell.unit,
+        quote=cell.quote,
+        conditions=published.about,
+        doubts=cell.doubts,
+        inferred=cell.inferred,
+        sizes=describe_sizes(cell),
+        fitted_on=cell.fitted_on,
+    )
+
+
+def describe_sizes(cell: PublishedCell) -> str:
+    """Where the sizes come from that a prediction is made of."""
+    task = cell.task
+    if isinstance(task, MiniBatchEpoch):
+        inputs = "|V^0| as published, the rest " if task.inputs else ""
+        return f"mini-batches: {inputs}drawn from a stand-in of {task.graph} of full size"
+    if isinstance(task, FullGraphEpoch):
+        replicas = " and replication factor" if task.replication > 1 else ""
+        part = f", gone through at {task.scale:g} of the graph" if task.scale < 1 else ""
+        return f"published counts{replicas}{part}"
+    return "published counts"
+
+
+# --------------------------------------------------------------------------- tables
+
+
+def tabulate(entries: Sequence[LedgerEntry]) -> tuple[Table, ...]:
+    """How near the predictions are, in sentences and by kind; then every entry."""
+    kinds = [(kind, [e for e in entries if e.kind == kind]) for kind in KINDS]
+    rows = [(kind, chosen) for kind, chosen in kinds if chosen]
+    summary = Table(
+        name="validation",
+        title=sum_up(entries),
+        columns=("measurements", "untouched", "median factor", f"within {NEAR:g}x"),
+        rows=tuple(TableRow(kind, _count(chosen)) for kind, chosen in (*rows, ("all", entries))),
+        notes=NOTES,
+    )
+    return (summary, *[_list_kind(kind, chosen) for kind, chosen in rows])
+
+
+def sum_up(entries: Sequence[LedgerEntry]) -> str:
+    """How many measurements there are, and how near the predictions of untouched ones."""
+    untouched = [entry for entry in entries if not entry.fitted_on]
+    if not untouched:
+        return f"{len(entries)} measurements made by others, every one of which is fitted on."
+    factor, share = median(entry.factor for entry in untouched), near_share(untouched)
+    by_kind = [
+        f"{kind} {median(chosen):.1f}x of {len(chosen)}"
+        for kind in KINDS
+        if (chosen := [entry.factor for entry in untouched if entry.kind == kind])
+    ]
+    fitted = len(entries) - len(untouched)
+    besides = f"; {fitted} more have a constant fitted on them" if fitted else ""
+    return (
+        f"{len(untouched)} measurements made by others, on none of which a constant was fitted, "
+        f"are predicted within a factor of {factor:.1f} in the median, {100 * share:.0f} % of them "
+        f"within {NEAR:g}x{besides}. By kind the median factor is {', '.join(by_kind)}."
+    )
+
+
+def near_share(entries: Sequence[LedgerEntry]) -> float:
+    """The share of entries that are predicted within ``NEAR``."""
+    return sum(entry.factor <= NEAR for entry in entries) / len(entries)
+
+
+def _count(entries: Sequence[LedgerEntry]) -> tuple[Cell, ...]:
+    untouched = [entry for entry in entries if not entry.fitted_on]
+    counts = (Cell(value=len(entries)), Cell(value=len(untouched)))
+    if not untouched:
+        return (*counts, Cell(), Cell())
+    return (
+        *counts,
+        Cell(value=median(entry.factor for entry in untouched)),
+        Cell(value=100 * near_share(untouched), unit="%"),
+    )
+
+
+def _list_kind(kind: MachineKind, entries: Sequence[LedgerEntry]) -> Table:
+    """The entries of one kind of machine, those whose predictions are furthest off first."""
+    worst_first = sorted(entries, key=lambda entry: (-entry.factor, entry.id))
+    return Table(
+        name=f"validation-{kind}",
+        title=f"{kind}: measured by others and predicted, the worst first",
+        columns=("prediction and measurement",),
+        rows=tuple(
+            TableRow(
+                f"{entry.id} · {entry.machine}",
+                (Cell(value=entry.predicted, unit=entry.unit, quoted=entry.measured),),
+            )
+            for entry in worst_first
+        ),
+        notes=tuple(
+            f"{entry.id} is no test: {', '.join(entry.fitted_on)} was fitted on it"
+            for entry in worst_first
+            if entry.fitted_on
+        ),
+    )

@@ -1,0 +1,204 @@
+"""Graphs, partitions and mini-batches of which the sizes are known and nothing else.
+
+A dry run takes no more of a block than how many sources, destinations and edges it has, so arrays
+of the right length stand for it. Those of edges have one element, however long they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from gnnbench.parts import (
+    UNIFORM,
+    Chunks,
+    DeviceCapacity,
+    FullGraphSampler,
+    Handed,
+    HostLoading,
+    MiniBatchSampler,
+    SeedPlacement,
+    SeedSession,
+    Setting,
+    TrafficSession,
+    divide_evenly,
+    hand_out,
+)
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import (
+    BatchProfile,
+    Block,
+    Dataset,
+    Fetch,
+    Graph,
+    HostThreads,
+    IntArray,
+    Round,
+    RoundTraffic,
+    Share,
+    Unit,
+)
+from gnnbench_plugins.reference.communication import StagedPrefetching
+
+
+def make_block(source_ids: IntArray, destinations: int, edges: int) -> Block:
+    """A block of that many edges, evenly spread over its destinations, which come first."""
+    indptr = np.linspace(0, edges, destinations + 1).astype(np.int64)
+    return Block(source_ids, destinations, indptr, np.broadcast_to(np.int32(0), (edges,)))
+
+
+def make_dataset(name: str, vertices: int, edges: int, dims: Sequence[int], train: int) -> Dataset:
+    """A data set of these sizes; its first ``train`` vertices train."""
+    whole = make_block(np.arange(vertices, dtype=np.int64), vertices, edges)
+    training = np.arange(vertices) < train
+    nothing = np.broadcast_to(np.False_, (vertices,))
+    return Dataset(
+        name=name,
+        graph=Graph(whole.indptr, whole.indices),
+        features=np.broadcast_to(np.float32(0), (vertices, dims[0])),
+        labels=np.broadcast_to(np.int64(0), (vertices,)),
+        num_classes=dims[-1],
+        train_mask=training,
+        val_mask=nothing,
+        test_mask=nothing,
+        origin="sizes alone",
+    )
+
+
+@dataclass(frozen=True)
+class SizedPartitions(FullGraphSampler):
+    """As many vertices and edges for each device, of which each reads ``halo`` rows of others', an
+    equal number of each."""
+
+    name: ClassVar[str] = "sized-partitions"
+    summary: ClassVar[str] = "partitions of which the sizes are known"
+
+    halo: int = 0
+
+    def chunks(
+        self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
+    ) -> Chunks:
+        graph = setting.dataset.graph
+        ranges = divide_evenly(graph.num_vertices, num_slots)
+        edges = divide_evenly(graph.num_edges, num_slots)
+        owner = np.repeat(np.arange(num_slots), [end - begin for begin, end in ranges])
+        units = []
+        for slot, (begin, end) in enumerate(ranges):
+            peers = [bounds for peer, bounds in enumerate(ranges) if peer != slot]
+            shares = divide_evenly(self.halo, len(peers)) if peers else ()
+            read = [np.arange(begin, end, dtype=np.int64)]
+            for (first, last), (start, stop) in zip(peers, shares, strict=True):
+                read.append(np.arange(first, min(last, first + stop - start), dtype=np.int64))
+            size = edges[slot][1] - edges[slot][0]
+            units.append(Unit(slot, (make_block(np.concatenate(read), end - begin, size),)))
+        return Chunks((Round(0, tuple(units)),), owner)
+
+
+@dataclass
+class SizedMiniBatches(MiniBatchSampler):
+    """``count`` rounds of mini-batches that are all alike: that of ``profile`` for as many seeds as
+    it has, in proportion for fewer, and no larger for more, of which none is trained on."""
+
+    name: ClassVar[str] = "sized-mini-batches"
+    summary: ClassVar[str] = "mini-batches of which the sizes are known"
+    law: ClassVar[str] = UNIFORM
+
+    profile: BatchProfile
+    count: int = 1
+
+    _round_seeds: int = field(init=False, repr=False, compare=False)
+    _drawn: dict[int, tuple[Block, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def begin(self, setting: Setting) -> None:
+        self._round_seeds = setting.workload.batch_size
+
+    def rounds(self, epoch: int) -> Sequence[IntArray]:
+        return [np.arange(self._round_seeds, dtype=np.int64)] * self.count
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        if len(seeds) not in self._drawn:
+            self._drawn[len(seeds)] = self._make_blocks(len(seeds))
+        return self._drawn[len(seeds)]
+
+    def _make_blocks(self, seeds: int) -> tuple[Block, ...]:
+        share = min(1.0, seeds / self.profile.seeds)
+        vertices = [max(seeds, round(share * count)) for count in self.profile.vertices]
+        vertices[-1] = seeds
+        return tuple(
+            make_block(np.arange(sources, dtype=np.int64), destinations, round(share * edges))
+            for sources, destinations, edges in zip(
+                vertices[:-1], vertices[1:], self.profile.edges, strict=True
+            )
+        )
+
+
+class _AscendingRows(TrafficSession):
+    """Every unit's input rows cross, whose ids ascend and need no sorting."""
+
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        nothing = np.empty(0, dtype=np.int64)
+        needed = [(unit.slot, unit.input_ids) for unit in round_.units]
+        return RoundTraffic(tuple(Fetch(slot, ids, ids, nothing) for slot, ids in needed))
+
+
+@dataclass(frozen=True)
+class AllRowsCross(StagedPrefetching, HostLoading):
+    """Every unit's input rows cross, as many stages ahead as there are."""
+
+    name: ClassVar[str] = "all-rows-cross"
+    summary: ClassVar[str] = "every unit's whole input set crosses the host link, rounds ahead"
+
+    def open(self, owner: IntArray) -> TrafficSession:
+        return _AscendingRows(owner)
+
+
+class _LibraryShares(SeedSession):
+    """Even shares, and the threads that sample for them."""
+
+    def __init__(self, num_trainers: int, workers: int, samples: bool) -> None:
+        self._num_trainers, self._workers, self._samples = num_trainers, workers, samples
+
+    def share_out(self, seeds: IntArray) -> Handed:
+        ranges = divide_evenly(len(seeds), self._num_trainers)
+        return hand_out(
+            seeds,
+            tuple(
+                Share(slot, end - begin, samples=self._samples)
+                for slot, (begin, end) in enumerate(ranges)
+            ),
+        )
+
+    def host_threads(self) -> HostThreads:
+        return HostThreads(sample=self._workers)
+
+
+@dataclass(frozen=True)
+class LibraryPlacement(SeedPlacement):
+    """Data parallelism as libraries have it: even shares of the seeds on the first ``devices``
+    accelerators, or all of them on the host where that is 0.
+
+    ``workers`` threads of the host sample, 0 meaning all, unless the accelerators do.
+    """
+
+    name: ClassVar[str] = "library"
+    summary: ClassVar[str] = "even shares of the seeds, sampled by workers or on the accelerators"
+
+    devices: int = 1
+    workers: int = 0
+    samples: bool = False
+
+    def trainers(self, platform: Platform) -> tuple[Device, ...]:
+        return platform.accelerators[: self.devices] or (platform.host,)
+
+    def open(
+        self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
+    ) -> SeedSession:
+        return _LibraryShares(len(self.trainers(setting.platform)), self.workers, self.samples)
+
+    def samplers(self, platform: Platform) -> tuple[Device, ...]:
+        return self.trainers(platform) if self.samples else ()
