@@ -27,7 +27,6 @@ from gnnbench.conformance.subject import (
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.parts import (
     UNIFORM,
-    FullGraphSampler,
     MiniBatchSampler,
     describe_option,
     option_fields,
@@ -111,14 +110,14 @@ def check_every_vertex_once(subject: Subject) -> str:
             raise NonConforming(
                 f"{case}: no unit of the epoch has an edge, so nothing is aggregated"
             )
-        if isinstance(sampler, FullGraphSampler):
-            _require_homes(case, world)
+        _require_homes(case, world)
         counts.append(f"{case}: {len(due)} {what} in {len(units)} units of {len(rounds)} rounds")
     return "; ".join(counts)
 
 
 def _require_homes(case: str, world: World) -> None:
-    """Of a full graph, every vertex has one trainer, and one of a host's sockets."""
+    """Every vertex has one trainer, or one that holds its row for others, and one of a host's
+    sockets."""
     platform, owner = world.setting.platform, world.owner()
     two_sockets = replace(
         platform, host=replace(platform.host, sockets=2, socket_bandwidth_bytes_per_s=1e10)

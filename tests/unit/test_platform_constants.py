@@ -410,9 +410,10 @@ def test_every_number_of_a_link(name):
         assert is_close(link.latency_s, latency_s), (link.name, why)
         assert link.via == (via if isinstance(via, tuple) else (via,) if via else ()), link.name
         assert link.shared == (via == CARDS)
+        assert link.picked_bytes_per_s is None, link.name
     assert kinds == set(LINKS[name])
     assert {field.name for field in dataclasses.fields(Link)} == {
-        "name", "ends", "bandwidth_bytes_per_s", "latency_s", "via", "shared",
+        "name", "ends", "bandwidth_bytes_per_s", "latency_s", "via", "shared", "picked_bytes_per_s",
     }  # fmt: skip
 
 
