@@ -293,8 +293,18 @@ class AllToTheFirst(SeedSession):
         return [(Share(0, len(seeds)), seeds), (Share(1, 0), seeds[:0])]
 """
 NEVER_CALLED = """
-    def sockets(self, platform, owner):
-        return 0 * owner
+class Roomless(CacheSession):
+    def turn_over(self, slot, asked, found):
+        return None
+@dataclass(frozen=True)
+class Wrong(CacheMemory):
+    '''Has no room for any row, so that nobody asks it what to admit.'''
+    name = "wrong"
+    summary = "not what it says"
+    def count_rows(self, setting, free_bytes, mini_batch_bytes):
+        return 0
+    def open(self, setting, num_rows):
+        return Roomless({slot: np.empty(0, dtype=np.int64) for slot in num_rows}, num_rows)
 """
 WRONG_BY_CHOICE = """
     doubled: bool = option(False, "another way to add")
@@ -370,7 +380,7 @@ WRONG_BY_CHOICE = """
         ("kernel", WRONG_BY_CHOICE, "every-choice", "kernel.doubled=True: losses .* are off"),
         ("placement", REFUSES_ALL, "same-maths", "refuses every model .* it works on paper only"),
         ("placement", IDLE_TRAINERS, "reached", "of its trainers gpu1 computed nothing"),
-        ("placement", NEVER_CALLED, "reached", r"nothing called sockets\(\) of placement"),
+        ("memory", NEVER_CALLED, "reached", r"nothing called turn_over\(\) of memory"),
     ],
 )
 def test_a_cheat_is_caught(load_wrong, kind, body, check, says, one_thread):
