@@ -269,3 +269,24 @@ def test_devices_are_shared_out_by_the_price(total, share):
 
 def test_of_equal_prices_the_smaller_number_is_taken():
     assert share_out(8, lambda count: 1.0) == (1, 1.0)
+
+
+@pytest.mark.parametrize(("accelerators", "alone"), [(1, True), (0, True), (2, False)])
+def test_one_device_is_given_no_pipeline(accelerators, alone):
+    """Nothing overlaps there, whatever the prices of its batches add up to."""
+    machine = load_platform("epyc7543x4-4xa100")
+    machine = dataclasses.replace(machine, accelerators=machine.accelerators[:accelerators])
+    # A path, whose rows are read by their neighbours alone: several stages are soon back.
+    dataset = dataclasses.replace(
+        describe_counted((8, 16, 4), 400),
+        graph=make_graph(400, [(v, v + 1) for v in range(399)]),
+    )
+    workload = Workload("gcn", (8, 16, 4), 1, 16, (5, 5), 0)
+    setting = Setting(dataset, machine, workload, build(workload).shapes)
+    registry = plugins.load()
+    parts = registry.strategy("mixgcn").bundles["full-graph"]
+    settled = plugins.assemble(registry, parts, {}).settle(setting)
+    (why, *_) = settled.chosen["sampler"]
+    assert ("one device" in why) == alone
+    if alone:
+        assert settled.sampler.schedule == "naive"

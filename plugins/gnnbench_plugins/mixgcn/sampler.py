@@ -83,10 +83,13 @@ class MixGCNSampler(FullGraphSampler):
         return None
 
     def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
-        """What ``auto`` stands for, by the epochs of both. Of accelerators set apart half are taken
-        to aggregate: the placement settles after this part."""
+        """What ``auto`` stands for, by the epochs of both; naive on one device. Of accelerators set
+        apart half are taken to aggregate: the placement settles after this part."""
         if self.schedule != "auto" or self.stages:
             return self, ()
+        if len(bundle.placement.trainers(setting.platform)) == 1:
+            why = "schedule naive: one device has nothing to overlap with"
+            return replace(self, schedule="naive"), (why,)
         graph = setting.dataset.graph
         staged = self.count_rounds(graph)
         naive_s = foresee(bundle, setting, count_whole(graph)).epoch_s
