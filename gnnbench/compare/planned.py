@@ -12,7 +12,7 @@ from gnnbench.metrics import summarise
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
-from gnnbench.price.folds import Digest, digest
+from gnnbench.price.folds import Digest
 from gnnbench.records import EpochTrace, RunResult
 
 
@@ -27,13 +27,8 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
     digests: list[Digest] = []
     try:
         dry = DryRun(bundle, setting)
-        for number in range(setting.workload.epochs):
-            if number and dry.steady:
-                digests.append(digests[0])
-                epochs.append(replace(epochs[0], epoch=number))
-                continue
-            epoch = dry.run_epoch(number)
-            digests.append(digest(epoch, "modelled", setting.platform))
+        for epoch, found in dry.run_epochs(setting.workload.epochs):
+            digests.append(found)
             epochs.append(replace(epoch, spans=()))
     except DeviceOutOfMemory as error:
         return empty_result(row, 0, "out-of-memory", str(error))

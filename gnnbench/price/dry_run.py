@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering import Lowering, choose_lowering
@@ -42,14 +43,18 @@ class DryRun:
         self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
         self._lowering.prepare(self._ledger)
 
-    @property
-    def steady(self) -> bool:
-        """Whether all epochs are alike, but for their numbers."""
-        return self._lowering.steady
-
     def run_epoch(self, epoch: int) -> EpochTrace:
         """What one epoch does; epochs follow each other from 0. Its loss is no number."""
         return read_epoch(self._lowering, self._ledger, self._recorder, epoch)
+
+    def run_epochs(self, count: int) -> Iterator[tuple[EpochTrace, Digest]]:
+        """The first ``count`` epochs, each with its timeline by the model clock. Where all are one
+        program, the first stands for the others."""
+        for number in range(count):
+            if not (number and self._lowering.steady):
+                epoch = self.run_epoch(number)
+                found = digest(epoch, "modelled", self._lowering.platform)
+            yield replace(epoch, epoch=number), found
 
     def predicted_epochs(self) -> Mapping[str, float]:
         """Seconds of an epoch that the placement predicts, by what they rest on."""

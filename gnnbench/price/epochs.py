@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from gnnbench.parts import Bundle, Setting
 from gnnbench.price.dry_run import DryRun
-from gnnbench.price.folds import digest
 from gnnbench.records import Stage
 
 
@@ -25,9 +24,5 @@ def price_epochs(bundle: Bundle, setting: Setting, count: int) -> tuple[EpochPri
 
     Raises ``IncompatibleParts`` and ``DeviceOutOfMemory`` as :class:`DryRun` does.
     """
-    dry = DryRun(bundle, setting)
-    priced = []
-    for number in range(count):
-        epoch = digest(dry.run_epoch(number), "modelled", setting.platform)
-        priced.append(EpochPrice(epoch.epoch_s, epoch.stages))
-    return tuple(priced)
+    digests = (found for _, found in DryRun(bundle, setting).run_epochs(count))
+    return tuple(EpochPrice(found.epoch_s, found.stages) for found in digests)
