@@ -1,3 +1,44 @@
-"""gnnbench: which GNN training system strategy wins on this graph, model and machine, and why."""
+"""gnnbench: which GNN training system strategy wins on this graph, model and machine, and why.
+
+``gnnbench.compare`` and ``gnnbench.plan`` do what the commands of their names do, and
+``gnnbench.datasets`` makes data sets of PyG's, DGL's and NetworkX's graphs and of arrays. They are
+imported when they are first used, so that ``import gnnbench`` is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from gnnbench import datasets, platforms, plugins
+    from gnnbench.api import ComparisonResult, PlanResult, compare, plan
+
+__all__ = [
+    "ComparisonResult",
+    "PlanResult",
+    "__version__",
+    "compare",
+    "datasets",
+    "plan",
+    "platforms",
+    "plugins",
+]
+
+#: What ``gnnbench.api`` offers under the package's own name.
+_OFFERED = ("ComparisonResult", "PlanResult", "compare", "plan")
+_MODULES = ("datasets", "platforms", "plugins")
+
+
+def __getattr__(name: str) -> object:
+    if name in _OFFERED:
+        return getattr(importlib.import_module("gnnbench.api"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"gnnbench.{name}")
+    raise AttributeError(f"module 'gnnbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gnnbench import signals
+from gnnbench import preparation, signals
 from gnnbench.cli.earlier import compare_earlier
 from gnnbench.cli.options import (
     MODEL_NAMES,
-    PART_NAMES,
     STDOUT,
     CommandLine,
     ComparisonOptions,
@@ -36,7 +34,7 @@ from gnnbench.cli.values import (
     read_list,
     shorten,
 )
-from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.errors import UsageError
 from gnnbench.rank import is_watched
 
 if TYPE_CHECKING:
@@ -46,14 +44,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from gnnbench.comparison import Request
-    from gnnbench.parts import Placement
-    from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
-    from gnnbench.records import Comparison, Dataset, PartKind, Workload
+    from gnnbench.preparation import ChosenStrategy
+    from gnnbench.records import Comparison, PartKind
     from gnnbench.run.collectives import Processes
-
-    #: A strategy's name, and the parts that it is to have instead of its own.
-    ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")
@@ -130,8 +124,8 @@ def compare(
         )
     if ranks > 1:
         return compare_as_rank(line, chosen, options, ranks, patience_s, plain=plain)
-    request, registry = prepare(line, chosen, options)
-    comparison = run_comparison(line, replace(request, plain=plain), registry)
+    request, registry = prepare(line, chosen, options, plain=plain)
+    comparison = run_comparison(line, request, registry)
     write_results(comparison, options)
     return exit_status(comparison)
 
@@ -148,8 +142,7 @@ def compare_as_rank(
     """The comparison as one of several ranks, of which the first writes and prints."""
     if is_watched():
         end_with_starter()
-    request, registry = prepare(line, chosen, options, ranks)
-    request = replace(request, plain=plain)
+    request, registry = prepare(line, chosen, options, ranks, plain=plain)
 
     from gnnbench.comparison import serve
     from gnnbench.run.collectives import PeerLost, join, leave
@@ -179,78 +172,49 @@ def check_texts(options: ComparisonOptions) -> None:
 
 
 def prepare(
-    line: CommandLine, chosen: Sequence[ChosenStrategy], options: ComparisonOptions, ranks: int = 1
+    line: CommandLine,
+    chosen: Sequence[ChosenStrategy],
+    options: ComparisonOptions,
+    ranks: int = 1,
+    *,
+    plain: bool = False,
 ) -> tuple[Request, Registry]:
     """What to compare, with its data and its machine, and the plugins to do it with.
 
     Of several ``ranks``, each has its share of this machine's cores.
     """
     # Everything that can be refused is, before the first slow import.
-    counts = parse_fanouts(options.fanouts, options.layers)
-    swaps = parse_swaps(options.swaps)
-    settings = parse_settings(options.settings)
-    check_comparison_files(options)
-
-    registry = load_registry(options.extra_plugins)
-    for name, own_swaps in chosen:
-        registry.strategy(name)
-        for kind, part in own_swaps:
-            registry.part(kind, part)
-    model = registry.model(options.model)
-
-    import torch
-
-    from gnnbench.comparison import Request, Variant
-    from gnnbench.datasets import scale_features
-
-    if line.debug:
-        os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
-    threads = options.threads or max(1, count_cores() // ranks)
-    torch.set_num_threads(threads)
-    own = registry.strategy(chosen[0][0]).platform
-    machine = load_machine(options.platform, ranks, find_placements(registry, chosen), own)
-    data = scale_features(load_dataset(options.dataset, options.seed), options.scaling)
-    dense = options.model in MODEL_NAMES
-    check_widths(data.num_features, options.hidden, options.layers, data.num_classes, dense=dense)
-    workload = make_workload(options, data, counts, model.learning_rate, threads)
-    request = Request(
-        strategies=tuple(
-            Variant(name, own_swaps) if own_swaps else name for name, own_swaps in chosen
-        ),
-        dataset=data,
-        workload=workload,
-        platform=machine,
-        swaps=swaps,
-        options=settings,
-        repeats=options.repeats,
-        target_accuracy=options.target_accuracy,
-        check=not options.no_check,
-        same_seed=options.same_seed,
-    )
-    return request, registry
-
-
-def make_workload(
-    options: ComparisonOptions,
-    data: Dataset,
-    fanouts: tuple[int, ...],
-    learning_rate: float,
-    threads: int,
-) -> Workload:
-    """What is trained; ``learning_rate`` is the model's, where none was asked for."""
-    from gnnbench.records import Workload
-
-    hidden = [options.hidden] * (options.layers - 1)
-    return Workload(
+    job = preparation.Job(
+        strategies=chosen,
+        dataset=options.dataset,
+        platform=options.platform,
         model=options.model,
-        dims=(data.num_features, *hidden, data.num_classes),
+        layers=options.layers,
+        hidden=options.hidden,
         epochs=options.epochs,
         batch_size=options.batch_size,
-        fanouts=fanouts,
+        fanouts=parse_fanouts(options.fanouts, options.layers),
+        swaps=parse_swaps(options.swaps),
+        options=parse_settings(options.settings),
+        learning_rate=options.learning_rate,
+        scaling=options.scaling,
+        repeats=options.repeats,
+        same_seed=options.same_seed,
         seed=options.seed,
-        learning_rate=options.learning_rate or learning_rate,
-        threads=threads,
+        threads=options.threads,
+        target_accuracy=options.target_accuracy,
+        check=not options.no_check,
+        plain=plain,
     )
+    check_comparison_files(options)
+    registry = load_registry(options.extra_plugins)
+    if line.debug:
+        os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises
+    request = preparation.make_request(job, registry, ranks)
+    widths = request.workload.dims
+    dense = options.model in MODEL_NAMES
+    check_widths(widths[0], options.hidden, options.layers, widths[-1], dense=dense)
+    return request, registry
 
 
 def run_comparison(
@@ -327,29 +291,14 @@ def write_results(
 
 def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
     """``"hyscale,hongtu:kernel=native"`` as names with their swaps, each once."""
-    hint = "'--plugins'"
-    chosen: list[ChosenStrategy] = []
-    for word in text.split(","):
-        name, *swaps = (part.strip() for part in word.split(":"))
-        if not name:
-            raise click.BadParameter(
-                f"{text!r} has an empty name; write it as A,B.", param_hint=hint
-            )
-        each = (name, parse_swaps(swaps, hint))
-        if each in chosen:
-            raise click.BadParameter(
-                f"{word.strip()!r} is named twice; name it once, and use --repeats to run it "
-                f"again.",
-                param_hint=hint,
-            )
-        chosen.append(each)
-    return tuple(chosen)
+    with said_of("'--plugins'"):
+        return preparation.parse_strategies(text)
 
 
 def parse_fanouts(text: str | None, layers: int) -> tuple[int, ...]:
     """One number a layer, from the seeds outwards; 25, 10, 10, ... unless told."""
     if text is None:
-        return (25, *[10] * (layers - 1))
+        return preparation.usual_fanouts(layers)
     hint, example = "'--fanouts'", "25,10 (0 stands for every neighbour)"
     counts = tuple(read_list(text, 0, MOST_NEIGHBOURS, hint, example))
     if len(counts) != layers:
@@ -364,116 +313,23 @@ def parse_fanouts(text: str | None, layers: int) -> tuple[int, ...]:
 
 def parse_swaps(texts: Sequence[str], hint: str = "'--swap'") -> tuple[tuple[PartKind, str], ...]:
     """``communication=hongtu`` as a kind of part and a part's name."""
-    swaps = []
-    for text in texts:
-        kind, equals, name = text.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(
-                f"{text!r} is not PART=NAME, such as communication=hongtu.", param_hint=hint
-            )
-        swaps.append((_part_kind(kind, hint), name.strip()))
-    return tuple(swaps)
+    with said_of(hint):
+        return preparation.parse_swaps(texts)
 
 
 def parse_settings(texts: Sequence[str]) -> dict[PartKind, dict[str, str]]:
     """``memory.device_bytes=2GB`` as texts by kind of part and option."""
-    options: dict[PartKind, dict[str, str]] = {}
-    for text in texts:
-        target, equals, value = text.partition("=")
-        kind, dot, option = target.partition(".")
-        if not equals or not dot or not option.strip():
-            raise click.BadParameter(
-                f"{text!r} is not PART.option=value, such as memory.device_bytes=2GB.",
-                param_hint="'--set'",
-            )
-        of_part = options.setdefault(_part_kind(kind, "'--set'"), {})
-        if option.strip() in of_part:
-            raise click.BadParameter(f"{target} is set twice; keep one.", param_hint="'--set'")
-        of_part[option.strip()] = value.strip()
-    return options
+    with said_of("'--set'"):
+        return preparation.parse_settings(texts)
 
 
-def _part_kind(text: str, hint: str) -> PartKind:
-    for kind in PART_NAMES:
-        if text.strip() == kind:
-            return kind  # type: ignore[return-value]
-    raise click.BadParameter(
-        f"there is no part {text!r}; the parts are {', '.join(PART_NAMES)}.", param_hint=hint
-    )
-
-
-def count_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def load_dataset(spec: str | None, seed: int) -> Dataset:
-    from gnnbench import datasets
-
-    return datasets.default_dataset(seed) if spec is None else datasets.load(spec, seed=seed)
-
-
-def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tuple[Placement, ...]:
-    """The placements of the strategies that were named, with their swaps, in every mode."""
-    from gnnbench.parts import Placement
-
-    names = (
-        dict(swaps).get("placement", parts.placement)
-        for strategy, swaps in chosen
-        for parts in registry.strategy(strategy).bundles.values()
-    )
-    made: list[Placement] = []
-    for name in dict.fromkeys(names):
-        try:
-            part = registry.part("placement", name)()
-        except (GnnbenchError, KeyboardInterrupt):
-            raise
-        except BaseException:
-            continue  # it is made again for its own row, which then says why it cannot be
-        if isinstance(part, Placement):
-            made.append(part)
-    return tuple(made)
-
-
-def load_machine(
-    spec: str | None,
-    ranks: int = 1,
-    placements: Sequence[Placement] = (),
-    own: str = "",
-) -> Platform:
-    """The platform asked for, or the default: this machine where it has a CUDA device, else the
-    first strategy's ``own`` machine, the usual one, or another bundled one, whichever is the first
-    where all ``placements`` find something to train on."""
-    if spec is None and ranks > 1:
-        from gnnbench.platforms.workers import divide_machine
-
-        return divide_machine(ranks)
-    from gnnbench.platforms import describe
-
-    if spec is not None:
-        return describe.load_platform(spec)
-    usual = describe.default_platform()
-    bundled = (entry.name for entry in describe.list_platforms() if entry.name != describe.LOCAL)
-    named = [own] if own and usual.virtual else []
-    candidates = chain(
-        map(describe.load_platform, named), (usual,), map(describe.load_platform, bundled)
-    )
-    return next((p for p in candidates if all(can_train(each, p) for each in placements)), usual)
-
-
-def can_train(placement: Placement, platform: Platform) -> bool:
-    """Whether the platform has a device that the placement trains on."""
+@contextmanager
+def said_of(option: str) -> Iterator[None]:
+    """What is wrong with a text is wrong with this option."""
     try:
-        return bool(placement.trainers(platform))
-    except UsageError:
-        return False
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        # It is asked again in its own run, where what it raises is that run's failure.
-        return True
+        yield
+    except UsageError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
 
 
 # --------------------------------------------------------------------------- progress

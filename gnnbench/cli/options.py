@@ -110,7 +110,6 @@ def shared_options(command: Command) -> Command:
 
 # Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
 MODEL_NAMES = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
-PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
 SCALINGS = ("auto", "rows", "columns", "none")
 
 POSITIVE = WholeNumber(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,6 @@ import click
 
 from gnnbench.cli.compare import (
     ProgressBar,
-    count_cores,
-    load_dataset,
-    load_machine,
     parse_fanouts,
     parse_settings,
     parse_swaps,
@@ -25,7 +22,6 @@ from gnnbench.cli.options import (
     SEED,
     THREADS,
     CommandLine,
-    Json,
     check_files,
     load_registry,
     open_console,
@@ -38,23 +34,8 @@ from gnnbench.cli.values import LARGEST, check_dims, check_threads, check_widths
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.comparison import PlannedRow
-    from gnnbench.comparison.request import Options
-    from gnnbench.kernels.dispatch import RmatStream
-    from gnnbench.parts import Bundle
-    from gnnbench.platforms.machine import Platform
-    from gnnbench.plugins import Registry
-    from gnnbench.records import (
-        Dataset,
-        Metric,
-        Mode,
-        PartKind,
-        RunResult,
-        Strategy,
-        Table,
-        Workload,
-    )
-    from gnnbench.studies import Planner, PlanRequest
+    from gnnbench.planning import PlannedJob
+    from gnnbench.records import Mode, PartKind, RunResult, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,36 +174,38 @@ def plan(line: CommandLine, /, strategy: str, **typed: object) -> int:
     drawn = asked.sizes is not None
 
     registry = load_registry(options.extra_plugins)
-    offered = registry.strategy(strategy)
-    planner = registry.planner(strategy) if drawn else registry.planners.get(strategy)
-    layer_class = registry.model(options.model)
 
-    from gnnbench.records import Dataset
-    from gnnbench.studies import PlanRequest
+    from gnnbench.comparison import Variant
+    from gnnbench.planning import PlanJob, make_plan, prepare_plan
 
-    row, bundle, machine = assemble_for(registry, offered, options, asked)
-    if planner is not None and drawn:
-        reason = planner().refuses(bundle)
-        if reason is not None:
-            raise click.UsageError(reason)
-    graph = find_graph(options, asked)
-    workload = make_workload(options, asked, graph)
-    runs: list[RunResult] = []
-    tables: tuple[Table, ...] = ()
+    job = PlanJob(
+        variant=Variant(strategy, asked.swaps),
+        dataset=options.dataset,
+        sizes=asked.sizes,
+        widths=asked.widths,
+        model=options.model,
+        layers=options.layers or 2,
+        hidden=options.hidden or 256,
+        mode=options.mode,
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        fanouts=asked.fanouts,
+        platform=options.platform,
+        options=asked.settings,
+        seed=options.seed,
+        threads=options.threads,
+    )
+    found = prepare_plan(job, registry)
     with Stopwatch() as watch:
-        if isinstance(graph, Dataset):
-            runs.append(plan_over(graph, workload, machine, row, asked.settings, registry))
-            tables = tabulate_run(runs[0], machine)
-        if planner is not None:
-            request = PlanRequest(graph, workload, machine, layer_class, watch)
-            tables += count_besides(planner(), bundle, request, over=not drawn)
+        runs, tables = make_plan(found, registry, watch)
+    workload = found.workload
+    drawn = asked.sizes is not None
     tables = (*tables, watch.tabulate(drawn=drawn, threads=workload.threads))
-    name = name_graph(graph)
     if options.json_path is not None:
-        write_plan(line, strategy, name, workload, machine, tables, runs, options.json_path)
+        write_plan(line, found, tables, runs, options.json_path)
     heading = (
-        f"gnnbench plan {strategy} · {name} · {layer_class.title} {workload.num_layers} layers, "
-        f"{'-'.join(map(str, workload.dims))} · {machine.name}"
+        f"gnnbench plan {strategy} · {found.graph_name} · {found.model.title} "
+        f"{workload.num_layers} layers, {'-'.join(map(str, workload.dims))} · {found.machine.name}"
     )
     print_plan(heading, tables, open_console(options.json_path))
     return 0
@@ -257,138 +240,25 @@ def read_texts(options: PlanOptions) -> Asked:
     return asked
 
 
-def find_graph(options: PlanOptions, asked: Asked) -> Dataset | RmatStream:
-    """The dataset that was named, or the stream of edges that was asked for."""
-    if asked.sizes is None:
-        return load_dataset(options.dataset, options.seed)
-    return make_stream(*asked.sizes, options.seed)
-
-
-def name_graph(graph: Dataset | RmatStream) -> str:
-    """What the plan calls a graph."""
-    from gnnbench.records import Dataset
-
-    if isinstance(graph, Dataset):
-        return graph.name
-    return f"R-MAT, {graph.vertices:,} vertices, {graph.edges:,} undirected edges"
-
-
-def make_workload(options: PlanOptions, asked: Asked, graph: Dataset | RmatStream) -> Workload:
-    """What would be trained."""
-    from gnnbench.records import Dataset, Workload
-
-    dims = asked.widths
-    if not dims and isinstance(graph, Dataset):
-        dims = derive_widths(graph, options.layers, options.hidden)
-    return Workload(
-        model=options.model,
-        dims=dims,
-        epochs=options.epochs,
-        batch_size=options.batch_size,
-        fanouts=asked.fanouts,
-        seed=options.seed,
-        threads=options.threads or count_cores(),
-    )
-
-
-def count_besides(
-    planner: Planner, bundle: Bundle, request: PlanRequest, *, over: bool
-) -> tuple[Table, ...]:
-    """The planner's own tables; ``over`` a dataset none but a note where it cannot count what was
-    asked for."""
-    from gnnbench.errors import UsageError
-    from gnnbench.records import Table
-
-    if not over:
-        return planner.plan(bundle, request)
-    try:
-        return planner.plan(bundle, request)
-    except UsageError as error:
-        return (Table("counts", "counted besides", (), (), (f"nothing: {error}",)),)
-
-
-def plan_over(
-    dataset: Dataset,
-    workload: Workload,
-    machine: Platform,
-    row: PlannedRow,
-    options: Options,
-    registry: Registry,
-) -> RunResult:
-    """What ``compare`` would report of a row over a dataset, without training."""
-    from gnnbench.comparison import Request, make_setting
-    from gnnbench.comparison.planned import plan_run
-
-    given = with_widths(dataset, workload.dims[0], workload.dims[-1])
-    request = Request((row.strategy,), given, workload, machine, options=options)
-    return plan_run(request, row, make_setting(request, registry.model(workload.model)), registry)
-
-
-def with_widths(dataset: Dataset, features: int, classes: int) -> Dataset:
-    """A dataset as if it had other widths than its own; its features are then of no value."""
-    if (features, classes) == (dataset.num_features, dataset.num_classes):
-        return dataset
-
-    import numpy as np
-
-    nothing = np.broadcast_to(np.float32(0), (dataset.graph.num_vertices, features))
-    return replace(dataset, features=nothing, num_classes=classes)
-
-
-def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
-    """Time, traffic and memory of a run that was gone through; what is full, where it does not
-    fit."""
-    from gnnbench.records import BYTE_KINDS, Cell, Table, TableRow
-
-    def row_of(label: str, metric: Metric) -> TableRow:
-        return TableRow(label, (Cell(metric.value, metric.unit, metric.provenance),))
-
-    if run.status != "done":
-        row = TableRow("training", (Cell(text="does not fit"),))
-        return (Table("run", "every step gone through", ("",), (row,), (run.reason,)),)
-    metrics = run.metrics
-    times = [row_of("epoch", metrics["epoch_time"])]
-    times += [row_of(f"{stage}, busiest", metric) for stage, metric in run.stages.items()]
-    moved = {kind: metrics.get(f"{kind}_bytes") for kind in BYTE_KINDS}
-    traffic = [
-        row_of(kind.replace("_", " "), metric)
-        for kind, metric in moved.items()
-        if metric is not None and metric.value
-    ]
-    memory = [
-        row_of("fullest device", metrics["peak_device_bytes"]),
-        row_of("host", metrics["peak_host_bytes"]),
-    ]
-    tables = [Table("run time", f"one epoch on {machine.name}", ("seconds",), tuple(times))]
-    if traffic:
-        tables.append(Table("run traffic", "moved in an epoch", ("bytes",), tuple(traffic)))
-    tables.append(Table("run memory", "most held", ("bytes",), tuple(memory), run.notes))
-    return tuple(tables)
-
-
 def write_plan(
     line: CommandLine,
-    strategy: str,
-    name: str,
-    workload: Workload,
-    machine: Platform,
+    found: PlannedJob,
     tables: Sequence[Table],
     runs: Sequence[RunResult],
     path: Path,
 ) -> None:
     """The plan as JSON: its tables, and the ``runs`` as ``compare`` writes them."""
-    from gnnbench.results.schema import describe_runs
-    from gnnbench.results.tables import make_document
+    from gnnbench.results.plans import make_plan_document
 
-    content: dict[str, Json] = {
-        "command": line.words,
-        "strategy": strategy,
-        "graph": name,
-        "workload": {"model": workload.model, "dims": workload.dims, "seed": workload.seed},
-        "platform": machine.name,
-        "runs": describe_runs(runs),
-        **make_document(tables),
-    }
+    content = make_plan_document(
+        line.words,
+        found.row.strategy,
+        found.graph_name,
+        found.workload,
+        found.machine.name,
+        runs,
+        tables,
+    )
     write_document(content, path)
 
 
@@ -416,36 +286,6 @@ def choose_widths(
     return parse_dims(dims_text)
 
 
-def derive_widths(dataset: Dataset, layers: int | None, hidden: int | None) -> tuple[int, ...]:
-    """The widths f^0 .. f^L from a dataset's features to its classes."""
-    between = [hidden or 256] * ((layers or 2) - 1)
-    return (dataset.num_features, *between, dataset.num_classes)
-
-
-def assemble_for(
-    registry: Registry, offered: Strategy, options: PlanOptions, asked: Asked
-) -> tuple[PlannedRow, Bundle, Platform]:
-    """A strategy in a mode, some of its parts swapped; the parts; and a machine that has the
-    devices they count on."""
-    from gnnbench.comparison import Variant, plan_row
-    from gnnbench.errors import IncompatibleParts
-    from gnnbench.plugins import assemble
-
-    mode = options.mode
-    if mode is not None and mode not in offered.bundles:
-        raise click.UsageError(
-            f"strategy {offered.name!r} does not train in mode {mode}; leave out --mode."
-        )
-    variant = Variant(offered.name, asked.swaps)
-    row = plan_row(variant, offered, mode or offered.default_mode, registry)
-    bundle = assemble(registry, row.parts, asked.settings)
-    machine = load_machine(options.platform, placements=(bundle.placement,), own=offered.platform)
-    reason = bundle.placement.refuse_counts(machine)
-    if reason is not None:
-        raise IncompatibleParts(f"{offered.name}: {reason}")
-    return row, bundle, machine
-
-
 def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
     """The tables one after the other, under a heading."""
     from gnnbench.report.tables import print_table
@@ -459,24 +299,6 @@ def print_plan(heading: str, tables: Sequence[Table], console: Console) -> None:
 def parse_dims(text: str) -> tuple[int, ...]:
     """``"256,128,64"`` as the widths f^0 .. f^L."""
     return tuple(read_list(text, 1, LARGEST, "'--dims'", "256,128,64", least_count=2))
-
-
-def make_stream(vertices_text: str, edges_text: str, seed: int) -> RmatStream:
-    """The stream of R-MAT edges that was asked for.
-
-    The dataset ``rmat`` is the same model with other random numbers: it has every edge once, since
-    it can look for those that come twice, and so as many distinct ones as asked for.
-    """
-    from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
-    from gnnbench.errors import UsageError
-    from gnnbench.kernels.dispatch import RmatStream
-
-    vertices = parse_count("gnnbench plan", "--vertices", vertices_text)
-    edges = parse_count("gnnbench plan", "--edges", edges_text)
-    try:
-        return RmatStream(vertices, edges, RMAT_QUADRANTS, seed)
-    except ValueError as error:
-        raise UsageError(f"gnnbench plan: --{error}") from error
 
 
 class Stopwatch:

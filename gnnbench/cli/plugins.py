@@ -255,8 +255,9 @@ def check_plugin(
     A part is named with its kind, kernel=native, and is put into a strategy that takes it. Exit
     status 1 when a check fails, or could not reach what it is to judge.
     """
-    from gnnbench.cli.compare import load_dataset, parse_settings, parse_swaps
+    from gnnbench.cli.compare import parse_settings, parse_swaps
     from gnnbench.conformance import check_strategy
+    from gnnbench.preparation import load_dataset
 
     check_files(json_path, plugins=extra_plugins)
     registry = load_registry(extra_plugins)

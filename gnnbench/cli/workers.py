@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import (
-    load_machine,
-    parse_settings,
-    parse_swaps,
-)
+from gnnbench.cli.compare import parse_settings, parse_swaps
 from gnnbench.cli.options import ComparisonOptions
 from gnnbench.cli.values import memory_bytes, show_bytes
+from gnnbench.preparation import load_machine
 
 if TYPE_CHECKING:
-    from gnnbench.cli.compare import ChosenStrategy
     from gnnbench.comparison import PlannedRow
     from gnnbench.plugins import Registry
+    from gnnbench.preparation import ChosenStrategy
 
 #: What a rank takes before it has loaded anything: the interpreter, torch and the plugins.
 RANK_BYTES = 200_000_000

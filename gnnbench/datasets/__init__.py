@@ -19,9 +19,10 @@ from gnnbench.datasets.catalogue import (
     load_available,
 )
 from gnnbench.datasets.construct import build
-from gnnbench.datasets.external import from_ogb, from_pyg
+from gnnbench.datasets.external import from_ogb
 from gnnbench.datasets.imports import choose_name, import_file
 from gnnbench.datasets.npz import load_npz, save_npz
+from gnnbench.datasets.objects import from_arrays, from_dgl, from_networkx, from_pyg
 from gnnbench.datasets.scaling import (
     SCALING_CHOICES,
     ScalingChoice,
@@ -47,6 +48,9 @@ __all__ = [
     "find_all_files",
     "find_file",
     "find_shared_data",
+    "from_arrays",
+    "from_dgl",
+    "from_networkx",
     "from_ogb",
     "from_pyg",
     "import_file",

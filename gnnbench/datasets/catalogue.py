@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from gnnbench.datasets.archive import Archive
-from gnnbench.datasets.external import has_ogb, load_ogb, load_pyg
+from gnnbench.datasets.external import has_ogb, load_dgl, load_ogb, load_pyg
 from gnnbench.datasets.npz import as_integers, load_npz
 from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
 from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
@@ -130,7 +130,8 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
 
     A path ending in ``.npz``; the name of one in :func:`data_folders`; ``rmat`` or ``sbm``, alone
     or with sizes (``rmat:vertices=1M,edges=16M,features=100,classes=16``, undirected edges); a
-    stand-in ``NAME:SCALE`` (``ogbn-products:0.01``); ``pyg:CLASS[/NAME]``; ``ogbn-...``.
+    stand-in ``NAME:SCALE`` (``ogbn-products:0.01``); ``pyg:CLASS[/NAME]``; ``dgl:NAME``;
+    ``ogbn-...``.
     ``seed`` makes synthetic graphs and stand-ins; real data are the same under every seed.
 
     Raises :class:`DatasetError` for an unknown name (with close ones) or unusable data, and
@@ -148,6 +149,8 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
         return make_sbm(spec, seed)
     if head == "pyg" and colon:
         return load_pyg(spec, cache_folder())
+    if head == "dgl" and colon:
+        return load_dgl(spec, cache_folder())
     stand_in = find_stand_in(head)
     if stand_in is not None and colon:
         return make_stand_in(spec, seed)

@@ -1,6 +1,6 @@
-"""OGB and PyTorch Geometric datasets, loaded by their own libraries, which are imported on use.
+"""OGB, PyTorch Geometric and DGL datasets, loaded by their own libraries, imported on use.
 
-Both keep their files under the user's cache, a folder for each dataset, which appears when it is
+All keep their files under the user's cache, a folder for each dataset, which appears when it is
 complete; what they pickle is read as arrays or not at all. Their graphs go through the same
 symmetrising constructor as every other, so directed ones (ogbn-arxiv, ogbn-papers100M) become
 symmetric.
@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
-import scipy.sparse as sp
 
-from gnnbench.datasets.construct import MASK_NAMES, AnyArray, Masks, build
+from gnnbench.datasets import dgl_library
+from gnnbench.datasets.construct import AnyArray, build
+from gnnbench.datasets.content import as_classes, note_weights
+from gnnbench.datasets.objects import DGLGraph, from_dgl, from_pyg
 from gnnbench.datasets.pickles import arrays_only
 from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency
 from gnnbench.files import publish_folder
@@ -33,20 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _as_classes(where: str, labels: AnyArray) -> IntArray:
-    """One class a vertex, int64 ``(V,)``; NaN, which OGB writes for "none", becomes -1."""
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim != 1:
-        raise DatasetError(
-            f"{where}: y has shape {labels.shape}, several labels a vertex, which is not "
-            f"supported; choose a dataset with one class for each."
-        )
-    if labels.dtype.kind == "f":
-        labels = np.where(np.isnan(labels), -1, labels)
-    return labels.astype(np.int64)
-
-
 def _mark(num_vertices: int, ids: IntArray) -> BoolArray:
     mask = np.zeros(num_vertices, dtype=np.bool_)
     mask[ids] = True
@@ -54,52 +42,6 @@ def _mark(num_vertices: int, ids: IntArray) -> BoolArray:
 
 
 # --------------------------------------------------------------------------- PyG
-
-
-def from_pyg(data: Data, name: str, *, origin: str = "PyTorch Geometric") -> Dataset:
-    """A homogeneous PyG ``Data`` (``edge_index``, optional ``x``, ``y``, masks) as a dataset.
-
-    Of several splits (masks of two dimensions) the first is taken. Raises :class:`DatasetError`
-    for a heterogeneous graph, one without ``edge_index``, or several labels a vertex.
-    """
-    edge_index = getattr(data, "edge_index", None)
-    if edge_index is None:
-        raise DatasetError(
-            f"{name}: the data have no edge_index; choose a homogeneous dataset with one graph."
-        )
-    x, y = getattr(data, "x", None), getattr(data, "y", None)
-    features: AnyArray | sp.csr_matrix | None = None
-    if x is not None:
-        # PyG stores sparse features (Coauthor, Planetoid with a transform) as torch CSR or COO.
-        features = x.numpy(force=True) if str(x.layout) == "torch.strided" else _sparse(x)
-    labels = None if y is None else _as_classes(name, y.numpy(force=True))
-    found = [mask for mask in (getattr(data, key, None) for key in MASK_NAMES) if mask is not None]
-    masks: Masks | None = None
-    notes = []
-    if len(found) == len(MASK_NAMES):
-        if any(mask.ndim == 2 for mask in found):
-            notes.append("the first of several splits is used")
-        flat = (mask[:, 0] if mask.ndim == 2 else mask for mask in found)
-        train, val, test = (np.asarray(mask.numpy(force=True), dtype=np.bool_) for mask in flat)
-        masks = (train, val, test)
-    elif found:
-        notes.append("the incomplete split of the source is not used")
-    return build(
-        name,
-        edge_index.numpy(force=True),
-        num_vertices=int(data.num_nodes),
-        features=features,
-        labels=labels,
-        masks=masks,
-        origin=origin,
-        notes=notes,
-    )
-
-
-def _sparse(x: object) -> sp.csr_matrix:
-    coo = x.to_sparse_coo().coalesce()  # type: ignore[attr-defined]
-    row, column = coo.indices().numpy(force=True)
-    return sp.csr_matrix((coo.values().numpy(force=True), (row, column)), shape=tuple(coo.shape))
 
 
 def load_pyg(spec: str, cache: Path) -> Dataset:
@@ -200,22 +142,72 @@ def from_ogb(
             f"{name}: this is not a homogeneous graph; choose ogbn-arxiv or another."
         )
     count = int(num_vertices)
+    classes, notes = as_classes(name, labels)
+    attributes = graph.get("edge_feat")
+    lost = note_weights(None, attributes if isinstance(attributes, np.ndarray) else None)
     return build(
         name,
         edge_index.astype(np.int64, copy=False),
         num_vertices=count,
         features=features if isinstance(features, np.ndarray) else None,
-        labels=_as_classes(name, labels),
+        labels=classes,
         masks=(
             _mark(count, split["train"]),
             _mark(count, split["valid"]),
             _mark(count, split["test"]),
         ),
         origin="Open Graph Benchmark",
+        notes=(*notes, *lost),
     )
 
 
-# --------------------------------------------------------------------------- both
+# --------------------------------------------------------------------------- DGL
+
+
+def load_dgl(spec: str, cache: Path) -> Dataset:
+    """``dgl:NAME`` of ``dgl.data`` (``dgl:CoraGraphDataset``, or shorter ``dgl:Cora``), kept under
+    ``cache``.
+
+    Raises :class:`MissingDependency` without DGL, :class:`DatasetError` for an unknown name, for
+    one that is not a single homogeneous graph, and where the download fails.
+    """
+    name = spec.removeprefix("dgl:")
+    dgl_library.load_dgl()
+    module = importlib.import_module("dgl.data")
+    classes = {
+        key.removesuffix("Dataset").removesuffix("Graph"): cast(
+            Callable[..., Sequence[DGLGraph]], value
+        )
+        for key, value in vars(module).items()
+        if inspect.isclass(value) and key.endswith("Dataset")
+    }
+    short = name.removesuffix("Dataset").removesuffix("Graph")
+    if short not in classes:
+        close = difflib.get_close_matches(short, classes, n=3) or ["Cora", "Reddit"]
+        raise DatasetError(
+            f"dataset {spec!r}: dgl.data has no {name!r}; try "
+            + ", ".join(f"dgl:{match}" for match in close)
+            + "."
+        )
+    home = cache / "dgl" / short
+
+    def open_at(root: Path) -> Sequence[DGLGraph]:
+        # What needs no download takes no folder.
+        folder = "raw_dir" in inspect.signature(classes[short]).parameters
+        return classes[short](raw_dir=str(root)) if folder else classes[short]()
+
+    loaded = _keep(spec, home, open_at)
+    if len(loaded) != 1:
+        raise DatasetError(
+            f"dataset {spec!r}: it holds {len(loaded):,} graphs; choose one that is a single graph "
+            f"with labelled vertices."
+        )
+    with _foreign(spec, home):
+        graph = loaded[0]
+    return from_dgl(graph, spec, origin=f"DGL, {short}")
+
+
+# --------------------------------------------------------------------------- all
 
 
 def _keep(spec: str, home: Path, open_at: Callable[[Path], T]) -> T:

@@ -32,6 +32,7 @@ from gnnbench.datasets.construct import (
     make_random_labels,
     make_split,
 )
+from gnnbench.datasets.content import as_classes
 from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import explain, publish
@@ -171,10 +172,9 @@ def read_npz(path: Path) -> StoredArrays:
             )
         features = _as_sparse_features(where, arrays)
     labels = None
+    said: tuple[str, ...] = ()
     if "y" in arrays:
-        y = arrays["y"]
-        # A column vector, as OGB stores it, means the same.
-        labels = as_integers(where, "y", y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
+        labels, said = as_classes(where, arrays["y"])
     masks = None
     if any(name in arrays for name in MASK_NAMES):
         missing = [name for name in MASK_NAMES if name not in arrays]
@@ -185,7 +185,7 @@ def read_npz(path: Path) -> StoredArrays:
         train, val, test = (_as_flags(where, name, arrays[name]) for name in MASK_NAMES)
         masks = (train, val, test)
     ignored = [name for name in names if name not in FORMAT_NAMES]
-    notes = _as_notes(where, arrays.get("notes", np.empty(0, dtype=np.str_)))
+    notes = [*_as_notes(where, arrays.get("notes", np.empty(0, dtype=np.str_))), *said]
     if ignored:
         notes.append(f"arrays that the format does not know were ignored: {', '.join(ignored)}")
     return StoredArrays(indptr, indices.astype(np.int32), features, labels, masks, tuple(notes))

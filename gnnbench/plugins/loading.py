@@ -13,6 +13,7 @@ from gnnbench import hookspecs
 from gnnbench.files import resolve
 from gnnbench.parts import closest
 from gnnbench.plugins.collecting import Plugin, collect
+from gnnbench.plugins.offers import find_plugins, name_object
 from gnnbench.plugins.problems import Broken, describe, report
 from gnnbench.plugins.registry import Origin, Registry
 from gnnbench.plugins.sources import (
@@ -28,11 +29,12 @@ from gnnbench.plugins.sources import (
 )
 
 
-def load(extra: Sequence[str] = ()) -> Registry:
-    """Load every installed plugin, then each of ``extra`` (a module's name or a ``.py`` file).
+def load(extra: Sequence[str] = (), objects: Sequence[object] = ()) -> Registry:
+    """Load every installed plugin, then each of ``extra`` (a module's name or a ``.py`` file), then
+    ``objects`` at hand: modules or instances with hooks, and what hooks would offer.
 
-    Raises ``PluginError`` when one of ``extra`` cannot be used as it is, or when two plugins offer
-    the same name; other trouble is reported in the registry's ``problems``.
+    Raises ``PluginError`` when one of ``extra`` or ``objects`` cannot be used as it is, or when two
+    plugins offer the same name; other trouble is reported in the registry's ``problems``.
     """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -60,7 +62,13 @@ def load(extra: Sequence[str] = ()) -> Registry:
             add(Origin(text, None, None), True, partial(bring_file, resolve(text)))
         else:
             add(module_origin(text), True, partial(bring_module, text))
+    for plugin in find_plugins(objects):
+        add(Origin(name_object(plugin), None, None), True, partial(_hand_over, plugin))
     return collect(manager, plugins, problems)
+
+
+def _hand_over(plugin: object) -> object:
+    return plugin
 
 
 def _register(manager: pluggy.PluginManager, module: object, name: str) -> None:

@@ -20,10 +20,10 @@ def write_tables(tables: Sequence[Table], path: Path) -> None:
 def make_page(tables: Sequence[Table]) -> str:
     """The page as text; it needs nothing else."""
     title = ", ".join(table.name for table in tables)
-    return render_page("tables.html", title, tables=[_describe_table(table) for table in tables])
+    return render_page("tables.html", title, tables=[describe_table(table) for table in tables])
 
 
-def _describe_table(table: Table) -> dict[str, object]:
+def describe_table(table: Table) -> dict[str, object]:
     """What the template shows of a table, all of it text."""
     return {
         "title": table.title,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, make_setting
+from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.errors import MissingDependency
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import build
@@ -29,7 +30,6 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Dataset, Mode, Workload
 from gnnbench.run import make_engine
 from gnnbench.run.recorder import Recorder
-from gnnbench_plugins.dgl.importing import load_dgl
 from gnnbench_plugins.pyg.kernel import require_pyg
 from gnnbench_plugins.pyg.sampler import can_draw
 from suites.contestants import Scope

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.kernels import dispatch
 from gnnbench.records import Block, Graph, IntArray
-from gnnbench_plugins.dgl.importing import load_dgl
 from gnnbench_plugins.dgl.sampler import as_block
 from gnnbench_plugins.pyg.sampler import blocks_of
 from suites.contestants import Scope

@@ -18,6 +18,7 @@ import gnnbench
 import gnnbench.comparison
 import gnnbench.datasets
 import gnnbench.plugins
+from gnnbench import preparation
 from gnnbench.cli import options
 from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
 from gnnbench.models import MODELS
@@ -111,7 +112,7 @@ def test_options_before_a_subcommand_are_not_lost_silently(run, group):
 
 def test_names_spelt_out_for_speed_are_the_real_ones():
     assert tuple(MODELS) == options.MODEL_NAMES
-    assert PART_KINDS == options.PART_NAMES
+    assert PART_KINDS == preparation.PART_NAMES
 
 
 def test_version(run):

@@ -90,7 +90,7 @@ def nothing_begins(monkeypatch):
         raise AssertionError("it began")
 
     monkeypatch.setattr(datasets, "load", refuse)
-    monkeypatch.setattr(COMPARING, "load_dataset", refuse)
+    monkeypatch.setattr(datasets, "default_dataset", refuse)
     monkeypatch.setattr(COMPARING, "run_ranks", refuse)
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(probe, "probe", refuse)
@@ -231,7 +231,7 @@ def test_memory_that_the_system_refuses_is_said_in_a_sentence(run, monkeypatch):
     def load(*_, **__):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
 
-    monkeypatch.setattr(COMPARING, "load_dataset", load)
+    monkeypatch.setattr(datasets, "load", load)
     result = run(*COMPARE)
     assert result.exit_code == 3
     assert "this machine has not enough memory for what was asked for" in result.stderr

@@ -166,7 +166,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
         with_array(x=np.zeros(6, dtype=[("a", "f4"), ("b", "O")])), "x.npy", "never loaded",
     ),
     "fields": (with_array(x=np.zeros((6, 2), dtype=[("a", "f4")])), "x", "not numbers"),
-    "dates": (with_array(y=np.zeros(6, dtype="M8[s]")), "y", "not whole"),
+    "dates": (with_array(y=np.zeros(6, dtype="M8[s]")), "y", "not numbers"),
     "no array": (lambda p: put(p, members(small()) | {"READ.txt": b"x"}), "READ.txt", "no array"),
     "text in it": (with_member("x", b"1 2\n3 4\n"), "x.npy", "is damaged"),
     "empty member": (with_member("x", b""), "x.npy", "is damaged"),

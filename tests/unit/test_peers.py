@@ -19,12 +19,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gnnbench import models
+from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Block, BoolArray, Dataset, Graph, Workload
-from gnnbench_plugins.dgl import importing
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
 from gnnbench_plugins.pyg import gnnbench_strategy as pyg_strategies
@@ -796,7 +796,7 @@ def test_offering_the_peers_imports_neither(tmp_path: Path) -> None:
 def test_dgl_imports_quietly_and_writes_nothing_home(tmp_path: Path) -> None:
     program = (
         "import warnings; warnings.simplefilter('error')\n"
-        "from gnnbench_plugins.dgl.importing import AbsentGraphBolt, load_dgl\n"
+        "from gnnbench.datasets.dgl_library import AbsentGraphBolt, load_dgl\n"
         "dgl = load_dgl()\n"
         "assert load_dgl() is dgl\n"
         "from dgl import graphbolt\n"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
 from gnnbench.records import Block, BlockSize, Mode
-from gnnbench_plugins.dgl.importing import load_dgl
 
 if TYPE_CHECKING:
     from dgl import DGLGraph

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
+from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.parts import Setting, option
 from gnnbench.records import Block, IntArray
-from gnnbench_plugins.dgl.importing import load_dgl
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 if TYPE_CHECKING:

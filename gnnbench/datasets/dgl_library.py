@@ -57,8 +57,7 @@ def load_dgl() -> ModuleType:
     found = importlib.util.find_spec("dgl")
     if found is None or found.origin is None:
         raise MissingDependency(
-            "strategy 'dgl' needs DGL, which is not installed here; install it with: "
-            "pip install dgl==2.1.0"
+            "DGL is not installed here; install it with: pip install dgl==2.1.0"
         )
     # Chosen here, because DGL otherwise writes its choice to a file in the home directory.
     os.environ["DGLBACKEND"] = "pytorch"
@@ -68,6 +67,6 @@ def load_dgl() -> ModuleType:
         return importlib.import_module("dgl")
     except (ImportError, OSError) as error:
         raise MissingDependency(
-            f"strategy 'dgl' needs DGL, which is installed but does not import here ({error}); "
-            f"install what it misses, or another version of it."
+            f"DGL is installed but does not import here ({error}); install what it misses, or "
+            f"another version of it."
         ) from error

@@ -1,0 +1,426 @@
+"""gnnbench from Python: compare strategies and plan for them, by names or with objects.
+
+What the command line takes as text is given here as values, and means the same::
+
+    import gnnbench
+    found = gnnbench.compare(["hyscale", "hongtu"], dataset="cora", epochs=5)
+    found                # in a notebook: who wins, by how much, and why
+    found.frame()        # every run with all its figures, as a pandas DataFrame
+    found.save("cora.json")
+
+Data sets of one's own are made by ``gnnbench.datasets.from_arrays`` and its siblings for PyG, DGL
+and NetworkX. Errors are ``gnnbench.errors.GnnbenchError``, each one sentence that says how to mend
+it; a run that fails is a row with a reason.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from gnnbench.errors import UsageError
+from gnnbench.preparation import Job, find_kind, make_request, parse_strategies
+from gnnbench.waiting import wait_briefly
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import Console
+
+    from gnnbench.comparison import Progress
+    from gnnbench.datasets import ScalingChoice
+    from gnnbench.parts import LayerClass
+    from gnnbench.planning import PlannedJob
+    from gnnbench.platforms.machine import Platform
+    from gnnbench.plugins import Registry
+    from gnnbench.preparation import ChosenStrategy
+    from gnnbench.records import (
+        Comparison,
+        Dataset,
+        Mode,
+        PartKind,
+        RunResult,
+        Strategy,
+        Table,
+    )
+    from gnnbench.results.schema import ResultDocument
+
+T = TypeVar("T")
+#: A strategy by name, ``"hongtu:kernel=native"`` with another part, or an object.
+StrategyLike: TypeAlias = "str | Strategy"
+#: The value of a part's option, as a part declares it or as text with a unit (``"2GB"``).
+OptionValue: TypeAlias = "str | int | float | bool"
+
+
+def compare(
+    strategies: StrategyLike | Sequence[StrategyLike],
+    *,
+    dataset: str | os.PathLike[str] | Dataset | None = None,
+    model: str | LayerClass = "gcn",
+    layers: int = 2,
+    hidden: int = 256,
+    epochs: int = 10,
+    batch_size: int = 1024,
+    fanouts: Sequence[int] | None = None,
+    platform: str | os.PathLike[str] | Platform | None = None,
+    swap: Mapping[str, str] | None = None,
+    options: Mapping[str, OptionValue] | None = None,
+    learning_rate: float | None = None,
+    scaling: ScalingChoice = "auto",
+    repeats: int = 1,
+    same_seed: bool = False,
+    seed: int = 0,
+    threads: int | None = None,
+    target_accuracy: float | None = None,
+    check: bool = True,
+    plain: bool = True,
+    plugins: Sequence[object] = (),
+    progress: Progress | None = None,
+) -> ComparisonResult:
+    """Train each strategy on one data set and compare losses, times and traffic.
+
+    Each parameter is the option of ``gnnbench compare`` of that name (``options`` is ``--set``:
+    ``{"placement.drm": False}``), with the same default. ``plugins`` are module names, ``.py``
+    files, modules or instances with hooks, and classes of parts and layers as they are.
+
+    Raises ``UsageError`` and its kin for what cannot work. A run that fails is a row that says so.
+    """
+    from gnnbench.comparison import compare as train_all
+
+    registry, chosen, model_name = _load_plugins(strategies, model, plugins)
+    job = Job(
+        strategies=chosen,
+        dataset=_as_name(dataset),
+        platform=_as_name(platform),
+        model=model_name,
+        layers=layers,
+        hidden=hidden,
+        epochs=epochs,
+        batch_size=batch_size,
+        fanouts=_check_fanouts(fanouts, layers),
+        swaps=_read_swaps(swap),
+        options=read_options(options),
+        learning_rate=learning_rate,
+        scaling=scaling,
+        repeats=repeats,
+        same_seed=same_seed,
+        seed=seed,
+        threads=threads,
+        target_accuracy=target_accuracy,
+        check=check,
+        plain=plain,
+    )
+    with _own_threads():
+        request = make_request(job, registry)
+        return ComparisonResult(train_all(request, registry, progress, ("gnnbench.compare",)))
+
+
+def plan(
+    strategy: StrategyLike,
+    *,
+    dataset: str | os.PathLike[str] | Dataset | None = None,
+    vertices: int | str | None = None,
+    edges: int | str | None = None,
+    dims: Sequence[int] | None = None,
+    model: str | LayerClass = "gcn",
+    layers: int = 2,
+    hidden: int = 256,
+    mode: Mode | None = None,
+    epochs: int = 10,
+    batch_size: int = 1024,
+    fanouts: Sequence[int] | None = None,
+    platform: str | os.PathLike[str] | Platform | None = None,
+    swap: Mapping[str, str] | None = None,
+    options: Mapping[str, OptionValue] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    plugins: Sequence[object] = (),
+) -> PlanResult:
+    """Predict memory, traffic and time of a strategy without training.
+
+    Over a ``dataset`` every step of training is gone through, and the numbers are those of
+    :func:`compare` where times are modelled. With ``vertices`` and ``edges`` (``"1G"`` is a
+    billion) and ``dims``, a graph is drawn edge by edge and counted. Each parameter is the option
+    of ``gnnbench plan`` of that name, with the same default.
+
+    Raises ``UsageError`` and its kin for what is not known or cannot be planned.
+    """
+    from gnnbench.comparison import Variant
+    from gnnbench.planning import PlanJob, make_plan, prepare_plan
+
+    sizes = _check_sizes(dataset is not None, vertices, edges, dims)
+    registry, ((name, own_swaps),), model_name = _load_plugins([strategy], model, plugins)
+    widths = tuple(dims or ())
+    job = PlanJob(
+        variant=Variant(name, (*own_swaps, *_read_swaps(swap))),
+        dataset=_as_name(dataset),
+        sizes=sizes,
+        widths=widths,
+        model=model_name,
+        layers=layers,
+        hidden=hidden,
+        mode=mode,
+        epochs=epochs,
+        batch_size=batch_size,
+        fanouts=_check_fanouts(fanouts, len(widths) - 1 if widths else layers),
+        platform=_as_name(platform),
+        options=read_options(options),
+        seed=seed,
+        threads=threads,
+    )
+    found = prepare_plan(job, registry)
+    return PlanResult(found, *make_plan(found, registry))
+
+
+# --------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ComparisonResult:
+    """What :func:`compare` returns; printed it is the screen of the command line.
+
+    ``comparison`` has everything as records, every run's timeline included.
+    """
+
+    comparison: Comparison
+
+    @property
+    def answer(self) -> tuple[str, ...]:
+        """Who is fastest in each group, by how much and why, in sentences."""
+        from gnnbench.ranking import group_runs
+        from gnnbench.report.verdict import summarise
+
+        return tuple(summarise(group_runs(self.comparison)))
+
+    @property
+    def document(self) -> ResultDocument:
+        """The result file's content, as ``--json`` has it."""
+        from gnnbench.results.schema import to_document
+
+        return to_document(self.comparison)
+
+    def frame(self) -> DataFrame:
+        """A row for every run: what it was, how it ended, and every figure by the name of its
+        metric, in unprefixed SI units. ``provenance`` says what the times are."""
+        from gnnbench.results.frames import list_lines, to_frame
+
+        return to_frame(list_lines(self.document))
+
+    def samples(self) -> DataFrame:
+        """A row for every raw sample of every metric, such as each epoch's time."""
+        from gnnbench.results.frames import make_samples
+
+        return make_samples(self.document)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the result, whole or not at all: a ``.json`` result file, an ``.html`` page, or
+        the frame as ``.csv``. Returns the path."""
+        from gnnbench.report.html import write_html
+        from gnnbench.results.output import write_text
+        from gnnbench.results.schema import write_json
+
+        target = _choose_file(path, ".json", ".html", ".csv")
+        if target.suffix == ".json":
+            write_json(self.document, target)
+        elif target.suffix == ".html":
+            write_html(self.comparison, target)
+        else:
+            write_text(target, self.frame().to_csv(index=False))
+        return target
+
+    def _repr_html_(self) -> str:
+        from gnnbench.report.notebook import render_comparison
+
+        return render_comparison(self.comparison)
+
+    def __str__(self) -> str:
+        from gnnbench.report.comparison import print_comparison
+
+        console = _open_console()
+        print_comparison(self.comparison, console)
+        return _read_console(console)
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PlanResult:
+    """What :func:`plan` returns: ``runs`` as :func:`compare` would report them, where a data set
+    was gone through, and ``tables`` of all that was counted."""
+
+    job: PlannedJob
+    runs: tuple[RunResult, ...]
+    tables: tuple[Table, ...]
+
+    def frame(self) -> DataFrame:
+        """A row for the run that was gone through, with the columns of a comparison's frame.
+
+        Raises ``UsageError`` of a graph that was drawn, which has tables alone.
+        """
+        from gnnbench.results.frames import describe_run, describe_setting, to_frame
+        from gnnbench.results.schema import RunEntry, describe_runs
+
+        if not self.runs:
+            raise UsageError("a graph that was drawn has no run; its counts are in tables.")
+        setting = describe_setting(self.job.graph_name, self.job.workload, self.job.machine.name)
+        entries = map(RunEntry.model_validate, describe_runs(self.runs))
+        return to_frame([{**setting, **describe_run(entry)} for entry in entries])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the plan as ``.json``, as ``gnnbench plan --json`` does. Returns the path."""
+        from gnnbench.results.output import write_text
+        from gnnbench.results.plans import make_plan_document
+
+        target, job = _choose_file(path, ".json"), self.job
+        content = make_plan_document(
+            ("gnnbench.plan",),
+            job.row.strategy,
+            job.graph_name,
+            job.workload,
+            job.machine.name,
+            self.runs,
+            self.tables,
+        )
+        text = json.dumps({"schema": 1, **content}, indent=2, allow_nan=False)
+        write_text(target, f"{text}\n")
+        return target
+
+    @property
+    def _title(self) -> str:
+        dims = "-".join(map(str, self.job.workload.dims))
+        return f"{self.job.row.label} · {self.job.graph_name} · {dims} · {self.job.machine.name}"
+
+    def _repr_html_(self) -> str:
+        from gnnbench.report.notebook import render_plan
+
+        return render_plan(self._title, self.tables)
+
+    def __str__(self) -> str:
+        from gnnbench.report.tables import print_table
+
+        console = _open_console()
+        console.print(self._title, markup=False, highlight=False, soft_wrap=True)
+        for table in self.tables:
+            console.print()
+            print_table(table, console)
+        return _read_console(console)
+
+    __repr__ = __str__
+
+
+def _open_console() -> Console:
+    """As wide as the command line's tables in a file, and without colours."""
+    from rich.console import Console
+
+    return Console(file=io.StringIO(), width=100, color_system=None)
+
+
+def _read_console(console: Console) -> str:
+    stream = console.file
+    assert isinstance(stream, io.StringIO)
+    return stream.getvalue().rstrip("\n")
+
+
+def _choose_file(path: str | os.PathLike[str], *endings: str) -> Path:
+    target = Path(path)
+    if target.suffix not in endings:
+        raise UsageError(
+            f"{target} does not end in {' or '.join(endings)}; its ending says what to write."
+        )
+    return target
+
+
+# --------------------------------------------------------------------------- values
+
+
+def _load_plugins(
+    strategies: StrategyLike | Sequence[StrategyLike],
+    model: str | LayerClass,
+    plugins: Sequence[object],
+) -> tuple[Registry, tuple[ChosenStrategy, ...], str]:
+    """All plugins, those at hand among them; the strategies by name, and the model's name."""
+    wait_briefly()  # before anything imports torch
+    from gnnbench.plugins import load
+    from gnnbench.records import Strategy
+
+    words = [strategies] if isinstance(strategies, (str, Strategy)) else list(strategies)
+    if not words:
+        raise UsageError("no strategies are named; name some, such as ['hyscale', 'hongtu'].")
+    extra = [os.fspath(each) for each in plugins if isinstance(each, (str, os.PathLike))]
+    objects = [each for each in plugins if not isinstance(each, (str, os.PathLike))]
+    registry = load(extra, objects)
+    known = registry.strategies_by_name
+    new: list[object] = [
+        each for each in words if isinstance(each, Strategy) and known.get(each.name) != each
+    ]
+    if not isinstance(model, str) and model not in registry.models.values():
+        new.append(model)
+    if new:
+        registry = load(extra, [*objects, *new])
+    for problem in registry.problems:
+        warnings.warn(problem, stacklevel=3)
+    names = ",".join(each.name if isinstance(each, Strategy) else each for each in words)
+    return registry, parse_strategies(names), model if isinstance(model, str) else model.name
+
+
+@contextmanager
+def _own_threads() -> Iterator[None]:
+    """Torch has as many threads afterwards as before."""
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _check_fanouts(fanouts: Sequence[int] | None, layers: int) -> tuple[int, ...] | None:
+    if fanouts is None:
+        return None
+    if len(fanouts) != layers or any(count < 0 for count in fanouts):
+        raise UsageError(
+            f"fanouts are {list(fanouts)} for {layers} layers; give one number of at least 0 for "
+            f"each, from the seeds outwards (0 is every neighbour)."
+        )
+    return tuple(fanouts)
+
+
+def _check_sizes(
+    named: bool, vertices: int | str | None, edges: int | str | None, dims: Sequence[int] | None
+) -> tuple[int | str, int | str] | None:
+    """The sizes of a graph to draw; None where a data set is named instead."""
+    if named == (vertices is not None) or (vertices is None) != (edges is None):
+        raise UsageError("give either dataset, or both vertices and edges.")
+    if vertices is None or edges is None:
+        return None
+    if dims is None:
+        raise UsageError("say how wide the layers are, such as dims=[256, 128, 64].")
+    return vertices, edges
+
+
+def _as_name(given: str | os.PathLike[str] | T | None) -> str | T | None:
+    """A path as its text; names and objects as they are."""
+    return os.fspath(given) if isinstance(given, os.PathLike) else given
+
+
+def _read_swaps(swap: Mapping[str, str] | None) -> tuple[tuple[PartKind, str], ...]:
+    return tuple((find_kind(kind), name) for kind, name in (swap or {}).items())
+
+
+def read_options(options: Mapping[str, OptionValue] | None) -> dict[PartKind, dict[str, str]]:
+    """``{"placement.drm": False}`` as texts by kind of part and option."""
+    read: dict[PartKind, dict[str, str]] = {}
+    for target, value in (options or {}).items():
+        kind, dot, option = target.partition(".")
+        if not dot or not option:
+            raise UsageError(f"option {target!r} is not PART.option, such as placement.drm.")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        read.setdefault(find_kind(kind), {})[option] = text
+    return read

@@ -1,0 +1,111 @@
+"""What other sources know of vertices and edges, brought to ours, alike on every way in.
+
+Labels are one class a vertex. Stored as floats they must be whole numbers, and a note says that
+they were; NaN, which OGB writes for "none", becomes -1. Edge weights and edge features are not
+trained on, and a note says where there were any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gnnbench.datasets.construct import AnyArray
+from gnnbench.errors import DatasetError
+from gnnbench.records import BoolArray, IntArray
+
+#: What every way in says of a source whose edges carry more than their ends.
+WEIGHTS_IGNORED = "edge weights were ignored"
+EDGE_FEATURES_IGNORED = "edge features were ignored"
+
+
+def as_classes(where: str, labels: AnyArray) -> tuple[IntArray, tuple[str, ...]]:
+    """One class a vertex, int64 ``(V,)``, and notes of what was read as what.
+
+    Raises :class:`DatasetError` for several labels a vertex and for numbers that are no classes.
+    """
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim != 1:
+        raise DatasetError(
+            f"{where}: y has shape {labels.shape}, several labels a vertex, which is not "
+            f"supported; give one class for each."
+        )
+    if labels.dtype.kind in "iub":
+        return labels.astype(np.int64), ()
+    if labels.dtype.kind != "f":
+        raise DatasetError(
+            f"{where}: y has dtype {labels.dtype}, not numbers; number the classes 0, 1, 2, ..."
+        )
+    missing = np.isnan(labels)
+    classes = np.where(missing, -1, labels)
+    broken = classes[~np.isfinite(classes) | (np.floor(classes) != classes)]
+    if len(broken) or (np.abs(classes) >= 2**63).any():
+        shown = broken[0] if len(broken) else np.abs(classes).max()
+        raise DatasetError(
+            f"{where}: y has {shown:g} and other values that are no classes; regression is not "
+            f"supported, so store classes as 0, 1, 2, ... and -1 where there is none."
+        )
+    notes = [f"labels stored as {labels.dtype} were read as classes"]
+    if missing.any():
+        notes.append(f"{int(missing.sum()):,} of {len(labels):,} vertices have no label (NaN)")
+    return classes.astype(np.int64), tuple(notes)
+
+
+def note_weights(weights: AnyArray | None, features: AnyArray | None = None) -> tuple[str, ...]:
+    """What is lost of a source's edges: weights that are not all 1, and features."""
+    notes = []
+    if weights is not None and bool((np.asarray(weights) != 1).any()):
+        notes.append(WEIGHTS_IGNORED)
+    if features is not None and features.size:
+        notes.append(EDGE_FEATURES_IGNORED)
+    return tuple(notes)
+
+
+def read_masks(
+    where: str, split: Mapping[str, AnyArray], num_vertices: int
+) -> tuple[BoolArray, BoolArray, BoolArray]:
+    """Train, val and test of a mapping: each a mask, or the numbers of vertices.
+
+    Keys are ``train``, ``val`` (or ``valid``) and ``test``, also with ``_mask`` or ``_idx`` behind.
+    Raises :class:`DatasetError` for one that is missing or does not fit.
+    """
+    found = {_plain_key(key): np.asarray(value) for key, value in split.items()}
+    masks = []
+    for name in ("train", "val", "test"):
+        if name not in found:
+            raise DatasetError(
+                f"{where}: the split has no {name!r} (found {', '.join(split) or 'nothing'}); give "
+                f"train, val and test, each as a mask or as numbers of vertices."
+            )
+        masks.append(_as_mask(f"{where}: {name}", found[name], num_vertices))
+    return masks[0], masks[1], masks[2]
+
+
+def _plain_key(key: str) -> str:
+    plain = key.removesuffix("_mask").removesuffix("_idx")
+    return "val" if plain == "valid" else plain
+
+
+def _as_mask(where: str, given: AnyArray, num_vertices: int) -> BoolArray:
+    if given.ndim != 1 or given.dtype.kind not in "biu":
+        raise DatasetError(
+            f"{where} has shape {given.shape} and dtype {given.dtype}; give a mask or numbers of "
+            f"vertices."
+        )
+    if given.dtype.kind == "b":
+        if len(given) != num_vertices:
+            raise DatasetError(
+                f"{where} is a mask of {len(given):,} flags and there are {num_vertices:,} "
+                f"vertices; give one flag for each."
+            )
+        return given.astype(np.bool_)
+    if len(given) and (given.min() < 0 or given.max() >= num_vertices):
+        raise DatasetError(
+            f"{where} names vertices {given.min():,} to {given.max():,} and they go from 0 to "
+            f"{num_vertices - 1:,}; number them as the features' rows."
+        )
+    mask = np.zeros(num_vertices, dtype=np.bool_)
+    mask[given] = True
+    return mask

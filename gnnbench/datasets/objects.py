@@ -1,0 +1,274 @@
+"""Data sets of what a program has in memory: arrays, and graphs of PyG, DGL and NetworkX.
+
+None of these libraries is imported: an object is read by what it has. Each says in its notes what
+was repaired or ignored, and features, labels and splits that it lacks are made up, as
+:func:`gnnbench.datasets.build` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from gnnbench.datasets.construct import MASK_NAMES, AnyArray, Masks, build
+from gnnbench.datasets.content import WEIGHTS_IGNORED, as_classes, note_weights, read_masks
+from gnnbench.errors import DatasetError
+from gnnbench.records import Dataset, IntArray
+
+if TYPE_CHECKING:
+    from networkx import Graph
+    from torch_geometric.data import Data
+
+#: Where DGL's own data sets keep features and labels, and what others call them.
+_FEATURES = ("feat", "x", "features")
+_LABELS = ("label", "y", "labels")
+_DGL_OWN = ("_ID", "_TYPE")
+
+
+class HeteroFrame(Protocol):
+    """What DGL's graph says of its vertices or edges, by name."""
+
+    def keys(self) -> Iterable[str]: ...
+
+    def __getitem__(self, name: str) -> object: ...
+
+
+class DGLGraph(Protocol):
+    """The part of ``dgl.DGLGraph`` that is read."""
+
+    is_homogeneous: bool
+    ndata: HeteroFrame
+    edata: HeteroFrame
+
+    def num_nodes(self) -> int: ...
+
+    def edges(self) -> tuple[object, object]: ...
+
+
+def from_arrays(
+    edges: npt.ArrayLike | sp.spmatrix | sp.sparray,
+    features: npt.ArrayLike | sp.spmatrix | None = None,
+    labels: npt.ArrayLike | None = None,
+    split: Mapping[str, npt.ArrayLike] | None = None,
+    *,
+    num_vertices: int | None = None,
+    edge_weights: npt.ArrayLike | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """A data set of arrays, tensors or sparse matrices.
+
+    ``edges`` are ``(2, E)``, sources above destinations, or a square SciPy adjacency matrix. The
+    graph is made symmetric, without self loops and duplicates. ``features`` are ``(V, f)``, dense
+    or SciPy sparse; ``labels`` ``(V,)`` classes, -1 or NaN where there is none; ``split`` maps
+    train, val and test to masks or numbers of vertices. ``num_vertices`` counts isolated vertices
+    beyond the last edge's where there are no features. ``edge_weights`` are ignored, and a note
+    says so. Raises :class:`DatasetError` naming what is wrong.
+    """
+    weights: AnyArray | None = None if edge_weights is None else _as_array(edge_weights)
+    pairs: AnyArray
+    if sp.issparse(edges):
+        matrix = sp.coo_matrix(edges)
+        if matrix.shape[0] != matrix.shape[1]:
+            raise DatasetError(
+                f"{name}: the adjacency matrix has shape {matrix.shape}; give a square one."
+            )
+        num_vertices, weights = int(matrix.shape[0]), matrix.data
+        pairs = np.stack((matrix.row, matrix.col)).astype(np.int64)
+    else:
+        pairs = _as_array(edges)
+    kept, stored = _as_features(features), None
+    notes: tuple[str, ...] = ()
+    if labels is not None:
+        stored, notes = as_classes(name, _as_array(labels))
+    masks = None
+    if split is not None:
+        sized = kept if kept is not None else stored
+        if sized is None and num_vertices is None:
+            raise DatasetError(
+                f"{name}: a split is given without features or labels; say num_vertices."
+            )
+        count = int(sized.shape[0]) if sized is not None else int(num_vertices or 0)
+        masks = read_masks(name, {key: _as_array(ids) for key, ids in split.items()}, count)
+    return build(
+        name,
+        cast(IntArray, pairs),
+        num_vertices=num_vertices,
+        features=kept,
+        labels=stored,
+        masks=masks,
+        notes=(*notes, *note_weights(weights)),
+    )
+
+
+def from_pyg(data: Data, name: str = "pyg", *, origin: str = "PyTorch Geometric") -> Dataset:
+    """A homogeneous PyG ``Data`` (``edge_index``, optional ``x``, ``y``, masks) as a dataset.
+
+    Of several splits (masks of two dimensions) the first is taken. ``edge_weight`` and
+    ``edge_attr`` are ignored, and a note says so. Raises :class:`DatasetError` for a heterogeneous
+    graph, one without ``edge_index``, or several labels a vertex.
+    """
+    edge_index = getattr(data, "edge_index", None)
+    if edge_index is None:
+        raise DatasetError(
+            f"{name}: the data have no edge_index; choose a homogeneous dataset with one graph."
+        )
+    attributes = getattr(data, "edge_attr", None)
+    flat = attributes is not None and attributes.ndim == 1
+    weights = attributes if flat else getattr(data, "edge_weight", None)
+    lost = note_weights(
+        None if weights is None else _as_array(weights),
+        None if attributes is None or flat else _as_array(attributes),
+    )
+    return _build_of(
+        name,
+        _as_array(edge_index),
+        int(data.num_nodes),
+        {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)},
+        origin,
+        lost,
+    )
+
+
+def from_dgl(graph: DGLGraph, name: str = "dgl", *, origin: str = "DGL") -> Dataset:
+    """A homogeneous DGL graph as a dataset: ``feat``, ``label`` and masks of its ``ndata``.
+
+    Features may also be called ``x`` or ``features``, labels ``y`` or ``labels``. What edges carry
+    is ignored, and a note says so. Raises :class:`DatasetError` for a heterogeneous graph.
+    """
+    if not graph.is_homogeneous:
+        raise DatasetError(
+            f"{name}: the graph has several kinds of vertices or edges; give a homogeneous one, "
+            f"such as dgl.to_homogeneous makes."
+        )
+    source, destination = graph.edges()
+    names = set(graph.ndata.keys())
+
+    def find(choices: Iterable[str]) -> object | None:
+        return next((graph.ndata[key] for key in choices if key in names), None)
+
+    columns = {"x": find(_FEATURES), "y": find(_LABELS)}
+    columns |= {key: find((key,)) for key in MASK_NAMES}
+    lost: tuple[str, ...] = ()
+    for key in sorted(set(graph.edata.keys()) - set(_DGL_OWN)):
+        values = _as_array(graph.edata[key])
+        scalar = values.ndim == 1 or values.shape[1:] == (1,)
+        lost += note_weights(values if scalar else None, None if scalar else values)
+    pairs = np.stack((_as_array(source), _as_array(destination)))
+    return _build_of(name, pairs, graph.num_nodes(), columns, origin, tuple(dict.fromkeys(lost)))
+
+
+def from_networkx(
+    graph: Graph,
+    name: str = "networkx",
+    *,
+    features: str | None = "x",
+    labels: str | None = "y",
+    split: str | None = "split",
+    weight: str = "weight",
+) -> Dataset:
+    """A NetworkX graph as a dataset: its vertices in their order, whatever they are called.
+
+    ``features``, ``labels`` and ``split`` name the vertices' attributes: a vector, a class, and
+    one of ``"train"``, ``"val"`` and ``"test"``. An attribute that no vertex has is made up; one
+    that only some have is refused, except labels and split, where it means none. Edges' ``weight``
+    is ignored, and a note says so. Raises :class:`DatasetError` naming what is wrong.
+    """
+    vertices = {vertex: number for number, vertex in enumerate(graph.nodes)}
+    pairs = np.array(
+        [(vertices[one], vertices[other]) for one, other in graph.edges()], dtype=np.int64
+    ).reshape(-1, 2)
+    held = [graph.nodes[vertex] for vertex in graph.nodes]
+    notes: list[str] = []
+    weights = {edge.get(weight, 1) for _, _, edge in graph.edges(data=True)}
+    if weights - {1}:
+        notes.append(WEIGHTS_IGNORED)
+    rows = [each[features] for each in held if features in each]
+    if rows and len(rows) < len(held):
+        raise DatasetError(
+            f"{name}: {len(held) - len(rows):,} of {len(held):,} vertices have no {features!r}; "
+            f"give all of them features, or none."
+        )
+    classes = None
+    if any(labels in each for each in held):
+        classes, said = as_classes(name, np.array([each.get(labels, -1) for each in held]))
+        notes += said
+    shares = [each.get(split) for each in held]
+    masks = None
+    if any(share is not None for share in shares):
+        of = np.array([str(share) for share in shares])
+        masks = (of == "train", (of == "val") | (of == "valid"), of == "test")
+    return build(
+        name,
+        pairs.T,
+        num_vertices=len(held),
+        features=np.array(rows) if rows else None,
+        labels=classes,
+        masks=masks,
+        origin="NetworkX",
+        notes=notes,
+    )
+
+
+# --------------------------------------------------------------------------- pieces
+
+
+def _build_of(
+    name: str,
+    edges: AnyArray,
+    num_vertices: int,
+    columns: Mapping[str, object | None],
+    origin: str,
+    lost: tuple[str, ...],
+) -> Dataset:
+    """A data set of columns by PyG's names, each a tensor or None."""
+    notes = list(lost)
+    labels = None
+    if columns["y"] is not None:
+        labels, said = as_classes(name, _as_array(columns["y"]))
+        notes += said
+    found = [_as_array(mask) for key in MASK_NAMES if (mask := columns[key]) is not None]
+    masks: Masks | None = None
+    if len(found) == len(MASK_NAMES):
+        if any(mask.ndim == 2 for mask in found):
+            notes.append("the first of several splits is used")
+        train, val, test = (
+            (mask[:, 0] if mask.ndim == 2 else mask).astype(np.bool_) for mask in found
+        )
+        masks = (train, val, test)
+    elif found:
+        notes.append("the incomplete split of the source is not used")
+    return build(
+        name,
+        edges.astype(np.int64, copy=False),
+        num_vertices=num_vertices,
+        features=_as_features(columns["x"]),
+        labels=labels,
+        masks=masks,
+        origin=origin,
+        notes=notes,
+    )
+
+
+def _as_array(given: object) -> AnyArray:
+    """An array of an array, a list, or a tensor on any device."""
+    if hasattr(given, "numpy") and hasattr(given, "detach"):
+        return cast(AnyArray, given.detach().cpu().numpy())
+    return np.asarray(given)
+
+
+def _as_features(given: object | None) -> AnyArray | sp.csr_matrix | None:
+    """Features as an array, or as CSR where they are sparse, in SciPy or in torch."""
+    if given is None:
+        return None
+    if sp.issparse(given):
+        return sp.csr_matrix(given)
+    layout = str(getattr(given, "layout", "torch.strided"))
+    if layout == "torch.strided":
+        return _as_array(given)
+    coo = given.to_sparse_coo().coalesce()  # type: ignore[attr-defined]
+    row, column = coo.indices().numpy(force=True)
+    return sp.csr_matrix((coo.values().numpy(force=True), (row, column)), shape=tuple(coo.shape))

@@ -1,0 +1,241 @@
+"""Plans: what training would take, by a dry run over a data set or by counts of a drawn graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gnnbench.comparison import PlannedRow, Request, Variant, make_setting, plan_row
+from gnnbench.comparison.planned import plan_run
+from gnnbench.comparison.request import Options
+from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
+from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.kernels.dispatch import RmatStream
+from gnnbench.parts import Bundle, LayerClass
+from gnnbench.platforms.machine import Platform
+from gnnbench.plugins import Registry, assemble
+from gnnbench.preparation import (
+    check_counts,
+    count_cores,
+    load_dataset,
+    load_machine,
+    usual_fanouts,
+)
+from gnnbench.records import (
+    BYTE_KINDS,
+    Cell,
+    Dataset,
+    Metric,
+    Mode,
+    RunResult,
+    Table,
+    TableRow,
+    Workload,
+)
+from gnnbench.studies import PassProgress, Planner, PlanRequest
+
+#: A graph that is drawn edge by edge is known by the texts or numbers of its vertices and edges.
+Sizes = tuple[str | int, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """What is to be planned, as it was asked for.
+
+    Either a ``dataset`` is named or there, or ``sizes`` of a graph to draw; ``widths`` are
+    f^0 .. f^L, none where ``layers`` and ``hidden`` between the data set's own will do.
+    """
+
+    variant: Variant
+    dataset: str | Dataset | None = None
+    sizes: Sizes | None = None
+    widths: tuple[int, ...] = ()
+    model: str = "gcn"
+    layers: int = 2
+    hidden: int = 256
+    mode: Mode | None = None
+    epochs: int = 10
+    batch_size: int = 1024
+    fanouts: tuple[int, ...] | None = None
+    platform: str | Platform | None = None
+    options: Options = field(default_factory=dict)
+    seed: int = 0
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_counts(self, "layers", "hidden", "epochs", "batch_size")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A strategy, a graph and a machine that were found: everything that a plan is made of.
+
+    ``planner`` counts besides, or alone where the graph is drawn; None where nothing does.
+    """
+
+    row: PlannedRow
+    bundle: Bundle
+    machine: Platform
+    graph: Dataset | RmatStream
+    workload: Workload
+    model: LayerClass
+    options: Options
+    planner: Planner | None
+
+    @property
+    def graph_name(self) -> str:
+        """What the plan calls its graph."""
+        if isinstance(self.graph, Dataset):
+            return self.graph.name
+        return f"R-MAT, {self.graph.vertices:,} vertices, {self.graph.edges:,} undirected edges"
+
+
+class SilentPasses:
+    """Shows nothing of a planner's passes over the edges."""
+
+    def begin(self, label: str, edges: int) -> None:
+        """A pass over ``edges`` starts."""
+
+    def advance(self, edges: int) -> None:
+        """So many of them are counted."""
+
+    def end(self) -> None:
+        """The pass is over."""
+
+
+def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
+    """What a job names, found: its parts, a machine that has the devices they count on, its graph.
+
+    Raises ``UsageError`` for what is not known or cannot be planned, ``IncompatibleParts`` for
+    parts or a machine that do not fit.
+    """
+    variant = job.variant
+    offered = registry.strategy(variant.strategy)
+    drawn = job.sizes is not None
+    found = registry.planner(offered.name) if drawn else registry.planners.get(offered.name)
+    planner = None if found is None else found()
+    model = registry.model(job.model)
+    if job.mode is not None and job.mode not in offered.bundles:
+        raise UsageError(
+            f"strategy {offered.name!r} does not train in mode {job.mode}; leave the mode out."
+        )
+    row = plan_row(variant, offered, job.mode or offered.default_mode, registry)
+    bundle = assemble(registry, row.parts, job.options)
+    machine = load_machine(job.platform, placements=(bundle.placement,), own=offered.platform)
+    reason = bundle.placement.refuse_counts(machine)
+    if reason is not None:
+        raise IncompatibleParts(f"{offered.name}: {reason}")
+    reason = planner.refuses(bundle) if planner is not None and drawn else None
+    if reason is not None:
+        raise UsageError(reason)
+    graph = load_dataset(job.dataset, job.seed) if job.sizes is None else _draw(job.sizes, job.seed)
+    workload = _make_workload(job, graph)
+    return PlannedJob(row, bundle, machine, graph, workload, model, job.options, planner)
+
+
+def make_plan(
+    job: PlannedJob, registry: Registry, progress: PassProgress | None = None
+) -> tuple[tuple[RunResult, ...], tuple[Table, ...]]:
+    """What training would take: the run that a dry run over a data set finds, and tables."""
+    runs: tuple[RunResult, ...] = ()
+    tables: tuple[Table, ...] = ()
+    drawn = not isinstance(job.graph, Dataset)
+    if isinstance(job.graph, Dataset):
+        runs = (_plan_over(job.graph, job, registry),)
+        tables = tabulate_run(runs[0], job.machine)
+    if job.planner is not None:
+        request = PlanRequest(
+            job.graph, job.workload, job.machine, job.model, progress or SilentPasses()
+        )
+        tables += _count_besides(job.planner, job.bundle, request, over=not drawn)
+    return runs, tables
+
+
+def _draw(sizes: Sizes, seed: int) -> RmatStream:
+    """The stream of R-MAT edges that was asked for.
+
+    The dataset ``rmat`` is the same model with other random numbers: it has every edge once, since
+    it can look for those that come twice, and so as many distinct ones as asked for.
+    """
+    vertices = parse_count("gnnbench plan", "--vertices", str(sizes[0]))
+    edges = parse_count("gnnbench plan", "--edges", str(sizes[1]))
+    try:
+        return RmatStream(vertices, edges, RMAT_QUADRANTS, seed)
+    except ValueError as error:
+        raise UsageError(f"gnnbench plan: --{error}") from error
+
+
+def _make_workload(job: PlanJob, graph: Dataset | RmatStream) -> Workload:
+    """What would be trained."""
+    dims = job.widths
+    if not dims and isinstance(graph, Dataset):
+        dims = (graph.num_features, *[job.hidden] * (job.layers - 1), graph.num_classes)
+    return Workload(
+        model=job.model,
+        dims=dims,
+        epochs=job.epochs,
+        batch_size=job.batch_size,
+        fanouts=job.fanouts or usual_fanouts(len(dims) - 1),
+        seed=job.seed,
+        threads=job.threads or count_cores(),
+    )
+
+
+def _plan_over(dataset: Dataset, job: PlannedJob, registry: Registry) -> RunResult:
+    """What ``compare`` would report of a row over a data set, without training."""
+    dims = job.workload.dims
+    given = _with_widths(dataset, dims[0], dims[-1])
+    request = Request((job.row.strategy,), given, job.workload, job.machine, options=job.options)
+    return plan_run(request, job.row, make_setting(request, job.model), registry)
+
+
+def _with_widths(dataset: Dataset, features: int, classes: int) -> Dataset:
+    """A dataset as if it had other widths than its own; its features are then of no value."""
+    if (features, classes) == (dataset.num_features, dataset.num_classes):
+        return dataset
+    nothing = np.broadcast_to(np.float32(0), (dataset.graph.num_vertices, features))
+    return replace(dataset, features=nothing, num_classes=classes)
+
+
+def _count_besides(
+    planner: Planner, bundle: Bundle, request: PlanRequest, *, over: bool
+) -> tuple[Table, ...]:
+    """The planner's own tables; ``over`` a dataset none but a note where it cannot count what was
+    asked for."""
+    if not over:
+        return planner.plan(bundle, request)
+    try:
+        return planner.plan(bundle, request)
+    except UsageError as error:
+        return (Table("counts", "counted besides", (), (), (f"nothing: {error}",)),)
+
+
+def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
+    """Time, traffic and memory of a run that was gone through; what is full, where it does not
+    fit."""
+
+    def row_of(label: str, metric: Metric) -> TableRow:
+        return TableRow(label, (Cell(metric.value, metric.unit, metric.provenance),))
+
+    if run.status != "done":
+        row = TableRow("training", (Cell(text="does not fit"),))
+        return (Table("run", "every step gone through", ("",), (row,), (run.reason,)),)
+    metrics = run.metrics
+    times = [row_of("epoch", metrics["epoch_time"])]
+    times += [row_of(f"{stage}, busiest", metric) for stage, metric in run.stages.items()]
+    moved = {kind: metrics.get(f"{kind}_bytes") for kind in BYTE_KINDS}
+    traffic = [
+        row_of(kind.replace("_", " "), metric)
+        for kind, metric in moved.items()
+        if metric is not None and metric.value
+    ]
+    memory = [
+        row_of("fullest device", metrics["peak_device_bytes"]),
+        row_of("host", metrics["peak_host_bytes"]),
+    ]
+    tables = [Table("run time", f"one epoch on {machine.name}", ("seconds",), tuple(times))]
+    if traffic:
+        tables.append(Table("run traffic", "moved in an epoch", ("bytes",), tuple(traffic)))
+    tables.append(Table("run memory", "most held", ("bytes",), tuple(memory), run.notes))
+    return tuple(tables)

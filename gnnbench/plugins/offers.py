@@ -1,0 +1,77 @@
+"""Plugins made of what a program has at hand: classes and strategies, without a module of hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnnbench.errors import PluginError
+from gnnbench.hookspecs import hookimpl
+from gnnbench.models import Layer
+from gnnbench.parts import Part
+from gnnbench.records import PartKind, Strategy
+
+
+class Offers:
+    """One plugin that offers some classes of parts and layers, and strategies."""
+
+    def __init__(self, offered: Sequence[object]) -> None:
+        self._strategies = [each for each in offered if isinstance(each, Strategy)]
+        classes = [each for each in offered if isinstance(each, type)]
+        self._parts = [each for each in classes if issubclass(each, Part)]
+        self._layers = [each for each in classes if issubclass(each, Layer)]
+
+    def _of_kind(self, kind: PartKind) -> list[type[Part]]:
+        return [part for part in self._parts if part.kind == kind]
+
+    @hookimpl
+    def gnnbench_sampler(self) -> list[type[Part]]:
+        return self._of_kind("sampler")
+
+    @hookimpl
+    def gnnbench_placement(self) -> list[type[Part]]:
+        return self._of_kind("placement")
+
+    @hookimpl
+    def gnnbench_communication(self) -> list[type[Part]]:
+        return self._of_kind("communication")
+
+    @hookimpl
+    def gnnbench_memory(self) -> list[type[Part]]:
+        return self._of_kind("memory")
+
+    @hookimpl
+    def gnnbench_kernel(self) -> list[type[Part]]:
+        return self._of_kind("kernel")
+
+    @hookimpl
+    def gnnbench_model(self) -> list[type[Layer]]:
+        return self._layers
+
+    @hookimpl
+    def gnnbench_strategy(self) -> list[Strategy]:
+        return self._strategies
+
+
+def find_plugins(objects: Sequence[object]) -> list[object]:
+    """Objects with hooks as they are, and one plugin of all classes and strategies among them.
+
+    Raises ``PluginError`` for an object that is none of these.
+    """
+    offered: list[object] = []
+    plugins: list[object] = []
+    for each in objects:
+        if isinstance(each, Strategy) or (
+            isinstance(each, type) and issubclass(each, (Part, Layer))
+        ):
+            offered.append(each)
+        elif isinstance(each, type):
+            raise PluginError(
+                f"class {each.__name__!r} is neither a part nor a layer; derive it from one of "
+                f"gnnbench.parts or gnnbench.models, or give an instance that has hooks."
+            )
+    return [*plugins, Offers(offered)] if offered else plugins
+
+
+def name_object(plugin: object) -> str:
+    """What sentences call a plugin that is an object: a module's name, or its class's."""
+    return str(getattr(plugin, "__name__", type(plugin).__name__))

@@ -1,0 +1,268 @@
+"""What a comparison or a plan is of: names become data sets, machines and strategies.
+
+The command line, Python's functions and sweeps all begin here, so that the same words mean the same
+run everywhere. Nothing heavy is imported before a name has to be looked up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gnnbench.errors import GnnbenchError, UsageError
+
+if TYPE_CHECKING:
+    from gnnbench.comparison import Request
+    from gnnbench.datasets import ScalingChoice
+    from gnnbench.parts import Placement
+    from gnnbench.platforms.machine import Platform
+    from gnnbench.plugins import Registry
+    from gnnbench.records import Dataset, PartKind, Workload
+
+    #: A strategy's name, and the parts that it is to have instead of its own.
+    ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
+
+# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
+PART_NAMES = ("sampler", "placement", "communication", "memory", "kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be compared, as it was asked for.
+
+    ``dataset`` and ``platform`` are names, files or what these stand for; None is the usual one.
+    ``fanouts`` and ``learning_rate`` may be left to the model, and ``threads`` to the machine.
+    """
+
+    strategies: Sequence[ChosenStrategy]
+    dataset: str | Dataset | None = None
+    platform: str | Platform | None = None
+    model: str = "gcn"
+    layers: int = 2
+    hidden: int = 256
+    epochs: int = 10
+    batch_size: int = 1024
+    fanouts: tuple[int, ...] | None = None
+    swaps: tuple[tuple[PartKind, str], ...] = ()
+    options: Mapping[PartKind, Mapping[str, str]] = field(default_factory=dict)
+    learning_rate: float | None = None
+    scaling: ScalingChoice = "auto"
+    repeats: int = 1
+    same_seed: bool = False
+    seed: int = 0
+    threads: int | None = None
+    target_accuracy: float | None = None
+    check: bool = True
+    plain: bool = True
+
+    def __post_init__(self) -> None:
+        check_counts(self, "layers", "hidden", "epochs", "batch_size", "repeats")
+        if self.threads is not None:
+            check_counts(self, "threads")
+
+
+def check_counts(job: object, *names: str) -> None:
+    """Refuse what has to be a whole number of at least 1, by its name. Raises ``UsageError``."""
+    for name in names:
+        count = getattr(job, name)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise UsageError(f"{name} is {count!r}; give a whole number of at least 1.")
+
+
+def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
+    """The request of a job, with its data and its machine; torch has its threads from then on.
+
+    Of several ``ranks``, each has its share of this machine's cores. Raises ``UsageError`` for what
+    is not known or cannot mean anything.
+    """
+    for name, own_swaps in job.strategies:
+        registry.strategy(name)
+        for kind, part in own_swaps:
+            registry.part(kind, part)
+    model = registry.model(job.model)
+
+    import torch
+
+    from gnnbench.comparison import Request, Variant
+    from gnnbench.datasets import scale_features
+
+    threads = job.threads or max(1, count_cores() // ranks)
+    torch.set_num_threads(threads)
+    own = registry.strategy(job.strategies[0][0]).platform
+    machine = load_machine(job.platform, ranks, find_placements(registry, job.strategies), own)
+    data = scale_features(load_dataset(job.dataset, job.seed), job.scaling)
+    return Request(
+        strategies=tuple(Variant(*each) if each[1] else each[0] for each in job.strategies),
+        dataset=data,
+        workload=_make_workload(job, data, model.learning_rate, threads),
+        platform=machine,
+        swaps=job.swaps,
+        options=job.options,
+        repeats=job.repeats,
+        target_accuracy=job.target_accuracy,
+        check=job.check,
+        plain=job.plain,
+        same_seed=job.same_seed,
+    )
+
+
+def _make_workload(job: Job, data: Dataset, learning_rate: float, threads: int) -> Workload:
+    """What is trained; ``learning_rate`` is the model's, where none was asked for."""
+    from gnnbench.records import Workload
+
+    return Workload(
+        model=job.model,
+        dims=(data.num_features, *[job.hidden] * (job.layers - 1), data.num_classes),
+        epochs=job.epochs,
+        batch_size=job.batch_size,
+        fanouts=job.fanouts or usual_fanouts(job.layers),
+        seed=job.seed,
+        learning_rate=job.learning_rate or learning_rate,
+        threads=threads,
+    )
+
+
+def usual_fanouts(layers: int) -> tuple[int, ...]:
+    """Neighbours to sample a vertex where nobody says: 25, 10, 10, ... from the seeds outwards."""
+    return (25, *[10] * (layers - 1))
+
+
+def count_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# --------------------------------------------------------------------------- words
+
+
+def parse_strategies(text: str) -> tuple[ChosenStrategy, ...]:
+    """``"hyscale,hongtu:kernel=native"`` as names with their swaps, each once."""
+    chosen: list[ChosenStrategy] = []
+    for word in text.split(","):
+        name, *swaps = (part.strip() for part in word.split(":"))
+        if not name:
+            raise UsageError(f"{text!r} has an empty name; write it as A,B.")
+        each = (name, parse_swaps(swaps))
+        if each in chosen:
+            raise UsageError(
+                f"{word.strip()!r} is named twice; name it once, and ask for repeats to run it "
+                f"again."
+            )
+        chosen.append(each)
+    return tuple(chosen)
+
+
+def parse_swaps(texts: Sequence[str]) -> tuple[tuple[PartKind, str], ...]:
+    """``communication=hongtu`` as a kind of part and a part's name."""
+    swaps = []
+    for text in texts:
+        kind, equals, name = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{text!r} is not PART=NAME, such as communication=hongtu.")
+        swaps.append((find_kind(kind), name.strip()))
+    return tuple(swaps)
+
+
+def parse_settings(texts: Sequence[str]) -> dict[PartKind, dict[str, str]]:
+    """``memory.device_bytes=2GB`` as texts by kind of part and option."""
+    options: dict[PartKind, dict[str, str]] = {}
+    for text in texts:
+        target, equals, value = text.partition("=")
+        kind, dot, option = target.partition(".")
+        if not equals or not dot or not option.strip():
+            raise UsageError(f"{text!r} is not PART.option=value, such as memory.device_bytes=2GB.")
+        of_part = options.setdefault(find_kind(kind), {})
+        if option.strip() in of_part:
+            raise UsageError(f"{target} is set twice; keep one.")
+        of_part[option.strip()] = value.strip()
+    return options
+
+
+def find_kind(text: str) -> PartKind:
+    """The kind of part that a word names."""
+    for kind in PART_NAMES:
+        if text.strip() == kind:
+            return kind  # type: ignore[return-value]
+    raise UsageError(f"there is no part {text!r}; the parts are {', '.join(PART_NAMES)}.")
+
+
+# --------------------------------------------------------------------------- data and machines
+
+
+def load_dataset(spec: str | Dataset | None, seed: int) -> Dataset:
+    """The data set of a name or file, or itself; the usual one for None."""
+    from gnnbench import datasets
+    from gnnbench.records import Dataset
+
+    if isinstance(spec, Dataset):
+        return spec
+    return datasets.default_dataset(seed) if spec is None else datasets.load(spec, seed=seed)
+
+
+def find_placements(registry: Registry, chosen: Sequence[ChosenStrategy]) -> tuple[Placement, ...]:
+    """The placements of the strategies that were named, with their swaps, in every mode."""
+    from gnnbench.parts import Placement
+
+    names = (
+        dict(swaps).get("placement", parts.placement)
+        for strategy, swaps in chosen
+        for parts in registry.strategy(strategy).bundles.values()
+    )
+    made: list[Placement] = []
+    for name in dict.fromkeys(names):
+        try:
+            part = registry.part("placement", name)()
+        except (GnnbenchError, KeyboardInterrupt):
+            raise
+        except BaseException:
+            continue  # it is made again for its own row, which then says why it cannot be
+        if isinstance(part, Placement):
+            made.append(part)
+    return tuple(made)
+
+
+def load_machine(
+    spec: str | Platform | None,
+    ranks: int = 1,
+    placements: Sequence[Placement] = (),
+    own: str = "",
+) -> Platform:
+    """The platform asked for, or the default: this machine where it has a CUDA device, else the
+    first strategy's ``own`` machine, the usual one, or another bundled one, whichever is the first
+    where all ``placements`` find something to train on."""
+    if spec is None and ranks > 1:
+        from gnnbench.platforms.workers import divide_machine
+
+        return divide_machine(ranks)
+    from gnnbench.platforms import describe
+    from gnnbench.platforms.machine import Platform
+
+    if isinstance(spec, Platform):
+        return spec
+    if spec is not None:
+        return describe.load_platform(spec)
+    usual = describe.default_platform()
+    bundled = (entry.name for entry in describe.list_platforms() if entry.name != describe.LOCAL)
+    named = [own] if own and usual.virtual else []
+    candidates = chain(
+        map(describe.load_platform, named), (usual,), map(describe.load_platform, bundled)
+    )
+    return next((p for p in candidates if all(can_train(each, p) for each in placements)), usual)
+
+
+def can_train(placement: Placement, platform: Platform) -> bool:
+    """Whether the platform has a device that the placement trains on."""
+    try:
+        return bool(placement.trainers(platform))
+    except UsageError:
+        return False
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        # It is asked again in its own run, where what it raises is that run's failure.
+        return True

@@ -1,0 +1,51 @@
+"""A comparison and a plan as pieces of HTML, as notebooks show what a cell returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnnbench.ranking import group_runs
+from gnnbench.records import Comparison, Table
+from gnnbench.report.columns import deciding_columns
+from gnnbench.report.comparison import made_up_lines, provenance_line, title_line
+from gnnbench.report.page import render_page
+from gnnbench.report.tables_html import describe_table
+from gnnbench.report.verdict import describe_noise, summarise
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The answer, the columns that decide, and where the figures come from, as on a terminal."""
+    groups = group_runs(comparison)
+    columns = deciding_columns(groups)
+    sections = []
+    number = 0
+    for group in groups:
+        lines = []
+        for row in group.rows:
+            cells = [column.cells[number][0] for column in columns] if row.done else []
+            number += bool(row.done)
+            lines.append((row.label, cells, "; ".join(row.failures)))
+        sections.append((group.title, lines))
+    warnings = [describe_noise(comparison, groups), comparison.interrupted]
+    return render_page(
+        "notebook.html",
+        title_line(comparison),
+        answers=[*summarise(groups), *filter(None, warnings)],
+        heads=[" ".join(column.heading).replace("- ", "-") for column in columns],
+        sections=sections,
+        tables=[],
+        below=[*made_up_lines(comparison), provenance_line(comparison)],
+    )
+
+
+def render_plan(title: str, tables: Sequence[Table]) -> str:
+    """The tables of a plan."""
+    return render_page(
+        "notebook.html",
+        title,
+        answers=[],
+        heads=[],
+        sections=[],
+        tables=[describe_table(table) for table in tables],
+        below=[],
+    )

@@ -1,0 +1,102 @@
+"""Results as pandas frames: a row a run, or a row a sample.
+
+Metrics keep their names and their unprefixed SI units (seconds, bytes, joules, edges a second).
+``provenance`` is that of ``epoch_time``, of the stages, and of every other metric that no
+``provenance_NAME`` column names: a wall time is measured here, whatever an epoch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gnnbench.records import Workload
+from gnnbench.results.schema import ResultDocument, RunEntry, WorkloadEntry
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+#: What a cell of a frame holds; None is shown as missing.
+Value = str | int | float | bool | None
+
+
+def describe_run(run: RunEntry) -> dict[str, Value]:
+    """A run on one line: what it was, how it ended, and its figures by name."""
+    epoch = run.metrics.get("epoch_time")
+    provenance = None if epoch is None else epoch.provenance
+    line: dict[str, Value] = {
+        "strategy": run.strategy,
+        "label": run.label,
+        "mode": run.mode,
+        **run.parts.model_dump(),
+        "repeat": run.repeat,
+        "status": run.status,
+        "reason": run.reason,
+        "loss": run.loss[-1] if run.loss else None,
+        **{f"{name}_accuracy": run.accuracy.get(name) for name in ("train", "val", "test")},
+        "equal": None if run.equivalence is None else run.equivalence.equal,
+        "ranked": None if run.work is None else run.work.ranked,
+        "why_not": "" if run.work is None else run.work.why_not,
+        "devices": None if run.work is None else len(run.work.devices),
+        "provenance": provenance,
+    }
+    for name, metric in run.metrics.items():
+        line[name] = metric.value
+        if metric.provenance != provenance:
+            line[f"provenance_{name}"] = metric.provenance
+    for stage, seconds in run.stages.items():
+        line[f"stage_{stage}"] = seconds.value
+        if seconds.provenance != provenance:
+            line[f"provenance_stage_{stage}"] = seconds.provenance
+    return line
+
+
+def describe_setting(
+    dataset: str, workload: Workload | WorkloadEntry, platform: str
+) -> dict[str, Value]:
+    """What all runs of a comparison have in common, as the first columns of each."""
+    return {
+        "dataset": dataset,
+        "model": workload.model,
+        "dims": "-".join(map(str, workload.dims)),
+        "epochs": workload.epochs,
+        "seed": workload.seed,
+        "platform": platform,
+    }
+
+
+def list_lines(document: ResultDocument) -> list[dict[str, Value]]:
+    """A line for every run of a document, which begins with the setting that all have in common."""
+    setting = describe_setting(document.dataset.name, document.workload, document.platform.name)
+    return [{**setting, **describe_run(run)} for run in document.runs]
+
+
+def make_samples(document: ResultDocument) -> DataFrame:
+    """A row for every raw sample: run, metric, its number, value, unit, provenance, and whether it
+    is one of the first, which no summary counts."""
+    return to_frame(list(_list_samples(document.runs)))
+
+
+def _list_samples(runs: Sequence[RunEntry]) -> Iterator[dict[str, Value]]:
+    for run in runs:
+        for name, metric in run.metrics.items():
+            for number, value in enumerate(metric.samples):
+                yield {
+                    "label": run.label,
+                    "mode": run.mode,
+                    "repeat": run.repeat,
+                    "metric": name,
+                    "sample": number,
+                    "value": value,
+                    "unit": metric.unit,
+                    "provenance": metric.provenance,
+                    "warmup": number < metric.warmup,
+                }
+
+
+def to_frame(lines: Sequence[Mapping[str, Value]]) -> DataFrame:
+    """Lines as a frame whose columns are in the order in which they first occur."""
+    from pandas import DataFrame
+
+    columns = dict.fromkeys(name for line in lines for name in line)
+    return DataFrame(list(lines), columns=list(columns))
