@@ -14,7 +14,7 @@ BUILD_FILES := pyproject.toml setup.py constraints.txt $(wildcard cython_ext/*.p
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
-.PHONY: compare test check sanitize bench clean
+.PHONY: compare test check docs sanitize bench clean
 .DELETE_ON_ERROR:
 
 compare: $(VENV)/.installed
@@ -30,6 +30,11 @@ check: $(VENV)/.test-installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site, in build/site; a warning is an error. (What the variable turns off is an
+# announcement of the theme's authors.)
+docs: $(VENV)/.test-installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Builds the kernels once more, into build/sanitize, so that they stop at any access outside an array
 # and at undefined behaviour, and runs their tests (or those in TESTS) on that build. Needs GCC.
