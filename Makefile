@@ -14,7 +14,7 @@ BUILD_FILES := pyproject.toml setup.py constraints.txt $(wildcard cython_ext/*.p
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
-.PHONY: compare test check sanitize bench clean
+.PHONY: compare test check docs sanitize bench clean
 .DELETE_ON_ERROR:
 
 compare: $(VENV)/.installed
@@ -30,6 +30,11 @@ check: $(VENV)/.test-installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation as a site, in build/site; a warning is an error. (What the variable turns off is an
+# announcement of the theme's authors.)
+docs: $(VENV)/.test-installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Builds the kernels once more, into build/sanitize, so that they stop at any access outside an array
 # and at undefined behaviour, and runs their tests (or those in TESTS) on that build. Needs GCC.
@@ -47,11 +52,11 @@ sanitize: $(VENV)/.test-installed
 	    sys.exit(pytest.main(sys.argv[1:]))' \
 	  -p no:cacheprovider --hypothesis-profile=ci $(abspath $(TESTS))
 
-# Runs every benchmark once; results/README.md says how to keep results.
+# Runs every benchmark on the last commit, and keeps the results: results/README.md.
 bench: $(VENV)/.installed
 	$(BIN)/asv machine --yes
 	$(BIN)/asv check
-	$(BIN)/asv run --quick --show-stderr
+	$(BIN)/asv run --show-stderr 'HEAD^!'
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info results/asv results/asv-html

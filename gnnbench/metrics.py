@@ -37,7 +37,8 @@ def summarise(
     Counts are means over all epochs. Times that were measured are medians over those after the
     first ``warmup``, since what disturbs a machine only ever adds; modelled ones are means, since
     an epoch in which a strategy does more is no noise. A rate is the work of an epoch over the time
-    of one, so that two columns never contradict each other.
+    of one, so that two columns never contradict each other: edges a second are HyScale-GNN
+    Equation 5, vertices a second HP-GNN Equation 3.
     ``energy`` is there where every device that was busy has a stated power.
     """
     epochs = trace.epochs
@@ -58,7 +59,6 @@ def summarise(
     metrics = {
         "epoch_time": time_of(epoch_s, "s", provenance),
         "wall_time": time_of([epoch.wall_s for epoch in epochs], "s", "measured"),
-        # Equation 5 of HyScale-GNN, and NVTPS of HP-GNN.
         "throughput_edges": rate_of([epoch.edges for epoch in epochs], "edges/s"),
         "throughput_vertices": rate_of([epoch.vertices for epoch in epochs], "vertices/s"),
         **{

@@ -80,3 +80,13 @@ class Ordering(_Kernel):
 class SetUnion(_Kernel):
     kernel, case = "sets", "union"
     params: ClassVar = [[OURS, "numpy sort"]]
+
+
+class Movement(_Kernel):
+    kernel, case = "movement", "add width 128"
+    params: ClassVar = [[OURS, "torch index_select"]]
+
+
+class Update(_Kernel):
+    kernel, case = "update", "256 to 256"
+    params: ClassVar = [[OURS, "torch addmm"]]

@@ -18,7 +18,7 @@ class ModelClock:
 
     (HongTu sections 2.1 and 7.3 say that remote memory is slower). Sampling: edges over the host's
     rate, which grows with its threads. Aggregation and update: what the kernel part says they cost
-    on the device (Equations 11 and 12 unless it knows better).
+    on the device (HyScale-GNN Equations 11 and 12 unless it knows better).
     """
 
     provenance: Provenance = "modelled"

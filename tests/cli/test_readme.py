@@ -18,7 +18,7 @@ from gnnbench.conformance import graphs
 from gnnbench.platforms import load_platform
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 #: What the README makes as it goes along.
 MADE_BY_READER = ("half-half",)
 

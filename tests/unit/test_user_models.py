@@ -126,9 +126,9 @@ def test_a_users_gcn_trains_as_the_bundled_one(tmp_path, num_layers):
     assert ours.workload.model == "mygcn"
 
 
-def test_the_readmes_example_runs_as_it_stands(tmp_path):
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL)
+def test_the_pages_example_runs_as_it_stands(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     path = tmp_path / "mean.py"
     path.write_text(example, encoding="utf-8")
     for result in train(plugins.load([str(path)]), "mean", ("hyscale", "hongtu")).runs:

@@ -1,0 +1,92 @@
+"""The documentation builds without a warning, fetches nothing, and says where equations live."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="the documentation needs the extra 'test'")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["generate"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = load_generator()
+PAPERS = GENERATOR.read_papers()
+
+
+@pytest.fixture(scope="module")
+def places() -> dict[tuple[str, str], list[str]]:
+    return GENERATOR.find_places(PAPERS)
+
+
+@pytest.mark.parametrize(
+    ("paper", "item"), [(paper.name, item) for paper in PAPERS for item in paper.items]
+)
+def test_every_equation_lives_somewhere(places, paper, item):
+    assert places.get((paper, item))
+
+
+def test_nothing_is_cited_that_a_paper_does_not_have(places):
+    """The list of the documentation is whole, and no docstring miscounts."""
+    known = {(paper.name, item) for paper in PAPERS for item in paper.items}
+    assert not {key: found for key, found in places.items() if key not in known}
+
+
+@pytest.mark.parametrize(
+    ("text", "default", "cited"),
+    [
+        ("Equation 7 and more.", "HongTu", [("HongTu", "Equation 7")]),
+        ("(HyScale-GNN Equations 7, 8 and 13)", None, "7 8 13"),
+        ("Equations 6 to 9 of HP-GNN", "HongTu", "6 7 8 9"),
+        ("MixGCN's Proposition 3.5 says", None, [("MixGCN", "Proposition 3.5")]),
+        ("HongTu's section 5; GraphSAINT (Zeng et al. 2020, Algorithm 2)", "HongTu", []),
+        ("Equation 5", None, []),
+    ],
+)
+def test_citations_are_read(text, default, cited):
+    found = list(GENERATOR.cite(text, PAPERS, default))
+    if isinstance(cited, str):
+        cited = [(found[0][0], f"Equation {number}") for number in cited.split()]
+    assert found == cited
+
+
+@pytest.mark.long
+def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
+    site = tmp_path / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr.strip()
+    pages = list(site.rglob("*.html"))
+    assert {"tutorial.html", "errors.html", "equations.html"} < {page.name for page in pages}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"([^\"]*)\"", text)
+        assert not [each for each in loaded if re.match(r"https?:|//", each)], page.name
+
+
+def test_the_readme_is_read_in_minutes():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
