@@ -22,6 +22,7 @@ import psutil
 import scipy.sparse as sp
 import torch
 
+from gnnbench.constants import MEASURED, Mark
 from gnnbench.errors import GnnbenchError, PlatformError, UsageError
 from gnnbench.files import explain, publish
 from gnnbench.kernels.csr import csr_tensor
@@ -108,7 +109,7 @@ def probe(seconds: float = 2.0) -> Platform:
     links = _probe_links(gpus, seconds / 2)
     for link in links:
         sources |= {f"{link.name}.{key}": measured for key in ("bandwidth", "latency")}
-    return _assemble(host, gpus, links, sources)
+    return _assemble(host, gpus, links, sources, dict.fromkeys(sources, MEASURED))
 
 
 def describe_unmeasured() -> Platform:
@@ -116,7 +117,7 @@ def describe_unmeasured() -> Platform:
 
     Rates are assumed from the number of cores, the same at every call; each says so.
     """
-    assumed = "assumption: {}, not measured; gnnbench platforms probe does"
+    assumed = "{}, not measured; gnnbench platforms probe does"
     cores = count_cores()
     host = Device(
         name="host",
@@ -159,7 +160,8 @@ def describe_unmeasured() -> Platform:
     for link in links:
         sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
         sources[f"{link.name}.latency"] = assumed.format("one copy call")
-    return _assemble(host, gpus, links, sources)
+    known = [f"{device.name}.{key}" for device in (host, *gpus) for key in ("cores", "memory")]
+    return _assemble(host, gpus, links, sources, dict.fromkeys(known, MEASURED))
 
 
 def _assume_gpu(index: int) -> Device:
@@ -181,7 +183,11 @@ def _assume_gpu(index: int) -> Device:
 
 
 def _assemble(
-    host: Device, gpus: list[Device], links: list[Link], sources: Mapping[str, str]
+    host: Device,
+    gpus: list[Device],
+    links: list[Link],
+    sources: Mapping[str, str],
+    marks: Mapping[str, Mark],
 ) -> Platform:
     summary = [f"{host.model}, {host.cores} cores", *(gpu.model for gpu in gpus)]
     return Platform(
@@ -191,6 +197,7 @@ def _assemble(
         accelerators=tuple(gpus),
         links=tuple(links),
         sources=sources,
+        marks=marks,
     )
 
 

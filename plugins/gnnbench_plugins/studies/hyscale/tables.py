@@ -213,7 +213,7 @@ def note_constants(platform: Platform) -> tuple[str, ...]:
         ),
     )
     return tuple(
-        f"constant, {what}: {format_si(value, unit)} ({platform.sources[key]})"
+        f"constant, {what}: {format_si(value, unit)} ({platform.describe_source(key)})"
         for key, what, value, unit in constants
     )
 
