@@ -12,8 +12,8 @@ A number that says nothing about the world, such as a limit of a search, is a ``
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import ModuleType
 from typing import Annotated, Literal, TypeVar, get_args
 
@@ -80,6 +80,38 @@ class MarkedNumber:
     fitted_on: tuple[str, ...] = ()
 
 
+def find_marked(table: object, place: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Every number of a TOML file, which is a table with a source, and the keys that lead to it.
+    Entries of a list are told apart by their names, or by the ends of a link."""
+    if isinstance(table, list):
+        for each in table:
+            if isinstance(each, Mapping):
+                names = [each[key] for key in ("name", "from", "to") if key in each]
+                yield from find_marked(each, ".".join([place, "-".join(map(str, names))]))
+    elif isinstance(table, Mapping):
+        if "source" in table and not table.keys().isdisjoint(("value", "values")):
+            yield place, table
+        else:
+            for key, value in table.items():
+                yield from find_marked(value, f"{place}.{key}" if place else key)
+
+
+def read_number(place: str, name: str, table: Mapping[str, object]) -> MarkedNumber:
+    """A number of a TOML file, as :func:`find_marked` gives it."""
+    value = table.get("value", table.get("values"))
+    shown = _show(tuple(value) if isinstance(value, list) else value)
+    fitted_on = table.get("fitted_on", ())
+    mark = next((mark for mark in MARKS if mark == table.get("mark")), ASSUMED.kind)
+    return MarkedNumber(
+        place,
+        name,
+        f"{shown} {table.get('unit', '')}".rstrip(),
+        mark,
+        str(table["source"]),
+        tuple(map(str, fitted_on)) if isinstance(fitted_on, list) else (),
+    )
+
+
 def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
     """The constants of a module and of the classes that it defines, as their annotations say."""
     holders: list[tuple[str, object]] = [("", module)]
@@ -98,7 +130,8 @@ def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
                 annotation = eval(written, vars(module))
             for constant in get_args(annotation)[1:]:
                 if isinstance(constant, Constant):
-                    value = f"{_show(values[name])} {constant.unit}".rstrip()
+                    found = _show(values[name]) if name in values else "as found by fitting"
+                    value = f"{found} {constant.unit}".rstrip()
                     yield MarkedNumber(
                         module.__name__,
                         f"{prefix}{name}",
@@ -111,8 +144,15 @@ def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
 
 def _defaults(holder: object) -> dict[str, object]:
     """Values by name: those of a module, or the defaults of a class, slotted ones among them."""
-    fields = getattr(holder, "__dataclass_fields__", {})
-    return {**vars(holder), **{name: field.default for name, field in fields.items()}}
+    values = dict(vars(holder))
+    for field in fields(holder) if is_dataclass(holder) else ():
+        if field.default_factory is not MISSING:
+            values[field.name] = field.default_factory()
+        elif field.default is not MISSING:
+            values[field.name] = field.default
+        else:
+            values.pop(field.name, None)
+    return values
 
 
 def _show(value: object) -> str:

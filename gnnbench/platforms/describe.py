@@ -36,6 +36,7 @@ import tomlkit
 from pydantic import ValidationError
 from tomlkit.items import InlineTable
 
+from gnnbench.constants import Bound
 from gnnbench.errors import PlatformError
 from gnnbench.files import FileRefused
 from gnnbench.platforms.machine import DISK, Device, Link, Platform, RateCurve
@@ -60,6 +61,8 @@ BUNDLED = Path(__file__).parent
 #: What is modelled where there is no CUDA device.
 FALLBACK = "epyc7763x2-4xa5000"
 LOCAL = "local"
+#: How like a name must be to be offered for one that there is not.
+_LIKE: Bound[float] = 0.4
 
 
 # --------------------------------------------------------------------------- finding and listing
@@ -110,7 +113,7 @@ def load_platform(spec: str) -> Platform:
     if path is not None:
         return read_platform(path)
     names = (LOCAL, *(path.stem for path in sorted(BUNDLED.glob("*.toml"))))
-    close = difflib.get_close_matches(spec, names, n=2, cutoff=0.4)
+    close = difflib.get_close_matches(spec, names, n=2, cutoff=_LIKE)
     hint = f"did you mean {' or '.join(close)}" if close else f"choose from {', '.join(names)}"
     raise PlatformError(f"there is no platform called {spec!r}; {hint}, or name a .toml file.")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gnnbench.constants import MARKS
+from gnnbench.constants import MARKS, find_marked
 from gnnbench.errors import PlatformError
 from gnnbench.platforms.describe import read_platform, show_platform, to_toml
 from gnnbench.toml import read_toml
@@ -32,30 +31,15 @@ launch = { value = 1, unit = "us", source = "s" }
 """
 
 
-def list_numbers(table: object, place: str = "") -> Iterator[tuple[str, dict[str, object]]]:
-    """Every inline table with a source, however deep, and the keys that lead to it."""
-    if isinstance(table, list):
-        for each in table:
-            yield from list_numbers(each, place)
-    elif isinstance(table, dict):
-        if {"source", "unit"} <= table.keys() or {"source", "value"} <= table.keys():
-            yield place, table
-        else:
-            for key, value in table.items():
-                yield from list_numbers(value, f"{place}.{key}")
-
-
 def find_unmarked(table: object) -> list[str]:
-    return [place for place, number in list_numbers(table) if number.get("mark") not in MARKS]
+    return [place for place, number in find_marked(table) if number.get("mark") not in MARKS]
 
 
 def test_an_unmarked_number_is_found() -> None:
-    numbers = {
-        "host": {"a": {"value": 1, "source": "s"}},
-        "b": [{"c": {"unit": "s", "source": ""}}],
-    }
-    assert find_unmarked(numbers) == [".host.a", ".b.c"]
-    assert not find_unmarked({"a": {"value": 1, "mark": "quoted", "source": "s"}})
+    rate = {"value": 1, "source": "s"}
+    numbers = {"host": {"a": rate}, "links": [{"from": "a", "to": "b", "c": rate}]}
+    assert find_unmarked(numbers) == ["host.a", "links.a-b.c"]
+    assert not find_unmarked({"a": {**rate, "mark": "quoted"}})
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+from gnnbench.constants import Bound
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.platforms import load_platform
@@ -50,12 +51,13 @@ KERNELS: dict[str, type[Kernel]] = {
     "dgl": DGLKernel,
     "native": NativeKernel,
 }
-ITEMSIZE = 4
+ITEMSIZE: Bound[int] = 4
 #: Rounds of mini-batches that are gone through. They are alike, so that from the first to the
 #: second number on every further one takes the same.
-FEW, MORE = 4, 5
+FEW: Bound[int] = 4
+MORE: Bound[int] = 5
 #: Epochs of a full graph: the first, in which stale copies are made, and the two that count.
-EPOCHS = 3
+EPOCHS: Bound[int] = 3
 
 
 def predict(cell: PublishedCell) -> float:
