@@ -338,6 +338,7 @@ def with_widths(dataset: Dataset, features: int, classes: int) -> Dataset:
 def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
     """Time, traffic and memory of a run that was gone through; what is full, where it does not
     fit."""
+    from gnnbench.model_error import describe_error
     from gnnbench.records import BYTE_KINDS, Cell, Table, TableRow
 
     def row_of(label: str, metric: Metric) -> TableRow:
@@ -359,7 +360,10 @@ def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
         row_of("fullest device", metrics["peak_device_bytes"]),
         row_of("host", metrics["peak_host_bytes"]),
     ]
-    tables = [Table("run time", f"one epoch on {machine.name}", ("seconds",), tuple(times))]
+    kind = run.work.kind if run.work is not None else None
+    believed = () if kind is None else (f"good to {describe_error(kind)} (reproduce validation)",)
+    title = f"one epoch on {machine.name}"
+    tables = [Table("run time", title, ("seconds",), tuple(times), believed)]
     if traffic:
         tables.append(Table("run traffic", "moved in an epoch", ("bytes",), tuple(traffic)))
     tables.append(Table("run memory", "most held", ("bytes",), tuple(memory), run.notes))

@@ -1,10 +1,12 @@
-"""``python -m tests.ledger``: which predictions have moved; with ``--write``, the table anew."""
+"""``python -m tests.ledger``: which predictions have moved; with ``--write``, the
+table anew, and the errors that modelled times are printed with."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
+from gnnbench.model_error import estimate_errors, write_errors
 from gnnbench_plugins.studies.validation.ledger import Validation
 from tests.ledger import BASELINE, compare, load, write
 
@@ -19,6 +21,7 @@ def main() -> int:
         print(line)
     if options.write:
         write(entries)
+        write_errors(estimate_errors(entries))
         return 0
     print(f"{len(entries)} predictions: {len(moved)} are not those of {BASELINE.name}")
     return 1 if moved else 0

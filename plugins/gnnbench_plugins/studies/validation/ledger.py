@@ -14,6 +14,7 @@ from gnnbench.studies import Ledger
 from gnnbench_plugins.studies.validation.constants import find_fitted
 from gnnbench_plugins.studies.validation.prediction import predict
 from gnnbench_plugins.studies.validation.published import (
+    Aggregation,
     FullGraphEpoch,
     MiniBatchEpoch,
     PublishedCell,
@@ -71,6 +72,9 @@ def make_entry(published: PublishedSource, cell: PublishedCell) -> LedgerEntry:
         doubts=cell.doubts,
         inferred=cell.inferred,
         sizes=describe_sizes(cell),
+        graph=cell.task.graph,
+        model="" if isinstance(cell.task, Aggregation) else cell.task.model,
+        kernel=cell.kernel,
         fitted_on=tuple(dict.fromkeys((*cell.fitted_on, *find_fitted(cell.id)))),
     )
 
