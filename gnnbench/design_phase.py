@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device, Platform, RateCurve
 from gnnbench.records import EpochTrace, Span
 
 #: Passes over so many rounds, of which the first warms up; of the others the median counts, since
 #: whatever else the machine does falls on one of them more than on the others.
-DESIGN_ROUNDS = 2
-DESIGN_EPOCHS = 4
+DESIGN_ROUNDS: Bound[int] = 2
+DESIGN_EPOCHS: Bound[int] = 4
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gnnbench.constants import Bound
 from gnnbench.parts import Intermediates, Kernel, LayerShape
 from gnnbench.records import BatchProfile, Block, BlockSize, BufferRows
 
@@ -47,7 +48,7 @@ class ChunkSize:
 
 #: Rows that cross between memories do so at most this many bytes at a time, so that what has
 #: crossed and is not in its place yet is small; a copy of a mebibyte has a link's full bandwidth.
-STAGED_BYTES = 1 << 20
+STAGED_BYTES: Bound[int] = 1 << 20
 
 
 def staged_rows(rows: int, row_bytes: int) -> int:

@@ -8,14 +8,17 @@ a power that the platform file states.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean, median
 
+from gnnbench.model_error import error_of
 from gnnbench.platforms.machine import DISK
 from gnnbench.price.folds import Digest, imbalance
 from gnnbench.records import (
     BYTE_KINDS,
     STAGES,
+    MachineKind,
     Metric,
     Provenance,
     Stage,
@@ -82,6 +85,15 @@ def summarise(
     if time_to_accuracy_s is not None:
         metrics["time_to_accuracy"] = Metric(time_to_accuracy_s, "s", provenance)
     return metrics, _summarise_stages(digests, provenance, warmup)
+
+
+def with_error(metrics: Mapping[str, Metric], kind: MachineKind | None) -> dict[str, Metric]:
+    """The metrics, a modelled epoch with the factor that it may be off by on that kind of machine;
+    where that is not known, as they are."""
+    epoch = metrics["epoch_time"]
+    if kind is None or epoch.provenance != "modelled":
+        return dict(metrics)
+    return {**metrics, "epoch_time": replace(epoch, error_factor=error_of(kind).factor)}
 
 
 def _summarise_stages(

@@ -12,6 +12,7 @@ from gnnbench.comparison.request import Options
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream
+from gnnbench.model_error import describe_error
 from gnnbench.parts import Bundle, LayerClass
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
@@ -234,7 +235,10 @@ def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
         row_of("fullest device", metrics["peak_device_bytes"]),
         row_of("host", metrics["peak_host_bytes"]),
     ]
-    tables = [Table("run time", f"one epoch on {machine.name}", ("seconds",), tuple(times))]
+    kind = run.work.kind if run.work is not None else None
+    believed = () if kind is None else (f"good to {describe_error(kind)} (reproduce validation)",)
+    title = f"one epoch on {machine.name}"
+    tables = [Table("run time", title, ("seconds",), tuple(times), believed)]
     if traffic:
         tables.append(Table("run traffic", "moved in an epoch", ("bytes",), tuple(traffic)))
     tables.append(Table("run memory", "most held", ("bytes",), tuple(memory), run.notes))

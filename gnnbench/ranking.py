@@ -7,19 +7,23 @@ figures of different provenance never are.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from gnnbench.model_error import DEVIATIONS, error_of
 from gnnbench.parts import UNIFORM
 from gnnbench.records import (
     STAGES,
     Comparison,
     EpochWork,
     Equivalence,
+    MachineKind,
     Metric,
     Mode,
+    PartKind,
     Provenance,
     RunResult,
     Stage,
@@ -29,6 +33,11 @@ from gnnbench.statistics import Difference, compare_pairs, compare_samples
 MODE_TITLES: dict[Mode, str] = {"full-graph": "full graph", "mini-batch": "mini-batch"}
 #: A modelled time that differs by less is the same.
 SAME = 0.005
+#: Stages that are not the same work where the part is another.
+STAGES_OF: Mapping[PartKind, tuple[Stage, ...]] = {
+    "sampler": ("sample",),
+    "kernel": ("aggregate", "update", "recompute"),
+}
 #: Mode, updates and seeds an epoch, and the law of sampling: what rows of a group have in common.
 Kind = tuple[Mode, int, int, str]
 
@@ -244,13 +253,14 @@ def _pool(metrics: Sequence[Metric]) -> Metric | None:
         return None
     samples = tuple(v for metric in metrics for v in (metric.steady or (metric.value,)))
     value = float(median(metric.value for metric in metrics))
-    return Metric(value, metrics[0].unit, metrics[0].provenance, samples)
+    first = metrics[0]
+    return Metric(value, first.unit, first.provenance, samples, error_factor=first.error_factor)
 
 
 def find_difference(row: Row, base: Row) -> Difference | None:
     """How fast a row is against another, above 1 where it is faster; None where their epochs
     cannot be compared. Modelled epochs differ where every one of them does, and their interval is
-    the range over epochs: what the model is off by is not in it."""
+    the range over epochs; what the model is off by is not in it, see :func:`find_doubt`."""
     ours, theirs = row.metric("epoch_time"), base.metric("epoch_time")
     if ours is None or theirs is None or ours.provenance != theirs.provenance:
         return None
@@ -267,6 +277,66 @@ def find_difference(row: Row, base: Row) -> Difference | None:
     else:
         found = compare_samples(ours.samples, theirs.samples)
     return found.about(theirs.value / ours.value)
+
+
+def is_shown(row: Row, base: Row) -> bool:
+    """Whether one of two rows is faster: neither chance nor the model's own error makes as large a
+    difference."""
+    found = find_difference(row, base)
+    if found is None or not found.shown:
+        return False
+    doubt = find_doubt(row, base)
+    return not 1.0 / doubt <= found.ratio <= doubt
+
+
+def find_doubt(row: Row, base: Row) -> float:
+    """The factor between two modelled epochs that the model's own error may make; 1 of measured
+    ones, and where no error is known.
+
+    Rows of one comparison share the platform and the graph, and so all of an error but its own part
+    and the kernel's (:mod:`gnnbench.model_error`). Of that they share what they do alike: as many
+    seconds in the same stages, with the same parts. What they do apart, shares o of their
+    epochs, is off independently, so that the logarithm of their ratio has the variance
+
+        (own^2 + kernel^2) (o_1^2 + o_2^2)
+
+    where the kernel's counts if they have different ones. Rows on different kinds of machine share
+    nothing.
+    """
+    ours, theirs = (_modelled_on(each) for each in (row, base))
+    if ours is None or theirs is None:
+        return 1.0
+    one, other = error_of(ours), error_of(theirs)
+    if ours != theirs:
+        return math.exp(DEVIATIONS * math.hypot(one.total, other.total))
+    unlike = row.runs[0].parts.kernel != base.runs[0].parts.kernel
+    each = math.hypot(one.own, one.kernel if unlike else 0.0)
+    apart = math.hypot(_share_apart(row, base), _share_apart(base, row))
+    return math.exp(DEVIATIONS * each * apart)
+
+
+def _modelled_on(row: Row) -> MachineKind | None:
+    """The kind of machine of a row whose epochs are modelled with an error that is known."""
+    epoch = row.metric("epoch_time")
+    known = epoch is not None and epoch.error_factor is not None
+    return row.work.kind if known and row.work is not None else None
+
+
+def _share_apart(row: Row, base: Row) -> float:
+    """The busy seconds that the other row does not have in the same stage, or has by another part,
+    as a share of the epoch. Where stages overlap there are more of them, up to all of it."""
+    unlike = {
+        stage
+        for part, stages in STAGES_OF.items()
+        if getattr(row.runs[0].parts, part) != getattr(base.runs[0].parts, part)
+        for stage in stages
+    }
+    epoch, apart_s = row.metric("epoch_time"), 0.0
+    for stage in STAGES:
+        ours, theirs = row.stage(stage), base.stage(stage)
+        alike_s = 0.0 if stage in unlike or theirs is None else theirs.value
+        apart_s += max(0.0, (ours.value if ours is not None else 0.0) - alike_s)
+    return min(1.0, apart_s / epoch.value) if epoch is not None and epoch.value else 1.0
 
 
 def _pair_samples(row: Row, base: Row) -> list[tuple[float, float]]:

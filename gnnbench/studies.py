@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from gnnbench.constants import MarkedNumber
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.parts import Bundle, LayerClass, Session, Setting, option_fields
 from gnnbench.platforms.machine import Platform
@@ -96,6 +97,15 @@ class Ledger(Reproduction):
     @abstractmethod
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Every measurement with its prediction; the same ones each time it is asked for."""
+
+
+class Inventory(Reproduction):
+    """A reproduction that lists the constants on which everything modelled rests; beside its tables
+    each stands in the document."""
+
+    @abstractmethod
+    def numbers(self) -> tuple[MarkedNumber, ...]:
+        """Every constant with its mark."""
 
 
 class Timer(Protocol):

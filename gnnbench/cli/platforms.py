@@ -125,14 +125,16 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
 
 
 def print_platform(platform: Platform, json_path: Path | None) -> None:
-    """A platform as rows of key, value and source; in JSON with SI numbers too."""
+    """A platform as rows of key, value, mark and source; in JSON with SI numbers too."""
     from gnnbench.platforms.describe import show_platform
 
     console = open_console(json_path)
     console.print(f"{platform.name}: {platform.description}", style="bold")
-    rows = [(row.key, row.value, row.source) for row in show_platform(platform)]
+    rows = [tuple(row) for row in show_platform(platform)]
     told = ("name", "description")
-    print_rows(console, ("", "value", "source"), [row for row in rows if row[0] not in told])
+    print_rows(
+        console, ("", "value", "mark", "source"), [row for row in rows if row[0] not in told]
+    )
     if json_path is not None:
         write_document(_platform_document(platform), json_path)
 
@@ -149,4 +151,8 @@ def _platform_document(platform: Platform) -> dict[str, Json]:
         "devices": devices,
         "links": links,
         "sources": dict(platform.sources),
+        "marks": {key: platform.mark(key).kind for key in platform.sources},
+        "fitted_on": {
+            key: list(mark.fitted_on) for key, mark in platform.marks.items() if mark.fitted_on
+        },
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,11 @@ from gnnbench.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from rich.console import Console
+
+    from gnnbench.constants import MarkedNumber
     from gnnbench.parts import Session, Setting
     from gnnbench.plugins import Registry
     from gnnbench.records import PartKind
@@ -58,17 +62,21 @@ def reproduce(
     chosen = [registry.reproduction(name) for name in dict.fromkeys(names)]
 
     from gnnbench.report.tables import print_table
-    from gnnbench.results.tables import describe_entries, make_document
-    from gnnbench.studies import Ledger
+    from gnnbench.results.tables import describe_entries, describe_numbers, make_document
+    from gnnbench.studies import Inventory, Ledger
 
     prepared = [prepare(offered, registry) for offered in chosen]
     tables = [table for reproduction in prepared for table in reproduction.run()]
     ledgers = [reproduction for reproduction in prepared if isinstance(reproduction, Ledger)]
+    inventories = [each for each in prepared if isinstance(each, Inventory)]
+    numbers = [number for inventory in inventories for number in inventory.numbers()]
     if json_path is not None:
         document = make_document(tables)
         if ledgers:
             entries = [entry for ledger in ledgers for entry in ledger.entries()]
             document["cells"] = describe_entries(entries)
+        if numbers:
+            document["constants"] = describe_numbers(numbers)
         write_document(document, json_path)
     if html_path is not None:
         from gnnbench.report.tables_html import write_tables
@@ -79,7 +87,20 @@ def reproduce(
         if number:
             console.print()
         print_table(table, console)
+    if numbers:
+        print_numbers(numbers, console)
     return 0
+
+
+def print_numbers(numbers: Sequence[MarkedNumber], console: Console) -> None:
+    """Constants by the file or module that has them; of a fitted one, on what it was fitted."""
+    for place, its in itertools.groupby(numbers, lambda number: number.place):
+        console.print()
+        rows = [
+            (each.name, each.value, each.mark, ": ".join([*each.fitted_on, each.source]))
+            for each in its
+        ]
+        print_rows(console, (place, "value", "mark", "source, after what it was fitted on"), rows)
 
 
 class ModelTrainer:

@@ -8,7 +8,7 @@ from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
 from gnnbench.comparison.run import empty_result, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemory
-from gnnbench.metrics import summarise
+from gnnbench.metrics import summarise, with_error
 from gnnbench.parts import Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.dry_run import DryRun
@@ -36,6 +36,7 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
     metrics, stages = summarise(
         trace, digests, "modelled", [host.name for host in setting.platform.hosts], None
     )
+    work = state_work(bundle, setting, trace)
     predicted = note_predictions(dry.predicted_epochs(), metrics["epoch_time"].value)
     return RunResult(
         strategy=row.strategy,
@@ -45,9 +46,11 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
         repeat=0,
         status="done",
         other_maths=bundle.other_maths(setting.platform),
-        work=state_work(bundle, setting, trace),
+        work=work,
         metrics={
-            name: metric for name, metric in metrics.items() if metric.provenance == "modelled"
+            name: metric
+            for name, metric in with_error(metrics, work.kind).items()
+            if metric.provenance == "modelled"
         },
         stages=stages,
         timeline=digests[-1].timeline,

@@ -26,7 +26,8 @@ from gnnbench.errors import (
     StageFailed,
     words_of,
 )
-from gnnbench.metrics import summarise
+from gnnbench.metrics import summarise, with_error
+from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
@@ -233,6 +234,7 @@ class Run:
             warmup,
         )
         trained = trace.epochs[: setting.workload.epochs]
+        work = state_work(self._bundle, setting, trace)
         return RunResult(
             strategy=row.strategy,
             label=row.label,
@@ -244,8 +246,8 @@ class Run:
             accuracy=self._accuracy,
             equivalence=self._judge(trace),
             other_maths=self._other_maths,
-            work=state_work(self._bundle, setting, trace),
-            metrics=metrics,
+            work=work,
+            metrics=with_error(metrics, work.kind),
             stages=stages,
             timeline=self._digests[-1].timeline,
             notes=tuple(self._note(trace, metrics["epoch_time"].value)),
@@ -397,6 +399,7 @@ def state_work(bundle: Bundle, setting: Setting, trace: Trace) -> EpochWork:
         edges=round(sum(epoch.edges for epoch in trace.epochs) / count),
         devices=tuple(d.name for d in setting.platform.devices if d.name in worked),
         sampling=name_sampling(bundle, setting),
+        kind=find_kind(setting.platform, worked),
     )
 
 

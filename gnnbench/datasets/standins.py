@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.constants import Constant
 from gnnbench.datasets.construct import build, make_random_labels, make_split, symmetrise
 from gnnbench.datasets.synthetic import (
     SyntheticSize,
@@ -49,7 +51,15 @@ class StandIn:
 
 #: The share of the edges drawn within a class, where the classes have room for it: more than in
 #: ``sbm``, because there are more classes and most vertices have few neighbours.
-HOMOPHILY = 0.5
+HOMOPHILY: Annotated[float, Constant("", "assumed", "no paper states it")] = 0.5
+
+USUAL_EXPONENT: Annotated[
+    float, Constant("", "assumed", "the middle of the usual 2 to 3, Clauset et al. 2009")
+] = 2.5
+CITATION_EXPONENT: Annotated[float, Constant("", "quoted", "citation networks, Redner 1998")] = 3.0
+WEB_EXPONENT: Annotated[float, Constant("", "quoted", "the web, Broder et al. 2000")] = 2.1
+#: Where no split is published.
+TRAIN_SHARE: Annotated[float, Constant("", "quoted", "HongTu, section 7.1: 25 %")] = 0.25
 
 _ASSUMED = "exponent 2.5 assumed: the middle of the usual 2 to 3 (Clauset et al. 2009)"
 _CITATION = "exponent 3 of citation networks (Redner 1998)"
@@ -63,7 +73,7 @@ STAND_INS: tuple[StandIn, ...] = (
         features=100,
         classes=47,
         train_fraction=196_615 / 2_449_029,
-        degree_exponent=2.5,
+        degree_exponent=USUAL_EXPONENT,
         source=f"HyScale-GNN Table III, HongTu Table 4; split of OGB; {_ASSUMED}",
     ),
     StandIn(
@@ -73,7 +83,7 @@ STAND_INS: tuple[StandIn, ...] = (
         features=128,
         classes=172,
         train_fraction=1_207_179 / 111_059_956,
-        degree_exponent=3.0,
+        degree_exponent=CITATION_EXPONENT,
         source="HyScale-GNN Table III, MixGCN Table 2 (HongTu Table 4 pads the features to 200); "
         f"split of OGB; {_CITATION}; most real vertices are unlabelled, here all have a label",
     ),
@@ -84,7 +94,7 @@ STAND_INS: tuple[StandIn, ...] = (
         features=756,
         classes=153,
         train_fraction=1_112_392 / 121_751_666,
-        degree_exponent=3.0,
+        degree_exponent=CITATION_EXPONENT,
         source="HyScale-GNN Table III, MAG240M (homo), whose 756 features are kept (OGB-LSC has "
         f"768); split of OGB-LSC; {_CITATION}; most real vertices are unlabelled, here all have "
         "a label",
@@ -96,7 +106,7 @@ STAND_INS: tuple[StandIn, ...] = (
         features=602,
         classes=41,
         train_fraction=153_431 / 232_965,
-        degree_exponent=2.5,
+        degree_exponent=USUAL_EXPONENT,
         source="HongTu Table 4 and MixGCN Table 2: 114,615,892 stored entries (HP-GNN uses "
         f"GraphSAINT's sparser one of 11,606,919 edges); split of GraphSAGE; {_ASSUMED}",
     ),
@@ -106,8 +116,8 @@ STAND_INS: tuple[StandIn, ...] = (
         edges=1_027_474_947,
         features=256,
         classes=64,
-        train_fraction=0.25,
-        degree_exponent=2.1,
+        train_fraction=TRAIN_SHARE,
+        degree_exponent=WEB_EXPONENT,
         source="HongTu Table 4 (41M vertices, 1.2B arcs), exact counts of the Laboratory for Web "
         "Algorithmics, reciprocal arcs merged; random features, labels and split 25 % as in "
         "HongTu; exponent 2.1 of the web (Broder et al. 2000)",
@@ -118,8 +128,8 @@ STAND_INS: tuple[StandIn, ...] = (
         edges=1_806_067_135,
         features=256,
         classes=64,
-        train_fraction=0.25,
-        degree_exponent=2.5,
+        train_fraction=TRAIN_SHARE,
+        degree_exponent=USUAL_EXPONENT,
         source="edges of SNAP com-Friendster, as in MixGCN Table 2 (HongTu Table 4 says 2.5B); "
         f"256 features of HongTu (MixGCN 128); split 25 % as in HongTu; {_ASSUMED}",
     ),
@@ -129,8 +139,8 @@ STAND_INS: tuple[StandIn, ...] = (
         edges=117_185_083,
         features=320,
         classes=20,
-        train_fraction=0.25,
-        degree_exponent=2.5,
+        train_fraction=TRAIN_SHARE,
+        degree_exponent=USUAL_EXPONENT,
         source="MixGCN Table 2, exact counts of SNAP com-Orkut; no split published, 25 % as in "
         f"HongTu; {_ASSUMED}",
     ),
@@ -140,7 +150,7 @@ STAND_INS: tuple[StandIn, ...] = (
         edges=1_202_513_046,
         features=52,
         classes=16,
-        train_fraction=0.25,
+        train_fraction=TRAIN_SHARE,
         degree_exponent=2.276,
         source="MixGCN Table 2 (1.47B arcs), reciprocal arcs merged; no split published, 25 % as "
         "in HongTu; exponent 2.276 (Kwak et al. 2010)",
@@ -152,7 +162,7 @@ STAND_INS: tuple[StandIn, ...] = (
         features=500,
         classes=7,
         train_fraction=0.5,
-        degree_exponent=2.5,
+        degree_exponent=USUAL_EXPONENT,
         source=f"{_SAINT}: 899,756 stored entries; {_ASSUMED}",
     ),
     StandIn(
@@ -162,7 +172,7 @@ STAND_INS: tuple[StandIn, ...] = (
         features=300,
         classes=100,
         train_fraction=0.75,
-        degree_exponent=2.5,
+        degree_exponent=USUAL_EXPONENT,
         source=f"{_SAINT}; its vertices have several labels, here one; {_ASSUMED}",
     ),
     StandIn(
@@ -172,7 +182,7 @@ STAND_INS: tuple[StandIn, ...] = (
         features=200,
         classes=107,
         train_fraction=0.85,
-        degree_exponent=2.5,
+        degree_exponent=USUAL_EXPONENT,
         source=f"{_SAINT} (the released files hold 1,569,960 vertices); its vertices have several "
         f"labels, here one; {_ASSUMED}",
     ),

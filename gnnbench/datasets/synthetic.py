@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.datasets.construct import (
     MAX_VERTICES,
     SPLIT,
@@ -28,18 +30,24 @@ from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, FloatArray, IntArray
 
 #: Quadrant probabilities a, b, c (d is the rest): Graph500's, after Chakrabarti et al. 2004.
-RMAT_QUADRANTS = (0.57, 0.19, 0.19)
+RMAT_QUADRANTS: Annotated[tuple[float, float, float], Constant("", "quoted", "Graph 500")] = (
+    0.57,
+    0.19,
+    0.19,
+)
 #: The share of the edges that ``sbm`` draws within a class.
-HOMOPHILY = 0.25
+HOMOPHILY: Bound[float] = 0.25
 #: Distance between two class means of the features, in standard deviations of the noise: a vertex
 #: alone is told apart poorly, the mean of its neighbourhood well.
-CLASS_DISTANCE = 2.0
+CLASS_DISTANCE: Bound[float] = 2.0
 
 #: Of anything that a graph has.
-LARGEST_COUNT = 10**18
+LARGEST_COUNT: Bound[int] = 10**18
 
-_CHUNK = 1 << 20
-_MAX_ROUNDS = 64
+_CHUNK: Bound[int] = 1 << 20
+#: Candidates that are drawn for an edge that is still wanted.
+_SURPLUS: Bound[float] = 1.1
+_MAX_ROUNDS: Bound[int] = 64
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmg]?)", re.IGNORECASE)
 
@@ -145,7 +153,7 @@ def draw_distinct(
                 f"fewer edges or more vertices."
             )
         rounds += 1
-        src, dst = draw(rng, max(4096, int(1.1 * (edges - len(keys)))))
+        src, dst = draw(rng, max(4096, int(_SURPLUS * (edges - len(keys)))))
         low, high = np.minimum(src, dst), np.maximum(src, dst)
         fresh = (low * vertices + high)[low != high]
         keys = sort_unique(np.concatenate((keys, fresh)))

@@ -1,8 +1,10 @@
 """Platform files: read, checked, listed, shown and written.
 
-A platform file is TOML. Every number is an inline table that carries its unit and its source,
+A platform file is TOML. Every number is an inline table that carries its unit, its source, and its
+mark: ``"measured"``, ``"quoted"``, ``"assumed"``, or ``"fitted"`` with the cells in ``fitted_on``;
+without one it counts as assumed,
 
-    memory_bandwidth = { value = 205, unit = "GB/s", source = "HyScale-GNN, Table II" }
+    memory_bandwidth = { value = 205, unit = "GB/s", mark = "quoted", source = "HyScale, Table II" }
 
 and a count (``cores``, ``count``) is the same without a unit. An ``[[accelerators]]`` entry with a
 ``count`` is a group: ``name = "gpu"`` and a count of 4 make ``gpu0`` to ``gpu3``; without a count
@@ -34,6 +36,7 @@ import tomlkit
 from pydantic import ValidationError
 from tomlkit.items import InlineTable
 
+from gnnbench.constants import Bound
 from gnnbench.errors import PlatformError
 from gnnbench.files import FileRefused
 from gnnbench.platforms.machine import DISK, Device, LibraryRates, Link, Platform, RateCurve
@@ -41,12 +44,11 @@ from gnnbench.platforms.schema import (
     BASE_UNIT,
     AcceleratorTable,
     ClusterTable,
-    Count,
     HostTable,
     LinkTable,
+    Marked,
     NodeTable,
     PlatformTable,
-    Quantity,
     Rates,
     TomlTable,
     explain,
@@ -59,6 +61,8 @@ BUNDLED = Path(__file__).parent
 #: What is modelled where there is no CUDA device.
 FALLBACK = "epyc7763x2-4xa5000"
 LOCAL = "local"
+#: How like a name must be to be offered for one that there is not.
+_LIKE: Bound[float] = 0.4
 
 
 # --------------------------------------------------------------------------- finding and listing
@@ -109,7 +113,7 @@ def load_platform(spec: str) -> Platform:
     if path is not None:
         return read_platform(path)
     names = (LOCAL, *(path.stem for path in sorted(BUNDLED.glob("*.toml"))))
-    close = difflib.get_close_matches(spec, names, n=2, cutoff=0.4)
+    close = difflib.get_close_matches(spec, names, n=2, cutoff=_LIKE)
     hint = f"did you mean {' or '.join(close)}" if close else f"choose from {', '.join(names)}"
     raise PlatformError(f"there is no platform called {spec!r}; {hint}, or name a .toml file.")
 
@@ -159,11 +163,11 @@ class _Contradiction(Exception):
 
 def _build(table: PlatformTable | ClusterTable) -> Platform:
     hosts, groups = [], dict[str, tuple[Device, ...]]()
-    sources: dict[str, str] = {}
+    numbers: dict[str, Marked] = {}
     for name, described in _name_hosts(table).items():
         hosts.append(_build_host(name, described))
         groups[name] = (hosts[-1],)
-        sources.update(_sources_of(name, described))
+        numbers.update(_numbers_of(name, described))
     for entry in table.accelerators:
         if entry.name == DISK:
             raise _Contradiction(
@@ -174,14 +178,14 @@ def _build(table: PlatformTable | ClusterTable) -> Platform:
                 f"two entries are called {entry.name!r}; give each [[accelerators]] its own name"
             )
         groups[entry.name] = tuple(_expand_accelerators(entry))
-        sources.update(_sources_of(entry.name, entry))
+        numbers.update(_numbers_of(entry.name, entry))
     devices = tuple(itertools.chain.from_iterable(groups.values()))
     twice = _first_duplicate(device.name for device in devices)
     if twice is not None:
         raise _Contradiction(
             f"two devices are called {twice!r}; give each [[accelerators]] its own name"
         )
-    links = _build_links(table.links, [host.name for host in hosts], groups, sources)
+    links = _build_links(table.links, [host.name for host in hosts], groups, numbers)
     accelerators = devices[len(hosts) :]
     _check_nodes(hosts, accelerators, links)
     first, *others = hosts
@@ -191,8 +195,9 @@ def _build(table: PlatformTable | ClusterTable) -> Platform:
         first,
         accelerators,
         tuple(links),
-        sources,
+        {key: number.source for key, number in numbers.items()},
         other_hosts=tuple(others),
+        marks={key: number.marked for key, number in numbers.items()},
     )
 
 
@@ -264,10 +269,9 @@ def _build_links(
     entries: Iterable[LinkTable],
     hosts: Sequence[str],
     groups: Mapping[str, tuple[Device, ...]],
-    sources: dict[str, str],
+    numbers: dict[str, Marked],
 ) -> list[Link]:
-    """The links between single devices, a host first, whose numbers' sources are added to
-    ``sources``."""
+    """The links between single devices, a host first, whose numbers are added to ``numbers``."""
     # A link may name a group or one device of it.
     named = {device.name: (device,) for group in groups.values() for device in group} | dict(groups)
     links: list[Link] = []
@@ -284,7 +288,7 @@ def _build_links(
         expanded = _expand_link(entry, one, other, named)
         links += expanded
         if expanded:
-            sources.update(_sources_of(f"{one}-{other}", entry))
+            numbers.update(_numbers_of(f"{one}-{other}", entry))
     joined = _first_duplicate("-".join(sorted(link.ends)) for link in links)
     if joined is not None:
         one, other = joined.split("-")
@@ -379,11 +383,11 @@ def _expand_link(
     return links
 
 
-def _sources_of(prefix: str, table: TomlTable) -> Iterator[tuple[str, str]]:
-    """``("host.flops", "HyScale-GNN, Table II")`` for every sourced number of an entry."""
+def _numbers_of(prefix: str, table: TomlTable) -> Iterator[tuple[str, Marked]]:
+    """``("host.flops", ...)`` for every number of an entry."""
     for key, value in table:
-        if isinstance(value, Quantity | Count | Rates):
-            yield f"{prefix}.{key}", value.source
+        if isinstance(value, Marked):
+            yield f"{prefix}.{key}", value
 
 
 def _first_duplicate(names: Iterable[str]) -> str | None:
@@ -399,11 +403,12 @@ def _first_duplicate(names: Iterable[str]) -> str | None:
 
 
 class PlatformRow(NamedTuple):
-    """One line of ``platforms show``: a dotted key, its value as text, and its source."""
+    """One line of ``platforms show``: a dotted key, its value as text, its mark and its source."""
 
     key: str
     value: str
-    source: str
+    mark: str = ""
+    source: str = ""
 
 
 Numbers = dict[str, float | int]
@@ -412,25 +417,22 @@ Numbers = dict[str, float | int]
 def show_platform(platform: Platform) -> list[PlatformRow]:
     """A platform as rows, in the file's order; devices of a group share their rows."""
     rows = [
-        PlatformRow("name", platform.name, ""),
-        PlatformRow("description", platform.description, ""),
+        PlatformRow("name", platform.name),
+        PlatformRow("description", platform.description),
     ]
     for key, device, numbers in _device_entries(platform):
-        rows.append(PlatformRow(f"{key}.kind", device.kind, ""))
-        rows.append(PlatformRow(f"{key}.model", device.model, ""))
+        rows.append(PlatformRow(f"{key}.kind", device.kind))
+        rows.append(PlatformRow(f"{key}.model", device.model))
         if device.pipelined:
-            rows.append(PlatformRow(f"{key}.pipelined", "true", ""))
+            rows.append(PlatformRow(f"{key}.pipelined", "true"))
         rows += _show_numbers(platform, key, numbers)
         for name, curve in _device_curves(device).items():
-            dotted = f"{key}.{name}"
-            rows.append(
-                PlatformRow(dotted, _describe_curve(name, curve), platform.sources.get(dotted, ""))
-            )
+            rows.append(_show_number(platform, f"{key}.{name}", _describe_curve(name, curve)))
     for ends, link, numbers in _link_entries(platform):
         if link.via:
-            rows.append(PlatformRow(f"{'-'.join(ends)}.via", ", ".join(link.via), ""))
+            rows.append(PlatformRow(f"{'-'.join(ends)}.via", ", ".join(link.via)))
         if link.shared:
-            rows.append(PlatformRow(f"{'-'.join(ends)}.shared", "true", ""))
+            rows.append(PlatformRow(f"{'-'.join(ends)}.shared", "true"))
         rows += _show_numbers(platform, "-".join(ends), numbers)
     return rows
 
@@ -438,8 +440,14 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
 def _show_numbers(platform: Platform, key: str, numbers: Numbers) -> Iterator[PlatformRow]:
     for name, number in numbers.items():
         text = format_si(number, BASE_UNIT[name]) if name in BASE_UNIT else str(number)
-        dotted = f"{key}.{name}"
-        yield PlatformRow(dotted, text, platform.sources.get(dotted, ""))
+        yield _show_number(platform, f"{key}.{name}", text)
+
+
+def _show_number(platform: Platform, dotted: str, text: str) -> PlatformRow:
+    mark, source = platform.mark(dotted), platform.sources.get(dotted, "")
+    if mark.fitted_on:
+        source = f"on {', '.join(mark.fitted_on)}: {source}"
+    return PlatformRow(dotted, text, mark.kind, source)
 
 
 def to_toml(platform: Platform) -> str:
@@ -497,10 +505,14 @@ def _source_of(platform: Platform, key: str) -> str:
 def _write_numbers(
     platform: Platform, key: str, numbers: Mapping[str, float | int | RateCurve]
 ) -> dict[str, InlineTable]:
-    """An inline table for each number or curve of an entry, with its unit and source."""
+    """An inline table for each number or curve of an entry, with its unit, mark and source."""
     tables = {name: tomlkit.inline_table() for name in numbers}
     for name, table in tables.items():
         table.update(_write_number(name, numbers[name]))
+        mark = platform.mark(f"{key}.{name}")
+        table["mark"] = mark.kind
+        if mark.fitted_on:
+            table["fitted_on"] = list(mark.fitted_on)
         table["source"] = _source_of(platform, f"{key}.{name}")
     return tables
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from gnnbench.constants import ASSUMED, Mark
 from gnnbench.errors import PlatformError
 
 DeviceKind = Literal["cpu", "gpu", "fpga", "sparse"]
@@ -192,7 +193,8 @@ class Platform:
     accelerator belongs to the one host that it is linked with. Sockets are numbered through all
     hosts.
 
-    ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from.
+    ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from,
+    ``marks`` to how far it is to be believed.
     ``round_s`` is what a round of mini-batch training takes here besides its stages, where a design
     phase has measured it.
     """
@@ -205,6 +207,15 @@ class Platform:
     sources: Mapping[str, str] = field(default_factory=dict)
     round_s: float = 0.0
     other_hosts: tuple[Device, ...] = ()
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+    def mark(self, key: str) -> Mark:
+        """That of a number by its dotted key; one without a mark is assumed."""
+        return self.marks.get(key, ASSUMED)
+
+    def describe_source(self, key: str) -> str:
+        """``"assumed: one copy call over PCIe"``."""
+        return self.mark(key).describe(self.sources.get(key, ""))
 
     @property
     def hosts(self) -> tuple[Device, ...]:

@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import numpy as np
 import psutil
 import scipy.sparse as sp
 import torch
 
+from gnnbench.constants import MEASURED, Bound, Constant, Mark
 from gnnbench.errors import GnnbenchError, PlatformError, UsageError
 from gnnbench.files import explain, publish
 from gnnbench.kernels.csr import csr_tensor
@@ -32,17 +34,30 @@ from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.records import IndexArray, IntArray
 
 #: 128 MiB an array, 384 MiB a triad: beyond the last-level cache of any one socket.
-TRIAD_FLOATS = 2**25
-COPY_BYTES = 2**26
+TRIAD_FLOATS: Bound[int] = 2**25
+COPY_BYTES: Bound[int] = 2**26
 CPU = torch.device("cpu")
 #: What rates by width are measured on, and how large the tables are for it.
-GATHERED_WIDTHS = (16, 64, 256, 1024, 8192)
-GATHERED_BYTES = 2**26
-AGGREGATED_WIDTHS = (16, 64, 256, 1024, 8192)
-AGGREGATED_BYTES = 2**26
-GRAPH_VERTICES = 2**20
-NARROW_SIDES = (4, 16, 64, 128, 256)
-UPDATED_ROWS = 2**13
+GATHERED_WIDTHS: Bound[tuple[int, ...]] = (16, 64, 256, 1024, 8192)
+GATHERED_BYTES: Bound[int] = 2**26
+AGGREGATED_WIDTHS: Bound[tuple[int, ...]] = (16, 64, 256, 1024, 8192)
+AGGREGATED_BYTES: Bound[int] = 2**26
+GRAPH_VERTICES: Bound[int] = 2**20
+NARROW_SIDES: Bound[tuple[int, ...]] = (4, 16, 64, 128, 256)
+UPDATED_ROWS: Bound[int] = 2**13
+
+#: What is taken for a machine that was not probed.
+CORE_FLOPS: Annotated[float, Constant("FLOP/s", "assumed", "order of magnitude")] = 5e10
+CORE_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "order of magnitude")] = 1e10
+HOST_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "of a whole host, at most")] = 2e11
+CORE_EDGES_PER_S: Annotated[float, Constant("edges/s", "assumed", "order of magnitude")] = 2e7
+HOST_LAUNCH_S: Annotated[float, Constant("s", "assumed", "order of magnitude")] = 5e-6
+GPU_LANES: Annotated[int, Constant("", "assumed", "of a multiprocessor, most of NVIDIA's")] = 128
+GPU_CLOCK_HZ: Annotated[float, Constant("Hz", "assumed", "order of magnitude")] = 1.5e9
+GPU_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "of a multiprocessor")] = 1e10
+GPU_LAUNCH_S: Annotated[float, Constant("s", "assumed", "order of magnitude")] = 1e-5
+PCIE_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "PCIe 3.0 x16, effective")] = 1.2e10
+PCIE_LATENCY_S: Annotated[float, Constant("s", "assumed", "one copy call")] = 1e-5
 
 
 def load_local() -> Platform:
@@ -108,7 +123,7 @@ def probe(seconds: float = 2.0) -> Platform:
     links = _probe_links(gpus, seconds / 2)
     for link in links:
         sources |= {f"{link.name}.{key}": measured for key in ("bandwidth", "latency")}
-    return _assemble(host, gpus, links, sources)
+    return _assemble(host, gpus, links, sources, dict.fromkeys(sources, MEASURED))
 
 
 def describe_unmeasured() -> Platform:
@@ -116,19 +131,19 @@ def describe_unmeasured() -> Platform:
 
     Rates are assumed from the number of cores, the same at every call; each says so.
     """
-    assumed = "assumption: {}, not measured; gnnbench platforms probe does"
+    assumed = "{}, not measured; gnnbench platforms probe does"
     cores = count_cores()
     host = Device(
         name="host",
         kind="cpu",
         model=_cpu_model(),
-        flops_per_s=5e10 * cores,
-        memory_bandwidth_bytes_per_s=min(1e10 * cores, 2e11),
+        flops_per_s=CORE_FLOPS * cores,
+        memory_bandwidth_bytes_per_s=min(CORE_BYTES_PER_S * cores, HOST_BYTES_PER_S),
         memory_bytes=_memory_bytes(),
-        launch_s=5e-6,
+        launch_s=HOST_LAUNCH_S,
         cores=cores,
-        core_bandwidth_bytes_per_s=1e10,
-        sampled_edges_per_s=2e7,
+        core_bandwidth_bytes_per_s=CORE_BYTES_PER_S,
+        sampled_edges_per_s=CORE_EDGES_PER_S,
         virtual=False,
     )
     sources = {
@@ -152,14 +167,20 @@ def describe_unmeasured() -> Platform:
             f"{gpu.name}.launch": assumed.format("one kernel launched from PyTorch"),
         }
         links += [
-            Link(f"{device.name}-{gpu.name}", (device.name, gpu.name), 1.2e10, 1e-5)
+            Link(
+                f"{device.name}-{gpu.name}",
+                (device.name, gpu.name),
+                PCIE_BYTES_PER_S,
+                PCIE_LATENCY_S,
+            )
             for device in (host, *gpus)
         ]
         gpus.append(gpu)
     for link in links:
         sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
         sources[f"{link.name}.latency"] = assumed.format("one copy call")
-    return _assemble(host, gpus, links, sources)
+    known = [f"{device.name}.{key}" for device in (host, *gpus) for key in ("cores", "memory")]
+    return _assemble(host, gpus, links, sources, dict.fromkeys(known, MEASURED))
 
 
 def _assume_gpu(index: int) -> Device:
@@ -170,10 +191,10 @@ def _assume_gpu(index: int) -> Device:
         name=f"gpu{index}",
         kind="gpu",
         model=properties.name,
-        flops_per_s=128 * 2 * 1.5e9 * multiprocessors,
-        memory_bandwidth_bytes_per_s=1e10 * multiprocessors,
+        flops_per_s=GPU_LANES * 2 * GPU_CLOCK_HZ * multiprocessors,
+        memory_bandwidth_bytes_per_s=GPU_BYTES_PER_S * multiprocessors,
         memory_bytes=properties.total_memory,
-        launch_s=1e-5,
+        launch_s=GPU_LAUNCH_S,
         cores=multiprocessors,
         virtual=False,
         torch_device=f"cuda:{index}",
@@ -181,7 +202,11 @@ def _assume_gpu(index: int) -> Device:
 
 
 def _assemble(
-    host: Device, gpus: list[Device], links: list[Link], sources: Mapping[str, str]
+    host: Device,
+    gpus: list[Device],
+    links: list[Link],
+    sources: Mapping[str, str],
+    marks: Mapping[str, Mark],
 ) -> Platform:
     summary = [f"{host.model}, {host.cores} cores", *(gpu.model for gpu in gpus)]
     return Platform(
@@ -191,6 +216,7 @@ def _assemble(
         accelerators=tuple(gpus),
         links=tuple(links),
         sources=sources,
+        marks=marks,
     )
 
 

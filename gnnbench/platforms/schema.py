@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from gnnbench.constants import Mark, MarkKind, check_fitted_on
 from gnnbench.units import unit_scale
 
 Source = Annotated[str, Field(min_length=1)]
@@ -34,7 +35,24 @@ class TomlTable(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Quantity(TomlTable):
+class Marked(TomlTable):
+    """A number, or several, with where they come from; one without a mark counts as assumed."""
+
+    source: Source
+    mark: MarkKind = "assumed"
+    fitted_on: Annotated[list[Text], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check_mark(self) -> Marked:
+        check_fitted_on(self.mark, tuple(self.fitted_on or ()))
+        return self
+
+    @property
+    def marked(self) -> Mark:
+        return Mark(self.mark, tuple(self.fitted_on or ()))
+
+
+class Quantity(Marked):
     """A number with its unit and source; ``base`` is the unit it has inside."""
 
     base: ClassVar[str]
@@ -42,7 +60,6 @@ class Quantity(TomlTable):
 
     value: float
     unit: str
-    source: Source
 
     @field_validator("unit")
     @classmethod
@@ -92,17 +109,16 @@ class Power(_Positive):
     example = '{ value = 280, unit = "W", source = "..." }'
 
 
-class Count(TomlTable):
+class Count(Marked):
     example: ClassVar[str] = '{ value = 4, source = "..." }'
 
     value: Annotated[int, Field(gt=0, le=2**20)]
-    source: Source
 
 
 _Rate = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 
 
-class Rates(TomlTable):
+class Rates(Marked):
     """A rate by row width, of all cores and of one; ``base`` is the unit it has inside."""
 
     base: ClassVar[str]
@@ -112,7 +128,6 @@ class Rates(TomlTable):
     values: list[_Rate]
     core_values: list[_Rate]
     unit: str
-    source: Source
 
     @field_validator("unit")
     @classmethod

@@ -16,9 +16,9 @@ class LedgerEntry:
     ``machine`` names the platform that describes where it was taken, and ``what`` says which
     quantity of which training it is. ``quote`` is how the ``source`` puts it, ``conditions`` how it
     was measured, ``doubts`` what is uncertain about it, and ``inferred`` which facts of it are not
-    in the source. ``sizes`` says where the sizes come from that the prediction is made of. A
-    constant of the model that was fitted on this very measurement is named in ``fitted_on``; such
-    an entry proves nothing.
+    in the source. ``sizes`` says where the sizes come from that the prediction is made of, and
+    ``kernel`` which part stands for the library's. A constant of the model that was fitted on this
+    very measurement is named in ``fitted_on``; such an entry proves nothing.
     """
 
     id: str
@@ -35,6 +35,9 @@ class LedgerEntry:
     doubts: str = ""
     inferred: tuple[str, ...] = ()
     sizes: str = ""
+    graph: str = ""
+    model: str = ""
+    kernel: str = ""
     fitted_on: tuple[str, ...] = ()
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gnnbench.records.data import Mode, Workload
+from gnnbench.records.ledger import MachineKind
 from gnnbench.records.strategy import Parts
 from gnnbench.records.trace import Scheduled, Stage
 
@@ -18,7 +19,8 @@ Status = Literal["done", "out-of-memory", "skipped", "error"]
 class Metric:
     """A number with its unit and origin; ``samples`` are the raw values, an epoch each.
 
-    The first ``warmup`` of them are in no summary: the run was not steady yet.
+    The first ``warmup`` of them are in no summary: the run was not steady yet. A modelled number is
+    believed to be within ``error_factor`` times and one part in as much, where that is known.
     """
 
     value: float
@@ -26,6 +28,7 @@ class Metric:
     provenance: Provenance
     samples: tuple[float, ...] = ()
     warmup: int = 0
+    error_factor: float | None = None
 
     @property
     def steady(self) -> tuple[float, ...]:
@@ -59,7 +62,8 @@ class EpochWork:
 
     ``updates`` of the parameters, from ``seeds`` whose loss was taken, over ``edges`` that were
     drawn, summed over layers; ``devices`` are the names of those that trained, and ``sampling`` the
-    law by which mini-batches were drawn, ``"every neighbour"`` of a full graph.
+    law by which mini-batches were drawn, ``"every neighbour"`` of a full graph. ``kind`` is what
+    machine the devices are together, which says how far a modelled time is to be believed.
     """
 
     updates: int
@@ -67,6 +71,7 @@ class EpochWork:
     edges: int
     devices: tuple[str, ...]
     sampling: str
+    kind: MachineKind | None = None
 
 
 @dataclass(frozen=True, slots=True)

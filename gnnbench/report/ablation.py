@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
-from gnnbench.ranking import Row, find_difference, group_runs
+from gnnbench.ranking import Row, find_difference, group_runs, is_shown
 from gnnbench.records import Ablation, Comparison
 from gnnbench.report.verdict import widest_gap
 from gnnbench.report.writer import Writer, pad
@@ -55,7 +55,7 @@ def describe_step(row: Row, base: Row) -> str:
     speed = find_difference(row, base)
     if row is base or speed is None:
         return seconds
-    if not speed.shown:
+    if not is_shown(row, base):
         return f"{seconds}, no difference to {base.label} shown"
     faster, slower = (row, base) if speed.ratio >= 1.0 else (base, row)
     gap = widest_gap(faster, slower)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rich.cells import cell_len
 
+from gnnbench.model_error import format_factor
 from gnnbench.ranking import Group, Row
 from gnnbench.records import STAGES, Equivalence, Metric, Provenance, Stage
 from gnnbench.report.writer import Styled, pad
@@ -169,6 +170,7 @@ def _metric_columns(
 def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
     """Epoch time, speed relative to the group's first row, and the range of that over samples."""
     times, speeds, ranges, styles = [], [], [], []
+    factors = list_factors(groups)
     for group in groups:
         fastest = next(iter(group.rank(provenance)), None)
         for row in group.rows:
@@ -176,7 +178,10 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
                 continue
             epoch = _epoch(row, provenance)
             ratio = group.ratio(row) if epoch is not None else None
-            times.append(format_si(epoch.value, "s") if epoch is not None else "-")
+            told = format_si(epoch.value, "s") if epoch is not None else "-"
+            if epoch is not None and epoch.error_factor is not None and len(factors) > 1:
+                told += f" {format_factor(epoch.error_factor)}"
+            times.append(told)
             speeds.append(f"{ratio.ratio:.2f}x" if ratio is not None else "")
             ranges.append(format_range(ratio))
             styles.append("bold green" if row is fastest else "")
@@ -186,7 +191,15 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
         (f"{pad(t, time_width, 'right')}  {pad(s, speed_width, 'right')} {r}".rstrip(), style)
         for t, s, r, style in zip(times, speeds, ranges, styles, strict=True)
     )
-    return Column(("epoch", f"[{provenance}]"), cells)
+    shared = f" {factors[0]}" if provenance == "modelled" and len(factors) == 1 else ""
+    return Column(("epoch", f"[{provenance}]{shared}"), cells)
+
+
+def list_factors(groups: Sequence[Group]) -> list[str]:
+    """The factors that modelled epochs may be off by, ``"x/÷ 1.4"``, each once."""
+    epochs = [row.metric("epoch_time") for row in list_done(groups)]
+    known = [each.error_factor for each in epochs if each is not None and each.error_factor]
+    return list(dict.fromkeys(map(format_factor, known)))
 
 
 def format_range(difference: Difference | None) -> str:

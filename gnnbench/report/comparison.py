@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
+from gnnbench.model_error import describe_error
 from gnnbench.ranking import Group, Row, group_runs, list_devices
-from gnnbench.records import STAGES, Comparison, Provenance
+from gnnbench.records import STAGES, Comparison, Provenance, RunResult
 from gnnbench.report.columns import (
     ALL_PROVENANCES,
     Column,
@@ -137,13 +138,25 @@ def clock_line(comparison: Comparison) -> str:
 
 
 def provenance_line(comparison: Comparison) -> str:
-    """Where the columns come from."""
+    """Where the columns come from, and how far modelled ones are to be believed."""
     if not comparison.modelled:
         return "Everything is from training here: times are measured, and bytes are counted."
     return (
         f"Losses, accuracies and equality are from training here. All other figures are modelled "
-        f"on {comparison.platform}: a range is that over epochs, and the model's own error is not "
-        f"in it."
+        f"on {comparison.platform}: a range is that over epochs. {error_line(comparison.runs)}"
+    )
+
+
+def error_line(runs: Sequence[RunResult]) -> str:
+    """How far modelled epochs are to be believed, and what rows share of that."""
+    works = [run.work for run in runs if run.status == "done" and run.work is not None]
+    kinds = dict.fromkeys(work.kind for work in works if work.kind is not None)
+    if not kinds:
+        return "The model's own error is not known."
+    known = "; ".join(map(describe_error, kinds))
+    return (
+        f"A modelled epoch is good to {known} (reproduce validation); rows share that error but "
+        f"for their kernels and the work that they do apart."
     )
 
 

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+from gnnbench.model_error import format_factor
 from gnnbench.ranking import Group, Row, group_runs, list_devices
 from gnnbench.records import STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
@@ -187,7 +188,8 @@ def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[_Cell,
     first = row is next(iter(group.rank(provenance)), None)
     ratio = group.ratio(row)
     speed = "" if ratio is None else f"{ratio.ratio:.2f}x"
-    time = _Cell(format_si(epoch.value, "s"), "win" if first else "")
+    within = "" if epoch.error_factor is None else format_factor(epoch.error_factor)
+    time = _Cell(format_si(epoch.value, "s"), "win" if first else "", small=within)
     return time, _Cell(speed, small=format_range(ratio))
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnbench.ranking import Group, Row, find_difference, longest_stage
+from gnnbench.ranking import (
+    Group,
+    Row,
+    find_difference,
+    find_doubt,
+    is_shown,
+    longest_stage,
+)
 from gnnbench.records import STAGES, Comparison, Provenance
 from gnnbench.statistics import FEWEST_PAIRS, NOISY, Difference, spread
 from gnnbench.units import format_si
@@ -66,10 +73,10 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
         stage = longest_stage(winner)
         busy = f" (the longest stage is {stage[0]}, {format_si(stage[1], 's')})" if stage else ""
         return f"{winner.label} takes {seconds}{busy}; there is no row to rank it beside."
-    level = [row for row in others if not _is_shown(find_difference(winner, row))]
+    level = [row for row in others if not is_shown(winner, row)]
     if level:
         fewest = min(len(_samples(row)) for row in (winner, *level))
-        hint = ""
+        hint = _tell_doubt(winner, level)
         if provenance == "measured" and fewest < FEWEST_PAIRS:
             epochs = "1 epoch is" if fewest == 1 else f"{fewest} epochs are"
             hint = f" ({epochs} too few to show one; ask for more --epochs or --repeats)"
@@ -85,6 +92,16 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
     )
 
 
+def _tell_doubt(winner: Row, level: Sequence[Row]) -> str:
+    """What keeps the model from telling modelled rows apart, where its own error does."""
+    near = [row for row in level if (found := find_difference(winner, row)) and found.shown]
+    if not near:
+        return ""
+    doubt = max(find_doubt(winner, row) for row in near)
+    gap = max(found.ratio for row in near if (found := find_difference(winner, row)))
+    return f" (modelled {gap:.2f} times apart, and the model's own error may make {doubt:.2f})"
+
+
 def _join(rows: Sequence[Row]) -> str:
     *first, last = [row.label for row in rows]
     return f"{', '.join(first)} and {last}"
@@ -93,10 +110,6 @@ def _join(rows: Sequence[Row]) -> str:
 def _samples(row: Row) -> tuple[float, ...]:
     epoch = row.metric("epoch_time")
     return () if epoch is None else epoch.samples
-
-
-def _is_shown(difference: Difference | None) -> bool:
-    return difference is not None and difference.shown
 
 
 def _times(difference: Difference | None, provenance: Provenance) -> str:

@@ -20,6 +20,7 @@ from gnnbench.results.schema import (
     MetricEntry,
     ResultDocument,
     RunEntry,
+    WorkEntry,
     read_json,
 )
 from gnnbench.statistics import Difference
@@ -168,7 +169,6 @@ def _restore_rows(document: ResultDocument, lot: int) -> dict[tuple[Mode, str], 
 
 def _restore(entry: RunEntry, lot: int) -> RunResult:
     """A run as it was, but for its timeline."""
-    work = entry.work
     return RunResult(
         strategy=entry.strategy,
         label=entry.label,
@@ -180,9 +180,7 @@ def _restore(entry: RunEntry, lot: int) -> RunResult:
         loss=tuple(math.nan if loss is None else loss for loss in entry.loss),
         accuracy={name: value for name, value in entry.accuracy.items()},
         equivalence=_restore_equivalence(entry.equivalence),
-        work=None
-        if work is None
-        else EpochWork(work.updates, work.seeds, work.edges, work.devices, work.sampling),
+        work=_restore_work(entry.work),
         metrics={name: _restore_metric(metric) for name, metric in entry.metrics.items()},
         stages={
             stage: Metric(metric.value, "s", metric.provenance)
@@ -191,6 +189,12 @@ def _restore(entry: RunEntry, lot: int) -> RunResult:
         notes=entry.notes,
         lot=lot,
     )
+
+
+def _restore_work(work: WorkEntry | None) -> EpochWork | None:
+    if work is None:
+        return None
+    return EpochWork(work.updates, work.seeds, work.edges, work.devices, work.sampling, work.kind)
 
 
 def _restore_equivalence(entry: EquivalenceEntry | None) -> Equivalence | None:
@@ -203,7 +207,14 @@ def _restore_equivalence(entry: EquivalenceEntry | None) -> Equivalence | None:
 
 
 def _restore_metric(entry: MetricEntry) -> Metric:
-    return Metric(entry.value, entry.unit, entry.provenance, entry.samples, entry.warmup)
+    return Metric(
+        entry.value,
+        entry.unit,
+        entry.provenance,
+        entry.samples,
+        entry.warmup,
+        entry.error_factor,
+    )
 
 
 def _pair(

@@ -30,6 +30,7 @@ from gnnbench.records import (
     Comparison,
     EpochWork,
     Equivalence,
+    MachineKind,
     Metric,
     Mode,
     Provenance,
@@ -135,19 +136,22 @@ class WorkEntry(_Entry):
     edges: int
     devices: tuple[str, ...]
     sampling: str
+    kind: MachineKind | None = None
     ranked: bool
     why_not: str
 
 
 class MetricEntry(_Entry):
     """A number, its unit and where it comes from; ``samples`` are the raw values, if several, of
-    which the first ``warmup`` are in no summary."""
+    which the first ``warmup`` are in no summary. A modelled epoch is believed to be within
+    ``error_factor`` times and one part in as much."""
 
     value: FiniteFloat
     unit: str
     provenance: Provenance
     samples: tuple[FiniteFloat, ...] = ()
     warmup: int = 0
+    error_factor: FiniteFloat | None = None
 
     @model_serializer(mode="wrap")
     def _without_empty_samples(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
@@ -156,6 +160,8 @@ class MetricEntry(_Entry):
             del entry["samples"]
         if not self.warmup:
             del entry["warmup"]
+        if self.error_factor is None:
+            del entry["error_factor"]
         return entry
 
 
@@ -288,6 +294,7 @@ def _metrics(metrics: Mapping[str, Metric]) -> dict[str, MetricEntry]:
             provenance=metric.provenance,
             samples=metric.samples,
             warmup=metric.warmup,
+            error_factor=metric.error_factor,
         )
         for name, metric in metrics.items()
         if _is_finite(metric)
@@ -315,6 +322,7 @@ def _work(work: EpochWork | None, why_not: str) -> WorkEntry | None:
         edges=work.edges,
         devices=work.devices,
         sampling=work.sampling,
+        kind=work.kind,
         ranked=not why_not,
         why_not=why_not,
     )

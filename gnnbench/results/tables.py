@@ -9,6 +9,7 @@ from numbers import Integral
 from pydantic import JsonValue
 
 from gnnbench.agreement import find_error, measure_agreement
+from gnnbench.constants import MarkedNumber
 from gnnbench.records import Cell, LedgerEntry, Table
 
 
@@ -34,12 +35,30 @@ def describe_entries(entries: Sequence[LedgerEntry]) -> JsonValue:
             "error": _finite(entry.error),
             "factor": _finite(entry.factor),
             "sizes": entry.sizes,
+            "graph": entry.graph,
+            "model": entry.model,
+            "kernel": entry.kernel,
             "inferred": list(entry.inferred),
             "quote": entry.quote,
             "conditions": entry.conditions,
             "doubts": entry.doubts,
         }
         for entry in entries
+    ]
+
+
+def describe_numbers(numbers: Sequence[MarkedNumber]) -> JsonValue:
+    """Constants as a document has them, under ``constants``."""
+    return [
+        {
+            "place": number.place,
+            "name": number.name,
+            "value": number.value,
+            "mark": number.mark,
+            "source": number.source,
+            "fitted_on": list(number.fitted_on),
+        }
+        for number in numbers
     ]
 
 

@@ -104,3 +104,16 @@ def test_a_ledgers_entries_stand_beside_its_tables(run, tmp_path):
 
 def test_other_reproductions_have_no_ledger(run):
     assert "cells" not in json.loads(run("reproduce", "hongtu-table1", "--json", "-").stdout)
+
+
+def test_constants_are_printed_and_written_with_their_marks(run):
+    result = run("reproduce", "constants", "--json", "-")
+    constants = json.loads(result.stdout)["constants"]
+    marks = {(each["place"], each["name"]): each for each in constants}
+    loading = marks["gnnbench/platforms/epyc7763x2-4xu250.toml", "host.gather"]
+    assert (loading["mark"], loading["fitted_on"]) == ("fitted", ["hyscale-figure9 (saturation)"])
+    assert loading["value"] == "205 GB/s"
+    screen = run("reproduce", "constants").stdout
+    fitted = sum(each["mark"] == "fitted" for each in constants)
+    assert f"{len(constants)} constants stand for the world, {fitted} of which" in screen
+    assert "hyscale-figure9 (saturation): half of" in screen

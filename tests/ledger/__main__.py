@@ -1,24 +1,39 @@
-"""``python -m tests.ledger``: which predictions have moved; with ``--write``, the table anew."""
+"""``python -m tests.ledger``: which predictions have moved; with ``--write``, the
+table anew, and the errors that modelled times are printed with."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 
-from gnnbench_plugins.studies.validation.ledger import Validation
+from gnnbench.model_error import estimate_errors, write_errors
+from gnnbench_plugins.studies.validation.ledger import make_entry
+from gnnbench_plugins.studies.validation.published import read_sources
 from tests.ledger import BASELINE, compare, load, write
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ledger", description=__doc__)
     parser.add_argument("--write", action="store_true", help="keep what is predicted now")
+    parser.add_argument("--only", metavar="REGEX", help="of measurements whose ids it is found in")
     options = parser.parse_args()
-    entries = Validation().entries()
-    moved = compare(load(), entries)
+    if options.write and options.only:
+        parser.error("--write keeps the whole table; leave out --only")
+    wanted = re.compile(options.only or "")
+    entries = [
+        make_entry(published, cell)
+        for published in read_sources()
+        for cell in published.cell
+        if wanted.search(cell.id)
+    ]
+    before = {name: predicted for name, predicted in load().items() if wanted.search(name)}
+    moved = compare(before, entries)
     for line in moved:
         print(line)
     if options.write:
         write(entries)
+        write_errors(estimate_errors(entries))
         return 0
     print(f"{len(entries)} predictions: {len(moved)} are not those of {BASELINE.name}")
     return 1 if moved else 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from typing import get_args
 
 import pytest
 
 from gnnbench.errors import UsageError
+from gnnbench.model_error import estimate_errors, read_errors
 from gnnbench.platforms import load_platform
 from gnnbench.records import LedgerEntry, MachineKind
 from gnnbench.report.tables import sum_up_agreement
@@ -268,6 +269,14 @@ def test_predictions_are_those_of_the_baseline():
     """``python -m tests.ledger --write`` makes it anew, after a change that was meant."""
     moved = compare(load(), ledger().entries())
     assert not moved, "\n".join(moved)
+
+
+def test_errors_that_reports_print_are_those_of_the_ledger():
+    """``python -m tests.ledger --write`` makes them anew too."""
+    kept, found = read_errors(), estimate_errors(ledger().entries())
+    assert kept.keys() == found.keys()
+    for kind, error in found.items():
+        assert astuple(kept[kind]) == pytest.approx(astuple(error), rel=2e-3), kind
 
 
 def test_the_baseline_names_what_has_moved_and_got_worse(tmp_path):

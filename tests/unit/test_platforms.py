@@ -270,12 +270,12 @@ def test_links_expand_to_every_pair(name: str) -> None:
 
 def test_assumptions_say_so() -> None:
     given_by_paper = {"gpu.flops", "gpu.memory_bandwidth", "host.flops", "host.memory_bandwidth"}
-    sources = load_platform("epyc7763x2-4xa5000").sources
-    for key, source in sources.items():
-        if key in given_by_paper:
-            assert source.startswith("HyScale-GNN, Table II")
+    platform = load_platform("epyc7763x2-4xa5000")
+    for key in given_by_paper:
+        assert platform.sources[key].startswith("HyScale-GNN, Table II")
+        assert platform.mark(key).kind == "quoted"
     for key in ("host.memory", "host.sampling", "gpu.launch", "host-gpu.latency"):
-        assert sources[key].startswith("assumption:")
+        assert platform.mark(key).kind == "assumed"
 
 
 def test_list_names_local_and_every_bundled_file() -> None:
@@ -767,6 +767,7 @@ def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
         pairs = zip(curve.rates, curve.core_rates, strict=True)
         assert all(1e7 < core <= together < 1e14 for together, core in pairs)
     assert platform.sources["host.flops"].startswith("measured here by gnnbench platforms probe on")
+    assert {platform.mark(key).kind for key in platform.sources} == {"measured"}
 
     path = probing.save_local(platform)
     assert path == local_path() == cache / "gnnbench" / "platforms" / "local.toml"
@@ -785,8 +786,9 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
     assert platform.host.torch_device == "cpu"
     assert platform.host.cores == probing.count_cores()
     for key in ("flops", "memory_bandwidth", "core_bandwidth", "sampling", "launch"):
-        assert platform.sources[f"host.{key}"].startswith("assumption:")
+        assert platform.mark(f"host.{key}").kind == "assumed"
     assert platform.sources["host.cores"] == "the operating system"
+    assert platform.mark("host.cores").kind == "measured"
     back = read(to_toml(platform), tmp_path)
     assert back.host == dataclasses.replace(platform.host, virtual=True)
 
@@ -809,7 +811,7 @@ def test_local_with_gpus(probed: bool) -> None:
         assert platform.link("host", "gpu1").bandwidth_bytes_per_s == 2.4e10
         assert platform.link("host", "gpu1").latency_s == 1e-5
     else:
-        assert platform.sources["gpu1.flops"].startswith("assumption:")
+        assert platform.mark("gpu1.flops").kind == "assumed"
 
 
 @pytest.mark.usefixtures("two_gpus")

@@ -62,7 +62,7 @@ def test_run_keys_are_the_contracts(content):
     }  # fmt: skip
     assert done["work"] == {
         "updates": 1, "seeds": 8621, "edges": 10**9, "devices": ["gpu0"],
-        "sampling": "every neighbour", "ranked": True, "why_not": "",
+        "sampling": "every neighbour", "kind": None, "ranked": True, "why_not": "",
     }  # fmt: skip
     assert done["stages"]["transfer"] == {"value": 0.059, "provenance": "modelled"}
 

@@ -51,14 +51,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.constants import Constant
 from gnnbench.records import FloatArray, IndexArray, IntArray
 
 #: Floats of a word.
-WORD_FLOATS = 16
+WORD_FLOATS: Annotated[int, Constant("", "assumed", "64 bytes; MixGCN names no width")] = 16
 
 
 @dataclass(frozen=True, slots=True)

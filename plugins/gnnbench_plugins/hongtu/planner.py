@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 import psutil
 
+from gnnbench.constants import Bound
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import (
     ChunkMarks,
@@ -51,7 +52,7 @@ from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
 
 #: Table 3 goes up to 512 partitions.
-FINEST = 512
+FINEST: Bound[int] = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.kernels.dispatch import edge_cut, induce_block
 from gnnbench.partitioning import choose_partitioner, cut_ranges, partition
 from gnnbench.parts import Chunks, DeviceCapacity, FullGraphSampler, Setting, option
@@ -25,9 +26,9 @@ from gnnbench_plugins.hongtu.volumes import (
 )
 
 #: What ``chunks_per_partition = 0`` goes up to; HongTu's Table 3 ends at 512 chunks in all.
-MOST_CHUNKS = 1024
+MOST_CHUNKS: Bound[int] = 1024
 #: The local search looks at every pair of batches, and takes a few seconds for so many.
-SEARCHED_CHUNKS = 256
+SEARCHED_CHUNKS: Bound[int] = 256
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from gnnbench.constants import Bound
 from gnnbench.kernels.dispatch import count_marks, count_shared_marks
 from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.records import IntArray
@@ -31,11 +32,11 @@ from gnnbench_plugins.hongtu.volumes import (
 DoubleArray = npt.NDArray[np.float64]
 
 #: A sweep tries every move once; the real graphs of the test suite are at rest after 2 to 20.
-MAX_SWEEPS = 60
+MAX_SWEEPS: Bound[int] = 60
 #: Exchanges that a bounded search looks at: a sweep of 32 chunks for each of 4 partitions.
-BOUNDED_MOVES = 4096
+BOUNDED_MOVES: Bound[int] = 4096
 #: How many batches' unions are kept beside the sets themselves.
-COLUMNS = 16
+COLUMNS: Bound[int] = 16
 
 
 def improve(

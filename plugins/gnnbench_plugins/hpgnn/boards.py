@@ -18,8 +18,8 @@ from gnnbench.platforms.schema import (
     Capacity,
     Count,
     Duration,
+    Marked,
     Quantity,
-    Source,
     Text,
     TomlTable,
     suggest,
@@ -63,19 +63,16 @@ class Board:
     fifo_updates: int
 
 
-class _Size(TomlTable):
+class _Size(Marked):
     value: Annotated[int, Field(gt=0, lt=2**40)]
-    source: Source
 
 
-class _Number(TomlTable):
+class _Number(Marked):
     value: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
-    source: Source
 
 
-class _Share(TomlTable):
+class _Share(Marked):
     value: Annotated[float, Field(gt=0, le=1)]
-    source: Source
 
 
 class _Frequency(Quantity):

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.kernels.dispatch import fpga
 from gnnbench.kernels.reference.fpga import Aggregation, Machine, first_rows
 from gnnbench.parts import LayerShape
@@ -33,7 +34,7 @@ from gnnbench_plugins.hpgnn.boards import Board
 from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock
 from gnnbench_plugins.hpgnn.resources import WORD_BYTES, Design, buffer_words, count_words
 
-TICKS_PER_S = 1e12
+TICKS_PER_S: Bound[float] = 1e12
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.errors import UsageError
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench_plugins.hpgnn.boards import Board
@@ -31,8 +32,8 @@ Convention = Literal["paper", "script"]
 #: the script.
 Macs = Literal["square", "power"]
 #: Throughputs closer than this, relative, are equal.
-TIE = 1e-9
-LANES = 16
+TIE: Bound[float] = 1e-9
+LANES: Annotated[int, Constant("", "quoted", "HP-GNN's script: 16 floats a 512-bit word")] = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Batch:
     edges: tuple[float, ...]
     widths: tuple[int, ...]
     update_widths: tuple[float, ...] | None = None
-    itemsize: int = 4
+    itemsize: Bound[int] = 4
 
     @property
     def macs_per_row(self) -> tuple[float, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 
+from gnnbench.constants import Constant
 from gnnbench.kernels.reference.fpga import Machine
 from gnnbench.parts import Bundle, LayerShape, OfMiniBatches, Setting, option
 from gnnbench.platforms.machine import Device
@@ -29,7 +30,7 @@ from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 #: A whole board's design on the U250s of HyScale-GNN, Table IV: "(8, 2048)".
-HYSCALE = Design(n=8, m=2048)
+HYSCALE: Annotated[Design, Constant("", "quoted", "HyScale-GNN, Table IV")] = Design(n=8, m=2048)
 
 
 @dataclass(frozen=True, slots=True)

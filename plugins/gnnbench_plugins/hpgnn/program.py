@@ -26,12 +26,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.errors import UsageError
 from gnnbench.kernels import dispatch
 from gnnbench.platforms.schema import suggest
@@ -107,7 +108,7 @@ class Sampler:
     name: SamplerName
     L: int
     budgets: Sequence[int]
-    targets: int = 1024
+    targets: Bound[int] = 1024
     density: Density | None = None
     method: Literal["node", "edge", "walk"] = "node"
 
@@ -190,8 +191,10 @@ class Program:
     sampler: Sampler
     model: GNN
     board: str = "u250"
-    host_threads: int = 64
-    sampled_edges_per_s: float = 2e7
+    host_threads: Annotated[int, Constant("", "quoted", "HP-GNN, section 1: 64-core CPU")] = 64
+    sampled_edges_per_s: Annotated[
+        float, Constant("edges/s", "assumed", "order of magnitude of a native sampler")
+    ] = 2e7
 
 
 @dataclass(frozen=True, slots=True)

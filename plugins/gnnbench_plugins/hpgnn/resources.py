@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from gnnbench.constants import Constant
 from gnnbench_plugins.hpgnn.boards import Board
 
 #: Of what the resources are that one kernel may take: of its die, or, as the authors' script has
 #: it, of the whole board although the board holds one kernel a die.
 BoardScope = Literal["die", "board"]
 #: A word: one DDR4 burst, one lane of 16 floats.
-WORD_BYTES = 64
+WORD_BYTES: Annotated[int, Constant("B", "quoted", "HP-GNN, section 4: 512 bits")] = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from gnnbench.constants import Bound
 from gnnbench.records import HostThreads, StageTimes
 
 BalancedTask = Literal["sample_cpu", "sample_accelerator", "load", "train_cpu", "accelerator"]
@@ -23,7 +24,7 @@ CpuTask = Literal["sample_cpu", "load", "train_cpu"]
 CPU_TASKS: tuple[CpuTask, ...] = ("sample_cpu", "load", "train_cpu")
 #: Rounds that a move of seeds is judged by: of fewer, one odd mini-batch decides; of more, what
 #: the machine does now comes late.
-REMEMBERED = 8
+REMEMBERED: Bound[int] = 8
 
 
 @dataclass(frozen=True, slots=True)

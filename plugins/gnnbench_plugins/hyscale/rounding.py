@@ -10,10 +10,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gnnbench.constants import Bound
+
 Precision = Literal["full", "float16", "int8"]
 
 #: The largest finite float16, and the largest integer of a symmetric int8.
-FLOAT16_MAX, INT8_MAX = 65504.0, 127.0
+FLOAT16_MAX: Bound[float] = 65504.0
+INT8_MAX: Bound[float] = 127.0
 
 
 def pack_rows(rows: Tensor, precision: Precision) -> tuple[Tensor, ...]:

@@ -27,9 +27,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Annotated
 
 import numpy as np
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.dispatch.spmm import (
@@ -43,22 +45,26 @@ from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, ReductionEngine
 from gnnbench.records import BoolArray, IntArray
 
 #: What HBM moves at least, bytes.
-GRANULE_BYTES = 32
+GRANULE_BYTES: Annotated[int, Constant("B", "quoted", "JEDEC HBM: one burst")] = 32
 #: Bytes of a feature, of an edge's source and of a row pointer.
-FLOAT_BYTES = EDGE_BYTES = POINTER_BYTES = 4
+FLOAT_BYTES: Bound[int] = 4
+EDGE_BYTES: Bound[int] = 4
+POINTER_BYTES: Bound[int] = 4
 #: Energy of a bit from or to HBM, as HyGCN's authors take it from O'Connor (2014).
-HBM_J_PER_BIT = 7e-12
-MB = 2**20
+HBM_J_PER_BIT: Annotated[
+    float, Constant("J/bit", "quoted", "O'Connor 2014, as HyGCN's authors take it")
+] = 7e-12
+MB: Bound[int] = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Sram:
     """The buffers on the chip, both halves of each (section 4.1)."""
 
-    node_bytes: int = 32 * MB
-    output_bytes: int = 32 * MB
-    index_bytes: int = 32 * MB
-    mask_bytes: int = 4 * MB
+    node_bytes: Annotated[int, Constant("B", "quoted", "MixGCN, section 4.1")] = 32 * MB
+    output_bytes: Annotated[int, Constant("B", "quoted", "MixGCN, section 4.1")] = 32 * MB
+    index_bytes: Annotated[int, Constant("B", "quoted", "MixGCN, section 4.1")] = 32 * MB
+    mask_bytes: Annotated[int, Constant("B", "quoted", "MixGCN, section 4.1")] = 4 * MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,9 @@ class Machine(ABC):
     name: str
     clock_hz: int
     power_w: float
-    bandwidth_bytes_per_s: int = 1024 * 10**9
+    bandwidth_bytes_per_s: Annotated[int, Constant("B/s", "quoted", "MixGCN, section 4.1")] = (
+        1024 * 10**9
+    )
     sram: Sram = field(default_factory=Sram)
 
     @property
@@ -261,11 +269,13 @@ class Spu(Machine):
     """
 
     name: str = "SPU"
-    clock_hz: int = 500 * 10**6
-    power_w: float = 38.96
-    engine: ReductionEngine = field(default_factory=lambda: ReductionEngine(1024, 16, 2, 16, 2048))
-    decoded_edges: int = 2048
-    latency_cycles: int = 16
+    clock_hz: Annotated[int, Constant("Hz", "quoted", "MixGCN, section 4.1")] = 500 * 10**6
+    power_w: Annotated[float, Constant("W", "quoted", "MixGCN, section 4.1")] = 38.96
+    engine: Annotated[
+        ReductionEngine, Constant("", "assumed", "but for lanes x adders, MixGCN, section 4.1")
+    ] = field(default_factory=lambda: ReductionEngine(1024, 16, 2, 16, 2048))
+    decoded_edges: Annotated[int, Constant("a cycle", "assumed", "what the network takes")] = 2048
+    latency_cycles: Annotated[int, Constant("cycles", "assumed", "network and adders")] = 16
 
     @property
     def units(self) -> int:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.lowering.shardings import Piece
 from gnnbench.parts import (
@@ -34,7 +35,7 @@ from gnnbench_plugins.mixgcn.outlook import foresee
 Schedule = Literal["naive", "pipelined", "reordered"]
 
 #: The most stages that are chosen where none are asked for: beyond, a stage is little but launches.
-MOST_STAGES = 64
+MOST_STAGES: Bound[int] = 64
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from gnnbench.constants import Bound
 from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling
 from gnnbench.records import Block, BlockSize, IndexArray, IntArray
 
 #: CSR indices are 32 bits wide, the only width that every build of MKL takes.
-MAX_EDGES = 2**31 - 1
+MAX_EDGES: Bound[int] = 2**31 - 1
 
 
 @dataclass

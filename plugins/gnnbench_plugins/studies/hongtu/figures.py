@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from gnnbench import datasets
+from gnnbench.constants import Bound, Constant
 from gnnbench.models import build
 from gnnbench.parts import OffloadingMemory, Setting
 from gnnbench.platforms import load_platform
@@ -41,14 +42,17 @@ DATASETS = (
     "friendster:0.001",
 )  # fmt: skip
 #: n of it-2004 and of the two others (section 7.1).
-CHUNKS = (8, 32)
+CHUNKS: Bound[tuple[int, ...]] = (8, 32)
 #: Section 7.3: least and most of the rows that deduplication removed, percent.
-GONE_PERCENT = (25.0, 71.0)
-HIDDEN = 128
-SEED = 0
+GONE_PERCENT: Annotated[tuple[float, float], Constant("%", "quoted", "HongTu, section 7.3")] = (
+    25.0,
+    71.0,
+)
+HIDDEN: Bound[int] = 128
+SEED: Bound[int] = 0
 
 #: Figure 10: so many times the initial chunks; 3 is not among Table 3's numbers of partitions.
-TIMES = (1, 2, 4)
+TIMES: Bound[tuple[int, ...]] = (1, 2, 4)
 #: Section 7.5, at four times the chunks.
 LESS_MEMORY = "51-65"
 LONGER = "1.5-2.2"

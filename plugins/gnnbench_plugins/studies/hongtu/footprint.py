@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gnnbench.constants import Bound
 from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
 
-ITEMSIZE = 4
+ITEMSIZE: Bound[int] = 4
 
 
 def topology_bytes(graph: PaperGraph) -> float:

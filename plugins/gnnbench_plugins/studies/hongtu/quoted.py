@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gnnbench.constants import Bound
+
 #: The paper's GB in Table 1.
-GIB = 2.0**30
+GIB: Bound[float] = 2.0**30
 #: m of every experiment (§7.1).
-PARTITIONS = 4
+PARTITIONS: Bound[int] = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from statistics import median
+from typing import Annotated
 
 from gnnbench.agreement import format_share
+from gnnbench.constants import Constant
 from gnnbench.parts import Bundle, Communication, Memory, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Link, Platform
@@ -125,7 +127,10 @@ class Server:
     """The paper's server: as described, and how fast picked rows were fitted to cross to a GPU."""
 
     platform: Platform
-    sparse_bytes_per_s: float
+    sparse_bytes_per_s: Annotated[
+        float,
+        Constant("B/s", "fitted", "rows picked one by one", ("hongtu-table7 (it-2004, GCN)",)),
+    ]
 
     @property
     def link_bytes_per_s(self) -> float:

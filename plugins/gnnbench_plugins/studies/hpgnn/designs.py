@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from gnnbench.constants import Bound
 from gnnbench.records import Table
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.hpgnn.boards import load_board
 from gnnbench_plugins.hpgnn.design import Batch, Convention, Macs, chart, explore
 
-WIDTHS = (128, 128, 128)
+WIDTHS: Bound[tuple[int, ...]] = (128, 128, 128)
 #: Mini-batches of the authors' script: |B|, |E| and f = 128 at every layer.
 WORKLOADS: Mapping[str, Batch] = {
     "neighbours": Batch((102483, 9000, 1024), (137420, 8505), WIDTHS),

@@ -26,6 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from gnnbench import datasets
+from gnnbench.constants import Bound
 from gnnbench.errors import UsageError
 from gnnbench.kernels import dispatch
 from gnnbench.platforms import load_platform
@@ -44,9 +45,11 @@ from gnnbench_plugins.hpgnn.resources import Design
 PLATFORM = "epyc7763x2-4xu250"
 GRAPHS = ("ego_twitter", "amazon_photo")
 #: Section 6: targets and neighbours from the targets outwards, and the node sampler's budget SB.
-TARGETS, FANOUTS, BUDGET = 1024, (25, 10), 2750
+TARGETS: Bound[int] = 1024
+FANOUTS: Bound[tuple[int, int]] = (25, 10)
+BUDGET: Bound[int] = 2750
 #: f^1 of the comparison; the paper's, in Table 4, is lost.
-HIDDEN = 256
+HIDDEN: Bound[int] = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from gnnbench import datasets
+from gnnbench.constants import Bound
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
@@ -25,17 +26,18 @@ from gnnbench_plugins.studies.hyscale.tables import FPGAS, GPUS
 
 RULES = {"algorithm1": "Algorithm 1", "proportional": "proportional"}
 #: What the planned share of the CPU trainer is multiplied by.
-SKEWS = (0.25, 4.0)
+SKEWS: Bound[tuple[float, ...]] = (0.25, 4.0)
 GRAPH = "sbm:vertices=3000,edges=30000,classes=8"
 #: Widths of the models that are trained on it.
-DIMS = ((64, 128, 8), (64, 32, 8), (128, 32, 8))
+DIMS: Bound[tuple[tuple[int, int, int], ...]] = ((64, 128, 8), (64, 32, 8), (128, 32, 8))
 #: Of six rounds each.
-EPOCHS = 5
+EPOCHS: Bound[int] = 5
 #: Every rate is divided by it, so that the small graph weighs as much as one so many times larger.
-SLOWER = 100.0
+SLOWER: Bound[float] = 100.0
 #: An iteration is as short as it gets within this much of the mean of the last ones: threads and
 #: seeds are whole, and of five threads one is a fifth.
-WITHIN, LAST = 0.15, 12
+WITHIN: Bound[float] = 0.15
+LAST: Bound[int] = 12
 
 
 def slow_down(platform: Platform, factor: float) -> Platform:

@@ -21,6 +21,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from gnnbench import datasets
+from gnnbench.constants import Bound
 from gnnbench.datasets.standins import draw_stand_in
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
@@ -31,9 +32,9 @@ from gnnbench_plugins.mixgcn.machines import Machine, Simulation, Spu
 from gnnbench_plugins.studies.mixgcn.rivals import ANY_ROWS, AwbGcn, Cpu, HyGcn
 
 PLATFORM = "xeon8462-8xh100-8xspu"
-HIDDEN = 128
+HIDDEN: Bound[int] = 128
 #: Aggregations of a width of HIDDEN in an epoch of three layers, beside the one of f^0.
-HIDDEN_PASSES = 4
+HIDDEN_PASSES: Bound[int] = 4
 
 
 @dataclass(frozen=True, slots=True)

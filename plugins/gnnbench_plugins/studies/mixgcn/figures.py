@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench import datasets
+from gnnbench.constants import Bound
 from gnnbench.footprint import ChunkSize, adjacency_bytes, in_flight_bytes, kept_bytes
 from gnnbench.lowering.shardings import Piece
 from gnnbench.models import build
@@ -32,14 +33,14 @@ from gnnbench_plugins.studies.mixgcn.tables import foresee_counted
 
 #: Real graphs, then stand-ins of two of the paper's (its Table 2) at a fraction of their size.
 DATASETS = ("facebook_top8", "ego_twitter", "reddit:0.02", "orkut:0.01")
-WORKERS = (1, 2, 4, 8, 16, 32)
+WORKERS: Bound[tuple[int, ...]] = (1, 2, 4, 8, 16, 32)
 #: Where MoP's program is laid out: it has as many GPUs as the most workers.
 PLATFORM = "xeon8462x4-32xh100"
 #: Workers of a node (section 4.1), on which DistDGL is what everything is measured against.
-NODE = 8
+NODE: Bound[int] = 8
 #: Section 4.1: three layers with 128 hidden units.
-HIDDEN = (128, 128)
-SEED = 0
+HIDDEN: Bound[tuple[int, ...]] = (128, 128)
+SEED: Bound[int] = 0
 
 Marks = npt.NDArray[np.uint64]
 

@@ -31,10 +31,12 @@ without its memory's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.kernels.dispatch.spmm import count_edges, cut_chunks
@@ -55,11 +57,11 @@ from gnnbench_plugins.mixgcn.machines import (
 )
 
 #: Columns after which AWB-GCN's distribution is taken as converged.
-TUNED_COLUMNS = 32
+TUNED_COLUMNS: Annotated[int, Constant("", "assumed", "AWB-GCN states no number")] = 32
 #: HyGCN's windows where they are as tall as its buffer takes.
-ANY_ROWS = 2**31 - 1
+ANY_ROWS: Bound[int] = 2**31 - 1
 #: AWB-GCN's busiest and idlest units that exchange work after a column: one in so many of each.
-SWITCHED_SHARE = 16
+SWITCHED_SHARE: Annotated[int, Constant("", "assumed", "AWB-GCN states no number")] = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,12 @@ class HyGcn(Machine):
     """
 
     name: str = "HyGCN"
-    clock_hz: int = 10**9
-    power_w: float = 2 * 38.96
-    cores: int = 1024
-    simd_lanes: int = 16
+    clock_hz: Annotated[int, Constant("Hz", "quoted", "HyGCN: 1 GHz")] = 10**9
+    power_w: Annotated[float, Constant("W", "assumed", "the SPU's, in proportion to the clock")] = (
+        2 * 38.96
+    )
+    cores: Annotated[int, Constant("", "assumed", "the SPU's, for an equal comparison")] = 1024
+    simd_lanes: Annotated[int, Constant("", "assumed", "the SPU's, for an equal comparison")] = 16
     window_rows: int = 1
 
     @property
@@ -109,9 +113,11 @@ class AwbGcn(Machine):
     """AWB-GCN's column-wise product with the SPU's units, SRAM and bandwidth; power as HyGCN's."""
 
     name: str = "AWB-GCN"
-    clock_hz: int = 330 * 10**6
-    power_w: float = 0.66 * 38.96
-    elements: int = 16_384
+    clock_hz: Annotated[int, Constant("Hz", "quoted", "AWB-GCN: 330 MHz")] = 330 * 10**6
+    power_w: Annotated[float, Constant("W", "assumed", "the SPU's, in proportion to the clock")] = (
+        0.66 * 38.96
+    )
+    elements: Annotated[int, Constant("", "assumed", "the SPU's, for an equal comparison")] = 16_384
     hops: int = 2
 
     @property

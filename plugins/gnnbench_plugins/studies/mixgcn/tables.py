@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import reverse_cuthill_mckee as scipy_reverse_cuthill_mckee
 
 from gnnbench import datasets
+from gnnbench.constants import Bound
 from gnnbench.datasets import STAND_INS
 from gnnbench.kernels.dispatch import reverse_cuthill_mckee
 from gnnbench.lowering.shardings import Piece
@@ -42,12 +43,13 @@ from gnnbench_plugins.reference.memory import ResidentMemory
 
 PLATFORM = "xeon8462-8xh100-8xspu"
 #: Section 4.1: three layers with 128 hidden units.
-LAYERS, HIDDEN = 3, 128
+LAYERS: Bound[int] = 3
+HIDDEN: Bound[int] = 128
 BETWEEN = (HIDDEN,) * (LAYERS - 1)
 #: Four nodes of eight workers.
-METIS_PARTS = 32
+METIS_PARTS: Bound[int] = 32
 #: Stages to choose from by price where Proposition 3.5 has none.
-STAGES = (2, 4, 8, 16, 32, 64)
+STAGES: Bound[tuple[int, ...]] = (2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 ``cells/`` has the measurements, a file a source, which ``published`` reads; ``prediction`` takes
 the parts that stand for each system, ``sizes`` the graphs and mini-batches of which nothing but
 sizes is known, and ``mini_batches`` counts what stand-ins of full size have; ``ledger`` makes
-tables of them.
+tables of them. ``constants`` lists every constant that predictions rest on.
 """
 
 from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.studies import Reproduction
+from gnnbench_plugins.studies.validation.constants import Constants
 from gnnbench_plugins.studies.validation.ledger import Validation
 
 
 @hookimpl
 def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return [Validation]
+    return [Validation, Constants]

@@ -8,10 +8,13 @@ from functools import cached_property
 from statistics import median
 from typing import ClassVar, get_args
 
+from gnnbench.constants import Bound
 from gnnbench.records import Cell, LedgerEntry, MachineKind, Table, TableRow
 from gnnbench.studies import Ledger
+from gnnbench_plugins.studies.validation.constants import find_fitted
 from gnnbench_plugins.studies.validation.prediction import predict
 from gnnbench_plugins.studies.validation.published import (
+    Aggregation,
     FullGraphEpoch,
     MiniBatchEpoch,
     PublishedCell,
@@ -20,7 +23,7 @@ from gnnbench_plugins.studies.validation.published import (
 )
 
 #: By what a prediction may be off to count as near.
-NEAR = 2.0
+NEAR: Bound[float] = 2.0
 KINDS: tuple[MachineKind, ...] = get_args(MachineKind)
 NOTES = (
     "predicted by the parts that stand for each library, on platforms of datasheet rates; the "
@@ -69,7 +72,10 @@ def make_entry(published: PublishedSource, cell: PublishedCell) -> LedgerEntry:
         doubts=cell.doubts,
         inferred=cell.inferred,
         sizes=describe_sizes(cell),
-        fitted_on=cell.fitted_on,
+        graph=cell.task.graph,
+        model="" if isinstance(cell.task, Aggregation) else cell.task.model,
+        kernel=cell.kernel,
+        fitted_on=tuple(dict.fromkeys((*cell.fitted_on, *find_fitted(cell.id)))),
     )
 
 

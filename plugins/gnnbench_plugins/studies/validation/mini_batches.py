@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.datasets.standins import find_stand_in
 from gnnbench.records import BatchProfile, IntArray
 from gnnbench.toml import read_toml
@@ -27,7 +28,7 @@ from gnnbench_plugins.studies.hyscale.tables import PAPERS, PRODUCTS
 FILE = Path(__file__).with_name("mini_batches.toml")
 #: Entries that a vertex's list of neighbours has at most here. Those of a hub are drawn one like
 #: the other, so that a few of them stand for all, if no fan-out is near to that many.
-LONGEST_LIST = 64
+LONGEST_LIST: Bound[int] = 64
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from typing import ClassVar
 
+from gnnbench.constants import Bound
 from gnnbench.costs.passes import Passes
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, Setting
@@ -69,15 +70,16 @@ LOADERS: dict[str, type[SizedMiniBatches]] = {
     "pinned": DGLMiniBatchesPinned,
     "in-place": DGLMiniBatchesInPlace,
 }
-ITEMSIZE = 4
+ITEMSIZE: Bound[int] = 4
 #: Tensors of a layer's output that dropout, or batch normalisation, reads and writes, forward and
 #: backward: a mask has a byte a value.
 REGULARISER: Passes = ((1, 1.25), (1.25, 1))
 #: Rounds of mini-batches that are gone through. They are alike, so that from the first to the
 #: second number on every further one takes the same.
-FEW, MORE = 4, 5
+FEW: Bound[int] = 4
+MORE: Bound[int] = 5
 #: Epochs of a full graph: the first, in which stale copies are made, and the two that count.
-EPOCHS = 3
+EPOCHS: Bound[int] = 3
 
 
 def make_kernel(name: str, regularisers: int = 0) -> Kernel:

@@ -1,0 +1,161 @@
+"""Where the numbers come from that stand for the world: measured, quoted, assumed or fitted.
+
+A number in code says it in its annotation, and stays a plain number:
+
+    HBM_J_PER_BIT: Annotated[float, Constant("J/bit", "quoted", "O'Connor 2014")] = 7e-12
+
+A number that says nothing about the world, such as a limit of a search, is a ``Bound``:
+
+    MAX_SWEEPS: Bound[int] = 60
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from types import ModuleType
+from typing import Annotated, Literal, TypeVar, get_args
+
+#: Measured on the machine that is described; stated by a source; taken for plausible, as nobody
+#: states it; or set so that a result is met, which then proves nothing.
+MarkKind = Literal["measured", "quoted", "assumed", "fitted"]
+MARKS: tuple[MarkKind, ...] = get_args(MarkKind)
+
+_Number = TypeVar("_Number")
+#: A number that is no fact of the world: a tolerance, a limit, a size that nothing depends on.
+Bound = Annotated[_Number, "bound"]
+
+
+def check_fitted_on(mark: MarkKind, fitted_on: tuple[str, ...]) -> None:
+    """Raises ``ValueError`` with a clause where a mark and what was fitted on contradict each
+    other."""
+    if mark == "fitted" and not fitted_on:
+        raise ValueError('mark = "fitted" needs fitted_on, the results that it was fitted on')
+    if mark != "fitted" and fitted_on:
+        raise ValueError(f'fitted_on goes with mark = "fitted", not with "{mark}"')
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a number is to be believed. ``fitted_on`` names the cells that one was fitted on: by
+    their id in the ledger, or by the name of a reproduction and what of it."""
+
+    kind: MarkKind
+    fitted_on: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fitted_on(self.kind, self.fitted_on)
+
+    def describe(self, source: str) -> str:
+        """``"assumed: one copy call over PCIe"``."""
+        return f"{self.kind}: {source}" if source else self.kind
+
+
+ASSUMED, MEASURED = Mark("assumed"), Mark("measured")
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """What stands behind a number in code, in its annotation."""
+
+    unit: str
+    mark: MarkKind
+    source: str
+    fitted_on: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fitted_on(self.mark, self.fitted_on)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedNumber:
+    """A constant with its value as text; ``place`` is the module or file that has it."""
+
+    place: str
+    name: str
+    value: str
+    mark: MarkKind
+    source: str
+    fitted_on: tuple[str, ...] = ()
+
+
+def find_marked(table: object, place: str = "") -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Every number of a TOML file, which is a table with a source, and the keys that lead to it.
+    Entries of a list are told apart by their names, or by the ends of a link."""
+    if isinstance(table, list):
+        for each in table:
+            if isinstance(each, Mapping):
+                names = [each[key] for key in ("name", "from", "to") if key in each]
+                yield from find_marked(each, ".".join([place, "-".join(map(str, names))]))
+    elif isinstance(table, Mapping):
+        if "source" in table and not table.keys().isdisjoint(("value", "values")):
+            yield place, table
+        else:
+            for key, value in table.items():
+                yield from find_marked(value, f"{place}.{key}" if place else key)
+
+
+def read_number(place: str, name: str, table: Mapping[str, object]) -> MarkedNumber:
+    """A number of a TOML file, as :func:`find_marked` gives it."""
+    value = table.get("value", table.get("values"))
+    shown = _show(tuple(value) if isinstance(value, list) else value)
+    fitted_on = table.get("fitted_on", ())
+    mark = next((mark for mark in MARKS if mark == table.get("mark")), ASSUMED.kind)
+    return MarkedNumber(
+        place,
+        name,
+        f"{shown} {table.get('unit', '')}".rstrip(),
+        mark,
+        str(table["source"]),
+        tuple(map(str, fitted_on)) if isinstance(fitted_on, list) else (),
+    )
+
+
+def find_constants(module: ModuleType) -> Iterator[MarkedNumber]:
+    """The constants of a module and of the classes that it defines, as their annotations say."""
+    holders: list[tuple[str, object]] = [("", module)]
+    holders += [
+        (f"{name}.", value)
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__
+    ]
+    for prefix, holder in holders:
+        values = _defaults(holder)
+        for name, written in inspect.get_annotations(holder).items():  # type: ignore[arg-type]
+            annotation = written
+            if isinstance(written, str):
+                if "Constant(" not in written:
+                    continue
+                annotation = eval(written, vars(module))
+            for constant in get_args(annotation)[1:]:
+                if isinstance(constant, Constant):
+                    found = _show(values[name]) if name in values else "as found by fitting"
+                    value = f"{found} {constant.unit}".rstrip()
+                    yield MarkedNumber(
+                        module.__name__,
+                        f"{prefix}{name}",
+                        value,
+                        constant.mark,
+                        constant.source,
+                        constant.fitted_on,
+                    )
+
+
+def _defaults(holder: object) -> dict[str, object]:
+    """Values by name: those of a module, or the defaults of a class, slotted ones among them."""
+    values = dict(vars(holder))
+    for field in fields(holder) if is_dataclass(holder) else ():
+        if field.default_factory is not MISSING:
+            values[field.name] = field.default_factory()
+        elif field.default is not MISSING:
+            values[field.name] = field.default
+        else:
+            values.pop(field.name, None)
+    return values
+
+
+def _show(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_show, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
