@@ -25,6 +25,7 @@ from gnnbench.cli.platforms import platforms
 from gnnbench.cli.plugins import plugins
 from gnnbench.cli.reproduce import reproduce
 from gnnbench.cli.screen import complain, escape, guarded_output
+from gnnbench.cli.sweep import report, sweep
 from gnnbench.errors import GnnbenchError, Interrupted
 from gnnbench.waiting import wait_briefly
 
@@ -143,3 +144,5 @@ main.add_command(datasets)
 main.add_command(platforms)
 main.add_command(plan)
 main.add_command(reproduce)
+main.add_command(sweep)
+main.add_command(report)

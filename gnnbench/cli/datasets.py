@@ -106,24 +106,75 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
 @datasets.command("import")
 @click.argument("file", type=FilePath())
 @click.option("--name", help="The dataset's name.  [default: the file's]")
+@click.option(
+    "--features",
+    type=FilePath(),
+    metavar="FILE",
+    help="Features: .npy, .pt, a sparse .npz of SciPy, or text with an id before each row.",
+)
+@click.option(
+    "--labels",
+    type=FilePath(),
+    metavar="FILE",
+    help="A class for each vertex: .npy, .pt, or text with an id before each.",
+)
+@click.option(
+    "--split",
+    type=FilePath(),
+    metavar="FILE",
+    help="train, val and test: masks or ids by these names in a .npz or .pt, or text with an id "
+    "before each word.",
+)
+@click.option("--string-ids", is_flag=True, help="Vertices have names instead of numbers.")
+@click.option(
+    "--keep-isolated",
+    is_flag=True,
+    help="Keep vertices that have no edge: those that features, labels or split know of, else "
+    "every number up to the largest id.",
+)
 @out_option
 @overwrite_option
 @shared_options
 def import_graph(
-    file: Path, name: str | None, out_path: Path | None, overwrite: bool, json_path: Path | None
+    file: Path,
+    name: str | None,
+    features: Path | None,
+    labels: Path | None,
+    split: Path | None,
+    string_ids: bool,
+    keep_isolated: bool,
+    out_path: Path | None,
+    overwrite: bool,
+    json_path: Path | None,
 ) -> int:
-    """Make a dataset of an edge list, a Matrix Market file or a raw .npz.
+    """Make a dataset of an edge list, an edge_index (.npy, .pt), a Matrix Market file or a raw
+    .npz.
 
-    The graph is made symmetric, sorted, and free of self loops and duplicates; what was changed
-    or made up is said.
+    The graph is made symmetric, sorted, and free of self loops and duplicates; what was changed,
+    ignored or made up is said. Where vertices are numbered anew, the ids that they had are written
+    beside the dataset, one on each line.
     """
     from gnnbench import datasets as catalogue
+    from gnnbench.results.output import write_text
 
     stem = catalogue.choose_name(file, name)
     target = choose_target(stem, out_path, overwrite)
-    check_files(json_path, target, files=[file])
-    dataset = catalogue.import_file(file, name=name)
-    write_dataset(dataset, target, overwrite, json_path)
+    ids_path = target.with_suffix(".ids.txt")
+    read = [path for path in (file, features, labels, split) if path is not None]
+    check_files(json_path, target, ids_path, files=read)
+    extras = catalogue.Extras(features, labels, split, string_ids, keep_isolated)
+    made = catalogue.import_graph(file, extras, name=name)
+    if os.path.lexists(ids_path) and not overwrite:
+        raise UsageError(
+            f"{ids_path} exists and would not be that of {target.name}; allow it with --overwrite."
+        )
+    beside: dict[str, str] = {}
+    if made.ids is not None:
+        write_text(ids_path, "".join(f"{each}\n" for each in made.ids.tolist()))
+        beside["ids"] = str(ids_path)
+    else:
+        ids_path.unlink(missing_ok=True)
+    write_dataset(made.dataset, target, overwrite, json_path, beside)
     return 0
 
 
@@ -167,12 +218,18 @@ def choose_target(stem: str, out_path: Path | None, overwrite: bool) -> Path:
     return target
 
 
-def write_dataset(dataset: Dataset, target: Path, overwrite: bool, json_path: Path | None) -> None:
-    """Save a dataset and describe what was saved."""
+def write_dataset(
+    dataset: Dataset,
+    target: Path,
+    overwrite: bool,
+    json_path: Path | None,
+    beside: Mapping[str, str] | None = None,
+) -> None:
+    """Save a dataset and describe what was saved, in it and ``beside`` it."""
     from gnnbench import datasets as catalogue
 
     catalogue.save_npz(dataset, target, overwrite=overwrite)
-    print_facts({"file": str(target), **catalogue.describe(dataset)}, json_path)
+    print_facts({"file": str(target), **(beside or {}), **catalogue.describe(dataset)}, json_path)
 
 
 def print_facts(

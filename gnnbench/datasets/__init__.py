@@ -20,7 +20,7 @@ from gnnbench.datasets.catalogue import (
 )
 from gnnbench.datasets.construct import build
 from gnnbench.datasets.external import from_ogb
-from gnnbench.datasets.imports import choose_name, import_file
+from gnnbench.datasets.imports import Extras, Imported, choose_name, import_file, import_graph
 from gnnbench.datasets.npz import load_npz, save_npz
 from gnnbench.datasets.objects import from_arrays, from_dgl, from_networkx, from_pyg
 from gnnbench.datasets.scaling import (
@@ -36,6 +36,8 @@ __all__ = [
     "SCALING_CHOICES",
     "STAND_INS",
     "DatasetEntry",
+    "Extras",
+    "Imported",
     "ScalingChoice",
     "StandIn",
     "build",
@@ -54,6 +56,7 @@ __all__ = [
     "from_ogb",
     "from_pyg",
     "import_file",
+    "import_graph",
     "list_datasets",
     "load",
     "load_available",

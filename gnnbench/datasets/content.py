@@ -71,16 +71,22 @@ def read_masks(
     Keys are ``train``, ``val`` (or ``valid``) and ``test``, also with ``_mask`` or ``_idx`` behind.
     Raises :class:`DatasetError` for one that is missing or does not fit.
     """
-    found = {_plain_key(key): np.asarray(value) for key, value in split.items()}
-    masks = []
-    for name in ("train", "val", "test"):
-        if name not in found:
-            raise DatasetError(
-                f"{where}: the split has no {name!r} (found {', '.join(split) or 'nothing'}); give "
-                f"train, val and test, each as a mask or as numbers of vertices."
-            )
-        masks.append(_as_mask(f"{where}: {name}", found[name], num_vertices))
-    return masks[0], masks[1], masks[2]
+    train, val, test = (
+        _as_mask(f"{where}: {name}", find_share(where, split, name), num_vertices)
+        for name in ("train", "val", "test")
+    )
+    return train, val, test
+
+
+def find_share(where: str, split: Mapping[str, AnyArray], name: str) -> AnyArray:
+    """One share of a split, whichever of its names it goes by. Raises :class:`DatasetError`."""
+    for key, value in split.items():
+        if _plain_key(key) == name:
+            return value
+    raise DatasetError(
+        f"{where}: the split has no {name!r} (found {', '.join(split) or 'nothing'}); give train, "
+        f"val and test, each as a mask or as numbers of vertices."
+    )
 
 
 def _plain_key(key: str) -> str:

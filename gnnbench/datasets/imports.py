@@ -5,65 +5,142 @@ Whatever is repaired on the way is counted in the dataset's notes.
 
 from __future__ import annotations
 
-import bz2
-import contextlib
-import gzip
-import io
 import lzma
 import os
 import warnings
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
-from gnnbench.datasets.construct import build
-from gnnbench.datasets.memory import check_memory, find_available_bytes
-from gnnbench.datasets.npz import read_npz
+from gnnbench.datasets.alignment import (
+    Attached,
+    align_features,
+    align_labels,
+    align_split,
+    read_attached,
+)
+from gnnbench.datasets.attachments import Ids, read_array
+from gnnbench.datasets.construct import MAX_VERTICES, build
+from gnnbench.datasets.content import WEIGHTS_IGNORED
+from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.npz import StoredArrays, read_npz
+from gnnbench.datasets.texts import (
+    BYTES_PER_EDGE,
+    check_text,
+    data_lines,
+    open_text,
+    split_fields,
+    strip_compression,
+)
 from gnnbench.errors import DatasetError
-from gnnbench.files import FileRefused, open_input
-from gnnbench.records import Dataset, IntArray
-from gnnbench.units import format_si
+from gnnbench.records import Dataset, IndexArray, IntArray
 
-_COMMENTS = ("#", "%")
 _UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
-_OPENERS: dict[str, Callable[[BinaryIO], object]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
-#: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
-_BYTES_PER_EDGE = 120
 _LONGEST_NAME = 200
 #: What an entry of a matrix can be.
 _FIELDS = ("pattern", "integer", "real", "complex")
-#: No line that holds an edge is as long.
-_LONGEST_LINE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extras:
+    """Files of what a graph's own does not have, and how its vertices are called.
+
+    With ``string_ids`` vertices have names, any text without blanks and commas. Vertices without an
+    edge are left out of an edge list unless ``keep_isolated``.
+    """
+
+    features: Path | None = None
+    labels: Path | None = None
+    split: Path | None = None
+    string_ids: bool = False
+    keep_isolated: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """A data set, and the id that each of its vertices has in the file where it is another."""
+
+    dataset: Dataset
+    ids: Ids | None
 
 
 def import_file(path: str | os.PathLike[str], *, name: str | None = None) -> Dataset:
+    """The graph in ``path`` as a dataset; see :func:`import_graph`."""
+    return import_graph(path, name=name).dataset
+
+
+def import_graph(
+    path: str | os.PathLike[str], extras: Extras | None = None, *, name: str | None = None
+) -> Imported:
     """The graph in ``path`` as a dataset, made symmetric, sorted, without loops and duplicates.
 
-    Reads Matrix Market (``.mtx``), gnnbench's ``.npz`` (also directed or unsorted), and otherwise
-    an edge list: two integer ids a line, separated by blanks or a comma, ``#`` and ``%`` starting
-    comments, further columns ignored. Both texts may be compressed (``.gz``, ``.bz2``, ``.xz``).
-    Ids of an edge list may be any integers and are numbered anew from 0 in ascending order.
+    Reads Matrix Market (``.mtx``), gnnbench's ``.npz`` (also directed or unsorted), an
+    ``edge_index`` of two rows or two columns (``.npy``, ``.pt``), and otherwise an edge list: two
+    ids a line, separated by blanks or a comma, ``#`` and ``%`` starting comments, further columns
+    ignored. Texts may be compressed (``.gz``, ``.bz2``, ``.xz``). Ids of an edge list or
+    ``edge_index`` may be any integers, or names, and are numbered anew from 0 in ascending order.
     ``name`` is as :func:`choose_name` has it.
 
     Raises :class:`DatasetError`: one sentence with the file and, for an edge list, the line.
     """
     file = Path(path)
     name = choose_name(file, name)
+    extras = extras or Extras()
+    attached = read_attached(extras.features, extras.labels, extras.split, extras.string_ids)
     if file.suffix == ".npz":
-        return _import_npz(file, name)
-    if _uncompressed(file).suffix.lower() == ".mtx":
-        return _import_matrix_market(file, name)
-    return _import_edge_list(file, name)
+        found = _read_npz(file)
+    elif strip_compression(file).suffix.lower() == ".mtx":
+        found = _read_matrix_market(file)
+    else:
+        pairs, notes = _read_pairs(file, extras.string_ids)
+        found = _number(file, pairs, notes, attached, extras.keep_isolated)
+    return Imported(_attach(name, found, attached), found.renumbered)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """A graph in a file: its edges between vertices 0, 1, 2, ..., and each one's id there.
+
+    ``renumbered`` are these ids where they are others.
+    """
+
+    edges: IntArray | tuple[IntArray, IndexArray]
+    ids: Ids
+    origin: str
+    notes: tuple[str, ...] = ()
+    stored: StoredArrays | None = None
+    renumbered: Ids | None = None
+
+
+def _attach(name: str, found: _Found, attached: Attached) -> Dataset:
+    """The data set of a graph, with what other files have of its vertices."""
+    stored = found.stored
+    features = None if stored is None else stored.features
+    labels = None if stored is None else stored.labels
+    masks = None if stored is None else stored.masks
+    notes = list(found.notes)
+    if attached.features is not None:
+        features = align_features(attached.features, found.ids)
+    if attached.labels is not None:
+        labels, said = align_labels(attached.labels, found.ids)
+        notes += [*attached.notes, *said]
+    if attached.split is not None:
+        masks = align_split(attached.split, found.ids)
+    return build(
+        name,
+        found.edges,
+        num_vertices=len(found.ids),
+        features=features,
+        labels=labels,
+        masks=masks,
+        origin=found.origin,
+        notes=notes,
+    )
 
 
 def choose_name(file: Path, name: str | None = None) -> str:
@@ -72,7 +149,7 @@ def choose_name(file: Path, name: str | None = None) -> str:
     A dataset is kept as ``NAME.npz`` in one folder, and ``load`` finds it there by its name.
     Raises :class:`DatasetError` for a name that would lead elsewhere.
     """
-    chosen = _uncompressed(file).stem if name is None else name
+    chosen = strip_compression(file).stem if name is None else name
     why = None
     if not chosen.strip():
         why = "is empty"
@@ -93,21 +170,10 @@ def choose_name(file: Path, name: str | None = None) -> str:
     return chosen
 
 
-def _uncompressed(file: Path) -> Path:
-    return file.with_suffix("") if file.suffix in _OPENERS and file.stem else file
-
-
-def _import_npz(file: Path, name: str) -> Dataset:
+def _read_npz(file: Path) -> _Found:
     stored = read_npz(file)
-    return build(
-        name,
-        (stored.indptr, stored.indices),
-        features=stored.features,
-        labels=stored.labels,
-        masks=stored.masks,
-        origin=str(file),
-        notes=stored.notes,
-    )
+    ids = np.arange(len(stored.indptr) - 1, dtype=np.int64)
+    return _Found((stored.indptr, stored.indices), ids, str(file), stored.notes, stored)
 
 
 def _describe(error: BaseException) -> str:
@@ -136,9 +202,9 @@ class _Malformed(Exception):
     """Why a text is no Matrix Market file."""
 
 
-def _import_matrix_market(file: Path, name: str) -> Dataset:
+def _read_matrix_market(file: Path) -> _Found:
     try:
-        _check_text(file)
+        check_text(file)
         header = _read_matrix_header(file)
         if header.rows != header.columns:
             raise DatasetError(
@@ -148,7 +214,7 @@ def _import_matrix_market(file: Path, name: str) -> Dataset:
         if header.entries == 0:
             raise DatasetError(f"{file}: the matrix has no entries; a GNN needs at least one edge.")
         edges = header.entries * (2 if header.symmetric else 1)
-        check_memory(str(file), f"its {header.entries:,} entries", _BYTES_PER_EDGE * edges)
+        check_memory(str(file), f"its {header.entries:,} entries", BYTES_PER_EDGE * edges)
         table = _read_entries(file, header)
     except (_Malformed, *_UNREADABLE) as error:
         raise DatasetError(
@@ -162,17 +228,16 @@ def _import_matrix_market(file: Path, name: str) -> Dataset:
     weighted = header.field == "complex" or (
         header.field != "pattern" and bool((table["value"] != 1).any())
     )
-    return build(
-        name,
+    return _Found(
         np.stack((row, column)),
-        num_vertices=header.rows,
-        origin=f"imported from {file.name}",
-        notes=("edge weights were ignored",) if weighted else (),
+        np.arange(1, header.rows + 1, dtype=np.int64),
+        f"imported from {file.name}",
+        (WEIGHTS_IGNORED,) if weighted else (),
     )
 
 
 def _read_matrix_header(file: Path) -> _MatrixHeader:
-    with _open(file) as stream:
+    with open_text(file) as stream:
         first = stream.readline().decode("utf-8-sig").lower().split()
         if len(first) != 5 or first[:2] != ["%%matrixmarket", "matrix"]:
             raise _Malformed("it does not begin with %%MatrixMarket matrix coordinate")
@@ -224,92 +289,78 @@ def _read_entries(file: Path, header: _MatrixHeader) -> npt.NDArray[np.void]:
 # --------------------------------------------------------------------------- edge lists
 
 
-def _import_edge_list(file: Path, name: str) -> Dataset:
-    notes = []
+def _read_pairs(file: Path, string_ids: bool) -> tuple[Ids, tuple[str, ...]]:
+    """The ends of every edge as the file calls them, ``(E, 2)``, and notes."""
+    if file.suffix in (".npy", ".pt"):
+        edges = read_array(file)
+        if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
+            raise DatasetError(
+                f"{file}: it has shape {edges.shape} and dtype {edges.dtype}; give integers of "
+                f"shape (2, E), sources above destinations."
+            )
+        check_memory(str(file), "its graph", BYTES_PER_EDGE * edges.size // 2)
+        # Two edges as two rows and as two columns look alike: rows are meant.
+        pairs = edges.T if edges.shape[0] == 2 else edges
+        return np.ascontiguousarray(pairs, dtype=np.int64), ()
     try:
-        _check_text(file)
-        first = next(_data_lines(file), None)
+        check_text(file)
+        first = next(data_lines(file), None)
         if first is None:
             raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
+        wide = len(split_fields(first[1])) > 2
+        notes = (f"{WEIGHTS_IGNORED}: columns after the second were not read",) if wide else ()
+        if string_ids:
+            return _parse_names(file), notes
         separator = "," if "," in first[1] else None
-        pairs = _parse_quickly(file, separator)
-        if pairs is None:
-            pairs = _parse_by_line(file)
+        quick = _parse_quickly(file, separator)
+        return (_parse_by_line(file) if quick is None else quick), notes
     except _UNREADABLE as error:
         raise DatasetError(
             f"{file}: this is not a readable text file ({_describe(error)}); it may be truncated "
-            f"or of another format: give an edge list, .mtx or .npz."
+            f"or of another format: give an edge list, .mtx, .npz, .npy or .pt."
         ) from error
-    if len(_fields(first[1])) > 2:
-        notes.append("columns after the second were ignored")
-    ids, edges = np.unique(pairs, return_inverse=True)
-    if ids[0] != 0 or ids[-1] != len(ids) - 1:
-        notes.append(
+
+
+def _number(
+    file: Path, pairs: Ids, notes: tuple[str, ...], attached: Attached, keep_isolated: bool
+) -> _Found:
+    """Vertices numbered in ascending order of their ids: those of edges, and with
+    ``keep_isolated`` all that are known of."""
+    if len(pairs) == 0:
+        raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
+    ids = cast("Ids", np.unique(pairs))
+    known = attached.list_ids(ids, file)
+    alone = len(np.setdiff1d(known, ids))
+    said = list(notes)
+    if keep_isolated:
+        ids = known if attached.any or ids.dtype.kind == "U" else _fill_gaps(file, ids)
+    elif alone:
+        said.append(
+            f"vertices without an edge were left out: {alone:,} (--keep-isolated keeps them)"
+        )
+    renumbered = None
+    if ids.dtype.kind == "U":
+        said.append(f"vertices were numbered in the order of their names, 0 to {len(ids) - 1:,}")
+        renumbered = ids
+    elif ids[0] != 0 or ids[-1] != len(ids) - 1:
+        said.append(
             f"vertex ids ({ids[0]:,} to {ids[-1]:,}) were numbered anew, 0 to {len(ids) - 1:,}"
         )
-    return build(
-        name,
-        edges.reshape(pairs.shape).T,
-        num_vertices=len(ids),
-        origin=f"imported from {file.name}",
-        notes=notes,
-    )
+        renumbered = ids
+    edges = np.searchsorted(ids, pairs).T.astype(np.int64)
+    return _Found(edges, ids, f"imported from {file.name}", tuple(said), renumbered=renumbered)
 
 
-def _data_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """The lines that hold data, comments cut off, each with its number in the file."""
-    with _open(file) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            for comment in _COMMENTS:
-                line = line.partition(comment)[0]
-            if line.strip():
-                yield number, line.strip()
-
-
-@contextlib.contextmanager
-def _open(file: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, uncompressed. Raises :class:`DatasetError` for what is no file."""
-    try:
-        stored = open_input(file)
-    except FileRefused as error:
+def _fill_gaps(file: Path, ids: Ids) -> IntArray:
+    """Every id from 0 to the largest, where nothing but the edges says which vertices there are."""
+    first, last = int(ids[0]), int(ids[-1])
+    if first < 0 or last >= MAX_VERTICES:
         raise DatasetError(
-            f"{file}: {error.reason}; give the path of a graph to import."
-        ) from error
-    with stored:
-        opener = _OPENERS.get(file.suffix)
-        if opener is None:
-            yield stored
-        else:
-            with cast(BinaryIO, opener(stored)) as stream:
-                yield stream
-
-
-def _check_text(file: Path) -> None:
-    """Refuse a text that is too long for this machine, before any of it is kept: a few kilobytes
-    of a compressed file can hold gigabytes."""
-    available = find_available_bytes()
-    lines = unbroken = 0
-    with _open(file) as stream:
-        while chunk := stream.read(_LONGEST_LINE):
-            lines += max(chunk.count(b"\n"), chunk.count(b"\r"))
-            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
-            unbroken = unbroken + len(chunk) if end < 0 else len(chunk) - end
-            if unbroken > _LONGEST_LINE:
-                raise DatasetError(
-                    f"{file}: line {lines + 1:,} is longer than {_LONGEST_LINE:,} bytes; give two "
-                    f"vertex ids a line."
-                )
-            if _BYTES_PER_EDGE * lines > available:
-                raise DatasetError(
-                    f"{file}: its first {lines:,} lines alone would take "
-                    f"{format_si(float(_BYTES_PER_EDGE * lines), 'B')} of memory and "
-                    f"{format_si(float(available), 'B')} are free here; use a smaller graph, or a "
-                    f"machine with more memory."
-                )
-
-
-def _fields(line: str) -> list[str]:
-    return line.replace(",", " ").split()
+            f"{file}: isolated vertices are to be kept, and ids go from {first:,} to {last:,}; "
+            f"number vertices from 0, or give features or labels that say which there are."
+        )
+    check_memory(str(file), "its vertices", 64 * last)
+    return np.arange(last + 1, dtype=np.int64)
 
 
 def _parse_quickly(file: Path, separator: str | None) -> IntArray | None:
@@ -335,20 +386,35 @@ def _parse_quickly(file: Path, separator: str | None) -> IntArray | None:
 
 
 def _starts_with_percent(file: Path) -> bool:
-    with _open(file) as stream:
+    with open_text(file) as stream:
         return stream.read(1) == b"%"
 
 
 def _parse_by_line(file: Path) -> IntArray:
     pairs = array("q")
-    for number, line in _data_lines(file):
-        fields = _fields(line)
+    for number, line in data_lines(file):
+        fields = split_fields(line)
         try:
             source, destination = np.int64(fields[0]), np.int64(fields[1])
         except (ValueError, IndexError, OverflowError):
             raise DatasetError(
                 f"{file}, line {number}: {line[:60]!r} is not an edge; write two integer vertex "
-                f"ids a line, and start headers and comments with #."
+                f"ids a line (or give --string-ids where vertices have names), and start headers "
+                f"and comments with #."
             ) from None
         pairs.extend((int(source), int(destination)))
     return np.frombuffer(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _parse_names(file: Path) -> npt.NDArray[np.str_]:
+    """The pairs of an edge list whose vertices have names."""
+    pairs = []
+    for number, line in data_lines(file):
+        fields = split_fields(line)
+        if len(fields) < 2:
+            raise DatasetError(
+                f"{file}, line {number}: {line[:60]!r} is not an edge; write two names of vertices "
+                f"a line, without blanks and commas in them."
+            )
+        pairs.append(fields[:2])
+    return np.array(pairs, dtype=np.str_).reshape(-1, 2)

@@ -15,13 +15,13 @@ from pathlib import Path
 from gnnbench.errors import UsageError
 from gnnbench.ranking import Row, find_difference, make_row
 from gnnbench.records import EpochWork, Equivalence, Metric, Mode, Parts, RunResult
+from gnnbench.results.kept import read_result
 from gnnbench.results.schema import (
     EquivalenceEntry,
     MetricEntry,
     ResultDocument,
     RunEntry,
     WorkEntry,
-    read_json,
 )
 from gnnbench.statistics import Difference
 
@@ -77,8 +77,15 @@ def hold_against(before: Path, after: Path) -> Change:
 
     Raises ``UsageError`` for a file that is no result file, and for two whose runs did other work.
     """
-    first, second = read_json(before), read_json(after)
     names = _name_files(before, after)
+    return hold_documents(read_result(before), read_result(after), names)
+
+
+def hold_documents(first: ResultDocument, second: ResultDocument, names: tuple[str, str]) -> Change:
+    """The rows of ``second`` beside those of ``first``, which sentences call by their ``names``.
+
+    Raises ``UsageError`` for two whose runs did other work.
+    """
     _refuse_unlike(first, second, names)
     rows = [_restore_rows(document, lot) for lot, document in enumerate((first, second), 1)]
     keys = dict.fromkeys([*rows[0], *rows[1]])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gnnbench.records import Workload
+from gnnbench.results.kept import Kept
 from gnnbench.results.schema import ResultDocument, RunEntry, WorkloadEntry
 
 if TYPE_CHECKING:
@@ -69,6 +70,25 @@ def list_lines(document: ResultDocument) -> list[dict[str, Value]]:
     """A line for every run of a document, which begins with the setting that all have in common."""
     setting = describe_setting(document.dataset.name, document.workload, document.platform.name)
     return [{**setting, **describe_run(run)} for run in document.runs]
+
+
+def frame_kept(kept: Sequence[Kept]) -> DataFrame:
+    """A row for every run of a store, and one for every configuration that has no result."""
+    lines: list[dict[str, Value]] = []
+    for each in kept:
+        lead: dict[str, Value] = {"key": each.header.key, "machine": each.header.machine}
+        if each.document is not None:
+            lines += [{**lead, **line} for line in list_lines(each.document)]
+            continue
+        asked = each.header.configuration
+        names = ("dataset", "model", "epochs", "seed", "platform", "strategy")
+        said: dict[str, Value] = {name: _as_value(asked.get(name)) for name in names}
+        lines.append({**lead, **said, "status": each.header.status, "reason": each.header.reason})
+    return to_frame(lines)
+
+
+def _as_value(value: object) -> Value:
+    return value if isinstance(value, (str, int, float)) or value is None else str(value)
 
 
 def make_samples(document: ResultDocument) -> DataFrame:

@@ -356,8 +356,13 @@ def write_json(document: ResultDocument, path: Path | Literal["-"]) -> None:
 
 def read_json(path: Path) -> ResultDocument:
     """Read and check a result file; ``UsageError`` says what is wrong with it."""
+    return parse_json(path, read_text(path, _LIMIT_BYTES))
+
+
+def parse_json(path: Path, text: str) -> ResultDocument:
+    """Check the text of a result file; ``UsageError`` says what is wrong with it."""
     try:
-        content = json.loads(read_text(path, _LIMIT_BYTES), parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise UsageError(f"{path} is no result file: it nests too deep; write it again.") from error
     except ValueError as error:

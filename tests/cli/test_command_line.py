@@ -97,6 +97,7 @@ def test_help_names_every_option_of_the_contract(run):
         ("plugins", "new"), ("datasets",), ("datasets", "list"), ("datasets", "info"),
         ("datasets", "import"), ("datasets", "make"), ("platforms",), ("platforms", "list"),
         ("platforms", "show"), ("platforms", "probe"), ("ablate",), ("plan",), ("reproduce",),
+        ("sweep",), ("report",),
     ],
 )  # fmt: skip
 def test_every_command_takes_json_and_debug(run, words):

@@ -1,0 +1,230 @@
+"""``gnnbench sweep``: a grid of runs that goes on where it was stopped; ``gnnbench report``: what a
+sweep has kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gnnbench.cli.options import (
+    FilePath,
+    Json,
+    check_files,
+    load_registry,
+    open_console,
+    shared_options,
+    write_document,
+)
+from gnnbench.cli.values import WholeNumber
+from gnnbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gnnbench.plugins import Registry
+    from gnnbench.sweep import Configuration, Task
+    from gnnbench.sweep.executors import ExecutorName
+    from gnnbench.sweep.running import Found
+
+# Spelt out, not imported: `gnnbench --help` does without NumPy and torch. Tests hold them equal.
+EXECUTOR_NAMES = ("local", "ray", "slurm")
+_STORE = Path("results")
+_MOST_JOBS = 4096
+
+
+@click.command(short_help="Run a grid of configurations, each once.")
+@click.argument("file", type=FilePath(), metavar="FILE.toml")
+@click.option(
+    "--store",
+    type=FilePath(),
+    default=_STORE,
+    show_default=True,
+    metavar="FOLDER",
+    help="Where every finished run is kept, a file each.",
+)
+@click.option(
+    "--executor",
+    "executor_name",
+    type=click.Choice(EXECUTOR_NAMES),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, tasks of Ray, or jobs of Slurm.",
+)
+@click.option(
+    "--jobs",
+    type=WholeNumber(1, _MOST_JOBS),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Runs at a time.",
+)
+@click.option("--retry", is_flag=True, help="Run again what failed.")
+@shared_options
+def sweep(
+    file: Path,
+    store: Path,
+    executor_name: ExecutorName,
+    jobs: int,
+    retry: bool,
+    json_path: Path | None,
+) -> int:
+    """Run every combination of the lists in FILE.toml: datasets, models, strategies, platforms,
+    seeds, and what else is a list there.
+
+    A finished run is kept under FOLDER by a digest of its configuration, of the files that it
+    names, and of gnnbench's version. A sweep that was stopped, however it was, goes on with what is
+    missing. What failed is kept as failed; status 3 where there is any.
+    """
+    check_files(json_path, files=[file])
+
+    from gnnbench.results.output import make_folder
+    from gnnbench.sweep import find_tasks, open_executor, read_grid
+
+    grid = read_grid(file)
+    make_folder(store)
+    registry = load_registry(grid.plugins)
+    for configuration in grid.configurations:
+        check_configuration(configuration, registry)
+    if executor_name == "local" and jobs > 1:
+        refuse_measured(grid.configurations)
+    here = name_this_machine() if executor_name == "local" else ""
+    found = find_tasks(grid.configurations, store, retry=retry, here=here)
+    console = open_console(json_path)
+    describe_start(found, len(grid.configurations), store, console)
+    executor = open_executor(executor_name, jobs, store)
+    kept = [(each.header.status, each.header.reason) for each in found.kept]
+    for number, (task, status, reason) in enumerate(executor.run(found.tasks), 1):
+        kept.append((status, reason))
+        print_ended(number, len(found.tasks), task, status, reason, console)
+    counts = Counter(status for status, _ in kept)
+    summary: dict[str, Json] = {
+        "store": str(store),
+        "configurations": len(grid.configurations),
+        "run": len(found.tasks),
+        **{status: counts[status] for status in ("done", "refused", "failed")},
+    }
+    told = ", ".join(f"{counts[status]} {status}" for status in ("done", "refused", "failed"))
+    console.print(f"{told}; gnnbench report {store} shows them.", markup=False, soft_wrap=True)
+    if json_path is not None:
+        write_document(summary, json_path)
+    if counts["failed"]:
+        return 3
+    return 0 if counts["done"] else 4
+
+
+def check_configuration(configuration: Configuration, registry: Registry) -> None:
+    """Refuse names that are not known before anything runs."""
+    from gnnbench.platforms import load_platform
+    from gnnbench.preparation import parse_settings, parse_strategies
+
+    for name, swaps in parse_strategies(configuration.strategy):
+        registry.strategy(name)
+        for kind, part in swaps:
+            registry.part(kind, part)
+    registry.model(configuration.model)
+    load_platform(configuration.platform)
+    parse_settings(configuration.set)
+    if configuration.fanouts and len(configuration.fanouts) != configuration.layers:
+        raise UsageError(
+            f"fanouts are {list(configuration.fanouts)} for {configuration.layers} layers; give "
+            f"one number for each."
+        )
+
+
+def refuse_measured(configurations: tuple[Configuration, ...]) -> None:
+    """Runs side by side would disturb each other's times where these are measured."""
+    from gnnbench.platforms import load_platform
+
+    for name in dict.fromkeys(each.platform for each in configurations):
+        if not load_platform(name).virtual:
+            raise UsageError(
+                f"times on platform {name!r} are measured, and runs side by side would disturb "
+                f"each other; use --jobs 1."
+            )
+
+
+def name_this_machine() -> str:
+    """What results of this machine are kept by."""
+    from gnnbench.comparison import describe_machine
+    from gnnbench.results.kept import identify_machine
+
+    return identify_machine(describe_machine())
+
+
+def describe_start(found: Found, total: int, store: Path, console: Console) -> None:
+    """How much there is to do."""
+    have = len(found.kept)
+    console.print(
+        f"gnnbench sweep · {total} configurations · {have} kept in {store} · "
+        f"{len(found.tasks)} to run",
+        style="bold",
+        markup=False,
+        soft_wrap=True,
+    )
+    for sentence in found.damaged:
+        console.print(f" {sentence}", style="yellow", markup=False, soft_wrap=True)
+
+
+def print_ended(
+    number: int, total: int, task: Task, status: str, reason: str, console: Console
+) -> None:
+    """A line about a run that has ended."""
+    line = f" {number}/{total} {status}: {task.configuration.label}"
+    style = {"failed": "red", "refused": "yellow"}.get(status, "")
+    console.print(line, style=style, markup=False, soft_wrap=True, highlight=False)
+    if reason:
+        console.print(f"   {reason}", style=style, markup=False, soft_wrap=True, highlight=False)
+
+
+@click.command(short_help="Show what sweeps have kept.")
+@click.argument("store", type=FilePath(), metavar="FOLDER", default=_STORE)
+@click.option(
+    "--html", "html_path", type=FilePath(), metavar="FILE", help="Write the tables as a web page."
+)
+@click.option(
+    "--csv", "csv_path", type=FilePath(), metavar="FILE", help="Write every run as a line of CSV."
+)
+@shared_options
+def report(
+    store: Path, html_path: Path | None, csv_path: Path | None, json_path: Path | None
+) -> int:
+    """Show the results kept in FOLDER (results): a table for each data set, model and platform,
+    seeds pooled, and what failed.
+
+    The files of two stores may be copied into one: what two machines have both run is then held
+    against each other, with what differs between the machines.
+    """
+    check_files(json_path, html_path, csv_path)
+
+    from gnnbench.report.kept import tabulate_kept
+    from gnnbench.report.tables import print_table
+    from gnnbench.report.tables_html import write_tables
+    from gnnbench.results.kept import list_kept, read_kept
+    from gnnbench.results.tables import make_document
+
+    kept, damaged = [], []
+    for path in list_kept(store):
+        try:
+            kept.append(read_kept(path))
+        except UsageError as error:
+            damaged.append(str(error))
+    if not kept and not damaged:
+        raise UsageError(f"{store} holds no kept run; gnnbench sweep FILE.toml makes some.")
+    tables = tabulate_kept(kept, damaged)
+    console = open_console(json_path)
+    for table in tables:
+        print_table(table, console)
+        console.print()
+    if html_path is not None:
+        write_tables(tables, html_path)
+    if csv_path is not None:
+        from gnnbench.results.frames import frame_kept
+        from gnnbench.results.output import write_text
+
+        write_text(csv_path, frame_kept(kept).to_csv(index=False))
+    if json_path is not None:
+        write_document({"store": str(store), **make_document(tables)}, json_path)
+    return 0 if any(each.document is not None for each in kept) else 4

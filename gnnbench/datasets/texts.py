@@ -1,0 +1,90 @@
+"""Texts of people, perhaps compressed: read line by line, and within bounds."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from gnnbench.datasets.memory import find_available_bytes
+from gnnbench.errors import DatasetError
+from gnnbench.files import FileRefused, open_input
+from gnnbench.units import format_si
+
+#: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
+BYTES_PER_EDGE = 120
+_COMMENTS = ("#", "%")
+_OPENERS: dict[str, Callable[[BinaryIO], object]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+#: No line that holds an edge is as long.
+_LONGEST_LINE = 1 << 20
+
+
+def strip_compression(file: Path) -> Path:
+    """The path without the ending of a compressed file."""
+    return file.with_suffix("") if file.suffix in _OPENERS and file.stem else file
+
+
+def data_lines(file: Path) -> Iterator[tuple[int, str]]:
+    """The lines that hold data, comments cut off, each with its number in the file."""
+    with open_text(file) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            for comment in _COMMENTS:
+                line = line.partition(comment)[0]
+            if line.strip():
+                yield number, line.strip()
+
+
+@contextlib.contextmanager
+def open_text(file: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, uncompressed. Raises :class:`DatasetError` for what is no file."""
+    try:
+        stored = open_input(file)
+    except FileRefused as error:
+        raise DatasetError(
+            f"{file}: {error.reason}; give the path of a graph to import."
+        ) from error
+    with stored:
+        opener = _OPENERS.get(file.suffix)
+        if opener is None:
+            yield stored
+        else:
+            with cast(BinaryIO, opener(stored)) as stream:
+                yield stream
+
+
+def check_text(file: Path) -> None:
+    """Refuse a text that is too long for this machine, before any of it is kept: a few kilobytes
+    of a compressed file can hold gigabytes."""
+    available = find_available_bytes()
+    lines = unbroken = 0
+    with open_text(file) as stream:
+        while chunk := stream.read(_LONGEST_LINE):
+            lines += max(chunk.count(b"\n"), chunk.count(b"\r"))
+            end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
+            unbroken = unbroken + len(chunk) if end < 0 else len(chunk) - end
+            if unbroken > _LONGEST_LINE:
+                raise DatasetError(
+                    f"{file}: line {lines + 1:,} is longer than {_LONGEST_LINE:,} bytes; give two "
+                    f"vertex ids a line."
+                )
+            if BYTES_PER_EDGE * lines > available:
+                raise DatasetError(
+                    f"{file}: its first {lines:,} lines alone would take "
+                    f"{format_si(float(BYTES_PER_EDGE * lines), 'B')} of memory and "
+                    f"{format_si(float(available), 'B')} are free here; use a smaller graph, or a "
+                    f"machine with more memory."
+                )
+
+
+def split_fields(line: str) -> list[str]:
+    """What stands between blanks and commas."""
+    return line.replace(",", " ").split()

@@ -1,0 +1,242 @@
+"""Where the runs of a sweep are carried out: processes here, Ray, or Slurm.
+
+Every executor does the same: it has each task carried out by :func:`run_task` in another process,
+which keeps the result itself, and says as it goes how each ended. One whose process is lost is kept
+as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+import gnnbench
+from gnnbench.errors import MissingDependency
+from gnnbench.results.kept import KeptHeader, KeptStatus, write_kept
+from gnnbench.sweep.running import Task, run_task
+
+ExecutorName = Literal["local", "ray", "slurm"]
+EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
+#: A task, how it ended, and why if it did not.
+Ended = tuple[Task, KeptStatus, str]
+
+#: ``prctl``'s request for a signal when the parent process ends.
+_PR_SET_PDEATHSIG = 1
+#: Slurm is asked this often how its jobs are.
+_POLL_S = 0.5
+
+
+class Executor(Protocol):
+    """Carries tasks out, several at a time."""
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
+        """Carry out all tasks; each is told of when it has ended, in any order."""
+
+
+def open_executor(name: ExecutorName, jobs: int, store: Path) -> Executor:
+    """The executor of a name, with so many tasks at a time.
+
+    Raises ``MissingDependency`` where its library is not installed.
+    """
+    makers: dict[ExecutorName, Callable[[], Executor]] = {
+        "local": lambda: LocalExecutor(jobs),
+        "ray": lambda: RayExecutor(jobs),
+        "slurm": lambda: SlurmExecutor(jobs, store),
+    }
+    return makers[name]()
+
+
+def keep_loss(task: Task, reason: str) -> Ended:
+    """Keep that a task's process was lost."""
+    from gnnbench.comparison import describe_machine
+    from gnnbench.results.kept import identify_machine
+
+    header = KeptHeader(
+        schema_version=1,
+        key=task.key,
+        machine=identify_machine(describe_machine()),
+        gnnbench=gnnbench.__version__,
+        configuration=task.configuration.to_json(),
+        status="failed",
+        reason=reason,
+        began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        took_s=0.0,
+    )
+    write_kept(task.store, header, None)
+    return task, "failed", reason
+
+
+# --------------------------------------------------------------------------- processes here
+
+
+class LocalExecutor:
+    """Processes of this machine, each of which carries out one task after the other."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
+        waiting = deque(tasks)
+        workers = [_Worker() for _ in range(min(self._jobs, len(waiting)))]
+        try:
+            for worker in workers:
+                worker.begin(waiting.popleft())
+            while busy := {worker.end: worker for worker in workers if worker.task is not None}:
+                for end in wait(list(busy)):
+                    worker = busy[end]  # type: ignore[index]
+                    yield worker.finish()
+                    if waiting:
+                        worker.begin(waiting.popleft())
+        finally:
+            for worker in workers:
+                worker.stop()
+
+
+class _Worker:
+    """A process that is given tasks through a pipe; one that is lost is replaced."""
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self._process, self.end = self._start()
+
+    @staticmethod
+    def _start() -> tuple[BaseProcess, Connection]:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        return process, ours
+
+    def begin(self, task: Task) -> None:
+        self.task = task
+        self.end.send(task)
+
+    def finish(self) -> Ended:
+        """How the task ended that has just done so, or whose process has."""
+        task, self.task = self.task, None
+        assert task is not None
+        try:
+            status, reason = self.end.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            code = self._process.exitcode or 0
+            how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+            self._process, self.end = self._start()
+            return keep_loss(task, f"its process ended {how} before the run was over")
+        return task, status, reason
+
+    def stop(self) -> None:
+        self.end.close()
+        if self.task is not None:
+            self._process.terminate()
+        self._process.join(5.0)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _serve(end: Connection) -> None:
+    """Carry out tasks until the sweep is over or gone; a killed sweep takes its processes along."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            task: Task = end.recv()
+            end.send(run_task(task))
+
+
+# --------------------------------------------------------------------------- Ray
+
+
+class RayExecutor:
+    """Tasks of Ray: of the cluster that ``RAY_ADDRESS`` names, else of workers on this machine."""
+
+    def __init__(self, jobs: int) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingDependency(
+                f"--executor ray needs the package ray ({error}); install it with "
+                f"`pip install gnnbench[ray]`."
+            ) from error
+        self._ray = ray
+        self._jobs = jobs
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
+        import os
+
+        ray = self._ray
+        own = "RAY_ADDRESS" not in os.environ
+        begun = not ray.is_initialized()
+        if begun:
+            local = {"num_cpus": self._jobs, "include_dashboard": False} if own else {}
+            ray.init(log_to_driver=False, logging_level="error", **local)
+        try:
+            carry_out = ray.remote(max_retries=0)(run_task)
+            refs = {carry_out.remote(task): task for task in tasks}
+            while refs:
+                (done, *_), _ = ray.wait(list(refs), num_returns=1)
+                task = refs.pop(done)
+                try:
+                    status, reason = ray.get(done)
+                except ray.exceptions.RayError as error:
+                    words = " ".join(str(error).split())[:200]
+                    yield keep_loss(task, f"its Ray worker was lost: {words}")
+                else:
+                    yield task, status, reason
+        finally:
+            if begun:
+                ray.shutdown()
+
+
+# --------------------------------------------------------------------------- Slurm
+
+
+class SlurmExecutor:
+    """Jobs of Slurm through submitit; where there is no Slurm, its processes on this machine.
+
+    Options of ``sbatch`` are those of submitit's ``SLURM_`` and ``SBATCH_`` environment variables.
+    """
+
+    def __init__(self, jobs: int, store: Path) -> None:
+        try:
+            import submitit
+        except ImportError as error:
+            raise MissingDependency(
+                f"--executor slurm needs the package submitit ({error}); install it with "
+                f"`pip install gnnbench[slurm]`."
+            ) from error
+        self._executor = submitit.AutoExecutor(folder=str(store / ".submitit"))
+        self._executor.update_parameters(timeout_min=24 * 60, slurm_array_parallelism=jobs)
+        self.cluster: str = self._executor.cluster
+        self._jobs = jobs
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
+        waiting = deque(tasks)
+        running: list[tuple[Task, object]] = []
+        while waiting or running:
+            while waiting and len(running) < self._jobs:
+                task = waiting.popleft()
+                running.append((task, self._executor.submit(run_task, task)))
+            time.sleep(_POLL_S)
+            for task, job in [pair for pair in running if pair[1].done()]:  # type: ignore[attr-defined]
+                running.remove((task, job))
+                error = job.exception()  # type: ignore[attr-defined]
+                if error is not None:
+                    words = " ".join(str(error).split())[:200]
+                    yield keep_loss(task, f"its job was lost: {words}")
+                else:
+                    status, reason = job.result()  # type: ignore[attr-defined]
+                    yield task, status, reason

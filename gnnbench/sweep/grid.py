@@ -1,0 +1,176 @@
+"""The file of a sweep, and the configurations that are its combinations."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
+
+from gnnbench.datasets import ScalingChoice
+from gnnbench.errors import UsageError
+from gnnbench.files import FileRefused
+from gnnbench.toml import read_toml
+
+T = TypeVar("T")
+Names = Annotated[list[str], Field(min_length=1)]
+
+
+class SweepTable(BaseModel):
+    """What the file says: five lists, and settings, each of which may be a list too."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    datasets: Names
+    strategies: Names
+    platforms: Names
+    models: Names = ["gcn"]
+    seeds: Annotated[list[NonNegativeInt], Field(min_length=1)] = [0]
+    # One value for all configurations, or a list of which each configuration has one.
+    set: list[str] | list[list[str]] = []
+    epochs: PositiveInt | list[PositiveInt] = 10
+    layers: PositiveInt | list[PositiveInt] = 2
+    hidden: PositiveInt | list[PositiveInt] = 256
+    batch_size: PositiveInt | list[PositiveInt] = 1024
+    fanouts: list[NonNegativeInt] | list[list[NonNegativeInt]] = []
+    learning_rate: PositiveFloat | list[PositiveFloat] | None = None
+    scaling: ScalingChoice | list[ScalingChoice] = "auto"
+    repeats: PositiveInt = 1
+    threads: PositiveInt = 1
+    target_accuracy: float | None = None
+    check: bool = True
+    plain: bool = False
+    plugins: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One combination: everything that decides what a run comes to, as texts and numbers.
+
+    ``strategy`` may be several, ``"hyscale,hongtu"``, which are then compared with each other.
+    """
+
+    dataset: str
+    model: str
+    strategy: str
+    platform: str
+    seed: int
+    set: tuple[str, ...]
+    epochs: int
+    layers: int
+    hidden: int
+    batch_size: int
+    fanouts: tuple[int, ...]
+    learning_rate: float | None
+    scaling: ScalingChoice
+    repeats: int
+    threads: int
+    target_accuracy: float | None
+    check: bool
+    plain: bool
+    plugins: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """What a line about it begins with."""
+        words = (self.dataset, self.model, self.strategy, self.platform, f"seed {self.seed}")
+        return " · ".join((*words, *self.set))
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """As it is kept, and as its digest covers it."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The configurations of a file, each once, in the order of its lists."""
+
+    configurations: tuple[Configuration, ...]
+    plugins: tuple[str, ...]
+
+
+def read_grid(path: Path) -> Grid:
+    """The configurations of a file. Raises ``UsageError``, one sentence with the key."""
+    try:
+        content = read_toml(path)
+    except FileRefused as error:
+        raise UsageError(f"{path}: {error.reason}; give a sweep as TOML.") from error
+    try:
+        table = SweepTable.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else "the file"
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(SweepTable.model_fields)
+            raise UsageError(f"{path}: there is no key {key!r}; the keys are {known}.") from error
+        if first["type"] == "missing":
+            raise UsageError(
+                f"{path}: {key} is missing; give a list, such as {key} = [...]."
+            ) from error
+        raise UsageError(f"{path}: at {key}, {first['msg'].lower()}; mend its value.") from error
+    made = tuple(dict.fromkeys(_combine(table)))
+    return Grid(made, tuple(table.plugins))
+
+
+def _combine(table: SweepTable) -> Iterator[Configuration]:
+    for data, model, platform, strategy, seed in itertools.product(
+        table.datasets, table.models, table.platforms, table.strategies, table.seeds
+    ):
+        for given, fanouts, rate, scaling in itertools.product(
+            _lists(table.set),
+            _lists(table.fanouts),
+            [None] if table.learning_rate is None else _values(table.learning_rate),
+            table.scaling if isinstance(table.scaling, list) else [table.scaling],
+        ):
+            for epochs, layers, hidden, batch_size in itertools.product(
+                _values(table.epochs),
+                _values(table.layers),
+                _values(table.hidden),
+                _values(table.batch_size),
+            ):
+                yield Configuration(
+                    dataset=data,
+                    model=model,
+                    strategy=strategy,
+                    platform=platform,
+                    seed=seed,
+                    set=given,
+                    epochs=epochs,
+                    layers=layers,
+                    hidden=hidden,
+                    batch_size=batch_size,
+                    fanouts=fanouts,
+                    learning_rate=rate,
+                    scaling=scaling,
+                    repeats=table.repeats,
+                    threads=table.threads,
+                    target_accuracy=table.target_accuracy,
+                    check=table.check,
+                    plain=table.plain,
+                    plugins=tuple(table.plugins),
+                )
+
+
+def _values(axis: T | list[T]) -> list[T]:
+    return axis if isinstance(axis, list) else [axis]
+
+
+def _lists(axis: list[T] | list[list[T]]) -> list[tuple[T, ...]]:
+    """One list for all configurations, or a list of lists of which each has one."""
+    nested = [tuple(each) for each in axis if isinstance(each, list)]
+    return nested or [tuple(each for each in axis if not isinstance(each, list))]

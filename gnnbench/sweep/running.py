@@ -1,0 +1,191 @@
+"""One configuration carried out and kept, and which of a grid are still to do."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+import gnnbench
+from gnnbench.errors import GnnbenchError, UsageError
+from gnnbench.files import open_input
+from gnnbench.results.kept import (
+    Kept,
+    KeptHeader,
+    KeptStatus,
+    identify_machine,
+    list_kept,
+    make_key,
+    read_kept,
+    write_kept,
+)
+from gnnbench.results.schema import ResultDocument
+from gnnbench.sweep.grid import Configuration
+from gnnbench.waiting import wait_briefly
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A configuration to carry out, the digest it is kept by, and the folder."""
+
+    configuration: Configuration
+    key: str
+    store: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a store has of a grid: tasks to do, runs that are kept, and files that are damaged."""
+
+    tasks: tuple[Task, ...]
+    kept: tuple[Kept, ...]
+    damaged: tuple[str, ...]
+
+
+def find_tasks(
+    configurations: Sequence[Configuration],
+    store: Path,
+    *,
+    retry: bool = False,
+    here: str = "",
+) -> Found:
+    """What is to do: configurations that the store does not have, and with ``retry`` those that
+    failed. Where ``here`` names a machine, times that were measured on another do not count.
+    """
+    files: dict[str, list[Kept]] = {}
+    damaged = []
+    for path in list_kept(store):
+        try:
+            kept = read_kept(path)
+        except UsageError as error:
+            damaged.append(str(error))
+        else:
+            files.setdefault(kept.header.key, []).append(kept)
+    contents: dict[str, str] = {}
+    tasks: list[Task] = []
+    found: list[Kept] = []
+    for configuration in configurations:
+        key = find_key(configuration, contents)
+        usable = [kept for kept in files.get(key, ()) if _counts(kept, here)]
+        answers = [kept for kept in usable if kept.header.status != "failed" or not retry]
+        if answers:
+            found += answers[:1]
+        else:
+            tasks.append(Task(configuration, key, store))
+    return Found(tuple(tasks), tuple(found), tuple(damaged))
+
+
+def _counts(kept: Kept, here: str) -> bool:
+    """Modelled times are the same wherever they were computed, measured ones are not."""
+    modelled = kept.document is None or kept.document.platform.modelled
+    return modelled or not here or kept.header.machine == here
+
+
+def find_key(configuration: Configuration, contents: dict[str, str]) -> str:
+    """The digest of a configuration, of the files that it names, and of gnnbench's version.
+
+    ``contents`` keeps the digests of files from one configuration to the next.
+    """
+    from gnnbench.datasets import find_file as find_dataset
+    from gnnbench.platforms.describe import find_file as find_platform
+    from gnnbench.plugins import find_file as find_plugin
+
+    names = (configuration.dataset, configuration.platform, *configuration.plugins)
+    finders = (find_dataset, find_platform, *[find_plugin] * len(configuration.plugins))
+    for name, find in zip(names, finders, strict=True):
+        if name not in contents:
+            file = find(name)
+            contents[name] = "" if file is None else _digest(file)
+    return make_key(
+        {
+            "configuration": configuration.to_json(),
+            "contents": {name: contents[name] for name in names},
+            "gnnbench": gnnbench.__version__,
+        }
+    )
+
+
+def _digest(file: Path) -> str:
+    """SHA-256 of a file's bytes. Raises ``UsageError`` where it cannot be read."""
+    digest = hashlib.sha256()
+    with open_input(file) as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()[:20]
+
+
+def run_task(task: Task) -> tuple[KeptStatus, str]:
+    """Carry a configuration out and keep what it comes to; how it ended, and why if it did not.
+
+    Nothing that happens in the run is raised: it is kept as a row of its own.
+    """
+    wait_briefly()  # before anything imports torch
+    from gnnbench.comparison import describe_machine
+
+    began, start_s = datetime.now(timezone.utc), time.perf_counter()
+    document: ResultDocument | None = None
+    status: KeptStatus = "failed"
+    try:
+        document = _compare(task.configuration)
+        status, reason = _judge(document)
+    except UsageError as error:
+        status, reason = "refused", str(error)
+    except Exception as error:
+        words = " ".join(str(error).split())
+        reason = words if isinstance(error, GnnbenchError) else f"{type(error).__name__}: {words}"
+    machine: Mapping[str, object] = describe_machine()
+    header = KeptHeader(
+        schema_version=1,
+        key=task.key,
+        machine=identify_machine(machine),
+        gnnbench=gnnbench.__version__,
+        configuration=task.configuration.to_json(),
+        status=status,
+        reason=reason,
+        began=began.isoformat(timespec="seconds"),
+        took_s=time.perf_counter() - start_s,
+    )
+    write_kept(task.store, header, document)
+    return status, reason
+
+
+def _compare(configuration: Configuration) -> ResultDocument:
+    from gnnbench.comparison import compare
+    from gnnbench.plugins import load
+    from gnnbench.preparation import Job, make_request, parse_settings, parse_strategies
+    from gnnbench.results.schema import to_document
+
+    job = Job(
+        strategies=parse_strategies(configuration.strategy),
+        dataset=configuration.dataset,
+        platform=configuration.platform,
+        model=configuration.model,
+        layers=configuration.layers,
+        hidden=configuration.hidden,
+        epochs=configuration.epochs,
+        batch_size=configuration.batch_size,
+        fanouts=configuration.fanouts or None,
+        options=parse_settings(configuration.set),
+        learning_rate=configuration.learning_rate,
+        scaling=configuration.scaling,
+        repeats=configuration.repeats,
+        seed=configuration.seed,
+        threads=configuration.threads,
+        target_accuracy=configuration.target_accuracy,
+        check=configuration.check,
+        plain=configuration.plain,
+    )
+    registry = load(configuration.plugins)
+    comparison = compare(make_request(job, registry), registry, command=("gnnbench", "sweep"))
+    return to_document(comparison)
+
+
+def _judge(document: ResultDocument) -> tuple[KeptStatus, str]:
+    """A comparison in which a run failed is to be retried; one that did not fit is an answer."""
+    if document.interrupted:
+        return "failed", document.interrupted
+    failed = [f"{run.label}: {run.reason}" for run in document.runs if run.status == "error"]
+    return ("failed", "; ".join(failed)) if failed else ("done", "")

@@ -1,0 +1,206 @@
+"""``gnnbench datasets import`` with features, labels, a split, names and isolated vertices."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from gnnbench.datasets import load_npz
+
+#: The edges of vertices 0 to 4, of which 3 has none; a row of features and a class each.
+EDGES = [(0, 1), (1, 2), (2, 4)]
+X = np.arange(10, dtype=np.float32).reshape(5, 2)
+Y = np.array([0, 1, 2, 1, 0])
+NAMES = ["ann", "bob", "cy", "dora", "eve"]
+
+
+@pytest.fixture
+def edges(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_text("".join(f"{one} {other}\n" for one, other in EDGES))
+    return path
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Writes an array, a mapping, a sparse matrix or a text to a file of its kind."""
+
+    def save_file(name, content):
+        path = tmp_path / name
+        if isinstance(content, str):
+            path.write_text(content)
+        elif sp.issparse(content):
+            sp.save_npz(path, content)
+        elif path.suffix == ".pt":
+            made = content if isinstance(content, dict) else {"only": content}
+            tensors = {key: torch.as_tensor(value) for key, value in made.items()}
+            torch.save(tensors if isinstance(content, dict) else tensors["only"], path)
+        elif path.suffix == ".npz":
+            np.savez(path, **content)
+        else:
+            np.save(path, content)
+        return path
+
+    return save_file
+
+
+@pytest.fixture
+def imported(run, tmp_path):
+    """Imports a file and returns the data set and what was said."""
+
+    def import_file(*words):
+        out = tmp_path / "out.npz"
+        result = run("datasets", "import", *words, "--out", out, "--overwrite", "--json", "-")
+        assert result.exit_code == 0, result.output
+        return load_npz(out), json.loads(result.stdout)
+
+    return import_file
+
+
+def rows_of(dataset):
+    graph = dataset.graph
+    return [row.tolist() for row in np.split(graph.indices, graph.indptr[1:-1])]
+
+
+MASKS = {
+    "train_mask": np.array([1, 1, 0, 0, 0], bool),
+    "val_mask": np.array([0, 0, 1, 1, 0], bool),
+    "test_mask": np.array([0, 0, 0, 0, 1], bool),
+}
+TEXT_X = "id,a,b\n" + "".join(f"{v},{x[0]},{x[1]}\n" for v, x in enumerate(X))
+WAYS = {
+    "npy": ("x.npy", X, "y.npy", Y, "s.npz", MASKS),
+    "pt": ("x.pt", X, "y.pt", Y, "s.pt", {"train": [0, 1], "valid": [2, 3], "test": [4]}),
+    "sparse": ("x.npz", sp.csr_matrix(X), "y.npy", Y.reshape(5, 1), "s.npz", MASKS),
+    "text": ("x.csv", TEXT_X, "y.txt", "".join(f"{v} {y}\n" for v, y in enumerate(Y)), "s.txt",
+             "0 train\n1 train\n2 val\n3 val\n4 test\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("keep", [False, True])
+def test_features_labels_and_split_are_of_their_vertices(imported, edges, save, way, keep):
+    x, features, y, labels, s, split = WAYS[way]
+    words = ("--features", save(x, features), "--labels", save(y, labels))
+    words += ("--split", save(s, split), *(("--keep-isolated",) if keep else ()))
+    dataset, said = imported(edges, *words)
+    ids = [0, 1, 2, 3, 4] if keep else [0, 1, 2, 4]
+    assert rows_of(dataset) == (
+        [[1], [0, 2], [1, 4], [], [2]] if keep else [[1], [0, 2], [1, 3], [2]]
+    )
+    stored = dataset.features.toarray() if sp.issparse(dataset.features) else dataset.features
+    np.testing.assert_array_equal(stored, X[ids])
+    np.testing.assert_array_equal(dataset.labels, Y[ids])
+    for name, mask in MASKS.items():
+        np.testing.assert_array_equal(getattr(dataset, name), mask[ids])
+    left_out = "vertices without an edge were left out: 1 (--keep-isolated keeps them)"
+    assert (left_out in said["notes"]) == (not keep)
+    assert not any("made up" in note for note in said["notes"])
+    assert ("ids" in said) == (not keep)
+
+
+def test_vertices_may_have_names(imported, save, tmp_path):
+    pairs = "".join(f"{NAMES[a]},{NAMES[b]},0.5\n" for a, b in EDGES)
+    features = "".join(f"{name} {x[0]} {x[1]}\n" for name, x in zip(NAMES, X, strict=True))
+    labels = "".join(f"{name} {'rgb'[y]}\n" for name, y in zip(NAMES, Y, strict=True))
+    dataset, said = imported(
+        save("mine.csv", pairs), "--string-ids", "--keep-isolated",
+        "--features", save("x.txt", features), "--labels", save("y.txt", labels),
+    )  # fmt: skip
+    np.testing.assert_array_equal(dataset.features, X)
+    np.testing.assert_array_equal(dataset.labels, [2 if y == 0 else {1: 1, 2: 0}[y] for y in Y])
+    assert "classes were numbered in the order of their names: 0 b, 1 g, 2 r" in said["notes"]
+    assert any(note.startswith("edge weights were ignored") for note in said["notes"])
+    assert said["ids"] == str(tmp_path / "out.ids.txt")
+    assert (tmp_path / "out.ids.txt").read_text().split() == NAMES
+
+
+def test_numbers_that_change_are_kept_beside_the_data(imported, run, save, tmp_path):
+    file = save("far.txt", "1000 7\n7 -3\n")
+    dataset, _ = imported(file)
+    assert rows_of(dataset) == [[1], [0, 2], [1]]
+    ids = tmp_path / "out.ids.txt"
+    assert ids.read_text().split() == ["-3", "7", "1000"]
+    # Ids that stay leave no map, least of all another graph's.
+    imported(save("near.txt", "0 1\n1 2\n"))
+    assert not ids.exists()
+    ids.write_text("mine\n")
+    refused = run("datasets", "import", file, "--out", tmp_path / "new.npz")
+    assert refused.exit_code == 0
+    (tmp_path / "again.ids.txt").write_text("mine\n")
+    refused = run("datasets", "import", file, "--out", tmp_path / "again.npz")
+    assert refused.exit_code == 2
+    assert "--overwrite" in refused.stderr
+    assert not (tmp_path / "again.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["e.npy", "e.pt", "turned.npy"])
+def test_an_edge_index_is_a_graph(imported, save, name):
+    pairs = np.array(EDGES).T
+    file = save(name, np.ascontiguousarray(pairs.T) if name == "turned.npy" else pairs)
+    assert rows_of(imported(file)[0]) == [[1], [0, 2], [1, 3], [2]]
+    kept, _ = imported(file, "--keep-isolated")
+    assert rows_of(kept) == [[1], [0, 2], [1, 4], [], [2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "option", "words"),
+    [
+        ("x.npy", X[:3], "--features", "3 rows, of vertices 0 to 2, and vertices go from 0 to 4"),
+        ("x.txt", "0 1\n1 1\n2 1\n", "--features", "1 of 4 vertices have no features"),
+        ("x.txt", "0 1\n1 1 2\n", "--features", "between 1 and 2 features"),
+        ("x.txt", "0 1\n1 a\n", "--features", "could not convert"),
+        ("x.npy", X[:, 0], "--features", "give numbers of shape (vertices, width)"),
+        ("x.npy", "no array", "--features", "this is no array of numbers"),
+        ("x.pt", "no tensor", "--features", "no tensors that can be read"),
+        ("x.npz", {"a": X}, "--features", "it has no data, indices, indptr, shape"),
+        ("y.npy", Y + 0.5, "--labels", "that are no classes"),
+        ("y.txt", "0 1\n0 1\n", "--labels", "vertex 0 has two lines"),
+        ("y.txt", "0 1 2\n", "--labels", "give an id and one class on each line"),
+        ("y.npy", np.ones((5, 3)), "--labels", "give numbers of shape (vertices,)"),
+        ("s.txt", "0 trian\n", "--split", "'trian' is no share of a split"),
+        ("s.npz", {"train": [0]}, "--split", "the split has no 'val'"),
+        ("s.npz", {**MASKS, "val_mask": [True]}, "--split", "a mask has 1 flags"),
+        ("s.pt", X, "--split", "it holds no mapping"),
+        ("none.npy", None, "--features", "there is no such file"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(run, edges, save, tmp_path, name, content, option, words):
+    path = tmp_path / name if content is None else save(name, content)
+    result = run("datasets", "import", edges, option, path, "--out", tmp_path / "out.npz")
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_names_need_texts_and_a_flag(run, save, tmp_path):
+    file = save("mine.txt", "ann bob\nbob cy\n")
+    words = ("--out", tmp_path / "out.npz")
+    assert "--string-ids" in run("datasets", "import", file, *words).stderr
+    result = run("datasets", "import", file, "--string-ids", "--features", save("x.npy", X), *words)
+    assert result.exit_code == 2
+    assert "a name at the beginning of each line" in result.stderr
+    result = run("datasets", "import", save("alone.txt", "ann\n"), "--string-ids", *words)
+    assert "line 1: 'ann' is not an edge" in result.stderr
+
+
+def test_pickles_are_not_run(run, edges, tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    result = run("datasets", "import", edges, "--features", path, "--out", tmp_path / "o.npz")
+    assert result.exit_code == 2
+    assert "this is no array of numbers" in result.stderr
+
+
+def test_own_graph_to_a_first_comparison(run, edges, save, tmp_path):
+    out = tmp_path / "mine.npz"
+    words = ("--features", save("x.npy", X), "--labels", save("y.npy", Y), "--keep-isolated")
+    assert run("datasets", "import", edges, *words, "--out", out).exit_code == 0
+    result = run("compare", "--plugins", "reference", "--dataset", out, "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    assert "reference" in result.stdout

@@ -1,0 +1,396 @@
+"""``gnnbench sweep`` and ``gnnbench report``: a grid goes on wherever it was stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gnnbench.errors import UsageError
+from gnnbench.results.frames import frame_kept
+from gnnbench.results.kept import list_kept, name_kept, read_kept
+from gnnbench.sweep import EXECUTORS, read_grid
+
+GRAPH = "sbm:vertices=60,edges=200,features=4,classes=3"
+SMALL = f"""
+datasets = ["{GRAPH}"]
+strategies = ["reference", "hongtu"]
+platforms = ["epyc7543x4-4xa100"]
+epochs = 1
+hidden = 4
+"""
+#: Trains like the reference, but first does to its process what the file ``mood`` says.
+MOODY = """
+import os, pathlib, signal
+from dataclasses import dataclass
+from typing import ClassVar
+from gnnbench.hookspecs import hookimpl
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.reference.kernel import TorchKernel
+
+MOOD = pathlib.Path(__file__).with_name("mood")
+
+@dataclass
+class Moody(TorchKernel):
+    name: ClassVar[str] = "moody"
+
+    def begin(self, setting):
+        mood = MOOD.read_text() if MOOD.exists() else ""
+        if mood == "raise":
+            raise RuntimeError("in a bad mood")
+        if mood == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().begin(setting)
+
+@hookimpl
+def gnnbench_kernel():
+    return [Moody]
+
+@hookimpl
+def gnnbench_strategy():
+    parts = Parts("neighbour", "single", "vanilla", "host", "moody")
+    return [Strategy("moody", "the reference in a mood", "a test", {"mini-batch": parts})]
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text, name="sweep.toml"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write_file
+
+
+def read_store(store):
+    return [read_kept(path) for path in list_kept(store)]
+
+
+def stamp(store):
+    """What tells a file that was written again from one that was left."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in list_kept(store)}
+
+
+# --------------------------------------------------------------------------- the file
+
+
+def test_every_combination_is_a_configuration_once(write):
+    text = """
+    datasets = ["cora", "sbm"]
+    strategies = ["hyscale", "hongtu:kernel=native", "hyscale"]
+    platforms = ["epyc7763x2-4xa5000"]
+    models = ["gcn", "gat"]
+    seeds = [0, 1, 2]
+    set = [[], ["placement.drm=false"]]
+    hidden = [16, 32]
+    fanouts = [5, 5]
+    """
+    made = read_grid(write(text)).configurations
+    assert len(made) == len(set(made)) == 2 * 2 * 1 * 2 * 3 * 2 * 2
+    assert {each.strategy for each in made} == {"hyscale", "hongtu:kernel=native"}
+    assert {each.set for each in made} == {(), ("placement.drm=false",)}
+    assert {each.fanouts for each in made} == {(5, 5)}
+    assert {(each.threads, each.plain, each.epochs) for each in made} == {(1, False, 10)}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("", "datasets is missing"),
+        ('datasets = []\nstrategies = ["a"]\nplatforms = ["b"]', "at datasets,"),
+        (f"{SMALL}\nepoch = 3", "there is no key 'epoch'; the keys are datasets,"),
+        (f"{SMALL}\nseeds = [-1]", "at seeds,"),
+        ("datasets = [", "not valid TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused(write, change, words):
+    with pytest.raises(UsageError, match=words):
+        read_grid(write(change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ('strategies = ["hongto"]', "there is no strategy 'hongto'"),
+        ('strategies = ["hongtu:kernel=no"]', "there is no kernel 'no'"),
+        ('models = ["gnc"]', "there is no model 'gnc'"),
+        ('platforms = ["nowhere"]', "nowhere"),
+        ("fanouts = [3]", "fanouts are [3] for 2 layers"),
+        ('set = ["drm=false"]', "is not PART.option=value"),
+    ],
+)
+def test_names_are_looked_up_before_anything_runs(run, write, tmp_path, change, words):
+    key = change.partition(" ")[0]
+    kept = "\n".join(line for line in SMALL.splitlines() if not line.startswith(key))
+    result = run("sweep", write(f"{kept}\n{change}"), "--store", tmp_path / "store")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not list((tmp_path / "store").iterdir())
+
+
+def test_names_spelt_out_for_speed_are_the_real_ones():
+    # The module, which the package's name of the same spelling (the command) hides.
+    assert sys.modules["gnnbench.cli.sweep"].EXECUTOR_NAMES == EXECUTORS
+
+
+# --------------------------------------------------------------------------- runs that are kept
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep of four configurations that is done, its file, and its output."""
+    folder = tmp_path_factory.mktemp("swept")
+    (folder / "sweep.toml").write_text(f"{SMALL}\nseeds = [0, 1]")
+    words = ("sweep", folder / "sweep.toml", "--store", folder / "store", "--jobs", "2")
+    done = subprocess.run(
+        [sys.executable, "-m", "gnnbench", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_what_is_kept_is_not_run_again(run, swept, tmp_path):
+    store = swept / "store"
+    before = stamp(store)
+    assert len(before) == 4
+    again = run("sweep", swept / "sweep.toml", "--store", store, "--json", "-")
+    assert again.exit_code == 0, again.output
+    told = json.loads(again.stdout)
+    assert (told["configurations"], told["run"], told["done"]) == (4, 0, 4)
+    assert stamp(store) == before
+    # Another seed is another run, and those that are kept stay.
+    more = tmp_path / "more.toml"
+    more.write_text((swept / "sweep.toml").read_text().replace("[0, 1]", "[1]") + "\nlayers = 1")
+    copy = tmp_path / "store"
+    shutil.copytree(store, copy)
+    told = json.loads(run("sweep", more, "--store", copy, "--json", "-").stdout)
+    assert (told["configurations"], told["run"]) == (2, 2)
+    assert len(stamp(copy)) == 6
+
+
+def test_kept_runs_are_what_compare_finds(run, swept):
+    for kept in read_store(swept / "store"):
+        asked = kept.header.configuration
+        words = ("--dataset", GRAPH, "--platform", asked["platform"], "--seed", asked["seed"])
+        words += ("--epochs", 1, "--hidden", 4, "--threads", 1, "--no-plain", "--json", "-")
+        found = json.loads(run("compare", "--plugins", asked["strategy"], *words).stdout)
+        (ours,), (theirs,) = kept.document.runs, found["runs"]
+        assert list(ours.loss) == theirs["loss"]
+        assert ours.metrics["epoch_time"].value == theirs["metrics"]["epoch_time"]["value"]
+
+
+def test_compare_takes_kept_files(run, swept, tmp_path):
+    paths = list_kept(swept / "store")
+    (earlier,) = [path for path in paths if read_kept(path).header.configuration["seed"] == 0][:1]
+    later = tmp_path / "later.jsonl"
+    shutil.copy(earlier, later)
+    result = run("compare", earlier, later, "--json", "-")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["rows"]
+    assert (row["ratio"], row["difference_shown"]) == (1.0, False)
+
+
+def test_the_report_has_a_line_for_every_strategy(run, swept, tmp_path):
+    page, lines = tmp_path / "page.html", tmp_path / "runs.csv"
+    result = run("report", swept / "store", "--html", page, "--csv", lines, "--json", "-")
+    assert result.exit_code == 0, result.output
+    (table,) = json.loads(result.stdout)["tables"]
+    rows = {row["label"]: row["cells"] for row in table["rows"]}
+    assert set(rows) == {"reference · mini-batch", "hongtu · full-graph"}
+    frame = frame_kept(read_store(swept / "store"))
+    for label in ("reference", "hongtu"):
+        (cells,) = [cells for name, cells in rows.items() if name.startswith(label)]
+        epochs = frame[frame["label"] == label]["epoch_time"]
+        assert len(epochs) == 2
+        assert cells[0]["value"] == pytest.approx(epochs.median())
+        assert cells[0]["provenance"] == "modelled"
+        assert cells[4]["text"] == "2 of 2"
+    assert "hongtu · full-graph" in page.read_text()
+    assert len(pd.read_csv(lines)) == 4
+
+
+def test_an_empty_store_is_said(run, tmp_path):
+    result = run("report", tmp_path)
+    assert result.exit_code == 2
+    assert "holds no kept run" in result.stderr
+    assert "there is no folder" in run("report", tmp_path / "none").stderr
+
+
+# --------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize(
+    ("mood", "reason"),
+    [("raise", "in a bad mood"), ("die", "its process ended by SIGKILL before the run was over")],
+)
+def test_failures_are_rows_and_are_retried_on_demand(run, write, tmp_path, mood, reason):
+    plugin, store = write(MOODY, "moody.py"), tmp_path / "store"
+    write(mood, "mood")
+    text = SMALL.replace('"hongtu"', '"moody"') + f'plugins = ["{plugin}"]'
+    words = ("sweep", write(text), "--store", store)
+    result = run(*words)
+    assert result.exit_code == 3
+    assert reason in result.stdout
+    kept = {each.header.configuration["strategy"]: each.header for each in read_store(store)}
+    assert kept["reference"].status == "done"
+    assert kept["moody"].status == "failed"
+    shown = run("report", store)
+    assert reason in " ".join(shown.stdout.split())
+    assert "failed" in shown.stdout
+    # The cause is mended, but nobody asked for what failed.
+    (tmp_path / "mood").unlink()
+    before = stamp(store)
+    assert run(*words).exit_code == 3
+    assert stamp(store) == before
+    retried = run(*words, "--retry", "--json", "-")
+    told = json.loads(retried.stdout)
+    assert (retried.exit_code, told["run"], told["done"], told["failed"]) == (0, 1, 2, 0)
+    assert len(stamp(store)) == 2
+
+
+def test_parts_that_do_not_fit_are_an_answer(run, write, tmp_path):
+    text = SMALL.replace('"hongtu"', '"hongtu:sampler=neighbour"')
+    result = run("sweep", write(text), "--store", tmp_path / "store", "--json", "-")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["refused"] == 1
+
+
+def test_a_damaged_file_is_said_and_run_again(run, swept, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(swept / "store", store)
+    path = next(iter(list_kept(store)))
+    path.write_bytes(path.read_bytes()[:40])
+    result = run("report", store)
+    assert path.name in " ".join(result.stdout.split())
+    again = run("sweep", swept / "sweep.toml", "--store", store, "--json", "-")
+    assert json.loads(again.stdout)["run"] == 1
+    assert "is not a kept run" in again.stderr
+    assert len(read_store(store)) == 4
+
+
+# --------------------------------------------------------------------------- machines
+
+
+def test_two_machines_in_one_store_are_held_against_each_other(run, swept, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(swept / "store", store)
+    for kept in read_store(store):
+        lines = kept.path.read_text().replace(
+            json.dumps(kept.document.machine.cpu), '"Another CPU"'
+        )
+        header, document = map(json.loads, lines.splitlines())
+        header["machine"] = "other123"
+        for entry in document["runs"]:
+            entry["metrics"]["epoch_time"]["value"] *= 2
+            entry["metrics"]["epoch_time"].pop("samples", None)
+        path = name_kept(store, header["key"], "other123")
+        path.write_text(f"{json.dumps(header)}\n{json.dumps(document)}\n")
+    tables = json.loads(run("report", store, "--json", "-").stdout)["tables"]
+    assert len(tables) == 2
+    both = tables[1]
+    assert len(both["rows"]) == 4
+    assert "other123" in both["title"]
+    speeds = [row["cells"][2]["text"] for row in both["rows"]]
+    order = both["title"].endswith("other123")
+    assert speeds == ["0.50x" if order else "2.00x"] * 4
+    assert any("Another CPU" in note for note in both["notes"])
+    assert any(" on other123" in row["label"] for row in tables[0]["rows"])
+
+
+# --------------------------------------------------------------------------- killed
+
+
+def sweep_with_kills(folder, text, kills, seed):
+    """Run a sweep that is killed so often at random moments, and then to its end. What was kept at
+    a kill must be whole and stay as it is."""
+    path, store = folder / "sweep.toml", folder / "store"
+    path.write_text(text)
+    command = [sys.executable, "-m", "gnnbench", "sweep", str(path), "--store", str(store)]
+    draw = random.Random(seed)
+    killed = 0
+    for _ in range(kills):
+        have = len(stamp(store)) if store.is_dir() else 0
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+        # Not before it has kept something new, so that every kill comes amid runs.
+        while process.poll() is None and len(stamp(store) if store.is_dir() else ()) == have:
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0.0, 0.5))
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+            killed += 1
+        process.wait()
+        assert not [kept for kept in read_store(store) if kept.document is None]
+        before = stamp(store)
+    done = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["run"] == told["configurations"] - len(before)
+    after = stamp(store)
+    assert {name: after[name] for name in before} == before
+    assert {path.name for path in store.iterdir()} == set(after)
+    return killed, told, store
+
+
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path):
+    killed, told, store = sweep_with_kills(tmp_path, f"{SMALL}\nseeds = [0, 1, 2, 3]", 2, 0)
+    assert killed >= 1
+    assert told["done"] == 8
+    assert len(read_store(store)) == 8
+
+
+@pytest.mark.long
+def test_48_configurations_killed_ten_times(tmp_path):
+    text = SMALL.replace('"hongtu"]', '"hongtu", "hyscale", "mixgcn"]')
+    text += '\nmodels = ["gcn", "sage"]\nseeds = [0, 1, 2, 3, 4, 5]'
+    killed, told, store = sweep_with_kills(tmp_path, text, 10, 1)
+    assert killed == 10
+    assert told["configurations"] == told["done"] == 48
+    assert len(read_store(store)) == 48
+
+
+# --------------------------------------------------------------------------- executors
+
+
+@pytest.mark.parametrize("executor", ["ray", "slurm"])
+def test_other_executors_give_the_same_rows(swept, tmp_path, executor):
+    library = {"ray": "ray", "slurm": "submitit"}[executor]
+    pytest.importorskip(library, reason=f"{library} is not installed for this Python")
+    if executor == "slurm" and shutil.which("srun"):
+        pytest.skip("there is a Slurm here, whose jobs are not a test's to make")
+    words = ("sweep", swept / "sweep.toml", "--store", tmp_path, "--executor", executor)
+    done = subprocess.run(
+        [sys.executable, "-m", "gnnbench", *map(str, words), "--jobs", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    ours, theirs = (frame_kept(read_store(store)) for store in (swept / "store", tmp_path))
+    measured = [name.removeprefix("provenance_") for name in ours if "provenance_" in name]
+    left = ours.drop(columns=measured).sort_values(["key", "label"], ignore_index=True)
+    right = theirs.drop(columns=measured).sort_values(["key", "label"], ignore_index=True)
+    assert "wall_time" in measured
+    pd.testing.assert_frame_equal(left, right, check_exact=True)
+
+
+def test_a_library_that_lacks_is_named(run, swept, tmp_path, monkeypatch):
+    for executor, library in (("ray", "ray"), ("slurm", "submitit")):
+        monkeypatch.setitem(sys.modules, library, None)
+        words = ("sweep", swept / "sweep.toml", "--store", tmp_path, "--executor", executor)
+        result = run(*words)
+        assert result.exit_code == 3
+        assert f"pip install gnnbench[{executor}]" in result.stderr
+    assert not list(Path(tmp_path).iterdir())
