@@ -23,7 +23,8 @@ class Agreement:
 
     Of ``numbers`` cells with an error, ``close`` are within ``CLOSE``; ``median_error`` and
     ``largest_error`` are of absolute relative errors, None without any. Of ``words`` cells where
-    the paper has words or ours has, ``same_words`` say the same.
+    the paper has words or ours has, ``same_words`` say the same. ``fitted`` more cells have a
+    constant fitted on them, and count as none of these.
     """
 
     numbers: int
@@ -32,12 +33,14 @@ class Agreement:
     largest_error: float | None
     words: int
     same_words: int
+    fitted: int = 0
 
 
 def measure_agreement(cells: Iterable[Cell]) -> Agreement:
-    """Over those cells that a paper's number or word stands beside; an error that is not finite
-    does not count."""
-    cells = tuple(cells)
+    """Over those cells that a paper's number or word stands beside and on which nothing was fitted;
+    an error that is not finite does not count."""
+    every = tuple(cells)
+    cells = [cell for cell in every if not cell.fitted_on]
     known = (find_error(cell) for cell in cells)
     errors = [abs(error) for error in known if error is not None and math.isfinite(error)]
     words = [cell for cell in cells if compares_words(cell)]
@@ -48,6 +51,7 @@ def measure_agreement(cells: Iterable[Cell]) -> Agreement:
         largest_error=max(errors, default=None),
         words=len(words),
         same_words=sum(same_words(cell) for cell in words),
+        fitted=sum(bool(cell.fitted_on) for cell in every),
     )
 
 
@@ -89,6 +93,9 @@ def describe_agreement(agreement: Agreement) -> str:
         clauses.append(
             f"{agreement.same_words} of {agreement.words} cells without a number say the same"
         )
+    if agreement.fitted:
+        count = f"{agreement.fitted} more {'has' if agreement.fitted == 1 else 'have'}"
+        clauses.append(f"{count} a constant fitted on {'it' if agreement.fitted == 1 else 'them'}")
     return "; ".join(clauses)
 
 

@@ -7,6 +7,8 @@ speed-up over offloading everything, and the steps that are slower than the one 
 An epoch of a small stand-in has few rounds, and each starts with an empty pipeline. What an epoch
 of the real graph's hundreds of rounds gains is seen on a round in the steady state: the time from
 the end of one to the end of another, over the rounds between.
+
+What of a platform was fitted on the paper's steps is printed before them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from gnnbench.price.folds import lay_out
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, EpochTrace
 from gnnbench.run import train
+from gnnbench_plugins.studies.validation.constants import list_constants
 from suites.epochs import make_request
 
 PLATFORMS = ("epyc7763x2-4xu250", "epyc7763x2-4xa5000")
@@ -81,6 +84,15 @@ def ablate(dataset: Dataset, model: str, platform: str, seeds: int) -> list[Step
     return steps
 
 
+def list_fitted(platform: str) -> list[str]:
+    """What of a platform was fitted on results of the paper, which therefore prove nothing."""
+    return [
+        f"{platform}: {number.name}, {number.value}, is fitted on {', '.join(number.fitted_on)}"
+        for number in list_constants()
+        if number.fitted_on and number.place.endswith(f"/{platform}.toml")
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--graphs", nargs="+", default=GRAPHS)
@@ -92,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"speed-up over offload all, a round in the steady state (an epoch); quoted: {quoted}")
     slower = 0
     for platform in chosen.platforms:
+        for sentence in list_fitted(platform):
+            print(sentence)
         for graph in chosen.graphs:
             dataset = datasets.load(graph)
             for model in chosen.models:

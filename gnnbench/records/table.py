@@ -15,7 +15,8 @@ class Cell:
 
     ``quoted`` is a paper's number for the same thing, in the same unit; the error of ``value`` is
     taken against it. ``text`` stands for what is not a number, such as "out of memory", and
-    ``quoted_text`` for what the paper has instead of one.
+    ``quoted_text`` for what the paper has instead of one. Constants that were fitted on what is
+    quoted here are named in ``fitted_on``; the cell then proves nothing.
     """
 
     value: float | None = None
@@ -24,6 +25,7 @@ class Cell:
     quoted: float | None = None
     text: str = ""
     quoted_text: str = ""
+    fitted_on: tuple[str, ...] = ()
 
     @property
     def error(self) -> float | None:

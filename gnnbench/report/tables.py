@@ -136,7 +136,9 @@ def _error(cell: Cell) -> str:
     error = find_error(cell)
     if error == 0 and cell.quoted is None:
         return "within"
-    return "" if error is None else f"{100 * error:+.0f} %"
+    if error is None:
+        return ""
+    return f"{100 * error:+.0f} %{' fitted' if cell.fitted_on else ''}"
 
 
 def _split(columns: Sequence[_Column], label_width: int, width: int) -> list[list[_Column]]:

@@ -79,6 +79,7 @@ def _table(table: Table) -> JsonValue:
             "largest_error": agreement.largest_error,
             "words": agreement.words,
             "same_words": agreement.same_words,
+            "fitted": agreement.fitted,
         },
         "notes": list(table.notes),
     }
@@ -93,6 +94,7 @@ def _cell(cell: Cell) -> JsonValue:
         "error": _finite(find_error(cell)),
         "text": cell.text,
         "quoted_text": cell.quoted_text,
+        "fitted_on": list(cell.fitted_on),
     }
 
 

@@ -9,6 +9,7 @@ import sys
 
 from gnnbench.model_error import estimate_errors, write_errors
 from gnnbench_plugins.studies.validation.ledger import make_entry
+from gnnbench_plugins.studies.validation.prediction import predict
 from gnnbench_plugins.studies.validation.published import read_sources
 from tests.ledger import BASELINE, compare, load, write
 
@@ -22,7 +23,7 @@ def main() -> int:
         parser.error("--write keeps the whole table; leave out --only")
     wanted = re.compile(options.only or "")
     entries = [
-        make_entry(published, cell)
+        make_entry(published, cell, predict(cell))
         for published in read_sources()
         for cell in published.cell
         if wanted.search(cell.id)

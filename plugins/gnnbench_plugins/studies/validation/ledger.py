@@ -48,14 +48,16 @@ class Validation(Ledger):
     @cached_property
     def _entries(self) -> tuple[LedgerEntry, ...]:
         return tuple(
-            make_entry(published, cell) for published in read_sources() for cell in published.cell
+            make_entry(published, cell, predict(cell))
+            for published in read_sources()
+            for cell in published.cell
         )
 
     def run(self) -> tuple[Table, ...]:
         return tabulate(self.entries())
 
 
-def make_entry(published: PublishedSource, cell: PublishedCell) -> LedgerEntry:
+def make_entry(published: PublishedSource, cell: PublishedCell, predicted: float) -> LedgerEntry:
     """A measurement with its prediction."""
     return LedgerEntry(
         id=cell.id,
@@ -65,7 +67,7 @@ def make_entry(published: PublishedSource, cell: PublishedCell) -> LedgerEntry:
         kind=cell.kind,
         what=cell.what,
         measured=cell.measured,
-        predicted=predict(cell),
+        predicted=predicted,
         unit=cell.unit,
         quote=cell.quote,
         conditions=published.about,

@@ -1,0 +1,99 @@
+"""Errors and counts that the README and the pages of ``docs/`` state, from what is computed.
+
+A page has them between two comments,
+
+    <!-- stated: ledger -->
+    ...
+    <!-- /stated -->
+
+of which the first names a text of :func:`make_text`. ``python -m tests.stated --write`` writes all
+of them anew, and a test holds them.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from gnnbench import plugins
+from gnnbench.cli.reproduce import prepare
+from gnnbench.model_error import describe_share, format_factor, read_errors
+from gnnbench.report.tables import sum_up_agreement
+from gnnbench_plugins.studies.validation.constants import count_marks, list_constants
+from gnnbench_plugins.studies.validation.ledger import make_entry, sum_up
+from gnnbench_plugins.studies.validation.published import read_sources
+from tests.ledger import load
+
+ROOT = Path(__file__).resolve().parents[2]
+STATED = re.compile(r"<!-- stated: (?P<name>[^>]*) -->\n(?P<text>.*?)<!-- /stated -->", re.DOTALL)
+WIDTH = 120
+
+
+def list_pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def find_stated(page: Path) -> Iterator[tuple[str, str]]:
+    """The names of what a page states, and what stands there."""
+    for found in STATED.finditer(page.read_text(encoding="utf-8")):
+        yield found["name"], found["text"]
+
+
+def make_text(name: str) -> str:
+    """A text by its name: ``ledger``, ``model-error``, ``constants``, or ``agreement`` and the name
+    of a table that ``gnnbench reproduce`` has."""
+    kind, _, table = name.partition(" ")
+    told = {
+        "ledger": tell_ledger,
+        "model-error": tell_model_error,
+        "constants": tell_constants,
+        "agreement": lambda: tell_agreement(table),
+    }[kind]()
+    return "\n".join(textwrap.wrap(told, WIDTH, break_on_hyphens=False)) + "\n"
+
+
+def tell_ledger() -> str:
+    """How near the predictions of the baseline are."""
+    predicted = load()
+    return sum_up(
+        [
+            make_entry(published, cell, predicted[cell.id])
+            for published in read_sources()
+            for cell in published.cell
+        ]
+    )
+
+
+def tell_model_error() -> str:
+    """The factors that modelled times are printed with."""
+    told = [f"{kind} {format_factor(error.factor)}" for kind, error in read_errors().items()]
+    return (
+        f"{describe_share()} of the untouched measurements are predicted within {', '.join(told)}."
+    )
+
+
+def tell_constants() -> str:
+    return count_marks(list_constants()).title
+
+
+def tell_agreement(name: str) -> str:
+    """How far a reproduction's tables are from the paper's, over untouched cells."""
+    registry = plugins.load()
+    tables = prepare(registry.reproduction(name), registry).run()
+    return " ".join(f"`{table.name}`: {sum_up_agreement(table)}" for table in tables)
+
+
+def rewrite(page: Path) -> bool:
+    """State everything of a page anew; whether something was other before."""
+    before = page.read_text(encoding="utf-8")
+    after = STATED.sub(
+        lambda found: (
+            f"<!-- stated: {found['name']} -->\n{make_text(found['name'])}<!-- /stated -->"
+        ),
+        before,
+    )
+    if after != before:
+        page.write_text(after, encoding="utf-8")
+    return after != before
