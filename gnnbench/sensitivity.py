@@ -147,7 +147,7 @@ def find_remedies(
             moves = tuple(
                 Move(each.label, each.predict(model), each.predict(changed), each.quoted, each.unit)
                 for each in others
-                if each is not quantity
+                if each.label != quantity.label
             )
         remedies.append(Remedy(assumption, factor, nearest, moves))
     return tuple(
@@ -193,7 +193,9 @@ def _contradictions(
 def _describe(remedies: Sequence[Remedy[M]], show: Callable[[float], str]) -> str:
     found = [each for each in remedies if each.factor is not None]
     if found:
-        return "; or ".join(_describe_remedy(each) for each in found[:LISTED])
+        text = "; or ".join(_describe_remedy(each) for each in found[:LISTED])
+        others = len(remedies) - len(found)
+        return text + (f"; of {others} others none does by itself" if others else "")
     if not remedies:
         return "it rests on no assumption that can be scaled"
     nearest = ", ".join(f"{each.assumption.label} ({show(each.nearest)})" for each in remedies)

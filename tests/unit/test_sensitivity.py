@@ -104,7 +104,7 @@ def test_sentences_stand_for_what_is_far_off_alone() -> None:
     assert note == (
         "sensitivity: streaming is 10.0 s for 5.00 s; memory bandwidth 2 times as large would "
         "bring it there, 20.0 B/s for 10.0 B/s (a datasheet), and moves nothing else of the 2 "
-        "numbers held beside it"
+        "numbers held beside it; of 1 others none does by itself"
     )
 
 
