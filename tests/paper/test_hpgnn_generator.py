@@ -17,6 +17,7 @@ import torch
 
 from gnnbench import datasets
 from gnnbench.errors import UsageError
+from gnnbench.kernels import dispatch
 from gnnbench.kernels.dispatch import fpga
 from gnnbench.kernels.reference.fpga import first_rows
 from gnnbench.models import BoundBlock, Degrees, build
@@ -33,14 +34,17 @@ from gnnbench_plugins.hpgnn.host_files import (
     prepare_layer,
     read_gradients,
     read_results,
+    read_training,
     write_batch,
     write_features,
+    write_graph,
     write_weights,
 )
-from gnnbench_plugins.hpgnn.layout import LaidOutBlock
+from gnnbench_plugins.hpgnn.layout import LaidOutBlock, lay_out
 from gnnbench_plugins.hpgnn.program import (
     GNN,
     OFF_THE_SHELF,
+    Density,
     Generated,
     Operators,
     Program,
@@ -269,7 +273,7 @@ def test_every_number_of_pes(design, tmp_path):
 def test_destinations_that_the_gather_pes_cannot_keep_are_cut(tmp_path):
     """The same sums to the bit: a destination's edges stay together, and in order."""
     small = generate("SAGE", Design(4, 64), uram_bytes=4 * 4 * 64 * 3 * 3)
-    assert rows_per_launch(small.board, Design(4, 64), WIDTHS[0]) == 12
+    assert rows_per_launch(small, WIDTHS[0]) == 12
     simulated = simulate(small, prepare("SAGE"), tmp_path)
     assert len(simulated.counts) > 2 * U250.dies
     check_sums(simulated)
@@ -340,6 +344,93 @@ def test_gradients_are_those_of_autograd(model, board, tmp_path):
     assert board or sum(sum(counts["edges"]) for counts in backward) == due
 
 
+@pytest.mark.parametrize("model", ["GCN", "SAGE", "GIN", "mine"])
+def test_the_host_trains_as_torch_does(model, tmp_path):
+    """Three mini-batches that the host draws itself, its losses, and the weights after them."""
+    own = {"operators": LINEAR} if model == "mine" else {}
+    generated = generate(model, Design(2, 16), **own)
+    generated.write(tmp_path)
+    data, steps, targets = dataset(), 3, 64
+    parameters = draw_parameters(generated.abstraction.operators.update_widths)
+    write_features(tmp_path / "features.bin", features())
+    write_weights(tmp_path / "weights.bin", parameters)
+    labels = data.labels % WIDTHS[-1]
+    order = np.random.default_rng(5).permutation(data.graph.num_vertices)[: 2 * targets + 50]
+    write_graph(tmp_path / "graph.bin", data.graph, labels, order, seed=3, epoch=7)
+    built = subprocess.run(["make", "csim"], cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr
+    command = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
+    run = subprocess.run(
+        [*command, "--train", "graph.bin", str(steps)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    losses, trained = read_training(tmp_path / "results.bin", generated, steps)
+    due_losses, due = train_by_torch(generated, parameters, labels, order, steps)
+    assert losses == pytest.approx(due_losses, rel=1e-5)
+    assert due_losses[0] != pytest.approx(due_losses[2], rel=1e-2)
+    for layer, parameter in zip(trained, due, strict=True):
+        for there, expected in zip(layer, parameter, strict=True):
+            torch.testing.assert_close(
+                torch.from_numpy(there).double(), expected, rtol=1e-5, atol=1e-5
+            )
+    moved = float(np.abs(trained[0][0] - parameters[0][0]).max())
+    assert moved > 2 * generated.abstraction.learning_rate
+
+
+def train_by_torch(generated, parameters, labels, order, steps):
+    """In float64, on the blocks that the project's own sampler draws."""
+    abstraction, graph = generated.abstraction, dataset().graph
+    operators, targets = abstraction.operators, abstraction.sampler.targets
+    weights = [
+        tuple(torch.from_numpy(each).double().requires_grad_() for each in pair)
+        for pair in parameters
+    ]
+    optimiser = torch.optim.Adam(
+        [each for pair in weights for each in pair],
+        lr=abstraction.learning_rate,
+        weight_decay=abstraction.weight_decay,
+    )
+    losses = []
+    for step in range(steps):
+        seeds = order[step * targets : (step + 1) * targets]
+        fanouts = tuple(abstraction.sampler.budgets[::-1])
+        blocks = dispatch.sample_neighbours(
+            graph.indptr, graph.indices, seeds, fanouts, seed=3, epoch=7
+        )
+        h = torch.from_numpy(features()[blocks[0].src_ids]).double()
+        for number, (block, (weight, bias)) in enumerate(zip(blocks, weights, strict=True)):
+            laid = lay_out(block, number, rmt=True, rra=True, resident=True)
+            law = {"gcn": "GCN", "mean": "SAGE", "one": "GIN"}[abstraction.edge_weight]
+            layer = prepare_layer(law, laid, graph.degrees)
+            messages = operators.scatter(
+                h[layer.stream.src], torch.from_numpy(layer.edge_weight).double().unsqueeze(1)
+            )
+            dst = torch.from_numpy(layer.stream.dst.astype(np.int64))
+            a = torch.zeros(block.num_dst, h.shape[1], dtype=torch.float64)
+            a = a.index_add(0, dst, messages)
+            last = number == len(blocks) - 1
+            update = without_sigma(abstraction.model, operators) if last else operators.update
+            h = update(a, h[: block.num_dst], weight, bias)
+        loss = torch.nn.functional.cross_entropy(h, torch.from_numpy(labels[seeds]))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses, [tuple(each.detach() for each in pair) for pair in weights]
+
+
+def test_only_neighbours_are_drawn_by_the_generated_host(tmp_path):
+    sampler = Sampler("SubgraphSampler", L=2, budgets=[200], density=Density(0.01, 0.0))
+    generated = generate_design(Program(sampler, GNN("GCN", WIDTHS)))
+    names = {path.name for path in generated.write(tmp_path)}
+    assert "sampler.h" not in names
+    readme = " ".join((tmp_path / "README.md").read_text().split())
+    assert "since only a NeighborSampler is generated" in readme
+    built = subprocess.run(["make", "csim"], cwd=tmp_path, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+
+
 LINEAR = Operators(
     scatter=lambda h, w: (h - 1.0) * w * 2.0,
     gather=lambda a, b: b + a,
@@ -373,8 +464,8 @@ def test_functions_without_slopes_have_no_backward_kernel(role, function, messag
     with pytest.raises(UsageError, match=message):
         differentiate("mine", mine)
     generated = generate("mine", operators=mine)
-    written = {path.name for path in generated.write(tmp_path)}
-    assert "update_backward.cpp" not in written
+    generated.write(tmp_path)
+    assert "HAS_GRADIENT = false" in (tmp_path / "types.h").read_text()
     assert "Forward propagation only" in (tmp_path / "README.md").read_text()
     with pytest.raises(UsageError, match=message):
         write_batch(tmp_path / "batch.bin", prepare("GCN"), generated, np.zeros(64, dtype=np.int64))
@@ -481,7 +572,7 @@ def test_a_batch_that_does_not_fit_the_board_is_refused():
         explore(huge, U250)
     narrow = replace(U250, uram_bytes=4 * 64 * 8)
     with pytest.raises(UsageError, match="a gather PE of u250 keeps 2; use fewer PEs or narrower"):
-        rows_per_launch(narrow, Design(4, 64), 40)
+        rows_per_launch(replace(generate("GCN", Design(4, 64)), board=narrow), 40)
 
 
 def test_a_design_over_the_resources_is_refused(tmp_path):

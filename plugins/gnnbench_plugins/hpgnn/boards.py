@@ -5,7 +5,7 @@ A board of one's own is a copy of one of these files, named where a board is ask
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +31,8 @@ BUNDLED = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """An FPGA board. Resources and bandwidth are the whole board's.
+    """An FPGA board. Resources and bandwidth are the whole board's; ``bram`` counts blocks of
+    36 Kb.
 
     ``alpha_first`` and ``alpha_later`` are Equation 8's alpha; ``lambda1`` to ``rho3`` the
     coefficients of Equations 10 and 11, and ``lut_share`` how much of the LUTs a design may take.
@@ -42,6 +43,7 @@ class Board:
     dies: int
     dsp: int
     lut: int
+    bram: int
     uram_bytes: int
     memory_bytes: int
     channels: int
@@ -61,6 +63,11 @@ class Board:
     access_s: float
     adder_cycles: int
     fifo_updates: int
+
+    def as_one_die(self) -> Board:
+        """The same board seen as one die with one channel, as published designs count it: one
+        kernel then has all resources and the whole bandwidth."""
+        return replace(self, dies=1, channels=1)
 
 
 class _Size(Marked):
@@ -87,6 +94,7 @@ class _BoardTable(TomlTable):
     dies: Count
     dsp: _Size
     lut: _Size
+    bram: _Size
     uram_bytes: _Size
     memory: Capacity
     channels: Count
@@ -157,6 +165,7 @@ def _build(table: _BoardTable, path: Path) -> Board:
         dies=table.dies.value,
         dsp=table.dsp.value,
         lut=table.lut.value,
+        bram=table.bram.value,
         uram_bytes=table.uram_bytes.value,
         memory_bytes=round(table.memory.si),
         channels=table.channels.value,

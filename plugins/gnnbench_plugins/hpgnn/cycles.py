@@ -32,7 +32,13 @@ from gnnbench.parts import LayerShape
 from gnnbench.records import IntArray
 from gnnbench_plugins.hpgnn.boards import Board
 from gnnbench_plugins.hpgnn.layout import EdgeStream, LaidOutBlock
-from gnnbench_plugins.hpgnn.resources import WORD_BYTES, Design, buffer_words, count_words
+from gnnbench_plugins.hpgnn.resources import (
+    WORD_BYTES,
+    Design,
+    array_shape,
+    buffer_words,
+    count_words,
+)
 
 TICKS_PER_S: Bound[float] = 1e12
 
@@ -62,12 +68,6 @@ def make_machine(board: Board, design: Design) -> Machine:
         page_words=board.page_bytes // WORD_BYTES,
         banks=board.banks,
     )
-
-
-def array_shape(m: int) -> tuple[int, int]:
-    """The systolic array's rows and columns."""
-    exponent = m.bit_length() - 1
-    return 1 << (exponent + 1) // 2, 1 << exponent // 2
 
 
 def product_cycles(rows: int, inner: int, columns: int, m: int) -> int:

@@ -11,17 +11,20 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from gnnbench.constants import Bound, Constant
+from gnnbench.constants import Bound
 from gnnbench.errors import UsageError
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench_plugins.hpgnn.boards import Board
 from gnnbench_plugins.hpgnn.resources import (
+    LANES,
     BoardScope,
+    Buffers,
     Design,
     Usage,
     count_words,
+    find_buffers,
     find_excess,
     find_lack,
     usage_of,
@@ -33,7 +36,6 @@ Convention = Literal["paper", "script"]
 Macs = Literal["square", "power"]
 #: Throughputs closer than this, relative, are equal.
 TIE: Bound[float] = 1e-9
-LANES: Annotated[int, Constant("", "quoted", "HP-GNN's script: 16 floats a 512-bit word")] = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,12 @@ class Batch:
     def macs_per_row(self) -> tuple[float, ...]:
         inner = self.update_widths or self.widths[:-1]
         return tuple(a * b for a, b in zip(inner, self.widths[1:], strict=True))
+
+    @property
+    def buffers(self) -> Buffers:
+        """What its layers make a design keep on the chip."""
+        inner = self.update_widths or tuple(map(float, self.widths[:-1]))
+        return find_buffers(self.widths, inner, self.itemsize, self.vertices)
 
     @property
     def feature_bytes(self) -> float:
@@ -168,16 +176,18 @@ def evaluate(
     iteration_s = max(propagate_s, sample_s)
     return Point(
         design,
-        usage_of(design, board),
+        usage_of(design, board, batch.buffers if convention == "paper" else None),
         propagate_s,
         iteration_s,
         kernels * sum(batch.vertices) / iteration_s,
     )
 
 
-def find_misfit(board: Board, row_words: int, scope: BoardScope = "die") -> str | None:
+def find_misfit(
+    board: Board, row_words: int, scope: BoardScope = "die", buffers: Buffers | None = None
+) -> str | None:
     """Why not even the smallest design can be built, as a sentence; None where one can."""
-    if find_excess(Design(1, 1), board, scope) is None:
+    if find_excess(Design(1, 1), board, scope, buffers) is None:
         return find_lack(1, row_words, board)
     return (
         f"no design fits a {scope} of {board.name}, not even n = 1 and m = 1; name a larger board."
@@ -194,9 +204,11 @@ def explore(
 ) -> Sweep:
     """Algorithm 4: every design that fits, n a power of two and m one or the square of one.
 
-    A die's result buffer must keep a row for each gather PE. Of equally fast designs the one of the
-    fewest LUTs, then DSPs, is the best. ``sample_s`` is t_sampling of Equation 4. Raises
-    ``UsageError`` where the batch's features do not fit the board and where no design does.
+    A design fits by DSPs and LUTs, Equations 10 and 11, and, but in the script's convention, by the
+    memory on the chip; a die's result buffer must keep a row for each gather PE. Of equally fast
+    designs the one of the fewest LUTs, then DSPs, is the best. ``sample_s`` is t_sampling of
+    Equation 4. Raises ``UsageError`` where the batch's features do not fit the board and where no
+    design does.
     """
     if batch.feature_bytes > board.memory_bytes:
         raise UsageError(
@@ -204,17 +216,22 @@ def explore(
             f"{board.memory_bytes:,}; use a smaller batch or fan-out."
         )
     scope: BoardScope = "die" if convention == "paper" else "board"
+    buffers = batch.buffers if convention == "paper" else None
+
+    def fits(n: int, m: int) -> bool:
+        return find_excess(Design(n, m), board, scope, buffers) is None
+
     words = max(count_words(width, batch.itemsize) for width in batch.widths[:-1])
     points = []
     n = 1
-    while find_excess(Design(n, 1), board, scope) is None and find_lack(n, words, board) is None:
+    while fits(n, 1) and find_lack(n, words, board) is None:
         m = 1
-        while find_excess(Design(n, m), board, scope) is None:
+        while fits(n, m):
             points.append(evaluate(batch, Design(n, m), board, convention, sample_s))
             m *= 4 if macs == "square" else 2
         n *= 2
     if not points:
-        raise UsageError(str(find_misfit(board, words, scope)))
+        raise UsageError(str(find_misfit(board, words, scope, buffers)))
     fastest = max(point.vertices_per_s for point in points)
     ties = sorted(
         (point for point in points if point.vertices_per_s >= fastest * (1 - TIE)),
@@ -252,6 +269,8 @@ def tabulate(sweep: Sweep) -> Table:
                 (
                     Cell(point.usage.dsp),
                     Cell(point.usage.lut),
+                    Cell(point.usage.bram),
+                    Cell(point.usage.uram),
                     Cell(point.propagate_s, "s"),
                     Cell(point.vertices_per_s, "vertices/s"),
                 ),
@@ -260,7 +279,7 @@ def tabulate(sweep: Sweep) -> Table:
     return Table(
         name="hpgnn-designs",
         title=f"designs for {sweep.board}, {sweep.convention} convention",
-        columns=("DSP", "LUT", "propagation", "throughput"),
+        columns=("DSP", "LUT", "BRAM", "URAM", "propagation", "throughput"),
         rows=tuple(rows),
     )
 

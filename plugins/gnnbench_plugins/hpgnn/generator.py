@@ -14,24 +14,53 @@ from typing import TYPE_CHECKING
 
 from gnnbench.errors import UsageError
 from gnnbench_plugins.hpgnn.boards import Board
-from gnnbench_plugins.hpgnn.cycles import array_shape, make_machine
-from gnnbench_plugins.hpgnn.design import LANES
 from gnnbench_plugins.hpgnn.expressions import Slopes, differentiate, translate
-from gnnbench_plugins.hpgnn.resources import Design, budget_of, count_words, find_excess, usage_of
+from gnnbench_plugins.hpgnn.resources import (
+    LANES,
+    array_shape,
+    budget_of,
+    count_words,
+    find_excess,
+    gather_words,
+    usage_of,
+)
 
 if TYPE_CHECKING:
     from gnnbench_plugins.hpgnn.program import Abstraction, Generated
 
 #: What is filled in, and what is copied as it is.
 _TEMPLATES = (
-    "README.md", "types.h", "operators.h", "aggregate.cpp", "update.cpp", "update_backward.cpp",
+    "README.md", "types.h", "operators.h", "aggregate.cpp", "update.cpp", "batch.h", "sampler.h",
     "host.cpp", "Makefile", "design.cfg",
 )  # fmt: skip
-_BACKWARD = "update_backward.cpp"
+_SAMPLER = "sampler.h"
 _STANDINS = (
     "ap_int.h", "hls_stream.h", "hls_vector.h", "csim.cpp", "xrt/xrt_bo.h", "xrt/xrt_device.h",
     "xrt/xrt_kernel.h",
 )  # fmt: skip
+
+
+#: The end of the host program: how it trains, and what it says where it has no sampler.
+_TRAINING = """\
+void train_all(Board &board, const std::string &path, int steps, std::ostream &results) {
+    const Graph graph = read_graph(path);
+    std::future<Batch> next = std::async(std::launch::async, draw_batch, std::cref(graph), 0);
+    for (int step = 0; step < steps; step++) {
+        const Batch batch = next.get();
+        if (step + 1 < steps) {
+            next = std::async(std::launch::async, draw_batch, std::cref(graph), step + 1);
+        }
+        const double loss = board.train(batch, step + 1);
+        results.write(reinterpret_cast<const char *>(&loss), sizeof(loss));
+    }
+    board.write_parameters(results);
+}
+"""
+_NO_TRAINING = """\
+void train_all(Board &, const std::string &, int, std::ostream &) {
+    throw std::runtime_error("no sampler was generated for this design; give it batches");
+}
+"""
 
 
 def write_design(generated: Generated, directory: str | Path) -> tuple[Path, ...]:
@@ -41,12 +70,14 @@ def write_design(generated: Generated, directory: str | Path) -> tuple[Path, ...
     ``UsageError`` for functions that cannot be translated, a design over the board's resources and
     rows that the gather PEs cannot keep.
     """
-    excess = find_excess(generated.sweep.best.design, generated.board, "die")
+    buffers = generated.abstraction.batch.buffers
+    excess = find_excess(generated.sweep.best.design, generated.board, "die", buffers)
     if excess is not None:
         raise UsageError(excess)
     slopes, backward = _try_to_differentiate(generated.abstraction)
-    numbers = _number(generated) | _number_backward(generated.board, slopes, backward)
-    templates = [name for name in _TEMPLATES if slopes is not None or name != _BACKWARD]
+    numbers = _number(generated) | _number_backward(slopes, backward) | _number_host(generated)
+    draws = generated.abstraction.sampler.name == "NeighborSampler"
+    templates = [name for name in _TEMPLATES if draws or name != _SAMPLER]
     source = resources.files(__package__) / "templates"
     target = Path(directory)
     written = []
@@ -74,14 +105,12 @@ def _number(generated: Generated) -> dict[str, str]:
     r, c = array_shape(design.m)
     stages = design.n.bit_length() - 1
     banks = max(LANES, c)
-    row_words = max(count_words(width, 4) for width in widths[:-1])
-    rows_per_launch(board, design, max(widths[:-1]))  # refuses rows that no PE can keep
-    max_inner = len(expressions.pieces) * max(widths[:-1])
-    max_out = -(-max(widths[1:]) // banks) * banks
+    buffers = abstraction.batch.buffers
+    row_words = buffers.row_words
+    rows_per_launch(generated, max(widths[:-1]))  # refuses rows that no PE can keep
     # Word, row, word number, place and end of an update; both branches of each link.
     update_bytes = 64 + 4 + 4 + 1 + 1
     depth = max(1, design.n // 2) * row_words + 1
-    rows = board.adder_cycles * r
     cases = [
         *(f"        case {i}: return {piece};" for i, piece in enumerate(expressions.pieces[:-1])),
         f"        default: return {expressions.pieces[-1]};",
@@ -101,10 +130,12 @@ def _number(generated: Generated) -> dict[str, str]:
         "adder_cycles": str(board.adder_cycles),
         "max_row_words": str(row_words),
         "kept_depth": str(2 * row_words),
-        "gather_words": str(_gather_words(board, design)),
+        "gather_words": str(gather_words(design.n, board, buffers)),
         "pieces": str(len(expressions.pieces)),
-        "max_inner": str(max_inner),
-        "max_out": str(max_out),
+        "max_inner": str(buffers.inner),
+        "max_out": str(-(-max(widths[1:]) // LANES) * LANES),
+        "max_columns": str(-(-buffers.columns // banks) * banks),
+        "weights": str(buffers.weights),
         "weight_banks": str(banks),
         "scatter": expressions.scatter,
         "gather": expressions.gather,
@@ -117,7 +148,6 @@ def _number(generated: Generated) -> dict[str, str]:
         "updates": ".".join(f"update_{die}" for die in dies),
         "regions": _place(board, "aggregate", "update"),
         "network_bytes": f"{2 * stages * design.n * depth * update_bytes:,}",
-        "update_bytes": f"{4 * (max_inner * max_out + rows * (max_inner + max_out)):,}",
         "rows": _tabulate(generated),
     }
 
@@ -125,6 +155,8 @@ def _number(generated: Generated) -> dict[str, str]:
 def _place(board: Board, *kernels: str) -> str:
     """One of each kernel on every die, as lines of design.cfg."""
     dies = range(1, board.dies + 1)
+    if board.dies == 1:  # a design of the whole board lies on all of its dies
+        return ""
     return "\n".join(f"slr={kernel}_{die}:SLR{die - 1}" for die in dies for kernel in kernels)
 
 
@@ -135,20 +167,16 @@ def _try_to_differentiate(abstraction: Abstraction) -> tuple[Slopes | None, str]
     except UsageError as error:
         return None, f"Forward propagation only is generated: {error}"
     return slopes, (
-        "A batch with labels is propagated backward too: `update_backward.cpp` for the gradients "
-        "of W and of a layer's input rows, then the aggregate kernel on the transposed edges. "
-        "Equations 10 and 11 do not count that second array of MACs and its buffers; forward and "
-        "backward take turns, and could share one."
+        "A batch with labels is propagated backward too: `update.cpp` in its other turns, for the "
+        "gradients of W and of a layer's input rows, then the aggregate kernel on the transposed "
+        "edges. All turns share one array of MACs, which Equations 10 and 11 count once."
     )
 
 
-def _number_backward(board: Board, slopes: Slopes | None, backward: str) -> dict[str, str]:
+def _number_backward(slopes: Slopes | None, backward: str) -> dict[str, str]:
     """What the templates' names stand for, of backward propagation."""
     there = slopes is not None
     slopes = slopes or Slopes("0.0f", ("0.0f",), ("0.0f",), "0.0f", "0.0f", "0.0f")
-    dies = range(1, board.dies + 1)
-    units = ".".join(f"update_backward_{die}" for die in dies)
-    lines = f"nk=update_backward:{board.dies}:{units}\n{_place(board, 'update_backward')}\n"
     return {
         "has_gradient": "true" if there else "false",
         "scatter_slope": slopes.scatter,
@@ -158,9 +186,33 @@ def _number_backward(board: Board, slopes: Slopes | None, backward: str) -> dict
         "bias_slope": slopes.bias,
         "sigma_slope": slopes.sigma,
         "backward": textwrap.fill(backward, 110, subsequent_indent="  "),
-        "backward_kernels": lines if there else "",
-        "back_file": f"`{_BACKWARD}`, " if there else "",
-        "kernels": f"aggregate.cpp update.cpp {_BACKWARD}" if there else "aggregate.cpp update.cpp",
+    }
+
+
+def _number_host(generated: Generated) -> dict[str, str]:
+    """What the templates' names stand for, of the host's sampler, loss and weight update."""
+    abstraction = generated.abstraction
+    sampler, laws = abstraction.sampler, {"one": "ONE", "mean": "MEAN", "gcn": "GCN"}
+    draws = sampler.name == "NeighborSampler"
+    host = (
+        "The host draws mini-batches, computes the loss and updates the weights by Adam: "
+        "`--train GRAPH STEPS`."
+        if draws
+        else f"The host computes the loss; mini-batches of a {sampler.name} are read from files "
+        f"or pipes, since only a NeighborSampler is generated, and weights stay as they are."
+    )
+    return {
+        "fanouts": ", ".join(map(str, sampler.budgets[::-1])),
+        "targets": str(sampler.targets),
+        "edge_law": laws[abstraction.edge_weight],
+        "loops": "true" if abstraction.loops else "false",
+        "learning_rate": f"{abstraction.learning_rate!r}f",
+        "weight_decay": f"{abstraction.weight_decay!r}f",
+        "sampler_include": '#include "sampler.h"\n' if draws else "",
+        "sampler_file": "`sampler.h`, " if draws else "",
+        "sampler_header": "sampler.h" if draws else "",
+        "train_function": _TRAINING if draws else _NO_TRAINING,
+        "host": textwrap.fill(host, 110, subsequent_indent="  "),
     }
 
 
@@ -169,7 +221,8 @@ def _tabulate(generated: Generated) -> str:
     board, sweep, batch = generated.board, generated.sweep, generated.abstraction.batch
     point = sweep.best
     budget = budget_of(board, "die")
-    used = usage_of(point.design, board)
+    used = usage_of(point.design, board, batch.buffers)
+    counted = "modelled: the arrays and streams that the kernels declare"
     sizes = ", ".join(f"{size:,.0f}" for size in batch.vertices)
     edges = ", ".join(f"{size:,.0f}" for size in batch.edges)
     equations = "modelled: Equations 3 to 9"
@@ -184,6 +237,8 @@ def _tabulate(generated: Generated) -> str:
         ("edges of layers 1 .. L", edges, "the program's sampler: Table 2"),
         ("DSPs a die", f"{used.dsp:,.0f} of {budget.dsp:,.0f}", "modelled: Equation 10"),
         ("LUTs a die", f"{used.lut:,.0f} of {budget.lut:,.0f}", "modelled: Equation 11"),
+        ("block RAMs a die", f"{used.bram:,.0f} of {budget.bram:,.0f}", counted),
+        ("UltraRAMs a die", f"{used.uram:,.0f} of {budget.uram:,.0f}", counted),
         ("propagation, forward and backward", f"{point.propagate_s * 1e3:.3g} ms", equations),
         ("vertices traversed", f"{point.vertices_per_s:,.0f} /s", equations),
         ("host threads that sample", f"{generated.sample_threads}", "modelled: section 5.1"),
@@ -197,23 +252,20 @@ def _tabulate(generated: Generated) -> str:
         ("cycles of an addition", f"{board.adder_cycles}", f"board {board.name}"),
         (
             "words that a gather PE keeps",
-            f"{_gather_words(board, point.design):,}",
-            f"board {board.name}: its UltraRAM, over dies and PEs",
+            f"{gather_words(point.design.n, board, batch.buffers):,}",
+            f"the largest layer's sums, as far as board {board.name} has UltraRAM",
         ),
     )
     return "\n".join(f"| {what} | {value} | {source} |" for what, value, source in rows)
 
 
-def _gather_words(board: Board, design: Design) -> int:
-    return make_machine(board, design).buffer_words // design.n
-
-
-def rows_per_launch(board: Board, design: Design, width: int) -> int:
+def rows_per_launch(generated: Generated, width: int) -> int:
     """How many destinations of ``width`` features a die's gather PEs keep.
 
     Raises ``UsageError`` where a PE cannot keep one.
     """
-    words = _gather_words(board, design)
+    board, design = generated.board, generated.sweep.best.design
+    words = gather_words(design.n, board, generated.abstraction.batch.buffers)
     kept = words // count_words(width, 4)
     if not kept:
         raise UsageError(

@@ -1,7 +1,8 @@
 """Files between a program and the host program that is generated for it.
 
 :func:`write_features`, :func:`write_weights` and :func:`write_batch` make those that the generated
-host program reads, and :func:`read_results` and :func:`read_gradients` read the one that it writes.
+host program reads, :func:`write_graph` what it samples when it trains; :func:`read_results`,
+:func:`read_gradients` and :func:`read_training` read the one that it writes.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ import numpy.typing as npt
 from gnnbench.errors import UsageError
 from gnnbench.kernels.reference.fpga import first_rows
 from gnnbench.models.bound import with_self_loops
-from gnnbench.records import Block, FloatArray, IndexArray, IntArray
-from gnnbench_plugins.hpgnn.design import LANES
+from gnnbench.records import Block, FloatArray, Graph, IndexArray, IntArray
 from gnnbench_plugins.hpgnn.expressions import differentiate, translate
 from gnnbench_plugins.hpgnn.generator import rows_per_launch
 from gnnbench_plugins.hpgnn.layout import EDGE, EdgeStream, LaidOutBlock, lay_out
-from gnnbench_plugins.hpgnn.resources import count_words
+from gnnbench_plugins.hpgnn.resources import LANES, count_words
 
 if TYPE_CHECKING:
     from gnnbench_plugins.hpgnn.program import Generated
@@ -98,7 +98,7 @@ def write_batch(
     stand by destination then, behind them those to its own rows. ``UsageError`` for labels of a
     model whose functions have no slopes.
     """
-    design, board = generated.sweep.best.design, generated.board
+    board = generated.board
     abstraction = generated.abstraction
     widths = abstraction.batch.widths
     if len(layers) != len(widths) - 1:
@@ -113,7 +113,7 @@ def write_batch(
     turns = []
     with Path(path).open("wb") as file:
         for number, (layer, width) in enumerate(zip(layers, widths[:-1], strict=True)):
-            most = rows_per_launch(board, design, width)
+            most = rows_per_launch(generated, width)
             launches, edges = _cut(_forward_edges(layer), len(layer.own), board.dies, most)
             back, back_edges = launches[:0], edges[:0]
             if labels is not None and number:
@@ -125,6 +125,49 @@ def write_batch(
         written = np.empty(0, "<i4") if labels is None else labels.astype("<i4")
         file.write(np.int64(len(written)).tobytes() + written.tobytes())
     return tuple(turns)
+
+
+def write_graph(
+    path: str | Path, graph: Graph, labels: IntArray, targets: IntArray, *, seed: int, epoch: int
+) -> None:
+    """What the generated host draws mini-batches of: the in-neighbours, a label a vertex, and the
+    epoch's targets in the order in which they are taken."""
+    arrays = (
+        graph.indptr.astype("<i8"),
+        graph.indices.astype("<i4"),
+        labels.astype("<i4"),
+        targets.astype("<i8"),
+        np.array([seed, epoch], dtype="<u8"),
+    )
+    with Path(path).open("wb") as file:
+        for array in arrays:
+            file.write(np.int64(len(array)).tobytes() + array.tobytes())
+
+
+def read_training(
+    path: str | Path, generated: Generated, steps: int
+) -> tuple[tuple[float, ...], tuple[tuple[FloatArray, FloatArray], ...]]:
+    """Of a results file of training: the loss of each step, and each layer's W and b after them."""
+    raw = Path(path).read_bytes()
+    losses = np.frombuffer(raw, dtype="<f8", count=steps)
+    values = np.frombuffer(raw, dtype="<f4", offset=losses.nbytes)
+    at, parameters = 0, []
+    for rows, stored, width in _shapes(generated):
+        both = values[at : at + rows * stored].reshape(rows, stored)[:, :width]
+        parameters.append((both[:-1].copy(), both[-1].copy()))
+        at += rows * stored
+    return tuple(losses.tolist()), tuple(parameters)
+
+
+def _shapes(generated: Generated) -> tuple[tuple[int, int, int], ...]:
+    """Of each layer's W with its bias below: the rows, the values that are stored of one, and how
+    many of those count."""
+    widths = generated.abstraction.batch.widths
+    pieces = generated.abstraction.operators.update_widths
+    return tuple(
+        (pieces * f_in + 1, LANES * count_words(f_out, 4), f_out)
+        for f_in, f_out in pairwise(widths)
+    )
 
 
 def _check_labels(labels: IntArray, targets: int, classes: int) -> None:
@@ -157,15 +200,10 @@ def read_gradients(
     path: str | Path, layers: Sequence[LayerInput], generated: Generated
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
     """Of the one batch, with labels, of a results file: each layer's gradients of W and b."""
-    widths = generated.abstraction.batch.widths
-    pieces = generated.abstraction.operators.update_widths
-    shapes = [
-        (pieces * f_in + 1, LANES * count_words(f_out, 4)) for f_in, f_out in pairwise(widths)
-    ]
     values = np.fromfile(path, dtype="<f4")
     at = len(values)
     gradients = []
-    for (rows, stored), width in zip(shapes, widths[1:], strict=True):
+    for rows, stored, width in _shapes(generated):
         at -= rows * stored
         both = np.ascontiguousarray(
             values[at : at + rows * stored].reshape(rows, stored)[:, :width]

@@ -29,7 +29,13 @@ from gnnbench_plugins.hpgnn.design import (
     find_misfit,
     sampling_seconds,
 )
-from gnnbench_plugins.hpgnn.resources import Design, count_words, find_excess, find_lack
+from gnnbench_plugins.hpgnn.resources import (
+    Design,
+    count_words,
+    find_buffers,
+    find_excess,
+    find_lack,
+)
 
 
 @dataclass(slots=True)
@@ -67,6 +73,9 @@ class HpgnnPlacement(SeedPlacement):
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "one FPGA trains, its design chosen by design space exploration"
 
+    scope: Literal["die", "board"] = option(
+        "die", "n and m are one die's, on each of them, or the whole board's, as published"
+    )
     board: str = option("", "the board: u250, u200 or a .toml file; empty = as the platform says")
     n: int = option(0, "scatter and gather PEs a die; 0 = explore")
     m: int = option(0, "MACs a die; 0 = explore")
@@ -85,11 +94,13 @@ class HpgnnPlacement(SeedPlacement):
             return str(error)
         itemsize = setting.workload.itemsize
         row_words = max(count_words(layer.in_features, itemsize) for layer in setting.layers)
+        inner = [layer.macs_per_row / layer.out_features for layer in setting.layers]
+        buffers = find_buffers(setting.workload.dims, inner, itemsize)
         if not self.n and not self.m:
-            return find_misfit(board, row_words)
+            return find_misfit(board, row_words, buffers=buffers)
         if not (self.n and self.m):
             return "placement.n and placement.m make a design together; give both, or neither."
-        excess = find_excess(Design(self.n, self.m), board, "die")
+        excess = find_excess(Design(self.n, self.m), board, "die", buffers)
         return excess or find_lack(self.n, row_words, board)
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
@@ -109,7 +120,7 @@ class HpgnnPlacement(SeedPlacement):
                 f"placement 'hpgnn' knows no board {device.model!r}; describe it in a file like "
                 f"u250.toml and name that with placement.board."
             )
-        return board
+        return board.as_one_die() if self.scope == "board" else board
 
     @property
     def design(self) -> Design:
@@ -160,7 +171,7 @@ class HpgnnPlacement(SeedPlacement):
             )
         )
         note = (
-            f"{board.name}: n = {point.design.n}, m = {point.design.m} a die ({chosen}; "
+            f"{board.name}: n = {point.design.n}, m = {point.design.m} a {self.scope} ({chosen}; "
             f"{point.usage.dsp:,.0f} DSPs, {point.usage.lut:,.0f} LUTs); by the equations a round "
             f"propagates in {point.propagate_s * 1e3:.3g} ms, and {threads} host "
             f"thread{'s' if threads > 1 else ''} sample{'' if threads > 1 else 's'}{hidden}"

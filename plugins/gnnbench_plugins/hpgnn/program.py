@@ -56,7 +56,10 @@ from gnnbench_plugins.hpgnn.operators import (
     check_gather,
     make_layer,
 )
-from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.resources import BoardScope, Design
+
+#: Of the models off the shelf; GCN has loops besides.
+_EDGE_WEIGHTS: Mapping[str, EdgeWeight] = {"GCN": "gcn", "SAGE": "mean", "GIN": "one"}
 
 SamplerName = Literal["NeighborSampler", "LayerwiseSampler", "SubgraphSampler"]
 
@@ -184,13 +187,18 @@ class GNN:
 class Program:
     """A user's program: what to train, and on what.
 
-    ``board`` is a name or a file. ``host_threads`` and ``sampled_edges_per_s``, of one thread, are
+    ``board`` is a name or a file; n and m are one die's, which the others repeat, or with ``scope``
+    "board" the whole board's, as published designs count them. ``learning_rate`` and
+    ``weight_decay`` are Adam's. ``host_threads`` and ``sampled_edges_per_s``, of one thread, are
     what the host gives to sampling.
     """
 
     sampler: Sampler
     model: GNN
     board: str = "u250"
+    scope: BoardScope = "die"
+    learning_rate: float = 0.01
+    weight_decay: float = 7e-5
     host_threads: Annotated[int, Constant("", "quoted", "HP-GNN, section 1: 64-core CPU")] = 64
     sampled_edges_per_s: Annotated[
         float, Constant("edges/s", "assumed", "order of magnitude of a native sampler")
@@ -204,6 +212,12 @@ class Abstraction:
     model: str
     operators: Operators
     batch: Batch
+    sampler: Sampler
+    edge_weight: EdgeWeight
+    #: Whether a destination has an edge to itself.
+    loops: bool
+    learning_rate: float
+    weight_decay: float
 
 
 def parse(program: Program) -> Abstraction:
@@ -230,7 +244,17 @@ def parse(program: Program) -> Abstraction:
         widths=widths,
         update_widths=tuple(float(operators.update_widths * width) for width in widths[:-1]),
     )
-    return Abstraction(model.name, operators, batch)
+    own = model.operators is not None
+    return Abstraction(
+        model.name,
+        operators,
+        batch,
+        sampler,
+        edge_weight=model.edge_weight if own else _EDGE_WEIGHTS[model.name],
+        loops=not own and model.name == "GCN",
+        learning_rate=program.learning_rate,
+        weight_decay=program.weight_decay,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +287,8 @@ def generate_design(program: Program) -> Generated:
     """The design phase: parse, explore (Algorithm 4), and choose the sampling threads."""
     abstraction = parse(program)
     board = load_board(program.board)
+    if program.scope == "board":
+        board = board.as_one_die()
     sweep = explore(abstraction.batch, board)
     edges, rate = sum(abstraction.batch.edges), program.sampled_edges_per_s
     threads = choose_threads(edges, rate, sweep.best.propagate_s, program.host_threads)
@@ -293,7 +319,8 @@ def plan_training(
     sampler, model = program.sampler, program.model
     fanouts, targets = tuple(sampler.budgets[::-1]), sampler.targets
     swaps: tuple[tuple[PartKind, str], ...] = ()
-    options: dict[PartKind, dict[str, str]] = {"placement": {"board": program.board}}
+    placement = {"board": program.board, "scope": program.scope}
+    options: dict[PartKind, dict[str, str]] = {"placement": placement}
     if design is not None:
         options["placement"] |= {"n": str(design.n), "m": str(design.m)}
     if sampler.name == "SubgraphSampler":
@@ -312,6 +339,8 @@ def plan_training(
         batch_size=targets,
         fanouts=fanouts,
         seed=seed,
+        learning_rate=program.learning_rate,
+        weight_decay=program.weight_decay,
     )
     return Training(swaps, options, workload)
 

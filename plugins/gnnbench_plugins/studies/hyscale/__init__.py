@@ -9,9 +9,11 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.studies.hyscale.convergence import Convergence
+from gnnbench_plugins.studies.hyscale.figures import Figure8, Figure10
+from gnnbench_plugins.studies.hyscale.hardware import Table4
 from gnnbench_plugins.studies.hyscale.tables import TABLES
 
 
 @hookimpl
 def gnnbench_reproduction() -> list[type[Reproduction]]:
-    return [*TABLES, Convergence]
+    return [Table4, *TABLES, Figure8, Figure10, Convergence]

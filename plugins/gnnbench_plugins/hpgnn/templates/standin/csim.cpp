@@ -13,11 +13,8 @@ Counts counts;
 
 extern "C" void aggregate(const edge_t *, const word_t *, word_t *, int, int, int, int, int);
 extern "C" void update(const word_t *, const word_t *, const int32_t *, const word_t *,
-                       const word_t *, word_t *, int, int, int, int, int);
-
-extern "C" void update_backward(const word_t *, const word_t *, const word_t *, const word_t *,
-                                const int32_t *, const word_t *, word_t *, word_t *, int, int, int,
-                                int, int, int);
+                       const word_t *, const word_t *, const word_t *, word_t *, int, int, int,
+                       int, int, int, int);
 
 namespace {
 
@@ -49,17 +46,10 @@ void standin::launch(const std::string &compute_unit, const std::vector<Argument
         aggregate(as<edge_t>(a[0]), as<word_t>(a[1]), as<word_t>(a[2]), a[3].number, a[4].number,
                   a[5].number, a[6].number, a[7].number);
         print_counts(compute_unit);
-    } else if (compute_unit.rfind("update:", 0) == 0 && a.size() == 11) {
+    } else if (compute_unit.rfind("update:", 0) == 0 && a.size() == 15) {
         update(as<word_t>(a[0]), as<word_t>(a[1]), as<int32_t>(a[2]), as<word_t>(a[3]),
-               as<word_t>(a[4]), as<word_t>(a[5]), a[6].number, a[7].number, a[8].number,
-               a[9].number, a[10].number);
-    } else if (compute_unit.rfind("update_backward:", 0) == 0 && a.size() == 14) {
-        if constexpr (HAS_GRADIENT) {
-            update_backward(as<word_t>(a[0]), as<word_t>(a[1]), as<word_t>(a[2]),
-                            as<word_t>(a[3]), as<int32_t>(a[4]), as<word_t>(a[5]),
-                            as<word_t>(a[6]), as<word_t>(a[7]), a[8].number, a[9].number,
-                            a[10].number, a[11].number, a[12].number, a[13].number);
-        }
+               as<word_t>(a[4]), as<word_t>(a[5]), as<word_t>(a[6]), as<word_t>(a[7]), a[8].number,
+               a[9].number, a[10].number, a[11].number, a[12].number, a[13].number, a[14].number);
     } else {
         throw std::invalid_argument("there is no kernel " + compute_unit);
     }

@@ -1,0 +1,415 @@
+"""HP-GNN's Tables 5 and 7: the designs that are generated, and their throughput beside others.
+
+The text that is at hand lost the rows of both tables. Of Table 7 it has the averages: the GPU over
+the CPU 25.66x, the board over the CPU 55.67x and over the GPU 2.17x; since 25.66 x 2.17 is 55.68,
+these are geometric means. Of Table 5 it has that n is a power of two and m the square of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import geometric_mean
+from typing import ClassVar
+
+import numpy as np
+
+from gnnbench.datasets.standins import STAND_INS
+from gnnbench.models import build
+from gnnbench.parts import LayerShape
+from gnnbench.platforms import load_platform
+from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.records import Cell, Table, TableRow, Workload
+from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.studies import Reproduction
+from gnnbench_plugins.hpgnn.boards import Board, load_board
+from gnnbench_plugins.hpgnn.design import Batch, Point, explore
+from gnnbench_plugins.hpgnn.resources import Usage, budget_of
+from gnnbench_plugins.hyscale.performance import trainer_seconds
+from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, profile_stand_in
+
+PLATFORM = "ryzen3990x-a100-u250"
+#: Section 6: targets, neighbours from the targets outwards, and the node sampler's budget.
+TARGETS, FANOUTS, BUDGET = 1024, (25, 10), 2750
+#: f^1; the paper's, in Table 4, is lost.
+HIDDEN = 256
+#: GraphSAINT's Reddit; the project's stand-in of that name is the denser one.
+GRAPHS: Mapping[str, int | None] = {
+    "flickr": None,
+    "reddit": 11_606_919,
+    "yelp": None,
+    "amazonproducts": None,
+}
+MODELS = {"gcn": "GCN", "sage": "SAGE"}
+SAMPLERS = ("NS", "SS")
+#: Section 6's averages.
+GPU_OVER_CPU, FPGA_OVER_CPU, FPGA_OVER_GPU = 25.66, 55.67, 2.17
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A column of the tables: a graph, a model and a sampler."""
+
+    graph: str
+    model: str
+    sampler: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.sampler}-{MODELS[self.model]} {self.graph}"
+
+
+CASES = tuple(
+    Case(graph, model, sampler) for sampler in SAMPLERS for model in MODELS for graph in GRAPHS
+)
+
+
+@cache
+def _sizes(graph: str, sampler: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """|B^l| and |E^l| on the graph's stand-in, whose neighbours are independent."""
+    stand_in = next(each for each in STAND_INS if each.name == graph)
+    edges = GRAPHS[graph] or stand_in.edges
+    law = PowerLaw(stand_in.vertices, 2 * edges / stand_in.vertices, stand_in.degree_exponent)
+    if sampler == "NS":
+        (profile,) = profile_stand_in(law, FANOUTS, (TARGETS,))
+        return tuple(map(float, profile.vertices)), tuple(map(float, profile.edges))
+    # Drawn by degree, as GraphSAINT's node sampler draws; two vertices of degrees d and e are then
+    # neighbours with probability d e over the sum of all degrees.
+    drawn = np.unique(law.draw(BUDGET, np.random.default_rng(0)))
+    degrees = float(law.degrees(drawn).sum())
+    among = degrees * degrees / (law.vertices * law.mean_degree)
+    depth = len(FANOUTS)
+    return (float(len(drawn)),) * (depth + 1), (among,) * depth
+
+
+@cache
+def _shapes(case: Case) -> tuple[LayerShape, ...]:
+    stand_in = next(each for each in STAND_INS if each.name == case.graph)
+    dims = (stand_in.features, HIDDEN, stand_in.classes)
+    workload = Workload(
+        model=case.model, dims=dims, epochs=1, batch_size=TARGETS, fanouts=FANOUTS, seed=0
+    )
+    return build(workload).shapes
+
+
+@cache
+def make_batch(case: Case) -> Batch:
+    """The mini-batch of a case."""
+    vertices, edges = _sizes(case.graph, case.sampler)
+    shapes = _shapes(case)
+    return Batch(
+        vertices=vertices,
+        edges=edges,
+        widths=(shapes[0].in_features, *(shape.out_features for shape in shapes)),
+        update_widths=tuple(shape.macs_per_row / shape.out_features for shape in shapes),
+    )
+
+
+# --------------------------------------------------------------------------- table 5
+
+
+class Table5(Reproduction):
+    """What the exploration chooses for each of the paper's workloads, and what that takes."""
+
+    name: ClassVar[str] = "hpgnn-table5"
+    summary: ClassVar[str] = "the generated designs: n, m, and their share of a die or of the board"
+
+    def run(self) -> tuple[Table, ...]:
+        board = load_board("u250")
+        return (
+            self._tabulate("die", board, f"a die's design, on each of {board.dies}"),
+            self._tabulate("board", board.as_one_die(), "one design of the whole board"),
+        )
+
+    def _tabulate(self, scope: str, board: Board, meaning: str) -> Table:
+        budget = budget_of(board, "die")
+        rows = [
+            TableRow(case.label, _describe(explore(make_batch(case), board).best, budget, board))
+            for case in CASES
+        ]
+        return Table(
+            name=f"{self.name}-{scope}",
+            title=f"HP-GNN Table 5: designs for the U250, {meaning}",
+            columns=("n", "m", "LUTs", "DSPs", "URAM", "BRAM"),
+            rows=tuple(rows),
+            notes=(
+                "the rows of the paper's Table 5 are lost, so that nothing is quoted; its text: n "
+                "is a power of two and m the square of one, which all of these are",
+                f"shares are of a {scope}'s resources; a design may take "
+                f"{100 * board.lut_share:g} % of its LUTs (HP-GNN's script) and all of the rest",
+                "LUTs and DSPs are Equations 10 and 11; URAM and BRAM are counted as the generated "
+                "kernels declare them, and bound the exploration too",
+                f"f^1 is {HIDDEN}: Table 4 is lost; f^0 and f^2 are the data sets'",
+            ),
+        )
+
+
+def _describe(point: Point, budget: Usage, board: Board) -> tuple[Cell, ...]:
+    used = point.usage
+    return (
+        Cell(point.design.n),
+        Cell(point.design.m),
+        Cell(100 * board.lut_share * used.lut / budget.lut, "%"),
+        Cell(100 * used.dsp / budget.dsp, "%"),
+        Cell(100 * used.uram / budget.uram, "%"),
+        Cell(100 * used.bram / budget.bram, "%"),
+    )
+
+
+# --------------------------------------------------------------------------- table 7
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The paper's three platforms: a host, its GPU, and what its board is built of."""
+
+    platform: Platform
+    board: Board
+
+    @classmethod
+    def published(cls) -> Bench:
+        return cls(load_platform(PLATFORM), load_board("u250"))
+
+
+def cpu_seconds(bench: Bench, case: Case) -> float:
+    """An iteration on the host alone: it samples, loads, and trains by Equations 10 to 12."""
+    host, batch = bench.platform.host, make_batch(case)
+    sample_s = sum(batch.edges) / (host.sampled_edges_per_s * host.cores)
+    load_s = batch.feature_bytes / host.gather_bytes_per_s(batch.widths[0])
+    return sample_s + load_s + _train_s(host, case)
+
+
+def gpu_seconds(bench: Bench, case: Case) -> float:
+    """The same with a GPU: the host samples ahead, then loads; features cross, the GPU trains."""
+    host, batch = bench.platform.host, make_batch(case)
+    gpu = next(each for each in bench.platform.accelerators if each.kind == "gpu")
+    link = bench.platform.host_link(gpu)
+    sample_s = sum(batch.edges) / (host.sampled_edges_per_s * host.cores)
+    load_s = batch.feature_bytes / host.gather_bytes_per_s(batch.widths[0])
+    cross_s = batch.feature_bytes / link.bandwidth_bytes_per_s
+    return max(sample_s, load_s + cross_s + _train_s(gpu, case))
+
+
+def fpga_seconds(bench: Bench, case: Case) -> float:
+    """HP-GNN's Equations 4 to 9 of the design that is explored; loss and the weights' update are
+    the host's (section 5.1), forward and backward the board's."""
+    host, batch = bench.platform.host, make_batch(case)
+    sample_s = sum(batch.edges) / (host.sampled_edges_per_s * host.cores)
+    point = explore(batch, bench.board, sample_s=0.0).best
+    on_host_s = host_seconds(host, batch)
+    return max(sample_s, point.propagate_s + on_host_s)
+
+
+def host_seconds(host: Device, batch: Batch) -> float:
+    """Loss and weight update on the host: both go over their values in memory, the logits read and
+    their gradients written, and each weight with its gradient read and written."""
+    itemsize = batch.itemsize
+    logits_bytes = 2 * batch.vertices[-1] * batch.widths[-1] * itemsize
+    weight_bytes = 3 * sum(batch.macs_per_row) * itemsize
+    return (logits_bytes + weight_bytes) / host.memory_bandwidth_bytes_per_s
+
+
+def _train_s(device: Device, case: Case) -> float:
+    batch = make_batch(case)
+    return trainer_seconds(device, 0, batch.vertices, batch.edges, _shapes(case), batch.itemsize)
+
+
+SECONDS: Mapping[str, Callable[[Bench, Case], float]] = {
+    "CPU": cpu_seconds,
+    "CPU-GPU": gpu_seconds,
+    "CPU-FPGA": fpga_seconds,
+}
+
+
+def _mean_ratio(slow: str, fast: str) -> Callable[[Bench], float]:
+    return lambda bench: geometric_mean(
+        SECONDS[slow](bench, case) / SECONDS[fast](bench, case) for case in CASES
+    )
+
+
+def averages() -> tuple[Quantity[Bench], ...]:
+    """Section 6's three."""
+    return (
+        Quantity("CPU-GPU over CPU", _mean_ratio("CPU", "CPU-GPU"), GPU_OVER_CPU, "x"),
+        Quantity("CPU-FPGA over CPU", _mean_ratio("CPU", "CPU-FPGA"), FPGA_OVER_CPU, "x"),
+        Quantity("CPU-FPGA over CPU-GPU", _mean_ratio("CPU-GPU", "CPU-FPGA"), FPGA_OVER_GPU, "x"),
+    )
+
+
+def _scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
+    if curve is None:
+        return None
+    return replace(
+        curve,
+        rates=tuple(factor * rate for rate in curve.rates),
+        core_rates=tuple(factor * rate for rate in curve.core_rates),
+    )
+
+
+def _on_host(change: Callable[[Device, float], Device]) -> Callable[[Bench, float], Bench]:
+    return lambda bench, factor: replace(
+        bench,
+        platform=replace(bench.platform, host=change(bench.platform.host, factor)),
+    )
+
+
+def _on_gpu(name: str) -> Callable[[Bench, float], Bench]:
+    def scale(bench: Bench, factor: float) -> Bench:
+        devices = tuple(
+            replace(each, **{name: factor * getattr(each, name)}) if each.kind == "gpu" else each
+            for each in bench.platform.accelerators
+        )
+        return replace(bench, platform=replace(bench.platform, accelerators=devices))
+
+    return scale
+
+
+def _on_board(name: str) -> Callable[[Bench, float], Bench]:
+    return lambda bench, factor: replace(
+        bench, board=replace(bench.board, **{name: factor * getattr(bench.board, name)})
+    )
+
+
+def _scale_links(bench: Bench, factor: float) -> Bench:
+    links = tuple(
+        replace(link, bandwidth_bytes_per_s=factor * link.bandwidth_bytes_per_s)
+        for link in bench.platform.links
+    )
+    return replace(bench, platform=replace(bench.platform, links=links))
+
+
+def _scale_trainer(host: Device, factor: float) -> Device:
+    return replace(
+        host,
+        aggregate=_scale_curve(host.aggregate, factor),
+        update=_scale_curve(host.update, factor),
+    )
+
+
+def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
+    """What the three platforms' times rest on, by what has a datasheet and what has not."""
+    platform, board = bench.platform, bench.board
+    host, sources = platform.host, platform.sources
+    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
+    return (
+        Assumption(
+            "the CPU's aggregation and update",
+            host.aggregate_bytes_per_s(1),
+            "B/s",
+            sources["host.aggregate"],
+            _on_host(_scale_trainer),
+        ),
+        Assumption(
+            "the rate at which the host loads rows",
+            host.gather_bytes_per_s(1),
+            "B/s",
+            sources["host.gather"],
+            _on_host(lambda each, factor: replace(each, gather=_scale_curve(each.gather, factor))),
+        ),
+        Assumption(
+            "the rate at which a core samples",
+            host.sampled_edges_per_s,
+            "edges/s",
+            sources["host.sampling"],
+            _on_host(
+                lambda each, factor: replace(
+                    each, sampled_edges_per_s=factor * each.sampled_edges_per_s
+                )
+            ),
+        ),
+        Assumption(
+            "the GPU's memory bandwidth",
+            gpu.memory_bandwidth_bytes_per_s,
+            "B/s",
+            sources["gpu.memory_bandwidth"],
+            _on_gpu("memory_bandwidth_bytes_per_s"),
+        ),
+        Assumption(
+            "the GPU's arithmetic rate",
+            gpu.flops_per_s,
+            "FLOP/s",
+            sources["gpu.flops"],
+            _on_gpu("flops_per_s"),
+        ),
+        Assumption(
+            "the GPU's PCIe link",
+            platform.host_link(gpu).bandwidth_bytes_per_s,
+            "B/s",
+            sources["host-gpu.bandwidth"],
+            _scale_links,
+        ),
+        Assumption(
+            "the board's memory bandwidth",
+            board.bandwidth_bytes_per_s,
+            "B/s",
+            "HP-GNN's script; Xilinx DS962",
+            _on_board("bandwidth_bytes_per_s"),
+        ),
+        Assumption(
+            "alpha of the first layer",
+            board.alpha_first,
+            "",
+            "HP-GNN's script",
+            _on_board("alpha_first"),
+        ),
+        Assumption(
+            "the board's clock", board.clock_hz, "Hz", "HP-GNN's script", _on_board("clock_hz")
+        ),
+    )
+
+
+class Table7(Reproduction):
+    """Vertices traversed a second on the three platforms."""
+
+    name: ClassVar[str] = "hpgnn-table7"
+    summary: ClassVar[str] = "throughput of a CPU, a CPU and a GPU, and a CPU and an FPGA"
+
+    def run(self) -> tuple[Table, ...]:
+        bench = Bench.published()
+        rows = []
+        for case in CASES:
+            vertices = sum(make_batch(case).vertices)
+            seconds = [of(bench, case) for of in SECONDS.values()]
+            cpu_s, gpu_s, fpga_s = seconds
+            rows.append(
+                TableRow(
+                    case.label,
+                    (
+                        *(Cell(vertices / each_s, "vertices/s") for each_s in seconds),
+                        Cell(cpu_s / gpu_s, "x"),
+                        Cell(cpu_s / fpga_s, "x"),
+                        Cell(gpu_s / fpga_s, "x"),
+                    ),
+                )
+            )
+        means = (
+            Cell(quantity.predict(bench), quantity.unit, quoted=quantity.quoted)
+            for quantity in averages()
+        )
+        rows.append(TableRow("geometric mean", (Cell(), Cell(), Cell(), *means)))
+        return (
+            Table(
+                name=self.name,
+                title="HP-GNN Table 7: vertices traversed a second, AMD 3990X, A100, U250",
+                columns=(
+                    *SECONDS,
+                    "CPU-GPU over CPU",
+                    "CPU-FPGA over CPU",
+                    "CPU-FPGA over CPU-GPU",
+                ),
+                rows=tuple(rows),
+                notes=(
+                    "the rows of the paper's Table 7 are lost; quoted are its text's averages, "
+                    "which are geometric means (25.66 x 2.17 = 55.68)",
+                    "the CPU is no blind prediction: its rates are shares of its peaks that were "
+                    "fitted to HyScale-GNN's Figure 11; the GPU is at what its platform's file "
+                    "says; the board is by Equations 4 to 9, with HP-GNN's own constants",
+                    *note_contradictions(bench, averages(), assumptions(bench), averages()),
+                    "stand-ins: |V| and |E| of the data sets, neighbours independent, degrees of "
+                    "exponent 2.5 (assumed), cut where an edge would be there twice",
+                    f"NS: {TARGETS:,} targets, fan-outs {', '.join(map(str, FANOUTS))}; SS: "
+                    f"GraphSAINT's node sampler, {BUDGET:,}; f^1 is {HIDDEN} (Table 4 is lost)",
+                ),
+            ),
+        )
