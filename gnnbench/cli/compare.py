@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     "--processes",
     type=WholeNumber(2, MOST_PROCESSES),
     metavar="N",
-    help="Train strategies that shard by features in N processes, one a device, as under torchrun; "
+    help="Train strategies of several devices in N processes, one a device, as under torchrun; "
     "others run in one of them. Without --platform on N workers made of this machine.",
 )
 @click.option(

@@ -24,8 +24,8 @@ RANK_BYTES = 200_000_000
 def check_processes(
     processes: int, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
 ) -> None:
-    """Refuse more processes than this machine has memory for, and a number that no row which
-    shards by features has workers for. Raises ``BadParameter``, and what a name that is not known
+    """Refuse more processes than this machine has memory for, and a number that no row has
+    devices for. Raises ``BadParameter``, and what a name that is not known
     raises."""
     here = memory_bytes()
     if processes * RANK_BYTES > here:
@@ -37,6 +37,7 @@ def check_processes(
 
     from gnnbench.comparison import check_options, options_for
     from gnnbench.plugins import assemble, load
+    from gnnbench.run.ranks import assign_ranks
 
     registry = load(options.extra_plugins)
     registry.model(options.model)
@@ -46,8 +47,9 @@ def check_processes(
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))
-        if bundle.by_features and row.mode == "full-graph":
-            counts.append(len(bundle.placement.trainers(machine)))
+        trainers = bundle.placement.trainers(machine)
+        if len(trainers) > 1:
+            counts.append(1 + max(assign_ranks(trainers, machine)))
     if counts and processes not in counts:
         at_work = " or ".join(map(str, sorted(set(counts))))
         raise click.BadParameter(

@@ -34,7 +34,7 @@ from gnnbench.comparison.run import (
     clock_for,
     describe_failure,
     empty_result,
-    name_meeting,
+    meet,
     needs_all,
     seeded,
 )
@@ -45,7 +45,7 @@ from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.records import Comparison, Dataset, RunResult, Status
-from gnnbench.run import train
+from gnnbench.run import refuse_processes, train
 from gnnbench.run.collectives import PeerLost, Processes
 
 __all__ = [
@@ -92,7 +92,7 @@ def compare(
 ) -> Comparison:
     """Run every row and return them all; a row that fails says so and the others go on.
 
-    Where there are ``processes``, this one is rank 0, which trains rows that shard by features with
+    Where there are ``processes``, this one is rank 0, which trains rows of several devices with
     the others (:func:`serve`), and all else alone. An interrupt ends the runs that are under way;
     those that are done are returned, and ``Comparison.interrupted`` says so.
 
@@ -309,8 +309,8 @@ def _find_rows(
 
 
 def serve(request: Request, registry: Registry, processes: Processes) -> None:
-    """What a rank other than 0 does for a comparison: train its worker of the rows that shard by
-    features, each when rank 0 gets there.
+    """What a rank other than 0 does for a comparison: train its part of the rows of several
+    devices, each when rank 0 gets there.
 
     Raises ``PeerLost`` when the others are gone.
     """
@@ -320,10 +320,9 @@ def serve(request: Request, registry: Registry, processes: Processes) -> None:
     for repeat in range(request.repeats):
         for row in rows:
             bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
-            if row in refusals or not needs_all(bundle):
+            if row in refusals or not needs_all(bundle, setting):
                 continue
-            processes.meet(name_meeting(row, repeat))
-            own = seeded(setting, request, repeat)
+            own = meet(processes, row, repeat, seeded(setting, request, repeat))
             try:
                 train(bundle, own, clock_for(bundle, own), processes=processes)
             except PeerLost:
@@ -334,6 +333,6 @@ def serve(request: Request, registry: Registry, processes: Processes) -> None:
 
 
 def _refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | None) -> str | None:
-    if processes is None or not needs_all(bundle):
+    if processes is None or not needs_all(bundle, setting):
         return None
-    return processes.refuses(len(bundle.placement.trainers(setting.platform)))
+    return refuse_processes(bundle, setting, processes)

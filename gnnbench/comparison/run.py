@@ -84,14 +84,16 @@ def clock_for(bundle: Bundle, setting: Setting) -> Clock:
     return WallClock()
 
 
-def needs_all(bundle: Bundle) -> bool:
-    """Whether every process has a part in training a bundle."""
-    return bundle.by_features and bundle.mode == "full-graph"
+def needs_all(bundle: Bundle, setting: Setting) -> bool:
+    """Whether every process has a part in training a bundle: one device needs no others."""
+    return len(bundle.placement.trainers(setting.platform)) > 1
 
 
-def name_meeting(row: PlannedRow, repeat: int) -> str:
-    """What ranks that meet for a run must all call it."""
-    return f"{row.mode} {row.label} {repeat}"
+def meet(processes: Processes, row: PlannedRow, repeat: int, setting: Setting) -> Setting:
+    """The setting in which all ranks train a row: on the platform that rank 0 has, as it was
+    measured there. It may come to a row later than others, who wait for it."""
+    processes.meet(f"{row.mode} {row.label} {repeat}")
+    return replace(setting, platform=processes.share(setting.platform))
 
 
 def seeded(setting: Setting, request: Request, repeat: int) -> Setting:
@@ -184,9 +186,9 @@ class Run:
         if request.check:
             held = 0 if self._other_maths else request.checked_updates
             self._evidence = Evidence(setting, held)
-        processes = scene.processes if needs_all(self._bundle) else None
+        processes = scene.processes if needs_all(self._bundle, setting) else None
         if processes is not None:
-            processes.meet(name_meeting(row, self._repeat))
+            setting = self._setting = meet(processes, row, self._repeat, setting)
         self._evaluator = Evaluator(setting, self._bundle.kernel, self._bundle.memory)
         # Evaluation between the epochs takes no memory beside training's; alone it has its own.
         lends = request.target_accuracy is not None
@@ -277,7 +279,7 @@ class Run:
         if isinstance(parts.sampler, MiniBatchSampler) and parts.sampler.split_invariant:
             drawer = parts.sampler
             drawer.begin(self._setting)
-        ranks = self._scene.processes is not None and needs_all(self._bundle)
+        ranks = self._scene.processes is not None and needs_all(self._bundle, self._setting)
         training = PlainTraining(
             self._setting,
             parts.kernel,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from gnnbench.lowering.input_rows import InputRows
 from gnnbench.lowering.rounds import SYNCHRONISE, RoundUnderWay
@@ -40,7 +40,7 @@ class AveragedGradients(InputRows):
                 step = self._send_model(device, there, "gather gradients", index, into)
                 step.reads = (round_.gradients,)
                 if slot in round_.train_s:  # one that got no seeds sends zeros
-                    step.op, step.operands = "gather", (slot,)
+                    step.op, step.operands, step.device = "gather", (slot,), slot
                 yield step
             for other, gathered in nodes.items():
                 yield from self._send_sum(other, gathered, index, ready)
@@ -68,6 +68,14 @@ class AveragedGradients(InputRows):
             step = self._send_model(there, device, "scatter gradients", index, round_.over)
             step.reads = (arrived[there],)
             yield step
+
+    def count_reduced(self, size_bytes: int, slots: Collection[int]) -> int:
+        """What the averaging of a tensor of so many bytes moves for the devices ``slots``: to their
+        hosts and back, and between the first host and those that others belong to."""
+        crossing = len(self._first_abroad.intersection(slots))
+        if len(self.trainers) > 1:
+            crossing += len(set(self.accelerator_slots).intersection(slots))
+        return 2 * size_bytes * crossing
 
     @property
     def _other_hosts(self) -> list[Device]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import ClassVar
@@ -47,6 +47,7 @@ class Lowering(ABC):
         self.layers = layers
         self.platform = setting.platform
         self.trainers = bundle.placement.trainers(setting.platform)
+        self.slots = {device.name: slot for slot, device in enumerate(self.trainers)}
         #: The host of each trainer, and that of each vertex, of which most lowerings do not care.
         self.hosts = tuple(setting.platform.host_of(device) for device in self.trainers)
         self.homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
@@ -130,6 +131,7 @@ class Lowering(ABC):
             reads,
             writes,
             adds,
+            device=self.slots[device.name],
         )
         if aggregates and isinstance(block, Block):  # of sizes alone there is none to hear of
             self._announce(step, block)
@@ -153,16 +155,16 @@ class Lowering(ABC):
         reduced = Buffer("averaged gradients")
         if len(devices) > 1:
             # A ring: every device sends 2 (m-1)/m of the model to its neighbour.
-            ring = self.bundle.communication.all_reduce == "ring"
-            moved = 2 * (len(devices) - 1) * size // len(devices) if ring else 2 * size
+            ring = self._reduces_in_ring
             others = () if ring else [host for host in platform.hosts[1:] if host in self.hosts]
             # Where hosts add up, all that are not the first send their sum on to that one.
             gathered = Buffer("gradients of a node") if others else reduced
             for slot, device in enumerate(devices):
                 peer = devices[(slot + 1) % len(devices)] if ring else self.hosts[slot]
+                moved = self._reduced_bytes(size)
                 yield self._reduce(device, peer, moved, round_index, after, gathered)
             for host in others:
-                yield self._reduce(host, platform.host, moved, round_index, gathered, reduced)
+                yield self._reduce(host, platform.host, 2 * size, round_index, gathered, reduced)
         yield Step(
             "step",
             (),
@@ -174,6 +176,33 @@ class Lowering(ABC):
             round=round_index,
             reads=(reduced,) if len(devices) > 1 else (after,),
         )
+
+    @property
+    def _reduces_in_ring(self) -> bool:
+        """Whether gradients go round a ring of the devices, or to their hosts and back."""
+        return self.bundle.communication.all_reduce == "ring"
+
+    def _reduced_bytes(self, size_bytes: int) -> int:
+        """What an all-reduce of so many bytes moves for a device: of m in a ring each sends
+        2 (m-1)/m of it, others send it to their host and have it back."""
+        m = len(self.trainers)
+        return 2 * (m - 1) * size_bytes // m if self._reduces_in_ring else 2 * size_bytes
+
+    def count_reduced(self, size_bytes: int, slots: Collection[int]) -> int:
+        """What an all-reduce of a tensor of so many bytes moves for the devices ``slots``, and for
+        hosts other than the first to whom the first of them belongs."""
+        if len(self.trainers) == 1:
+            return 0
+        moved = self._reduced_bytes(size_bytes) * len(slots)
+        if not self._reduces_in_ring:
+            moved += 2 * size_bytes * len(self._first_abroad.intersection(slots))
+        return moved
+
+    @property
+    def _first_abroad(self) -> set[int]:
+        """The first slot of each host but the first."""
+        others = [host for host in self.platform.hosts[1:] if host in self.hosts]
+        return {self.hosts.index(host) for host in others}
 
     def _reduce(
         self, one: Device, other: Device, moved: int, index: int, after: Buffer, into: Buffer

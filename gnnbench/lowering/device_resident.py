@@ -235,6 +235,7 @@ class DeviceResidentLowering(PeerRows):
                 (logits[slot], self._meeting),
                 (gradients[slot],),
                 (after,),
+                device=slot,
             )
         self._meeting = after
 
@@ -280,5 +281,6 @@ class DeviceResidentLowering(PeerRows):
                 (self._meeting,),
                 (below[slot],),
                 (after,),
+                device=slot,
             )
         self._meeting = after

@@ -141,7 +141,9 @@ class FeatureParallelLowering(MiniBatchLowering):
     ) -> Step:
         """A step of the first layer, whose size and buffers are still to be said."""
         held = compute_resource(device, self.platform.host, half)
-        return Step(op, operands, half, op, device.name, held, Work("copy"), 0, index)
+        step = Step(op, operands, half, op, device.name, held, Work("copy"), 0, index)
+        step.device = self.slots[device.name]
+        return step
 
     def _push_columns(
         self, round_: RoundUnderWay, unit: Unit, slot: int, ready: Buffer
@@ -166,7 +168,9 @@ class FeatureParallelLowering(MiniBatchLowering):
         step.arithmetic = float(block.num_edges * (end - begin) + step.work.macs)
         yield step
         if slot != unit.slot:
-            yield self._make_exchange(slot, unit.slot, block.num_dst, index, part, ready)
+            step = self._make_exchange(slot, unit.slot, block.num_dst, index, part, ready)
+            step.op, step.operands = "exchange products", (unit.slot, slot)
+            yield step
 
     def _make_product(
         self, way: str, operands: tuple[object, ...], slot: int, block: Block, index: int
@@ -192,7 +196,7 @@ class FeatureParallelLowering(MiniBatchLowering):
         work = Work("copy", rows=rows, features=self._first.product_features, bytes=size)
         label, trainers = "all-to-all of partial products", self.trainers
         step = self._cross(trainers[source], trainers[target], index, label, work, "all_to_all")
-        step.layer = 0
+        step.layer, step.source, step.device = 0, source, target
         step.reads, step.adds = (part,), (there,)
         return step
 
@@ -242,7 +246,9 @@ class FeatureParallelLowering(MiniBatchLowering):
             there = self._returned[unit.slot]
             if slot != unit.slot:
                 sent, there = there, Buffer("gradient of the sum")
-                yield self._make_exchange(unit.slot, slot, block.num_dst, index, sent, there)
+                step = self._make_exchange(unit.slot, slot, block.num_dst, index, sent, there)
+                step.op, step.operands = "exchange gradients", (unit.slot, slot)
+                yield step
             step = self._make_product("backward", (unit.slot, slot), slot, block, index)
             step.reads, step.adds = (there,), (round_.gradients,)
             yield step

@@ -44,13 +44,15 @@ class HostResidentLowering(FullGraphLowering):
     """Representations and gradients of all layers on the host; see the module's docstring.
 
     ``host`` says where tensors lie, ``policies`` what becomes of each layer's intermediates,
-    ``plans`` has the units of every round, and ``buffer_rows`` by slot what the largest needs.
+    ``plans`` has the units of every round, and ``buffer_rows`` by slot what the largest needs. Of a
+    graph that is partitioned, ``owner`` is the slot of each vertex.
     """
 
     _topologies = "chunk topologies, unless memory.topology=host,"
     host: HostPlan
     plans: Sequence[Sequence[UnitPlan]]
     buffer_rows: Mapping[int, BufferRows]
+    owner: IntArray
 
     # ------------------------------------------------------------------ preparation
 
@@ -61,6 +63,7 @@ class HostResidentLowering(FullGraphLowering):
         traffic: Sequence[RoundTraffic],
         owner: IntArray,
     ) -> None:
+        self.owner = owner
         placement, memory = self.bundle.placement, self.bundle.memory
         if not (isinstance(placement, PartitionPlacement) and isinstance(memory, OffloadingMemory)):
             raise TypeError("vertex data on the host takes partitions and memories that offload")

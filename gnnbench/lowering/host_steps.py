@@ -131,11 +131,14 @@ class HostSteps:
         # Each element is read twice and written once by the addition, which is at home.
         key, add, rows = (number, self.round, plan.slot), "accumulate on host", 3 * row_bytes
         counts = plan.leaving.by_host
+        added = list(self._on_hosts("accumulate", key, "offload", add, number, counts, rows))
+        for step in added:
+            step.device = plan.slot
         return [
             self._transfer("", label, number, plan, work, to_host=True),
             *self._between_hosts(number, plan, plan.leaving, row_bytes, home=True),
             *self._page("load", number, "gradients", number, row_bytes, plan.leaving_ids),
-            *self._on_hosts("accumulate", key, "offload", add, number, counts, rows),
+            *added,
             *self._page("offload", number, "gradients", number, row_bytes, plan.leaving_ids),
         ]
 
@@ -176,6 +179,7 @@ class HostSteps:
             number,
             self.round,
             moves=(("device_to_host" if to_host else "host_to_device", work.bytes),),
+            device=plan.slot,
         )
 
     # ------------------------------------------------------------------ the host and its disk
@@ -274,6 +278,8 @@ class HostSteps:
             number,
             self.round,
             moves=(("device_to_device", work.bytes),) if between else (),
+            device=other.slot if push else slot,
+            source=slot if push else other.slot,
         )
 
     def _route(self, slot: int, other: int, push: bool) -> Route:
@@ -288,14 +294,16 @@ class HostSteps:
         work, label = _copy(plan.cleared, row_bytes), "clear gradients on device"
         device, key = self._trainers[plan.slot].name, (number, self.round, plan.slot)
         step = self._alone(device, "clear buffer", key, "transfer", label, number, work)
-        step.moves = (("reused", plan.reused * row_bytes),)
+        step.moves, step.device = (("reused", plan.reused * row_bytes),), plan.slot
         return step
 
     def compact(self, number: int, plan: UnitPlan) -> Step:
         """HongTu Figure 7 (b): gathered in the device's memory, so that whole copies cross."""
         row_bytes = self._layers[number].in_features * self._itemsize
         device, work = self._trainers[plan.slot].name, _copy(plan.leaving.total, row_bytes)
-        return self._alone(device, "", (), "offload", "compact gradients", number, work)
+        step = self._alone(device, "", (), "offload", "compact gradients", number, work)
+        step.device = plan.slot
+        return step
 
 
 def _copy(rows: int, row_bytes: int, remote_rows: int = 0) -> Work:

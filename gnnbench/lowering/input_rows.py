@@ -74,7 +74,9 @@ class InputRows(LoadedRows):
     def _send(self, slot: int, index: int, label: str, work: Work) -> Step:
         """A transfer to an accelerator from its host."""
         host = self.hosts[slot]
-        return self._cross(host, self.trainers[slot], index, label, work, "host_to_device")
+        step = self._cross(host, self.trainers[slot], index, label, work, "host_to_device")
+        step.device = slot
+        return step
 
     def _send_rows(
         self, round_: RoundUnderWay, unit: Unit, ready: tuple[Buffer, ...], received: Buffer
@@ -138,7 +140,8 @@ class InputRows(LoadedRows):
         name = self.trainers[slot].name
         size = count * self._row_bytes
         work = Work("copy", rows=count, bytes=size)
-        return Step(op, operands, "transfer", "assemble input rows", name, (name,), work)
+        label = "assemble input rows"
+        return Step(op, operands, "transfer", label, name, (name,), work, device=slot)
 
     def _exchange_rows(
         self, round_: RoundUnderWay, unit: Unit, move: SlotMovement, ready: Sequence[Buffer]
@@ -167,6 +170,7 @@ class InputRows(LoadedRows):
         work = Work("copy", rows=pull.rows, bytes=size)
         step = self._cross(peer, device, index, label, work, "device_to_device")
         step.op, step.operands = "pull", (move, pull)
+        step.device, step.source = move.slot, pull.slot
         if between:
             step.resources += (f"{peer.name}.buffer",)
         else:

@@ -266,6 +266,7 @@ class MiniBatchLowering(AveragedGradients):
         work = Work("copy", rows=len(unit.input_ids), bytes=size)
         label, host = "input vertices to the host", self.hosts[unit.slot]
         step = self._cross(device, host, round_.index, label, work, "device_to_host")
+        step.device = unit.slot
         step.stage, step.reads, step.adds = "sample", (drawn,), (round_.sampled,)
         yield step
 

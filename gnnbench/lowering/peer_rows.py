@@ -101,6 +101,8 @@ class PeerRows(FullGraphLowering):
             crossing.number,
             self._round,
             moves=(("device_to_device", size),) if between else (),
+            device=crossing.read.slot if push else crossing.slot,
+            source=crossing.slot if push else crossing.read.slot,
         )
 
     # ------------------------------------------------------------------ rows that arrive later
@@ -139,6 +141,7 @@ class PeerRows(FullGraphLowering):
                 (self._meeting, under_way),
                 (inputs,),
                 (arrived,),
+                device=crossing.slot,
             )
 
     def _send_rows(
@@ -209,4 +212,5 @@ class PeerRows(FullGraphLowering):
             Work("copy", rows=len(kept), bytes=size),
             crossing.number,
             self._round,
+            device=crossing.read.slot,
         )

@@ -11,7 +11,7 @@ round and of those before it, and no others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -103,6 +103,18 @@ class RoundUnderWay:
     load_s: float = 0.0
     transfer_s: float = 0.0
     train_s: dict[int, float] = field(default_factory=dict)
+
+    def list_times(self) -> list[float]:
+        """Seconds of its stages, by which a placement may rebalance."""
+        own = (self.sample_accelerator_s, self.load_s, self.transfer_s)
+        return [*own, *self.sample_host_s.values(), *self.train_s.values()]
+
+    def set_times(self, times_s: Sequence[float]) -> None:
+        """The same, as they were listed."""
+        self.sample_accelerator_s, self.load_s, self.transfer_s, *rest = times_s
+        hosts = len(self.sample_host_s)
+        self.sample_host_s = dict(zip(self.sample_host_s, rest[:hosts], strict=True))
+        self.train_s = dict(zip(self.train_s, rest[hosts:], strict=True))
 
     def unit_of(self, slot: int) -> Unit | None:
         for unit in self.units:

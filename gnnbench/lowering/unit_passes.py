@@ -143,6 +143,7 @@ class UnitPasses(Lowering):
             inputs,
             gradients,
             arithmetic=float(arithmetic),
+            device=unit.slot,
         )
         steps.append((loss,))
         for each in reversed(passes):
@@ -233,6 +234,7 @@ class UnitPasses(Lowering):
             work,
             plan.number,
             each.key[0],
+            device=each.key[1],
         )
         if aggregates:
             self._announce(step, each.block)

@@ -24,6 +24,7 @@ from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.host_store import IdleMemory
 from gnnbench.run.mini_batch import MiniBatchEngine
 from gnnbench.run.processors import on_devices
+from gnnbench.run.ranks import assign_ranks
 from gnnbench.run.recorder import Clock, Recorder
 
 __all__ = [
@@ -53,12 +54,25 @@ def make_engine(
     """The engine that trains such a bundle; its parts must have begun."""
     if bundle.mode == "mini-batch":
         made = FeatureParallelEngine if bundle.by_features else MiniBatchEngine
-        return made(bundle, setting, recorder, evidence)
+        return made(bundle, setting, recorder, evidence, processes)
     if bundle.by_features:
         return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
     if isinstance(bundle.memory, OffloadingMemory):
-        return HostResidentEngine(bundle, setting, recorder, evidence)
-    return DeviceResidentEngine(bundle, setting, recorder, evidence)
+        return HostResidentEngine(bundle, setting, recorder, evidence, processes)
+    return DeviceResidentEngine(bundle, setting, recorder, evidence, processes)
+
+
+def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes) -> str | None:
+    """Why so many processes cannot train a bundle together, as a sentence; None when they can."""
+    platform = setting.platform
+    trainers = bundle.placement.trainers(platform)
+    on_hosts = bundle.mode == "mini-batch" or isinstance(bundle.memory, OffloadingMemory)
+    if platform.other_hosts and on_hosts:
+        return (
+            f"platform {platform.name} has several hosts, and what these send each other's devices "
+            f"is modelled only; choose one with a single host, or leave --processes out."
+        )
+    return processes.refuses(1 + max(assign_ranks(trainers, platform)))
 
 
 def accelerators_here(platform: Platform) -> tuple[torch.device, ...]:
@@ -90,7 +104,7 @@ class Training:
     ) -> None:
         reason = bundle.refusal(setting)
         if reason is None and processes is not None:
-            reason = processes.refuses(len(bundle.placement.trainers(setting.platform)))
+            reason = refuse_processes(bundle, setting, processes)
         if reason is not None:
             raise IncompatibleParts(reason)
         self._setting = setting

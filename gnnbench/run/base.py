@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,11 +13,14 @@ from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.models import Degrees
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms.machine import Device
+from gnnbench.program import Item
 from gnnbench.records import EpochTrace, IntArray
+from gnnbench.run.collectives import Processes
 from gnnbench.run.evidence import Evidence
+from gnnbench.run.execute import Bodies, take_items
 from gnnbench.run.host_store import IdleMemory
 from gnnbench.run.passes import take_gradients
+from gnnbench.run.ranks import Rank, assign_ranks
 from gnnbench.run.recorder import Recorder
 from gnnbench.run.replicas import Replicas, torch_dtype
 
@@ -24,8 +28,10 @@ from gnnbench.run.replicas import Replicas, torch_dtype
 class Engine(ABC):
     """Trains one bundle in one setting: ``prepare`` once, then ``run_epoch`` for each epoch.
 
-    ``lends`` says, before ``prepare``, that others borrow idle memory between epochs and need some
-    of the host's beside it.
+    Where there are ``processes``, this one has some of the devices: a body that is for one device
+    is called where that is, and one for all of them does what is to be done for those of this
+    process. ``lends`` says, before ``prepare``, that others borrow idle memory between epochs and
+    need some of the host's beside it.
     """
 
     lends: bool = False
@@ -37,6 +43,7 @@ class Engine(ABC):
         setting: Setting,
         recorder: Recorder,
         evidence: Evidence | None = None,
+        processes: Processes | None = None,
     ) -> None:
         self._bundle = bundle
         self._setting = setting
@@ -47,18 +54,35 @@ class Engine(ABC):
         self._host = setting.platform.host
         self._trainers = bundle.placement.trainers(setting.platform)
         self._dtype = torch_dtype(setting.workload)
+        self._rank: Rank | None = None
+        if processes is not None:
+            ranks = assign_ranks(self._trainers, setting.platform)
+            self._rank = Rank(processes, recorder, self._dtype, ranks)
+        #: The devices that this process has, by slot.
+        self._here = tuple(slot for slot in range(len(self._trainers)) if self._has(slot))
         self._itemsize = setting.workload.itemsize
         self._degrees = Degrees(setting.dataset.graph.degrees)
         self._labels = torch.from_numpy(setting.dataset.labels)
         self.ledger = open_ledger(bundle, setting.platform, self._trainers)
         projected = projected_layers(bundle, setting)
         masked = masks_gradients(bundle)
-        self.replicas = Replicas(setting, self._trainers_here(), projected, masked=masked)
+        here = tuple(self._trainers[slot] for slot in self._here)
+        self.replicas = Replicas(setting, here, projected, masked=masked)
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
 
-    def _trainers_here(self) -> tuple[Device, ...]:
-        """The trainers that work in this process: all of them, unless others have some."""
-        return self._trainers
+    def _has(self, slot: int) -> bool:
+        """Whether a device is this process's."""
+        return self._rank is None or self._rank.has(slot)
+
+    def _rank_of_slots(self) -> tuple[Sequence[int], int]:
+        """By slot, which process has the device, and which this one is."""
+        if self._rank is None:
+            return [0] * len(self._trainers), 0
+        return self._rank.ranks, self._rank.processes.rank
+
+    def _use(self, bodies: Bodies) -> None:
+        """What steps compute from now on, by the names of their operations."""
+        self._bodies = bodies if self._rank is None else self._rank.equip(bodies)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -70,8 +94,9 @@ class Engine(ABC):
         return self._lowering
 
     def notes(self) -> tuple[str, ...]:
-        """Sentences for the reader of the result, of what the engine decided by itself."""
-        return ()
+        """Sentences for the reader of the result, of what the engine decided by itself, and what
+        the processes say of themselves."""
+        return () if self._rank is None else self._rank.processes.notes()
 
     def idle_memory(self) -> IdleMemory | None:
         """What others may write to between two epochs, once the engine is prepared."""
@@ -80,6 +105,27 @@ class Engine(ABC):
     @abstractmethod
     def run_epoch(self, epoch: int) -> EpochTrace:
         """Train one epoch and return what it did."""
+
+    def _start_epoch(self, epoch: int) -> None:
+        """Begin to record an epoch, together with the other processes."""
+        self._epoch = epoch
+        self._recorder.start_epoch(epoch)
+        if self._rank is not None:
+            self._rank.start_epoch()
+
+    def _take(self, items: Iterable[Item]) -> None:
+        """Take the items of an epoch, or what this process does of them."""
+        if self._rank is None:
+            take_items(items, self._recorder, self.ledger, self._bodies)
+            return
+        shared = self._rank.take(items)
+        take_items(shared, self._recorder, self.ledger, self._bodies, self._rank.arrive)
+        self._rank.finish()
+
+    def _end_epoch(self, loss: float, round_losses: list[float], seeds: int) -> EpochTrace:
+        """What was recorded of an epoch, by all processes; each has its own part of the losses."""
+        trace = self._recorder.end_epoch(loss, round_losses, seeds)
+        return trace if self._rank is None else self._rank.merge(trace)
 
     def _begin_update(self, round: int = 0, num_rounds: int = 1) -> None:
         """Let the model be kept as it is before a round of this epoch, where that is wanted."""
@@ -102,11 +148,28 @@ class Engine(ABC):
 
     def _update_model(self) -> None:
         """Add up the gradients that the replicas have accumulated, and step."""
-        models = {d.torch_device: self.replicas.on(d).stack for d in self._trainers}
+        here = [self._trainers[slot] for slot in self._here]
+        models = {device.torch_device: self.replicas.on(device).stack for device in here}
         gradients = [take_gradients(stack) for stack in models.values()]
-        self._step(
-            [
-                torch.stack([part.to("cpu") for part in parts]).sum(dim=0)
-                for parts in zip(*gradients, strict=True)
-            ]
+        sums = [
+            torch.stack([part.to("cpu") for part in parts]).sum(dim=0)
+            for parts in zip(*gradients, strict=True)
+        ]
+        self._step(self._reduce(sums))
+
+    def _reduce(self, gradients: list[Tensor], apart: Collection[int] = ()) -> list[Tensor]:
+        """The sums of the gradients over all processes. Those whose places are ``apart`` move
+        nothing, as a device needs no others than it has: processes share them all the same, for
+        whom the model is looked at."""
+        if self._rank is None:
+            return gradients
+        moved = [each for place, each in enumerate(gradients) if place not in apart]
+        found = self._rank.reduce(
+            moved, lambda size: self._lowering.count_reduced(size, self._here)
         )
+        own = iter(found)
+        with self._recorder.excluded():
+            return [
+                self._rank.share(each) if place in apart else next(own)
+                for place, each in enumerate(gradients)
+            ]

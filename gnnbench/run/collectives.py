@@ -10,9 +10,10 @@ import os
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 import psutil
 import torch
@@ -28,6 +29,9 @@ from gnnbench.rank import DONE, JOINED, open_store_socket, report
 PATIENCE_S = 60.0
 #: For rank 0, which does alone what needs no others.
 ALONE = datetime.timedelta(days=30)
+
+
+Told = TypeVar("Told")
 
 
 class PeerLost(GnnbenchError):
@@ -50,8 +54,38 @@ class Store(Protocol):
     def wait(self, keys: list[str], timeout: datetime.timedelta) -> None: ...
 
 
+class Work(Protocol):
+    """What the process group does meanwhile."""
+
+    def is_completed(self) -> bool: ...
+    def wait(self, timeout: datetime.timedelta) -> bool: ...
+
+
+class Pending:
+    """A tensor that arrives here, or ``part`` of it."""
+
+    def __init__(self, processes: Processes, what: str, work: Work, tensor: Tensor) -> None:
+        self._processes = processes
+        self._what = what
+        self._work = work
+        self._tensor = tensor
+
+    def part(self, begin: int, end: int) -> Pending:
+        """Some of its elements."""
+        return Pending(self._processes, self._what, self._work, self._tensor[begin:end])
+
+    def wait(self) -> Tensor:
+        """The tensor, once it is here."""
+        self._processes.wait(self._what, self._work)
+        return self._tensor
+
+
 class Processes:
-    """The ranks of the default process group, of which this process is one."""
+    """The ranks of the default process group, of which this process is one.
+
+    Transfers are under way from when they are asked for. ``finish`` waits for those that nobody
+    else waits for.
+    """
 
     def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
         self._store = store
@@ -60,6 +94,8 @@ class Processes:
         self.size = group.get_world_size()
         nccl = group.get_backend() == "nccl"
         self.device = torch.device("cuda" if nccl else "cpu")
+        #: What leaves here, with its memory, which has to stay as it is meanwhile.
+        self._leaving: deque[tuple[str, Work, Tensor]] = deque()
 
     def meet(self, what: str) -> None:
         """Wait until rank 0 is at ``what``, however long it works alone before; once for each."""
@@ -69,32 +105,76 @@ class Processes:
         with self._together("waiting for rank 0", ALONE.total_seconds()):
             self._store.wait([what], ALONE)
 
-    def refuses(self, devices: int) -> str | None:
-        """Why a run on so many devices cannot be had here, as a sentence; None when it can."""
-        if devices == self.size:
+    def share(self, told: Told) -> Told:
+        """What rank 0 has, in every rank."""
+        telling: list[Told] = [told]
+        with self._together("hearing from rank 0", self._patience_s):
+            group.broadcast_object_list(telling, src=0, device=self.device)
+        return telling[0]
+
+    def refuses(self, ranks: int) -> str | None:
+        """Why a run that takes so many ranks cannot be had here, as a sentence; None when it
+        can."""
+        if ranks == self.size:
             return None
         return (
-            f"{devices} devices are at work and there are {self.size} processes, one for each "
-            f"device; ask for --processes {devices}, or set placement.accelerators."
+            f"{ranks} devices are at work and there are {self.size} processes, one for each "
+            f"device; ask for --processes {ranks}, or set placement.accelerators."
         )
+
+    def send(self, tensor: Tensor, rank: int, tag: int) -> None:
+        """``tensor`` ``(n,)``, which nobody writes to any more, to another rank."""
+        there = tensor.contiguous().to(self.device)
+        what = f"sending to rank {rank}"
+        with self._together(what, self._patience_s):
+            work = cast(Work, group.isend(there, rank, tag=tag))
+        while self._leaving and self._leaving[0][1].is_completed():
+            self._leaving.popleft()
+        self._leaving.append((what, work, there))
+
+    def receive(self, elements: int, dtype: torch.dtype, rank: int, tag: int) -> Pending:
+        """So many elements that another rank sends by the same ``tag``."""
+        into = torch.empty(elements, dtype=dtype, device=self.device)
+        what = f"receiving from rank {rank}"
+        with self._together(what, self._patience_s):
+            work = group.irecv(into, rank, tag=tag)
+        return Pending(self, what, cast(Work, work), into)
 
     def all_to_all(
         self, sent: Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
-    ) -> Tensor:
-        """``sent`` ``(sum of send_counts,)`` by rank; what the others sent here, by rank."""
-        received = sent.new_empty(sum(receive_counts))
-        with self._together("an all-to-all", self._patience_s):
-            group.all_to_all_single(received, sent, list(receive_counts), list(send_counts))
-        return received
+    ) -> Pending:
+        """``sent`` ``(sum of send_counts,)`` by rank; what the others send here, by rank."""
+        received, what = sent.new_empty(sum(receive_counts)), "an all-to-all"
+        with self._together(what, self._patience_s):
+            work = group.all_to_all_single(
+                received, sent, list(receive_counts), list(send_counts), async_op=True
+            )
+        self._leaving.append((what, cast(Work, work), sent))
+        return Pending(self, what, cast(Work, work), received)
+
+    def wait(self, what: str, work: Work) -> None:
+        """Wait until something that is under way is done."""
+        with self._together(what, self._patience_s):
+            work.wait(datetime.timedelta(seconds=self._patience_s))
+
+    def finish(self) -> None:
+        """Wait until everything has left."""
+        while self._leaving:
+            what, work, _ = self._leaving.popleft()
+            self.wait(what, work)
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over ranks of float64 ``(n,)``, the same bits in each of them.
+        """The sums over ranks of ``(n,)``, the same bits in each of them."""
+        return self._reduce(values, group.ReduceOp.SUM)
 
-        For bookkeeping (losses, counters, times): not traffic of the strategy.
-        """
+    def largest(self, values: Tensor) -> Tensor:
+        """The largest over ranks of ``(n,)``."""
+        return self._reduce(values, group.ReduceOp.MAX)
+
+    def _reduce(self, values: Tensor, op: group.ReduceOp.RedOpType) -> Tensor:
         there = values.to(self.device, copy=True)
-        with self._together("a sum", self._patience_s):
-            group.all_reduce(there)
+        with self._together("an all-reduce", self._patience_s):
+            group.all_reduce(there, op)
         return there.to(values.device)
 
     def notes(self) -> tuple[str, ...]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.peer_rows import Crossing
-from gnnbench.lowering.shards import Read
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
 from gnnbench.records import BoolArray, EpochTrace, IntArray
 from gnnbench.run.base import Engine
-from gnnbench.run.execute import take_items
+from gnnbench.run.execute import Bodies
 from gnnbench.run.features import feature_rows
 from gnnbench.run.movement import read_rows
 from gnnbench.run.passes import (
@@ -26,6 +23,7 @@ from gnnbench.run.passes import (
     run_update,
     run_update_backward,
 )
+from gnnbench.run.ranks import Transfer
 
 #: A round and a slot: which unit.
 UnitKey = tuple[int, int]
@@ -44,7 +42,7 @@ class DeviceResidentEngine(Engine):
         self._lowering.prepare(self.ledger)
         self._bounds: dict[UnitKey, tuple[BoundBlock, ...]] = {}
         for round_ in self._lowering.cut.partitioned:
-            for unit in round_.units:
+            for unit in filter(lambda unit: self._has(unit.slot), round_.units):
                 device = torch.device(self._trainers[unit.slot].torch_device)
                 self._bounds[round_.index, unit.slot] = tuple(
                     BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, device)
@@ -56,46 +54,48 @@ class DeviceResidentEngine(Engine):
         self._stale_rows: dict[tuple[int, int, int], Tensor] = {}
         self._stale_gradients: dict[tuple[object, ...], Tensor] = {}
         self._under_way: dict[tuple[object, ...], tuple[IntArray, Tensor]] = {}
-        self._bodies: dict[str, Callable[..., None]] = {
-            "read rows": self._read_rows,
+        bodies: Bodies = {
+            "read rows": Transfer(self._give_rows, self._read_rows),
             "take rows": self._take_rows,
-            "send rows": self._send_rows,
+            "send rows": Transfer(self._give_rows, self._keep_rows),
             "aggregate forward": self._aggregate_forward,
             "update forward": self._update_forward,
             "loss": self._take_loss,
             "clear gradients": self._clear_gradients,
             "update backward": self._update_backward,
             "aggregate backward": self._aggregate_backward,
-            "return gradients": self._return_gradients,
-            "send gradients": self._send_gradients,
+            "return gradients": Transfer(self._give_gradients, self._return_gradients),
+            "send gradients": Transfer(self._give_gradients, self._keep_gradients),
             "add stale gradients": self._add_stale_gradients,
             "step": self._update_model,
         }
+        self._use(bodies)
 
     def _place(self) -> None:
         """Features, and by slot where its own training vertices are in its shard, and their
         labels."""
         train_ids = self._setting.dataset.train_ids
         self._num_train = len(train_ids)
-        self._features: list[Tensor] = []
-        self._seeds: list[tuple[Tensor, Tensor]] = []
-        for slot, device in enumerate(self._trainers):
+        self._features: dict[int, Tensor] = {}
+        self._seeds: dict[int, tuple[Tensor, Tensor]] = {}
+        for slot in self._here:
+            device = self._trainers[slot]
             ids = self._lowering.cut.owned[slot]
             rows = feature_rows(self._setting, ids, sparse=self._lowering.sparse)
-            self._features.append(rows.to(device.torch_device))
+            self._features[slot] = rows.to(device.torch_device)
             places = torch.from_numpy(np.flatnonzero(np.isin(ids, train_ids, assume_unique=True)))
             labels = self._labels[torch.from_numpy(ids)[places]]
-            self._seeds.append((places.to(device.torch_device), labels.to(device.torch_device)))
+            self._seeds[slot] = places.to(device.torch_device), labels.to(device.torch_device)
 
     def run_epoch(self, epoch: int) -> EpochTrace:
         """One full-graph iteration: forward, loss, backward, update."""
-        self._recorder.start_epoch(epoch)
-        self._epoch, self._loss = epoch, 0.0
+        self._start_epoch(epoch)
+        self._loss = 0.0
         self._begin_update()
         #: Rows and gradients of a layer by slot, h^0 being layer 0; of a unit, its input rows and
         #: what is handed on to its next layer; and the tapes.
         self._rows: dict[tuple[int, int], Tensor] = {
-            (0, slot): rows for slot, rows in enumerate(self._features)
+            (0, slot): rows for slot, rows in self._features.items()
         }
         self._gradients: dict[tuple[int, int], Tensor] = {}
         self._inputs: dict[UnitKey, Tensor] = {}
@@ -104,9 +104,8 @@ class DeviceResidentEngine(Engine):
         self._updates: dict[tuple[int, UnitKey], UpdateTape] = {}
         #: The gradient of a unit's aggregate, between the two passes back of a layer.
         self._below: dict[UnitKey, Tensor] = {}
-        items = self._lowering.run_epoch(epoch)
-        take_items(items, self._recorder, self.ledger, self._bodies)
-        return self._recorder.end_epoch(self._loss, [self._loss], self._num_train)
+        self._take(self._lowering.run_epoch(epoch))
+        return self._end_epoch(self._loss, [self._loss], self._num_train)
 
     # ------------------------------------------------------------------ rows that cross
 
@@ -128,21 +127,31 @@ class DeviceResidentEngine(Engine):
             self._stale_rows[key] = like.new_zeros(shape)
         return self._stale_rows[key]
 
-    def _read_rows(self, crossing: Crossing) -> None:
-        rows, read = self._input_of(crossing), crossing.picked
-        shard = self._rows[crossing.number, read.slot]
-        rows.index_copy_(0, _on(rows, read.here), _take(shard, read, rows.device))
+    def _give_rows(self, crossing: Crossing) -> Tensor:
+        """A copy of the rows of a shard that cross for a unit, on the shard's device."""
+        shard, read = self._rows[crossing.number, crossing.read.slot], crossing.picked
+        if read.broadcast:
+            return shard.clone()
+        return read_rows(shard, torch.from_numpy(read.there), shard.device)
+
+    def _arrived(self, part: Tensor, crossing: Crossing) -> Tensor:
+        """What a unit reads of the rows that have crossed, on its device."""
+        read, device = crossing.picked, torch.device(self._trainers[crossing.slot].torch_device)
+        rows = part.view(read.rows, -1).to(device)
+        return rows.index_select(0, _on(rows, read.there)) if read.broadcast else rows
+
+    def _read_rows(self, part: Tensor, crossing: Crossing) -> None:
+        rows = self._input_of(crossing)
+        rows.index_copy_(0, _on(rows, crossing.picked.here), self._arrived(part, crossing))
 
     def _take_rows(self, crossing: Crossing) -> None:
         rows = self._input_of(crossing)
         places, arrived = self._under_way.pop((*crossing.way("rows"), crossing.sent_in))
         rows.index_copy_(0, _on(rows, places), arrived)
 
-    def _send_rows(self, crossing: Crossing) -> None:
-        shard, read = self._rows[crossing.number, crossing.read.slot], crossing.picked
-        device = torch.device(self._trainers[crossing.slot].torch_device)
-        sent = _take(shard, read, device)
-        self._under_way[(*crossing.way("rows"), self._epoch)] = (read.here, sent)
+    def _keep_rows(self, part: Tensor, crossing: Crossing) -> None:
+        sent = self._arrived(part, crossing)
+        self._under_way[(*crossing.way("rows"), self._epoch)] = (crossing.picked.here, sent)
 
     # ------------------------------------------------------------------ forward
 
@@ -244,10 +253,26 @@ class DeviceResidentEngine(Engine):
 
     # ------------------------------------------------------------------ gradients that cross
 
-    def _return_gradients(self, crossing: Crossing) -> None:
-        read, shard = crossing.picked, self._gradients[crossing.number, crossing.read.slot]
-        crossed = _send_back(self._handed[crossing.round_index, crossing.slot], read, shard)
-        shard.index_add_(0, _on(shard, read.there), crossed)
+    def _give_gradients(self, crossing: Crossing) -> Tensor:
+        """The gradients of the rows that cross for a unit, out of those of its input rows; of a
+        broadcast those of the whole shard, where most are zero."""
+        gradients = self._handed[crossing.round_index, crossing.slot]
+        read = crossing.picked
+        rows = read_rows(gradients, torch.from_numpy(read.here), gradients.device)
+        if not read.broadcast:
+            return rows
+        dense = rows.new_zeros(read.rows, rows.shape[1])
+        return dense.index_copy_(0, _on(dense, read.there), rows)
+
+    def _returned(self, part: Tensor, crossing: Crossing) -> tuple[Tensor, Tensor]:
+        """The gradients of a shard, and those of them that a unit has read, on its device."""
+        shard, read = self._gradients[crossing.number, crossing.read.slot], crossing.picked
+        rows = part.view(read.rows, -1).to(shard.device)
+        return shard, rows.index_select(0, _on(rows, read.there)) if read.broadcast else rows
+
+    def _return_gradients(self, part: Tensor, crossing: Crossing) -> None:
+        shard, crossed = self._returned(part, crossing)
+        shard.index_add_(0, _on(shard, crossing.picked.there), crossed)
         if crossing.read.slot != crossing.slot and self._lowering.staleness.keeps("gradients"):
             kept = self._kept_gradients(crossing, shard)
             kept[_on(kept, crossing.read.mark(crossing.chosen))] = crossed
@@ -259,10 +284,8 @@ class DeviceResidentEngine(Engine):
             self._stale_gradients[key] = shard.new_zeros((len(crossing.read.there), shard.shape[1]))
         return self._stale_gradients[key]
 
-    def _send_gradients(self, crossing: Crossing) -> None:
-        shard = self._gradients[crossing.number, crossing.read.slot]
-        rows = self._handed[crossing.round_index, crossing.slot]
-        sent = _send_back(rows, crossing.picked, shard)
+    def _keep_gradients(self, part: Tensor, crossing: Crossing) -> None:
+        _, sent = self._returned(part, crossing)
         places = np.flatnonzero(crossing.read.mark(crossing.chosen))
         self._under_way[(*crossing.way("gradients"), self._epoch)] = (places, sent)
 
@@ -280,22 +303,3 @@ class DeviceResidentEngine(Engine):
 def _on(tensor: Tensor, places: IntArray | BoolArray) -> Tensor:
     """Positions, or a mask, where a tensor is."""
     return torch.from_numpy(places).to(tensor.device)
-
-
-def _take(shard: Tensor, read: Read, device: torch.device) -> Tensor:
-    """A copy on ``device`` of the rows that a unit reads of a shard ``(n, f)``."""
-    if read.broadcast:
-        arrived = shard.to(device, copy=True)
-        return arrived.index_select(0, _on(arrived, read.there))
-    return read_rows(shard, torch.from_numpy(read.there), device)
-
-
-def _send_back(gradients: Tensor, read: Read, shard: Tensor) -> Tensor:
-    """The gradients of the rows that a unit reads of a shard, on the shard's device, out of those
-    of the unit's input rows."""
-    here = torch.from_numpy(read.here)
-    if not read.broadcast:
-        return read_rows(gradients, here, shard.device)
-    dense = torch.zeros(shard.shape, dtype=shard.dtype, device=gradients.device)
-    dense.index_copy_(0, _on(dense, read.there), read_rows(gradients, here, gradients.device))
-    return dense.to(shard.device).index_select(0, _on(shard, read.there))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from gnnbench.program import (
@@ -24,20 +24,29 @@ from gnnbench.run.recorder import Recorder, Track, new_kind
 Bodies = Mapping[str, Callable[..., None]]
 #: Where a section is recorded and what it runs on.
 Enter = Callable[[Section], AbstractContextManager[Track]]
+#: Is told, before a step is taken, its number and those of the steps that it waits for, ascending.
+Arrive = Callable[[int, Sequence[int]], None]
 
 
 def take_items(
-    items: Iterable[Item], recorder: Recorder, ledger: Ledger, bodies: Bodies | None
+    items: Iterable[Item],
+    recorder: Recorder,
+    ledger: Ledger,
+    bodies: Bodies | None,
+    arrive: Arrive | None = None,
 ) -> None:
     """Record the steps of an epoch, in order, and account for what memories hold.
 
     With ``bodies`` each step computes what it is for; without any nothing is computed.
     """
-    Reader(recorder, ledger, bodies).take(items)
+    Reader(recorder, ledger, bodies, arrive=arrive).take(items)
 
 
 class Reader:
-    """Takes the items of one epoch, on one thread or the stages of rounds on several."""
+    """Takes the items of one epoch, on one thread or the stages of rounds on several.
+
+    Where some come from other processes, ``arrive`` waits for them.
+    """
 
     def __init__(
         self,
@@ -45,7 +54,9 @@ class Reader:
         ledger: Ledger,
         bodies: Bodies | None,
         enter: Enter | None = None,
+        arrive: Arrive | None = None,
     ) -> None:
+        self._arrive = arrive
         self._recorder = recorder
         self._ledger = ledger
         self._bodies = bodies
@@ -64,10 +75,13 @@ class Reader:
         """Take items up to the section that begins next; None where they end."""
         # This goes on between kernels, when nothing of it is in a cache: all in one frame.
         ids, bodies, follow = self._recorder.ids, self._bodies, self._waits.follow
+        arrive = self._arrive
         for item in items:
             if isinstance(item, Step):
                 number = next(ids)
                 after = follow(item, number)
+                if arrive is not None:
+                    arrive(number, after)
                 track.round = item.round
                 began = track.read()
                 if item.index_work is not None:

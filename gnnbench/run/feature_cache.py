@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,10 +22,11 @@ class CachedRows:
         self._cache = cache
         self._copies: dict[int, Tensor] = {}
 
-    def fill(self, setting: Setting, trainers: tuple[Device, ...]) -> None:
-        """Copy the rows to every trainer. Described devices share the memory of this machine, and
-        those that keep the same rows there for good have one copy."""
-        for slot, vertices in self._cache.vertices.items():
+    def fill(self, setting: Setting, trainers: tuple[Device, ...], here: Collection[int]) -> None:
+        """Copy the rows to every trainer that is ``here``. Described devices share the memory of
+        this machine, and those that keep the same rows there for good have one copy."""
+        for slot in self._cache.vertices.keys() & here:
+            vertices = self._cache.vertices[slot]
             where = torch.device(trainers[slot].torch_device)
             copy = None if self._cache.changes else self._find_copy(vertices, where)
             if copy is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,9 +11,12 @@ from torch import Tensor
 from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.models import BoundBlock
 from gnnbench.records import Block
+from gnnbench.run.execute import Bodies
 from gnnbench.run.features import feature_rows
-from gnnbench.run.mini_batch import MiniBatchEngine, UnitKey
+from gnnbench.run.input_movement import UnitKey
+from gnnbench.run.mini_batch import MiniBatchEngine, Propagation
 from gnnbench.run.passes import AggregateTape, UpdateTape, run_update_backward
+from gnnbench.run.ranks import Transfer
 
 
 class FeatureParallelEngine(MiniBatchEngine):
@@ -22,13 +25,15 @@ class FeatureParallelEngine(MiniBatchEngine):
     lowers = FeatureParallelLowering
     _lowering: FeatureParallelLowering
 
-    def _make_bodies(self) -> dict[str, Callable[..., None]]:
+    def _make_bodies(self) -> Bodies:
         return {
             **super()._make_bodies(),
             "pick columns": self._pick_columns,
             "aggregate columns": self._aggregate_columns,
             "multiply columns forward": self._multiply_columns,
+            "exchange products": Transfer(self._send_product, self._receive_product),
             "sum products": self._sum_products,
+            "exchange gradients": Transfer(self._send_gradient, self._receive_gradient),
             "update product forward": self._update_product,
             "update product backward": self._update_product_backward,
             "multiply columns backward": self._differentiate_columns,
@@ -42,20 +47,32 @@ class FeatureParallelEngine(MiniBatchEngine):
         self._weight_rows: dict[int, Tensor] = {}
         first = self.replicas.master.stack[0]
         matrices = first.aggregate_features // first.in_features
-        for slot, (begin, end) in self._lowering.columns.items():
+        for slot in self._lowering.columns.keys() & self._here:
+            begin, end = self._lowering.columns[slot]
             self._slices[slot] = rows[:, begin:end].contiguous()
             ranges = [torch.arange(begin, end) + first.in_features * i for i in range(matrices)]
             self._weight_rows[slot] = torch.cat(ranges)
+        #: Which of the model's parameters that weight is.
+        (self._place_of_weight,) = self._apart = tuple(
+            place
+            for place, each in enumerate(self.replicas.parameters)
+            if each is first.product_weight
+        )
         #: Of the round that is trained on: by the slots of the unit and of the device that has the
-        #: columns, what is aggregated, ``(D, k n)`` for n of them; by the unit's slot, the products
-        #: ``(D, w)``, then their sum, and its gradient.
+        #: columns, what is aggregated, ``(D, k n)`` for n of them, and the product of that,
+        #: ``(D, w)``; by the unit's slot, products by the slot they are of, then their sum; and by
+        #: both slots the gradient of that sum, where it is.
         self._aggregated: dict[tuple[int, int], Tensor] = {}
-        self._parts: dict[int, list[Tensor]] = {}
+        self._parts: dict[tuple[int, int], Tensor] = {}
         self._bound: BoundBlock | None = None
         self._products: dict[int, Tensor] = {}
+        self._returned: dict[tuple[int, int], Tensor] = {}
+        #: The gradient of the first weight: of the rows that belong to the devices here.
+        self._of_weight: Tensor | None = None
 
     def _pick_columns(self, slot: int, block: Block) -> None:
-        self._picked = self._slices[slot][torch.from_numpy(block.src_ids)]
+        if self._has(slot):
+            self._picked = self._slices[slot][torch.from_numpy(block.src_ids)]
 
     def _aggregate_columns(self, unit: int, slot: int, block: Block) -> None:
         if self._bound is None or self._bound.block is not block:
@@ -68,10 +85,18 @@ class FeatureParallelEngine(MiniBatchEngine):
         weight = self.replicas.master.stack[0].product_weight
         with torch.no_grad():
             part = self._aggregated[unit, slot] @ weight[self._weight_rows[slot]]
-        self._parts.setdefault(unit, []).append(part)
+        self._parts[unit, slot] = part
+
+    def _send_product(self, unit: int, slot: int) -> Tensor:
+        return self._parts.pop((unit, slot))
+
+    def _receive_product(self, part: Tensor, unit: int, slot: int) -> None:
+        width = self.replicas.master.stack[0].product_features
+        self._parts[unit, slot] = part.view(-1, width)
 
     def _sum_products(self, unit: int) -> None:
-        self._products[unit] = torch.stack(self._parts.pop(unit)).sum(dim=0)
+        parts = [self._parts.pop((unit, slot)) for slot in self._lowering.columns]
+        self._products[unit] = torch.stack(parts).sum(dim=0)
 
     def _update_product(self, key: UnitKey, number: int, block: Block) -> None:
         """The first layer from the sum of the products on."""
@@ -88,14 +113,30 @@ class FeatureParallelEngine(MiniBatchEngine):
         of_product = run_update_backward(at_work.updates.pop(), at_work.rows)
         if of_product is None:
             raise RuntimeError("the first layer's product got no gradient")
-        self._products[key[1]] = of_product
+        self._returned[key[1], key[1]] = of_product
         self._end(key[1])
+
+    def _send_gradient(self, unit: int, slot: int) -> Tensor:
+        return self._returned[unit, unit]
+
+    def _receive_gradient(self, part: Tensor, unit: int, slot: int) -> None:
+        width = self.replicas.master.stack[0].product_features
+        self._returned[unit, slot] = part.view(-1, width)
 
     def _differentiate_columns(self, unit: int, slot: int) -> None:
         """A device's part of the gradient of the first weight, by one unit's seeds."""
-        first = self.replicas.master.stack[0]
-        place = next(i for i, p in enumerate(first.parameters()) if p is first.product_weight)
-        aggregated, of_product = self._aggregated.pop((unit, slot)), self._products[unit]
+        aggregated = self._aggregated.pop((unit, slot))
         with torch.no_grad():
-            gradients = self._at_work[unit].gradients
-            gradients[place][self._weight_rows[slot]] = aggregated.T @ of_product
+            if self._of_weight is None:
+                self._of_weight = torch.zeros_like(self.replicas.master.stack[0].product_weight)
+            gradient = aggregated.T @ self._returned[unit, slot]
+            self._of_weight[self._weight_rows[slot]] += gradient
+
+    def _add_up(self, done: Sequence[Propagation]) -> list[Tensor]:
+        """Those of the first weight's rows are where these rows are, and go nowhere."""
+        totals = super()._add_up(done)
+        if self._of_weight is not None:
+            totals[self._place_of_weight] = self._of_weight
+        self._of_weight = None
+        self._returned.clear()
+        return totals

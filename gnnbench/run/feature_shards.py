@@ -15,44 +15,18 @@ from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.shardings import Overlap, Range
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock, Layer
-from gnnbench.parts import Bundle, Setting
-from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, EpochTrace, IntArray
 from gnnbench.run.base import Engine
-from gnnbench.run.collectives import Processes
-from gnnbench.run.evidence import Evidence
-from gnnbench.run.execute import Bodies, take_items
+from gnnbench.run.execute import Bodies
 from gnnbench.run.features import FILLED_BYTES, feature_rows
 from gnnbench.run.passes import UpdateTape, run_update, run_update_backward
-from gnnbench.run.ranks import Rank, Transfer
-from gnnbench.run.recorder import Recorder
+from gnnbench.run.ranks import Transfer
 
 
 class FeatureShardsEngine(Engine):
-    """Trains by the program of :class:`FeatureShardsLowering`, whose operations are methods.
-
-    Where there are ``processes``, each is a rank that has one of the devices.
-    """
+    """Trains by the program of :class:`FeatureShardsLowering`, whose operations are methods."""
 
     _lowering: FeatureShardsLowering
-
-    def __init__(
-        self,
-        bundle: Bundle,
-        setting: Setting,
-        recorder: Recorder,
-        evidence: Evidence | None = None,
-        processes: Processes | None = None,
-    ) -> None:
-        self._processes = processes
-        super().__init__(bundle, setting, recorder, evidence)
-
-    def _trainers_here(self) -> tuple[Device, ...]:
-        """The devices that this process has."""
-        return tuple(device for slot, device in enumerate(self._trainers) if self._has(slot))
-
-    def _has(self, slot: int) -> bool:
-        return self._processes is None or self._processes.rank == slot
 
     # ------------------------------------------------------------------ preparation
 
@@ -78,10 +52,7 @@ class FeatureShardsEngine(Engine):
             "all-reduce gradients": Transfer(self._send_sums, self._receive_sums),
             "step": self._update_model,
         }
-        self._bodies, self._rank = bodies, None
-        if self._processes is not None:
-            self._rank = Rank(self._processes, self._recorder, self._dtype, bodies)
-            self._bodies = self._rank.bodies
+        self._use(bodies)
 
     def _bind(self) -> None:
         """The adjacency of each aggregator here, and what UPDATE of an updater's rows is handed:
@@ -135,22 +106,14 @@ class FeatureShardsEngine(Engine):
                 _fill_held(into, columns, begin, self._shards.held[slot])
         return features
 
-    def notes(self) -> tuple[str, ...]:
-        """What the processes say of themselves."""
-        return () if self._processes is None else self._processes.notes()
-
     # ------------------------------------------------------------------ one epoch
 
     def run_epoch(self, epoch: int) -> EpochTrace:
         """One full-graph iteration: forward, loss, backward, update."""
-        self._recorder.start_epoch(epoch)
+        self._start_epoch(epoch)
         for device in self._trainers:  # one without a column or a vertex is idle, and counts
             self._recorder.count_work(device.name, 0.0)
-        self._epoch, self._loss = epoch, 0.0
-        items = self._lowering.run_epoch(epoch)
-        if self._rank is not None:
-            self._rank.start_epoch()
-            items = self._rank.take(items)
+        self._loss = 0.0
         self._begin_update()
         #: Columns of a layer's input, and of their gradients, by layer and aggregator.
         self._columns = dict(self._features)
@@ -170,9 +133,8 @@ class FeatureShardsEngine(Engine):
         count = sum(parameter.numel() for parameter in self.replicas.master.parameters())
         updaters = sorted({slot for _, slot in self._outputs})
         self._sums = {slot: self._open(slot, count).zero_() for slot in updaters}
-        take_items(items, self._recorder, self.ledger, self._bodies)
-        trace = self._recorder.end_epoch(self._loss, [self._loss], self._num_train)
-        return trace if self._rank is None else self._rank.merge(trace)
+        self._take(self._lowering.run_epoch(epoch))
+        return self._end_epoch(self._loss, [self._loss], self._num_train)
 
     def _layer_on(self, number: int, slot: int) -> Layer:
         return self.replicas.on(self._trainers[slot]).stack[number]

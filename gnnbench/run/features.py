@@ -48,9 +48,9 @@ def feature_rows(
     return rows.to(dtype) if out is None else out.copy_(rows)
 
 
-def fill_features(setting: Setting, into: Tensor) -> None:
-    """Write all features into ``into`` ``(V, f)``, some rows at a time."""
+def fill_features(setting: Setting, into: Tensor, vertices: IntArray) -> None:
+    """Write the features of ``vertices`` into ``into`` ``(n, f)``, some rows at a time."""
     rows = max(1, FILLED_BYTES // (into.shape[1] * into.element_size()))
     for begin in range(0, len(into), rows):
-        ids = np.arange(begin, min(begin + rows, len(into)))
+        ids = vertices[begin : begin + rows]
         into[begin : begin + rows] = feature_rows(setting, ids, sparse=False)

@@ -3,16 +3,14 @@ unit's on its device while it is worked on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gnnbench.kernels.buffers import pool
-from gnnbench.kernels.dispatch import scatter_add_rows
 from gnnbench.kernels.pages import trim_heap
 from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.host_plan import shares_features
@@ -20,15 +18,16 @@ from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.lowering.working_sets import Held
-from gnnbench.models import BoundBlock, Layer
+from gnnbench.models import BoundBlock
 from gnnbench.models.saved import SavedTensors
 from gnnbench.program import Item, Step
 from gnnbench.records import EpochTrace
-from gnnbench.run.base import Engine
-from gnnbench.run.execute import take_items
+from gnnbench.run.execute import Bodies
 from gnnbench.run.features import fill_features
+from gnnbench.run.host_movement import HostMovement
+from gnnbench.run.host_share import HostShare
 from gnnbench.run.host_store import HostStore, IdleMemory
-from gnnbench.run.movement import Buffers, read_rows, to_host
+from gnnbench.run.movement import Buffers, to_host
 from gnnbench.run.passes import (
     AggregateTape,
     UpdateTape,
@@ -40,10 +39,8 @@ from gnnbench.run.passes import (
 )
 
 
-class HostResidentEngine(Engine):
+class HostResidentEngine(HostMovement):
     """Trains by the program of :class:`HostResidentLowering`, whose operations are methods."""
-
-    _lowering: HostResidentLowering
 
     # ------------------------------------------------------------------ preparation
 
@@ -54,20 +51,26 @@ class HostResidentEngine(Engine):
         self._lowering.deciding = self._recorder.inside_part
         self._lowering.lends = self.lends
         self._lowering.prepare(self.ledger)
-        self._train_ids = torch.from_numpy(self._setting.dataset.train_ids)
+        train_ids = self._setting.dataset.train_ids
+        self._num_train = len(train_ids)
+        ranks, here = self._rank_of_slots()
+        self._share = HostShare(self._lowering.owner, ranks, here)
+        self._train_places = torch.from_numpy(self._share.place(train_ids))
+        own_ids = self._share.ids[self._train_places.numpy()]
+        self._train_labels = self._labels[torch.from_numpy(own_ids)]
         self._moves: dict[tuple[int, int], SlotMovement] = {}
         self._bounds: dict[tuple[int, int], BoundBlock] = {}
         for index, plans in enumerate(self._lowering.plans):
             for move in (plan.move for plan in plans if plan.move is not None):
                 key, device = (index, move.slot), self._device(move.slot)
                 self._moves[key] = move
-                self._bounds[key] = BoundBlock(
-                    move.block, self._bundle.kernel, self._degrees, self._dtype, device
-                )
+                if self._has(move.slot):
+                    self._bounds[key] = BoundBlock(
+                        move.block, self._bundle.kernel, self._degrees, self._dtype, device
+                    )
         self._place()
-        self._bodies: dict[str, Callable[..., None]] = {
-            "bring rows": self._bring_rows,
-            "pull rows": self._pull_rows,
+        bodies: Bodies = {
+            **self._list_transfers(),
             "aggregate forward": self._aggregate,
             "update forward": self._update,
             "store outputs": self._store_outputs,
@@ -75,7 +78,6 @@ class HostResidentEngine(Engine):
             "offload saved": self._offload_saved,
             "loss": self._take_loss,
             "clear gradients": self._clear_gradients,
-            "clear buffer": self._clear_buffer,
             "fetch gradients": self._fetch_gradients,
             "fetch aggregates": self._fetch_aggregates,
             "restore saved": self._restore_saved,
@@ -83,23 +85,26 @@ class HostResidentEngine(Engine):
             "update again": partial(self._update, again=True),
             "update backward": self._update_backward,
             "aggregate backward": self._aggregate_backward,
-            "push gradients": self._push_gradients,
-            "accumulate": self._accumulate,
             "step": self._update_model,
         }
+        self._use(bodies)
 
     def _place(self) -> None:
         """h^0 .. h^L, the gradients' buffers and cached aggregates, in memory or on disk."""
         setting, plan = self._setting, self._lowering.host
-        dims, vertices = setting.workload.dims, setting.dataset.graph.num_vertices
-        self._store = HostStore(plan, self._dtype)
+        dims, vertices = setting.workload.dims, len(self._share.ids)
+        share = vertices, self._share.num_vertices
+        self._store = HostStore(plan, self._dtype, share)
         #: Rows and gradients of a layer, h^0 being layer 0, and what AGGREGATE made for it.
         self._rows: dict[int, Tensor] = {}
         self._gradients: dict[int, Tensor] = {}
         self._cached: dict[int, Tensor] = {}
         idle: dict[int, Tensor] = {}
-        if shares_features(setting):
+        shares = shares_features(setting)
+        if shares and self._share.whole:
             self._rows[0] = torch.from_numpy(setting.dataset.features)
+        elif shares:
+            self._rows[0] = torch.empty((vertices, dims[0]), dtype=self._dtype)
         for tensor in plan.tensors:
             if tensor.what == "saved intermediates":
                 continue
@@ -115,8 +120,8 @@ class HostResidentEngine(Engine):
         self._idle = tuple(idle[first] for first in sorted(idle))
         if any(torch.device(device.torch_device).type == "cuda" for device in self._trainers):
             self._store.pin([*self._rows.values(), *self._idle])
-        if not shares_features(setting):
-            fill_features(setting, self._rows[0])
+        if not (shares and self._share.whole):
+            fill_features(setting, self._rows[0], self._share.ids)
             self._store.drop_pages()
         if plan.spilled:
             trim_heap()
@@ -128,14 +133,14 @@ class HostResidentEngine(Engine):
 
     def notes(self) -> tuple[str, ...]:
         """What was not pinned."""
-        return self._store.notes()
+        return (*self._store.notes(), *super().notes())
 
     # ------------------------------------------------------------------ one epoch
 
     def run_epoch(self, epoch: int) -> EpochTrace:
         """One full-graph iteration: forward, loss, backward, update."""
-        self._recorder.start_epoch(epoch)
-        self._epoch, self._loss = epoch, 0.0
+        self._start_epoch(epoch)
+        self._loss = 0.0
         self._begin_update()
         self._store.rewind()
         #: Of a unit that is worked on: its input rows where no buffer has them, tapes and what
@@ -149,9 +154,8 @@ class HostResidentEngine(Engine):
         self._returned: dict[UnitKey, Tensor] = {}
         #: The buffers of the pass over a layer that is under way.
         self._buffers: dict[Held, Buffers] = {}
-        items = self._tidy(self._lowering.run_epoch(epoch))
-        take_items(items, self._recorder, self.ledger, self._bodies)
-        return self._recorder.end_epoch(self._loss, [self._loss], len(self._train_ids))
+        self._take(self._tidy(self._lowering.run_epoch(epoch)))
+        return self._end_epoch(self._loss, [self._loss], self._num_train)
 
     def _tidy(self, items: Iterator[Item]) -> Iterator[Item]:
         """The items; before those of another round or layer, what the last one needed is let go."""
@@ -172,49 +176,18 @@ class HostResidentEngine(Engine):
         if self._lowering.host.spilled:
             # Memory is short: what a round made of its blocks is made again for the next layer.
             for plan in self._lowering.plans[round_index]:
-                self._bounds[round_index, plan.slot].release()
+                if self._has(plan.slot):
+                    self._bounds[round_index, plan.slot].release()
             pool.release()
             trim_heap()
 
     # ------------------------------------------------------------------ a unit
-
-    def _layer(self, number: int, slot: int) -> Layer:
-        return self.replicas.on(self._trainers[slot]).stack[number]
-
-    def _device(self, slot: int) -> torch.device:
-        return torch.device(self._trainers[slot].torch_device)
-
-    def _outputs_of(self, round_index: int, slot: int) -> Tensor:
-        """The ids of a unit's outputs."""
-        return torch.from_numpy(self._moves[round_index, slot].block.dst_ids)
-
-    def _open_buffers(self, what: Held, number: int) -> Buffers:
-        """The buffers of the pass over a layer, made when it begins."""
-        if what not in self._buffers:
-            buffers, width = Buffers(), self.replicas.master.stack[number].in_features
-            for slot, rows in self._lowering.buffer_rows.items():
-                buffers.make_room(slot, rows, width, self._dtype, self._device(slot))
-            self._buffers[what] = buffers
-        return self._buffers[what]
 
     def _take_topology(self, bound: BoundBlock) -> None:
         if self._lowering.streams:
             bound.offload()
 
     # ------------------------------------------------------------------ forward, and once more
-
-    def _bring_rows(self, number: int, round_index: int, slot: int) -> None:
-        move = self._moves[round_index, slot]
-        if move.direct:
-            ids = torch.from_numpy(move.host_ids)
-            rows = read_rows(self._rows[number], ids, self._device(slot))
-            self._inputs[number, round_index, slot] = rows
-        else:
-            self._open_buffers("rows", number).bring(move, self._rows[number])
-
-    def _pull_rows(self, round_index: int, slot: int, place: int) -> None:
-        move = self._moves[round_index, slot]
-        self._buffers["rows"].pull(move, move.pulls[place])
 
     def _read(self, key: UnitKey) -> Tensor:
         """A unit's input rows."""
@@ -277,21 +250,22 @@ class HostResidentEngine(Engine):
     def _take_loss(self) -> None:
         depth = len(self.replicas.master.stack)
         logits, gradient = self._rows[depth], self._gradients[depth]
-        self._keep_logits(np.arange(len(logits)), logits)
-        chosen = logits[self._train_ids].requires_grad_()
-        loss = torch.nn.functional.cross_entropy(chosen, self._labels[self._train_ids])
-        torch.autograd.backward(loss)
+        self._keep_logits(self._share.ids, logits)
         gradient.zero_()
+        count = len(self._train_places)
+        if not count:
+            return
+        chosen = logits[self._train_places].requires_grad_()
+        mean = torch.nn.functional.cross_entropy(chosen, self._train_labels)
+        loss = mean * (count / self._num_train)
+        torch.autograd.backward(loss)
         if chosen.grad is not None:
-            gradient[self._train_ids] = chosen.grad
+            gradient[self._train_places] = chosen.grad
         self._loss = float(loss.detach())
 
     def _clear_gradients(self, number: int) -> None:
         self._gradients[number].zero_()
         self._store.drop_pages()
-
-    def _clear_buffer(self, number: int, round_index: int, slot: int) -> None:
-        self._open_buffers("gradients", number).clear(self._moves[round_index, slot])
 
     def _fetch_gradients(self, number: int, round_index: int, slot: int) -> None:
         rows = self._gradients[number + 1][self._outputs_of(round_index, slot)]
@@ -327,16 +301,3 @@ class HostResidentEngine(Engine):
         """Let go of what is held for a unit up to the end of its backward pass."""
         del self._aggregates[key], self._updates[key], self._upper[key]
         self._take_topology(self._bounds[key[1:]])
-
-    def _push_gradients(self, round_index: int, slot: int, place: int) -> None:
-        move = self._moves[round_index, slot]
-        self._buffers["gradients"].push(move, move.pushes[place])
-
-    def _accumulate(self, number: int, round_index: int, slot: int) -> None:
-        move, into = self._moves[round_index, slot], self._gradients[number]
-        if not move.direct:
-            self._buffers["gradients"].leave(move, into)
-            return
-        rows = to_host(self._returned.pop((number, round_index, slot)))
-        threads = torch.get_num_threads()
-        scatter_add_rows(into.numpy(), move.input_ids, rows.numpy(), threads=threads)

@@ -50,7 +50,9 @@ class IdleMemory:
 class HostStore:
     """Makes the tensors of a run on the host, in memory or on disk as a plan says."""
 
-    def __init__(self, plan: HostPlan, dtype: torch.dtype) -> None:
+    def __init__(self, plan: HostPlan, dtype: torch.dtype, share: tuple[int, int] = (1, 1)) -> None:
+        """Of tensors by vertex, room for a ``share`` of so many of so many vertices."""
+        self._share = share
         self._plan = plan
         self._dtype = dtype
         self._files: list[mmap.mmap] = []
@@ -60,10 +62,12 @@ class HostStore:
 
     def empty(self, tensor: HostTensor) -> Tensor:
         """The memory of a tensor, one-dimensional, holding anything."""
-        elements = tensor.size_bytes // self._dtype.itemsize
+        some, all_ = self._share
+        elements = tensor.size_bytes // self._dtype.itemsize // all_ * some
         if tensor not in self._plan.spilled or not elements:
             return torch.empty(elements, dtype=self._dtype)
-        made = torch.frombuffer(self._map(tensor.size_bytes), dtype=self._dtype)
+        mapped = self._map(elements * self._dtype.itemsize)
+        made = torch.frombuffer(mapped, dtype=self._dtype)
         self._mapped.add(made.data_ptr())
         return made
 

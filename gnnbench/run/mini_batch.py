@@ -7,29 +7,25 @@ thread, so that two runs are equal to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache, partial
+from functools import cache
 from statistics import median
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from gnnbench.footprint import ROUNDS_UNDER_WAY
-from gnnbench.lowering.feature_cache import Admission
 from gnnbench.lowering.mini_batch import MiniBatchLowering
-from gnnbench.lowering.movement import Exchange, SlotMovement
-from gnnbench.lowering.rounds import Load, RoundUnderWay
+from gnnbench.lowering.rounds import RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
 from gnnbench.parts import MiniBatchSampler
-from gnnbench.program import Section
-from gnnbench.records import Block, EpochTrace, IndexArray, IntArray, Unit
-from gnnbench.run.base import Engine
-from gnnbench.run.execute import Reader
+from gnnbench.program import Item, Section
+from gnnbench.records import Block, EpochTrace, IntArray, Unit
+from gnnbench.run.execute import Bodies, Reader
 from gnnbench.run.feature_cache import CachedRows
-from gnnbench.run.features import feature_rows
+from gnnbench.run.input_movement import InputMovement, UnitKey
 from gnnbench.run.movement import Buffers
 from gnnbench.run.passes import (
     AggregateTape,
@@ -52,9 +48,6 @@ from gnnbench.run.protocol import Steps, Trainer, run_in_turn, run_on_threads
 from gnnbench.run.recorder import Track
 from gnnbench.run.timers import HostTimer
 
-#: A round and a slot: which unit.
-UnitKey = tuple[int, int]
-
 
 class Propagation:
     """What a trainer has of the unit that it computes: its rows or their gradients, ``(n, f)``, and
@@ -72,11 +65,12 @@ class Propagation:
         self.gradients: list[Tensor] = []
 
 
-class MiniBatchEngine(Engine):
+class MiniBatchEngine(InputMovement):
     """Trains by the program of :class:`MiniBatchLowering`, whose operations are methods."""
 
     lowers: type[MiniBatchLowering] = MiniBatchLowering
-    _lowering: MiniBatchLowering
+    #: Parameters whose gradients are not averaged, by their places.
+    _apart: tuple[int, ...] = ()
 
     def prepare(self) -> None:
         """Lower, and put the features where they stay for the whole run."""
@@ -86,13 +80,13 @@ class MiniBatchEngine(Engine):
         lowering.deciding = self._recorder.inside_part
         lowering.loader_threads = torch.get_num_threads()
         if self._recorder.measures:
-            lowering.time_sampling = partial(_time_sampling, lowering.sampler, self._host.cores)
+            lowering.time_sampling = self._time_sampling
         if self._evidence is not None:
             lowering.show = self._keep_unit
         lowering.prepare(self.ledger)
-        self._stacks = tuple(self.replicas.on(device).stack for device in self._trainers)
+        self._stacks = {slot: self.replicas.on(self._trainers[slot]).stack for slot in self._here}
         self._torch_devices = tuple(torch.device(d.torch_device) for d in self._trainers)
-        opened = open_streams(self._trainers)
+        opened = open_streams(tuple(self._trainers[slot] for slot in self._here))
         self._streams = {
             slot: opened[device.name]
             for slot, device in enumerate(self._trainers)
@@ -100,21 +94,16 @@ class MiniBatchEngine(Engine):
         }
         self._staging = StagingBuffers(ROUNDS_UNDER_WAY[lowering.prefetch])
         overlaps = lowering.prefetch > 0 or len(self._trainers) > 1
-        self._run = run_in_turn if self._platform.virtual or not overlaps else run_on_threads
+        in_turn = self._platform.virtual or not overlaps or self._rank is not None
+        self._run = run_in_turn if in_turn else run_on_threads
         self._cached = CachedRows(lowering.cache)
-        self._cached.fill(setting, self._trainers)
+        self._cached.fill(setting, self._trainers, self._here)
         self._place_features()
-        self._bodies = self._make_bodies()
+        self._use(self._make_bodies())
 
-    def _make_bodies(self) -> dict[str, Callable[..., None]]:
+    def _make_bodies(self) -> Bodies:
         return {
-            "load": self._load,
-            "transfer": self._transfer,
-            "put together": self._put_together,
-            "admit": self._admit,
-            "pull": self._pull,
-            "copy rows": self._copy_rows,
-            "pick rows": self._pick_rows,
+            **self._list_transfers(),
             "aggregate forward": self._aggregate_forward,
             "update forward": self._update_forward,
             "loss": self._take_loss,
@@ -123,13 +112,6 @@ class MiniBatchEngine(Engine):
             "gather": self._gather,
             "average": self._average,
         }
-
-    def _place_features(self) -> None:
-        """All feature rows on every device that trains, where they are there."""
-        if self._lowering.resident:
-            everything = np.arange(self._setting.dataset.graph.num_vertices)
-            rows = feature_rows(self._setting, everything, sparse=False)
-            self._features = [rows.to(device) for device in self._torch_devices]
 
     def _keep_unit(self, index: int, unit: Unit, seeds: IntArray) -> None:
         """Let a mini-batch be kept or looked at."""
@@ -147,14 +129,11 @@ class MiniBatchEngine(Engine):
         Raises ``StageFailed`` for an error in a stage, and ``DeviceOutOfMemory`` with its stage.
         """
         recorder, lowering, host = self._recorder, self._lowering, self._host.name
-        recorder.start_epoch(epoch)
-        self._epoch, torch_threads = epoch, torch.get_num_threads()
+        self._start_epoch(epoch)
+        torch_threads = torch.get_num_threads()
         self._own_threads = cache(lambda count: lowering.count_threads(count) or torch_threads)
         self._loss_sums: list[float] = []
-        #: Rows on the host that go to a device, in parts, and on a device before they are put
-        #: together; input rows of units; buffers that accelerators share; and what trainers have.
-        self._loaded: dict[UnitKey, tuple[Tensor, ...]] = {}
-        self._inputs: dict[UnitKey, Tensor] = {}
+        self._loaded, self._inputs = {}, {}
         self._buffers = Buffers()
         self._at_work = [Propagation() for _ in self._trainers]
         seeds = lowering.start_epoch(epoch)
@@ -162,7 +141,7 @@ class MiniBatchEngine(Engine):
         if self._evidence is not None:
             with recorder.excluded():
                 self._evidence.audit_seeds(epoch, seeds)
-        take = Reader(recorder, self.ledger, self._bodies, self._enter).take
+        take = self._open_reader()
 
         def begin(round_: RoundUnderWay) -> None:
             self._begin_update(round_.index, self._num_rounds)
@@ -178,14 +157,32 @@ class MiniBatchEngine(Engine):
             begin=begin,
             propagate=lambda round_, slot: take(lowering.propagate(round_, slot)),
             synchronise=lambda round_: take(lowering.synchronise(round_)),
-            observe=lowering.observe,
+            observe=self._observe,
             host=host,
             trainers=tuple(Trainer(d.name, d.torch_device) for d in self._trainers),
         )
         self._run(steps, len(seeds), lowering.prefetch)
         counts = lowering.count_seeds()
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
-        return recorder.end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
+        if self._rank is not None:
+            self._rank.finish()
+        return self._end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
+
+    def _open_reader(self) -> Callable[[Iterable[Item]], None]:
+        """What takes the items of an epoch's rounds, some after the other."""
+        rank = self._rank
+        if rank is None:
+            return Reader(self._recorder, self.ledger, self._bodies, self._enter).take
+        read = Reader(self._recorder, self.ledger, self._bodies, self._enter, rank.arrive).take
+        return lambda items: read(rank.take(items))
+
+    def _observe(self, round_: RoundUnderWay) -> None:
+        """Tell the placement what a round's stages took: in all processes, so that all split the
+        next rounds alike."""
+        if self._rank is not None and self._recorder.measures:
+            with self._recorder.excluded():
+                round_.set_times(self._rank.agree(round_.list_times()))
+        self._lowering.observe(round_)
 
     def _enter(self, section: Section) -> AbstractContextManager[Track]:
         """A section's track: on a stream of its own if it is a CUDA device's, and with so many of
@@ -210,77 +207,6 @@ class MiniBatchEngine(Engine):
             host_threads(threads),
         ):
             yield track
-
-    # ------------------------------------------------------------------ input rows
-
-    def _load(self, index: int, loads: Sequence[Load], threads: int) -> None:
-        """Gather rows in host memory, and pack those that are transferred."""
-        for load in loads:
-            key, count = (index, load.slot), len(load.ids)
-            out = None
-            if load.slot in self._streams:
-                # Page-locked memory for rows that a CUDA device will copy.
-                width = self._setting.dataset.num_features
-                out = self._staging.take(load.slot, index, count, width, self._dtype)
-            rows = feature_rows(
-                self._setting, load.ids, sparse=self._sparse, threads=threads, out=out
-            )
-            if not load.transferred:
-                self._inputs[key] = rows
-            elif self._rounding is not None:
-                self._loaded[key] = self._rounding.pack(rows)
-            else:
-                self._loaded[key] = (rows,)
-
-    def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
-        """Input rows out of the features on the device."""
-        features = self._features[key[1]]
-        self._hand_over(key, features[torch.from_numpy(ids).to(features.device)])
-
-    def _transfer(self, key: UnitKey, move: SlotMovement, apart: bool) -> None:
-        where = self._torch_devices[move.slot]
-        parts = self._loaded.pop(key)
-        crossed = tuple(part.to(where, non_blocking=True) for part in parts)
-        if apart:
-            self._loaded[key] = crossed
-        else:
-            self._keep_rows(key, move, crossed[0])
-
-    def _put_together(
-        self, key: UnitKey, move: SlotMovement, count: int, places: IndexArray | None
-    ) -> None:
-        """Input rows out of what crossed and of the device's cache, in a memory of their own."""
-        crossed = self._loaded.pop(key)
-        rows = crossed[0]
-        if self._rounding is not None:
-            rows = self._rounding.unpack(crossed, self._dtype)
-        if move.direct:
-            rows = self._cached.assemble(move.slot, count, places, rows)
-        self._keep_rows(key, move, rows)
-
-    def _admit(self, key: UnitKey, admitted: Admission) -> None:
-        self._cached.admit(key[1], admitted, self._inputs[key])
-
-    def _keep_rows(self, key: UnitKey, move: SlotMovement, rows: Tensor) -> None:
-        """Rows on a device are its unit's, or go to the buffer from which they are shared."""
-        if move.direct:
-            self._hand_over(key, rows)
-            return
-        width = self._setting.dataset.num_features
-        self._buffers.make_room(move.slot, move.buffer_rows, width, self._dtype, rows.device)
-        self._buffers.load(move, rows)
-
-    def _pull(self, move: SlotMovement, pull: Exchange) -> None:
-        self._buffers.pull(move, pull)
-
-    def _copy_rows(self, key: UnitKey, move: SlotMovement) -> None:
-        self._hand_over(key, self._buffers.assemble(move))
-
-    def _hand_over(self, key: UnitKey, rows: Tensor) -> None:
-        """Rows made on the copy stream are used on the other, and not to be freed before."""
-        self._inputs[key] = rows
-        if streams := self._streams.get(key[1]):
-            rows.record_stream(streams.compute.stream)
 
     # ------------------------------------------------------------------ propagation
 
@@ -349,16 +275,34 @@ class MiniBatchEngine(Engine):
 
     def _average(self, index: int, slots: tuple[int, ...]) -> None:
         """The gradients summed in the order of trainers, in the memory of the first's where that is
-        the host's. Those of several trainers have been gathered on the host."""
-        done = [self._at_work[slot] for slot in slots]
-        totals = done[0].gradients
-        for other in done[1:]:
-            for total, part in zip(totals, other.gradients, strict=True):
-                total += part
+        the host's, and over processes. Those of several trainers have been gathered on the host."""
+        done = [self._at_work[slot] for slot in slots if self._has(slot)]
+        totals = self._reduce(self._add_up(done), self._apart)
         self._loss_sums.append(sum([each.loss_sum for each in done]))
         self._step([total.cpu() for total in totals], index)
         for each in done:
             each.gradients = []
+
+    def _add_up(self, done: Sequence[Propagation]) -> list[Tensor]:
+        """The gradients of what trainers here have done of a round, which may be nothing."""
+        if not done:
+            return [torch.zeros_like(each) for each in self.replicas.parameters]
+        totals = done[0].gradients
+        for other in done[1:]:
+            for total, part in zip(totals, other.gradients, strict=True):
+                total += part
+        return totals
+
+    def _time_sampling(
+        self, rounds: Sequence[IntArray], size: int
+    ) -> tuple[tuple[int, float], ...]:
+        """How long sampling takes, as the first process has measured it."""
+        if self._rank is None:
+            return _time_sampling(self._lowering.sampler, self._host.cores, rounds, size)
+        timed: tuple[tuple[int, float], ...] = ()
+        if not self._rank.processes.rank:
+            timed = _time_sampling(self._lowering.sampler, self._host.cores, rounds, size)
+        return self._rank.processes.share(timed)
 
 
 def _time_sampling(

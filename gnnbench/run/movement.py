@@ -59,15 +59,27 @@ class Buffers:
         _move(source, move.host_ids, buffer, move.host_into, self._staged[move.slot], add=False)
 
     def load(self, move: SlotMovement, rows: Tensor) -> None:
-        """Put the rows that crossed from the host, ``(rows_from_host, f)``, in their places."""
+        """Put rows that crossed from the host, ``(n, f)``, in the places ``host_into``."""
         buffer = self._transition[move.slot]
-        buffer.index_copy_(0, _index(torch.from_numpy(move.host_into), buffer), rows)
+        places = _index(torch.from_numpy(move.host_into), buffer)
+        buffer.index_copy_(0, places, rows.to(buffer.device))
 
     def pull(self, move: SlotMovement, exchange: Exchange) -> None:
         """Copy rows from the transition buffer that has them."""
         source, buffer = self._transition[exchange.slot], self._neighbour[move.slot]
         staged = min(self._staged[exchange.slot], self._staged[move.slot])
         _move(source, exchange.there, buffer, exchange.here, staged, add=False)
+
+    def lend(self, exchange: Exchange) -> Tensor:
+        """A copy of rows of the transition buffer that has them, for another process."""
+        source = self._transition[exchange.slot]
+        return read_rows(source, torch.from_numpy(exchange.there), source.device)
+
+    def borrow(self, move: SlotMovement, exchange: Exchange, part: Tensor) -> None:
+        """Put what was lent in its places, ``(n f,)``."""
+        buffer = self._neighbour[move.slot]
+        rows = part.view(exchange.rows, -1).to(buffer.device)
+        buffer.index_copy_(0, _index(torch.from_numpy(exchange.here), buffer), rows)
 
     def rows(self, move: SlotMovement) -> Tensor:
         """The rows that ``move.block`` reads, or their gradients, to be added to, ``(S, f)``: the
@@ -93,10 +105,26 @@ class Buffers:
         staged = min(self._staged[exchange.slot], self._staged[move.slot])
         _move(source, exchange.here, target, exchange.there, staged, add=True)
 
+    def lend_gradients(self, move: SlotMovement, exchange: Exchange) -> Tensor:
+        """A copy of the gradients of rows that leave, for another process."""
+        source = self._neighbour[move.slot]
+        return read_rows(source, torch.from_numpy(exchange.here), source.device)
+
+    def borrow_gradients(self, exchange: Exchange, part: Tensor) -> None:
+        """Add what was lent to the gradients of the transition buffer, ``(n f,)``."""
+        target = self._transition[exchange.slot]
+        rows = part.view(exchange.rows, -1).to(target.device)
+        target.index_add_(0, _index(torch.from_numpy(exchange.there), target), rows)
+
     def leave(self, move: SlotMovement, into: Tensor) -> None:
         """Add the gradients of rows that leave to rows ``leaving_ids`` of ``into``, on the host."""
         source = self._transition[move.slot]
         _move(source, move.leaving, into, move.leaving_ids, self._staged[move.slot], add=True)
+
+    def take_out(self, move: SlotMovement) -> Tensor:
+        """A copy of the gradients of rows that leave, in the host's memory."""
+        source = self._transition[move.slot]
+        return read_rows(source, torch.from_numpy(move.leaving), torch.device("cpu"))
 
 
 def _move(

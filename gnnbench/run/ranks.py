@@ -1,165 +1,381 @@
-"""One rank of several reads a program: the steps of its own device, and its part of collectives.
+"""One rank of several reads a program: the steps of its own devices, and its part of transfers.
 
-It knows no strategy. All ranks read the same items in the same order. A step that another's device
-takes is recorded and not executed; what goes from one rank's device to another's is sent where its
-source is and received where its target is, and a collective is one of the process group.
+It knows no strategy. All ranks read the same items in the same order. A step belongs to the rank
+that has its device, and the others record it without its body; one that no device takes is done by
+every rank, of its own devices alone. What goes from one rank to another is sent where its source is
+and received where its target is, matched by the step's number in the epoch, and a collective is one
+of the process group.
+
+Nothing blocks where it is read. What arrives is put in its place, in the order of the program, when
+the first step that waits for it is about to be taken here. A rank thus waits for steps alone that
+come earlier in the program, whatever the others do, so that no two wait for each other.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Collective, Item, Step
-from gnnbench.records import BYTE_KINDS, EpochTrace
-from gnnbench.run.collectives import Processes
+from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace
+from gnnbench.run.collectives import Pending, Processes
 from gnnbench.run.execute import Bodies
 from gnnbench.run.recorder import Recorder
 
-#: The operation of a step that brings something from another rank.
-ARRIVAL = "arrival"
+#: The operation of a step in which this rank sends or receives something.
+MESSAGES = "messages"
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """The body of a step between two devices, in halves: ``send`` gives the tensor, at the source,
-    and ``receive`` is handed it first, at the target, flat or in its shape.
+    which nobody writes to any more, and ``receive`` is handed it first, at the target, flat or in
+    its shape.
 
-    Where both devices are in this process one half follows the other.
+    Where both devices are in this process one half follows the other, or ``within`` does both.
     """
 
     send: Callable[..., Tensor]
     receive: Callable[..., None]
+    within: Callable[..., None] | None = None
 
     def __call__(self, *operands: object) -> None:
-        self.receive(self.send(*operands), *operands)
+        if self.within is not None:
+            self.within(*operands)
+        else:
+            self.receive(self.send(*operands), *operands)
+
+
+@dataclass(frozen=True, slots=True)
+class HostTransfer:
+    """The body of a step between a device and the host, of whose rows every rank has some.
+
+    ``within`` moves those that the device's own rank has. ``count`` says by rank how many elements
+    are with others; each is sent those that ``send`` gives, or sends them, and ``receive`` puts
+    them in their place. Both are handed the other rank first, the one whose rows they are.
+    """
+
+    within: Callable[..., None]
+    count: Callable[..., Mapping[int, int]]
+    send: Callable[..., Tensor]
+    receive: Callable[..., None]
+    to_host: bool = False
+
+    def __call__(self, *operands: object) -> None:
+        self.within(*operands)
+
+
+class Message(NamedTuple):
+    """So many elements from one rank to another, of bytes of these ``kinds``; ``send`` gives them
+    at the source, and ``receive`` takes them at the target."""
+
+    source: int
+    target: int
+    elements: int
+    kinds: tuple[ByteKind, ...]
+    send: Callable[[], Tensor]
+    receive: Callable[[Tensor], None]
+
+
+class Arrival(NamedTuple):
+    """What is on its way here since a moment, by the number of its step."""
+
+    number: int
+    since_s: float
+    pending: Pending
+    receive: Callable[[Tensor], None]
+
+
+def assign_ranks(trainers: Sequence[Device], platform: Platform) -> tuple[int, ...]:
+    """By slot, the rank that has the device: one for each, but for a host that trains beside
+    accelerators, which is with the first of them that belongs to it."""
+    hosts = {host.name for host in platform.hosts}
+    if all(device.name in hosts for device in trainers):
+        return tuple(range(len(trainers)))
+    ranks, first = [], dict[str, int]()
+    others = [device for device in trainers if device.name not in hosts]
+    for rank, device in enumerate(others):
+        first.setdefault(platform.host_of(device).name, rank)
+    for device in trainers:
+        shared = first.get(device.name, 0)
+        ranks.append(shared if device.name in hosts else others.index(device))
+    return tuple(ranks)
 
 
 class Rank:
-    """This process among others, each of which has the device whose index is its rank.
+    """This process among others, of which the one ``ranks`` names by slot has that device.
 
-    ``bodies`` execute the items that ``take`` gives; what is sent is of ``dtype``.
+    ``bodies`` execute the items that ``take`` gives, once ``equip`` has made them; a reader tells
+    ``arrive`` before each step what it waits for. What is sent is of ``dtype``.
     """
 
     def __init__(
-        self, processes: Processes, recorder: Recorder, dtype: torch.dtype, bodies: Bodies
+        self,
+        processes: Processes,
+        recorder: Recorder,
+        dtype: torch.dtype,
+        ranks: Sequence[int],
     ) -> None:
         self.processes = processes
-        self.dtype = dtype
-        self.bodies: Bodies = {**bodies, ARRIVAL: self._receive}
+        self.ranks = tuple(ranks)
+        self._dtype = dtype
         self._recorder = recorder
-        self._takers: list[int] = []
+        self._bodies: Bodies = {}
+        self._start()
+
+    def _start(self) -> None:
+        #: By the number of a step, which rank's time it has, None for the longest; and the number
+        #: of the last arrival here that has to be in its place before those that wait for the step.
+        self._takers: list[int | None] = []
+        self._reach: list[int] = []
+        self._number = -1
+        #: Whether the step that comes next needs what it waits for here.
+        self._needs = False
+        self._arriving: deque[Arrival] = deque()
+        self._arrivals: set[int] = set()
+        self._lasted_s: dict[int, float] = {}
+
+    def equip(self, bodies: Bodies) -> Bodies:
+        """The bodies, and that of messages."""
+        self._bodies = bodies
+        return {**bodies, MESSAGES: self._pass_on}
+
+    def has(self, slot: int) -> bool:
+        """Whether a device is this process's."""
+        return self.ranks[slot] == self.processes.rank
 
     def start_epoch(self) -> None:
         """Wait for the others, so that times of all ranks can be laid side by side."""
-        self._takers.clear()
+        self._start()
         with self._recorder.excluded():
             self.processes.sum(torch.zeros(1, dtype=torch.float64))
 
+    # ------------------------------------------------------------------ items
+
     def take(self, items: Iterable[Item]) -> Iterator[Item]:
         """The same items, of which those of other ranks have no body."""
-        here = self.processes.rank
         for item in items:
             if isinstance(item, Collective):
                 yield from self._take_together(item.steps)
-            elif isinstance(item, Step) and item.source is not None:
-                yield from self._take_together((item,))
             elif isinstance(item, Step):
-                self._takers.append(item.device or 0)
-                yield item if item.device in (None, here) else dataclasses.replace(item, op="")
+                self._prepare(item)
+                yield item
             else:
                 yield item
 
-    def _take_together(self, steps: tuple[Step, ...]) -> Iterator[Step]:
-        """Steps between devices, as one collective; bytes are counted from what is sent."""
-        here, under_way = self.processes.rank, _UnderWay(self, steps)
-        for step in steps:
-            self._takers.append(step.device or 0)
-            if step.device != here:
-                yield dataclasses.replace(step, op="", moves=())
-            elif step.source != here:
-                yield dataclasses.replace(step, op=ARRIVAL, operands=(under_way, step), moves=())
+    def _prepare(self, step: Step) -> None:
+        """Leave of a step what this rank does and counts."""
+        body = self._bodies.get(step.op)
+        here, there = self.processes.rank, None if step.device is None else self.ranks[step.device]
+        self._takers.append(there)
+        messages: list[Message] = []
+        if isinstance(body, Transfer) and step.source is not None and there is not None:
+            if self.ranks[step.source] != there:
+                messages = [self._message_of(step, body)]
+        elif isinstance(body, HostTransfer) and there is not None:
+            messages = self._list_messages(step, body, there)
+        within = there in (None, here) and not (messages and isinstance(body, Transfer))
+        self._needs = bool(step.op) and (within or any(m.source == here for m in messages))
+        mine = [each for each in messages if here in (each.source, each.target)]
+        if mine:
+            own = partial(self._bodies[step.op], *step.operands) if within else None
+            step.op, step.operands = MESSAGES, (mine, own)
+        elif not within:
+            step.op = ""
+        # What is sent is counted as it is; what one all-reduce moves, when it is done.
+        counted = there == here or (there is None and not here)
+        if not counted or (messages and isinstance(body, Transfer)) or self._is_reduced(step):
+            step.moves = ()
+
+    @staticmethod
+    def _is_reduced(step: Step) -> bool:
+        return step.source is None and any(kind == "all_reduce" for kind, _ in step.moves)
+
+    def _message_of(self, step: Step, body: Transfer) -> Message:
+        """What a step takes from one device to another."""
+        if step.source is None or step.device is None:
+            raise TypeError(f"a step between ranks needs both of its devices: {step.op!r}")
+        return Message(
+            self.ranks[step.source],
+            self.ranks[step.device],
+            step.work.bytes // self._dtype.itemsize,
+            tuple([kind for kind, _ in step.moves]),
+            partial(body.send, *step.operands),
+            partial(_receive, body.receive, step.operands),
+        )
+
+    @staticmethod
+    def _list_messages(step: Step, body: HostTransfer, device: int) -> list[Message]:
+        """What a step takes from the ranks that have the host's rows to a ``device``'s, or back."""
+        return [
+            Message(
+                device if body.to_host else rank,
+                rank if body.to_host else device,
+                count,
+                (),
+                partial(body.send, rank, *step.operands),
+                partial(_receive, body.receive, (rank, *step.operands)),
+            )
+            for rank, count in body.count(*step.operands).items()
+            if count and rank != device
+        ]
+
+    def arrive(self, number: int, after: Sequence[int]) -> None:
+        """Put in its place what a step, which is about to be taken, waits for."""
+        reach, arrivals = -1, self._arrivals
+        for earlier in after:
+            reach = max(reach, earlier if earlier in arrivals else self._reach[earlier])
+        self._reach.append(reach)
+        self._number = number
+        if self._needs and self._arriving and self._arriving[0].number <= reach:
+            self._place(reach)
+
+    def _place(self, last: int) -> None:
+        """Put in place what arrives, in the order of the program, up to a step's number."""
+        with self._recorder.inside_part():
+            while self._arriving and self._arriving[0].number <= last:
+                arrival = self._arriving.popleft()
+                part = arrival.pending.wait()
+                self._lasted_s[arrival.number] = time.perf_counter() - arrival.since_s
+                arrival.receive(part)
+
+    def _pass_on(self, messages: Sequence[Message], within: Callable[[], None] | None) -> None:
+        """Send what leaves by the current step, and await what comes."""
+        processes, number = self.processes, self._number
+        for each in messages:
+            if each.source == processes.rank:
+                processes.send(self._take_out(each), each.target, number)
             else:
-                yield step
-        under_way.finish()
+                pending = processes.receive(each.elements, self._dtype, each.source, number)
+                self._await(number, pending, each.receive)
+        if within is not None:
+            within()
 
-    def _receive(self, under_way: _UnderWay, step: Step) -> None:
-        self._transfer_of(step).receive(under_way.bring(step), *step.operands)
-
-    def send(self, step: Step) -> Tensor:
-        """What a step takes from this rank, ``(n,)``, counted."""
-        tensor = self._transfer_of(step).send(*step.operands).reshape(-1)
-        for kind, _ in step.moves:
+    def _take_out(self, message: Message) -> Tensor:
+        """What a message takes from here, ``(n,)``, counted."""
+        tensor = message.send().reshape(-1)
+        if tensor.numel() != message.elements:
+            raise ValueError(
+                f"rank {message.source} would send {tensor.numel():,} elements to rank "
+                f"{message.target} where the program says {message.elements:,}"
+            )
+        for kind in message.kinds:
             self._recorder.count_bytes(kind, tensor.numel() * tensor.element_size())
         return tensor
 
-    def _transfer_of(self, step: Step) -> Transfer:
-        body = self.bodies[step.op]
-        if not isinstance(body, Transfer):
-            raise TypeError(f"a step between ranks needs a body in two halves: {step.op!r}")
-        return body
+    def _await(self, number: int, pending: Pending, receive: Callable[[Tensor], None]) -> None:
+        self._arriving.append(Arrival(number, time.perf_counter(), pending, receive))
+        self._arrivals.add(number)
+
+    # ------------------------------------------------------------------ collectives
+
+    def _take_together(self, steps: Sequence[Step]) -> Iterator[Step]:
+        """Steps between devices, as one all-to-all of what goes from rank to rank."""
+        here = self.processes.rank
+        leaving: list[Message] = []
+        coming: list[tuple[int, Message]] = []
+        for step in steps:
+            body = self._bodies[step.op]
+            if not isinstance(body, Transfer):
+                raise TypeError(f"a step between ranks needs a body in two halves: {step.op!r}")
+            message = self._message_of(step, body)
+            self._takers.append(message.target)
+            self._needs = message.source == here
+            if message.source != message.target or message.source != here:
+                step.op, step.moves = "", ()
+            yield step
+            if message.source != message.target:
+                if message.source == here:
+                    leaving.append(message)
+                elif message.target == here:
+                    coming.append((self._number, message))
+        self._send_all(leaving, coming)
+
+    def _send_all(self, leaving: list[Message], coming: list[tuple[int, Message]]) -> None:
+        size, device = self.processes.size, self.processes.device
+        leaving.sort(key=lambda message: message.target)
+        order = sorted(coming, key=lambda pair: pair[1].source)
+        parts = [self._take_out(message) for message in leaving]
+        sent = torch.cat(parts) if parts else torch.empty(0, dtype=self._dtype)
+        counts = [0] * size, [0] * size
+        for message in leaving:
+            counts[0][message.target] += message.elements
+        for _, message in order:
+            counts[1][message.source] += message.elements
+        pending = self.processes.all_to_all(sent.to(device), *counts)
+        begins, begin = dict[int, int](), 0
+        for number, message in order:
+            begins[number], begin = begin, begin + message.elements
+        for number, message in coming:
+            begin = begins[number]
+            part = pending.part(begin, begin + message.elements)
+            self._await(number, part, message.receive)
+
+    def reduce(self, values: Sequence[Tensor], count: Callable[[int], int]) -> list[Tensor]:
+        """The sums over all ranks of tensors, the same bits in each of them; ``count`` says how
+        many bytes an all-reduce of so many moves for the devices that are here."""
+        flat = torch.cat([value.reshape(-1) for value in values])
+        self._recorder.count_bytes("all_reduce", count(flat.numel() * flat.element_size()))
+        found = self.processes.sum(flat)
+        parts = torch.split(found, [value.numel() for value in values])
+        return [part.view(value.shape) for part, value in zip(parts, values, strict=True)]
+
+    def agree(self, times_s: Sequence[float]) -> list[float]:
+        """The longest that each of these took, in any rank."""
+        return self.processes.largest(torch.tensor(times_s, dtype=torch.float64)).tolist()
+
+    def share(self, value: Tensor) -> Tensor:
+        """The sum over all ranks of a tensor that the strategy leaves where it is."""
+        return self.processes.sum(value.reshape(-1)).view(value.shape)
+
+    # ------------------------------------------------------------------ the end of an epoch
+
+    def finish(self) -> None:
+        """Put in place what is still on its way: an epoch is over when everything has arrived."""
+        self._place(len(self._reach))
+        self.processes.finish()
 
     def merge(self, trace: EpochTrace) -> EpochTrace:
         """The epoch of all ranks: losses and bytes added up, and every span's wall time from the
-        rank that took it."""
+        rank that took it, or the longest where each took its own part."""
         here, measured = self.processes.rank, self._recorder.measures
-        walls = [
-            time if taker == here else 0.0
-            for span, taker in zip(trace.spans, self._takers, strict=True)
-            for time in (span.wall_start_s, span.wall_s)
-        ]
+        numbers = self._recorder.list_numbers()
+        starts, walls = [], []
+        for number, span in zip(numbers, trace.spans, strict=True):
+            taker = self._takers[number]
+            starts.append(span.wall_start_s if here == (taker or 0) else 0.0)
+            took_s = self._lasted_s.get(number, span.wall_s)
+            walls.append(took_s if taker in (None, here) else 0.0)
+        losses = [trace.loss, *trace.round_losses]
         counted = [float(trace.bytes[kind]) for kind in BYTE_KINDS]
-        values = torch.tensor([trace.loss, *counted, *walls], dtype=torch.float64)
-        loss, *rest = self.processes.sum(values).tolist()
-        counted, walls = rest[: len(BYTE_KINDS)], rest[len(BYTE_KINDS) :]
+        values = torch.tensor([*losses, *counted, *starts], dtype=torch.float64)
+        found = self.processes.sum(values).tolist()
+        walls = self.processes.largest(torch.tensor(walls, dtype=torch.float64)).tolist()
+        losses, rest = found[: len(losses)], found[len(losses) :]
+        counted, starts = rest[: len(BYTE_KINDS)], rest[len(BYTE_KINDS) :]
         spans = tuple(
             span._replace(
                 wall_start_s=start_s, wall_s=wall_s, seconds=wall_s if measured else span.seconds
             )
-            for span, start_s, wall_s in zip(trace.spans, walls[::2], walls[1::2], strict=True)
+            for span, start_s, wall_s in zip(trace.spans, starts, walls, strict=True)
         )
         return dataclasses.replace(
             trace,
             spans=spans,
             bytes={kind: int(size) for kind, size in zip(BYTE_KINDS, counted, strict=True)},
-            loss=loss,
-            round_losses=(loss,),
+            loss=losses[0],
+            round_losses=tuple(losses[1:]),
         )
 
 
-class _UnderWay:
-    """Transfers packed by rank, which are under way from the first that is asked for."""
-
-    def __init__(self, rank: Rank, steps: tuple[Step, ...]) -> None:
-        self._rank = rank
-        self._steps = steps
-        self._arrived: dict[Step, Tensor] | None = None
-
-    def bring(self, step: Step) -> Tensor:
-        """What arrives here by a step, ``(n,)``."""
-        return self.finish()[step]
-
-    def finish(self) -> dict[Step, Tensor]:
-        """Take part, once; what arrives, by its step."""
-        if self._arrived is None:
-            processes, dtype = self._rank.processes, self._rank.dtype
-            here = processes.rank
-            leaving = [step for step in self._steps if step.source == here != step.device]
-            coming = [step for step in self._steps if step.device == here != step.source]
-            leaving.sort(key=lambda step: step.device or 0)
-            coming.sort(key=lambda step: step.source or 0)
-            parts = [self._rank.send(step) for step in leaving]
-            sent = torch.cat(parts) if parts else torch.empty(0, dtype=dtype)
-            sizes = [step.work.bytes // dtype.itemsize for step in coming]
-            send_counts, receive_counts = [0] * processes.size, [0] * processes.size
-            for step, part in zip(leaving, parts, strict=True):
-                send_counts[step.device or 0] += part.numel()
-            for step, size in zip(coming, sizes, strict=True):
-                receive_counts[step.source or 0] += size
-            received = processes.all_to_all(sent.to(processes.device), send_counts, receive_counts)
-            self._arrived = dict(zip(coming, torch.split(received, sizes), strict=True))
-        return self._arrived
+def _receive(receive: Callable[..., None], operands: tuple[object, ...], part: Tensor) -> None:
+    receive(part, *operands)

@@ -230,6 +230,11 @@ class Recorder:
         work = (self.here.track or self._main).work
         work[device] = work.get(device, 0.0) + amount
 
+    def list_numbers(self) -> list[int]:
+        """Of the epoch's spans in the order of its trace, the ids that they had when they began."""
+        tracks = sorted(self._tracks, key=attrgetter("key"))
+        return [span.id for track in tracks for span in track.spans]
+
     def end_epoch(self, loss: float, round_losses: Sequence[float], seeds: int) -> EpochTrace:
         """The epoch's trace. Harness is what is left of its wall time when nothing else went on:
         neither a span nor a part, on any thread."""

@@ -46,7 +46,7 @@ class Replicas:
                     device.torch_device
                 )
         #: The master's, in the order of ``take_gradients``.
-        self._parameters = [
+        self.parameters = [
             parameter for layer in self.master.stack for parameter in layer.parameters()
         ]
         self._optimiser = torch.optim.Adam(
@@ -61,10 +61,10 @@ class Replicas:
 
     def step(self, gradients: list[Tensor]) -> None:
         """One optimiser step on the master with averaged gradients, then broadcast."""
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         self._optimiser.step()
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             parameter.grad = None
         self._broadcast()
 

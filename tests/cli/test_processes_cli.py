@@ -17,14 +17,15 @@ import pytest
 from gnnbench.cli.processes import LEFT, LOST, SILENT, RankFailed, find_culprit, run_ranks
 
 GRAPH = "sbm:vertices=600,edges=3000,features=16,classes=4"
-COMPARE = f"compare --plugins mixgcn --dataset {GRAPH} --hidden 8 --threads 1".split()
+WORK = f"--dataset {GRAPH} --hidden 8 --threads 1".split()
+COMPARE = ["compare", "--plugins", "mixgcn", *WORK]
 #: Protects from hanging alone.
 HANGING_S = 600
 
 
-def start(*words, **how):
+def start(*words, compare=COMPARE, **how):
     return subprocess.Popen(
-        [sys.executable, "-m", "gnnbench", *COMPARE, *words],
+        [sys.executable, "-m", "gnnbench", *compare, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -81,6 +82,22 @@ def test_a_killed_rank_ends_the_run_and_is_named(training):
     assert ends(command).startswith("rank 1 was killed by SIGKILL, and the other ranks")
     assert command.returncode == 3
     assert not any(rank.is_running() for rank in ranks.values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["hongtu", "partition", "hyscale", "p3"])
+def test_a_killed_rank_of_any_kind_of_schedule_is_named(strategy):
+    """Its peers wait for messages of it, or for an all-reduce."""
+    compare = ["compare", "--plugins", strategy, "--no-plain", *WORK]
+    endless = ("--epochs", "1000000", "--no-check", "--patience", "30")
+    command = start("--processes", "3", *endless, compare=compare)
+    try:
+        ranks_of(command)[2].kill()
+        assert ends(command).startswith("rank 2 was killed by SIGKILL, and the other ranks")
+        assert command.returncode == 3
+    finally:
+        command.kill()
+        command.communicate()
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
@@ -153,7 +170,7 @@ def test_ranks_end_with_whoever_started_them():
     assert not alive
 
 
-#: Two ranks, of which the second never comes to add up numbers.
+#: Two ranks, of which the second never does its part of what the first one waits for.
 HANGING = """
 import sys, time, torch
 from gnnbench import signals
@@ -161,19 +178,28 @@ from gnnbench.run.collectives import PeerLost, join
 processes = join(3)
 if processes.rank: time.sleep(100)
 try:
-    processes.sum(torch.ones(1, dtype=torch.float64))
+    WAITING
 except PeerLost as error:
     print(f"gnnbench: error: {error}", file=sys.stderr)
     signals.leave(error.exit_status)
 """
 
 
-def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(monkeypatch, capfd):
-    start_instead(monkeypatch, HANGING)
+@pytest.mark.parametrize(
+    ("waiting", "where"),
+    [
+        ("processes.sum(torch.ones(1, dtype=torch.float64))", "an all-reduce"),
+        ("processes.receive(3, torch.float64, 1, 7).wait()", "receiving from rank 1"),
+    ],
+)
+def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(
+    monkeypatch, capfd, waiting, where
+):
+    start_instead(monkeypatch, HANGING.replace("WAITING", waiting))
     with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 3 s for"):
         run_ranks([], 2, 3)
     said = capfd.readouterr().err
-    assert "rank 0 waited 3 s for the other ranks in a sum, and one of them did not come" in said
+    assert f"rank 0 waited 3 s for the other ranks in {where}, and one of them did not" in said
 
 
 #: A rank that ends with 6 inside its group, or after it has left it; threads of a group that wait

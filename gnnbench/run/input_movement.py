@@ -1,0 +1,139 @@
+"""How the input rows of mini-batches come to their trainers: what the steps of loading and transfer
+compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.lowering.feature_cache import Admission
+from gnnbench.lowering.mini_batch import MiniBatchLowering
+from gnnbench.lowering.movement import Exchange, SlotMovement
+from gnnbench.lowering.rounds import Load
+from gnnbench.parts import RoundedLoading
+from gnnbench.records import IndexArray, IntArray
+from gnnbench.run.base import Engine
+from gnnbench.run.execute import Bodies
+from gnnbench.run.feature_cache import CachedRows
+from gnnbench.run.features import feature_rows
+from gnnbench.run.movement import Buffers
+from gnnbench.run.processors import StagingBuffers, Streams
+from gnnbench.run.ranks import Transfer
+
+#: A round and a slot: which unit.
+UnitKey = tuple[int, int]
+
+
+class InputMovement(Engine):
+    """Moves input rows as :class:`MiniBatchLowering` says; see the module's docstring."""
+
+    _lowering: MiniBatchLowering
+    _rounding: RoundedLoading | None
+    _torch_devices: tuple[torch.device, ...]
+    _streams: dict[int, Streams]
+    _staging: StagingBuffers
+    _cached: CachedRows
+    #: Rows on the host that go to a device, in parts, and on a device before they are put together;
+    #: input rows of units; and buffers that accelerators share.
+    _loaded: dict[UnitKey, tuple[Tensor, ...]]
+    _inputs: dict[UnitKey, Tensor]
+    _buffers: Buffers
+
+    def _list_transfers(self) -> Bodies:
+        """What the steps compute that move rows."""
+        return {
+            "load": self._load,
+            "transfer": self._transfer,
+            "put together": self._put_together,
+            "admit": self._admit,
+            "pull": Transfer(self._lend_rows, self._borrow_rows, self._pull),
+            "copy rows": self._copy_rows,
+            "pick rows": self._pick_rows,
+        }
+
+    def _place_features(self) -> None:
+        """All feature rows on every device that trains, where they are there."""
+        if self._lowering.resident:
+            everything = np.arange(self._setting.dataset.graph.num_vertices)
+            rows = feature_rows(self._setting, everything, sparse=False)
+            self._features = {slot: rows.to(self._torch_devices[slot]) for slot in self._here}
+
+    def _load(self, index: int, loads: Sequence[Load], threads: int) -> None:
+        """Gather rows in host memory, and pack those that are transferred."""
+        for load in filter(lambda load: self._has(load.slot), loads):
+            key, count = (index, load.slot), len(load.ids)
+            out = None
+            if load.slot in self._streams:
+                # Page-locked memory for rows that a CUDA device will copy.
+                width = self._setting.dataset.num_features
+                out = self._staging.take(load.slot, index, count, width, self._dtype)
+            rows = feature_rows(
+                self._setting, load.ids, sparse=self._sparse, threads=threads, out=out
+            )
+            if not load.transferred:
+                self._inputs[key] = rows
+            elif self._rounding is not None:
+                self._loaded[key] = self._rounding.pack(rows)
+            else:
+                self._loaded[key] = (rows,)
+
+    def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
+        """Input rows out of the features on the device."""
+        if not self._has(key[1]):
+            return
+        features = self._features[key[1]]
+        self._hand_over(key, features[torch.from_numpy(ids).to(features.device)])
+
+    def _transfer(self, key: UnitKey, move: SlotMovement, apart: bool) -> None:
+        where = self._torch_devices[move.slot]
+        parts = self._loaded.pop(key)
+        crossed = tuple(part.to(where, non_blocking=True) for part in parts)
+        if apart:
+            self._loaded[key] = crossed
+        else:
+            self._keep_rows(key, move, crossed[0])
+
+    def _put_together(
+        self, key: UnitKey, move: SlotMovement, count: int, places: IndexArray | None
+    ) -> None:
+        """Input rows out of what crossed and of the device's cache, in a memory of their own."""
+        crossed = self._loaded.pop(key)
+        rows = crossed[0]
+        if self._rounding is not None:
+            rows = self._rounding.unpack(crossed, self._dtype)
+        if move.direct:
+            rows = self._cached.assemble(move.slot, count, places, rows)
+        self._keep_rows(key, move, rows)
+
+    def _admit(self, key: UnitKey, admitted: Admission) -> None:
+        self._cached.admit(key[1], admitted, self._inputs[key])
+
+    def _keep_rows(self, key: UnitKey, move: SlotMovement, rows: Tensor) -> None:
+        """Rows on a device are its unit's, or go to the buffer from which they are shared."""
+        if move.direct:
+            self._hand_over(key, rows)
+            return
+        width = self._setting.dataset.num_features
+        self._buffers.make_room(move.slot, move.buffer_rows, width, self._dtype, rows.device)
+        self._buffers.load(move, rows)
+
+    def _pull(self, move: SlotMovement, pull: Exchange) -> None:
+        self._buffers.pull(move, pull)
+
+    def _lend_rows(self, move: SlotMovement, pull: Exchange) -> Tensor:
+        return self._buffers.lend(pull)
+
+    def _borrow_rows(self, part: Tensor, move: SlotMovement, pull: Exchange) -> None:
+        self._buffers.borrow(move, pull, part)
+
+    def _copy_rows(self, key: UnitKey, move: SlotMovement) -> None:
+        self._hand_over(key, self._buffers.assemble(move))
+
+    def _hand_over(self, key: UnitKey, rows: Tensor) -> None:
+        """Rows made on the copy stream are used on the other, and not to be freed before."""
+        self._inputs[key] = rows
+        if streams := self._streams.get(key[1]):
+            rows.record_stream(streams.compute.stream)

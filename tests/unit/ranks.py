@@ -1,0 +1,160 @@
+"""Trains strategies in several processes, forked from one that imports once; rank 0 of each group
+prints what came out, a line a group."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from gnnbench.conformance.graphs import (
+    fit_workload,
+    make_dataset,
+    make_platform,
+    with_memory,
+)
+from gnnbench.datasets import load
+from gnnbench.errors import IncompatibleParts
+from gnnbench.models import build
+from gnnbench.parts import Bundle, Setting
+from gnnbench.plugins import Registry, assemble, with_swap
+from gnnbench.plugins import load as load_registry
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.records import Trace
+from gnnbench.run import train
+from gnnbench.run.collectives import Processes, join, leave
+
+#: Every strategy that uses several devices, and variants whose rows go other ways: parts of other
+#: strategies by ``kind=name``, options by ``kind.name=value``.
+STRATEGIES = (
+    "partition",
+    "cagnet",
+    "pipegcn",
+    "sancus",
+    "distgnn",
+    "mixgcn",
+    "pyg-multi-gpu",
+    "distdgl",
+    "distdgl-v2",
+    "pagraph",
+    "hyscale",
+    "p3",
+    "hongtu",
+    "hongtu-im",
+)
+VARIANTS = (
+    "hongtu communication=vanilla",
+    "hongtu communication.p2p=false",
+    "hyscale communication=hongtu",
+    "sancus communication.stale_gradients=true",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A strategy on a data set, in words."""
+
+    strategy: str
+    dataset: str
+    model: str
+
+    def find(self, devices: int) -> tuple[Bundle, Setting]:
+        """Its parts, and the setting on so many devices that are described."""
+        name, *changes = self.strategy.split()
+        registry = find_registry()
+        (parts,) = registry.strategy(name).bundles.values()
+        options: dict[str, dict[str, str]] = {}
+        for change in changes:
+            what, value = change.split("=")
+            kind, dot, option = what.partition(".")
+            if dot:
+                options.setdefault(kind, {})[option] = value
+            else:
+                parts = with_swap(registry, parts, ((kind, value),))
+        dataset = make_dataset() if self.dataset == "small" else load(self.dataset)
+        workload = fit_workload(dataset, self.model)
+        described = make_platform(devices, "cpu" if name == "distgnn" else "gpu")
+        names = frozenset(device.name for device in described.accelerators)
+        platform = with_memory(described, names, 10**10)
+        return (
+            assemble(registry, parts, options),
+            Setting(dataset, platform, workload, build(workload).shapes),
+        )
+
+
+_registries: list[Registry] = []
+
+
+def find_registry() -> Registry:
+    """What is installed, looked for once."""
+    if not _registries:
+        _registries.append(load_registry(()))
+    return _registries[0]
+
+
+def train_case(case: Case, devices: int, processes: Processes | None = None) -> Trace:
+    bundle, setting = case.find(devices)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel), processes=processes)
+
+
+def sum_up(trace: Trace) -> dict[str, object]:
+    """What has to be the same however many processes train."""
+    return {
+        "loss": [epoch.loss for epoch in trace.epochs],
+        "round losses": [loss for epoch in trace.epochs for loss in epoch.round_losses],
+        "bytes": [{kind: n for kind, n in epoch.bytes.items() if n} for epoch in trace.epochs],
+        "peak bytes": dict(trace.peak_bytes),
+        "epoch_s": [digest(epoch, "modelled").epoch_s for epoch in trace.epochs],
+        "parameters": {name: each.ravel().tolist() for name, each in trace.parameters.items()},
+    }
+
+
+def main() -> None:
+    """``SIZE:PORT,SIZE:PORT.. DATASET MODEL STRATEGY STRATEGY..``: a group of so many ranks for
+    each size, one after the other."""
+    torch.set_num_threads(1)
+    groups, dataset, model, *strategies = sys.argv[1:]
+    for group in groups.split(","):
+        os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"] = group.split(":")
+        ranks = []
+        for rank in range(int(os.environ["WORLD_SIZE"])):
+            child = os.fork()
+            if not child:
+                cases = [Case(strategy, dataset, model) for strategy in strategies]
+                os._exit(run_forked(rank, cases))
+            ranks.append(child)
+        if any([os.waitpid(child, 0)[1] for child in ranks]):
+            sys.exit(1)
+
+
+def run_forked(rank: int, cases: list[Case]) -> int:
+    """The exit status."""
+    os.environ["RANK"] = str(rank)
+    try:
+        processes = join()
+        found = dict(run_cases(cases, processes))
+        leave()
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    if not rank:
+        print(json.dumps(found), flush=True)
+    return 0
+
+
+def run_cases(cases: list[Case], processes: Processes) -> Iterator[tuple[str, object]]:
+    for case in cases:
+        try:
+            yield case.strategy, sum_up(train_case(case, processes.size, processes))
+        except IncompatibleParts as refusal:
+            yield case.strategy, str(refusal)
+
+
+if __name__ == "__main__":
+    main()

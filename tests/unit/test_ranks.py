@@ -1,0 +1,87 @@
+"""Every strategy of several devices, trained by as many processes: what one process computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+import ranks
+from ranks import STRATEGIES, VARIANTS, Case, sum_up, train_case
+
+from gnnbench.price.dry_run import DryRun
+
+#: Protects from hanging alone.
+HANGING_S = 600
+
+
+def find_ports(count):
+    """Ports that are free, all at once."""
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+@cache
+def train_in_processes(dataset, model, sizes=(2, 4)):
+    """By size, what groups of so many real ranks found of every strategy."""
+    ports = find_ports(len(sizes))
+    groups = ",".join(f"{size}:{port}" for size, port in zip(sizes, ports, strict=True))
+    command = subprocess.Popen(
+        [sys.executable, ranks.__file__, groups, dataset, model, *STRATEGIES, *VARIANTS],
+        env=os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        said = command.communicate(timeout=HANGING_S)[0]
+        assert command.returncode == 0
+    finally:
+        if command.poll() is None:
+            os.killpg(command.pid, signal.SIGKILL)
+            command.communicate()
+    return dict(zip(sizes, map(json.loads, said.splitlines()), strict=True))
+
+
+def hold(strategy, dataset, model, processes):
+    """What so many processes computed against one process, and what they sent against the program
+    gone through without one."""
+    case = Case(strategy, dataset, model)
+    found = train_in_processes(dataset, model)[processes][strategy]
+    assert not isinstance(found, str), found
+    alone = sum_up(train_case(case, processes))
+    for what in ("loss", "round losses", "epoch_s"):
+        assert found[what] == pytest.approx(alone[what], rel=1e-9, abs=0), what
+    for name, values in alone["parameters"].items():
+        assert found["parameters"][name] == pytest.approx(values, rel=1e-6, abs=1e-9), name
+    planned = [
+        {kind: size for kind, size in epoch.bytes.items() if size}
+        for epoch, _ in DryRun(*case.find(processes)).run_epochs(len(alone["loss"]))
+    ]
+    assert found["bytes"] == planned == alone["bytes"]
+    assert found["peak bytes"] == alone["peak bytes"]
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *VARIANTS])
+def test_processes_train_what_one_process_trains(strategy, processes):
+    """On a small graph, GCN; each group of ranks is started once for all strategies."""
+    hold(strategy, "small", "gcn", processes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
+@pytest.mark.parametrize("dataset", ["cora", "amazon_photo"])
+@pytest.mark.parametrize("strategy", [*STRATEGIES, *VARIANTS])
+def test_processes_train_what_one_process_trains_on_real_graphs(
+    strategy, dataset, model, processes
+):
+    hold(strategy, dataset, model, processes)
