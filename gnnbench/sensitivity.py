@@ -1,0 +1,241 @@
+"""What would have to be otherwise for a model to say what a paper says.
+
+A study gives the model that its table was made of, of any type ``M``; what the model says of
+quantities (:class:`Quantity`); and what the model rests on (:class:`Assumption`), each of which can
+be scaled by itself. For a quantity that is far from the paper's, :func:`find_remedies` finds for
+every assumption the factor nearest 1 that brings it there, and what else that would move.
+:func:`note_contradictions` makes sentences of it, which stand under the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from gnnbench.agreement import CLOSE, format_share
+from gnnbench.units import format_si
+
+#: A study's model. Records of it have no slots: ``Quantity[Model](...)`` fails with them.
+M = TypeVar("M")
+
+#: An assumption is tried at up to so many times what is stated, and down to one over that.
+WIDEST = 64.0
+#: How close the bisection comes to the paper's number, and how narrow it makes its interval.
+PRECISION = 1e-3
+#: What moves by less than this share is not listed.
+STILL = 0.01
+#: So many of the assumptions are listed, those that would have to change least first.
+LISTED = 3
+
+
+@dataclass(frozen=True)
+class Quantity(Generic[M]):
+    """One thing that a model says, such as the seconds of an epoch, beside the paper's number for
+    it; ``quoted`` is None where there is none."""
+
+    label: str
+    predict: Callable[[M], float]
+    quoted: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Assumption(Generic[M]):
+    """A number that a model rests on. ``scale`` gives the model with it multiplied by a factor, and
+    all else as it was; ``source`` says where the ``stated`` value is from."""
+
+    label: str
+    stated: float
+    unit: str
+    source: str
+    scale: Callable[[M, float], M]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a changed assumption does to another quantity."""
+
+    label: str
+    before: float
+    after: float
+    quoted: float | None
+    unit: str
+
+    @property
+    def share(self) -> float:
+        """How far it moves, of what it was."""
+        return (self.after - self.before) / self.before if self.before else math.inf
+
+
+@dataclass(frozen=True)
+class Remedy(Generic[M]):
+    """``assumption`` times ``factor`` brings a quantity to the paper's number, and moves others.
+
+    ``factor`` is None where none from 1/WIDEST to WIDEST does; ``nearest`` is then the closest that
+    the quantity comes.
+    """
+
+    assumption: Assumption[M]
+    factor: float | None
+    nearest: float
+    moves: tuple[Move, ...] = ()
+
+
+def find_factor(predict: Callable[[float], float], target: float) -> tuple[float | None, float]:
+    """The factor nearest 1 at which ``predict`` gives ``target``, and what it gives there.
+
+    Factors are doubled and halved away from 1 until ``target`` lies between two of them, and that
+    interval is bisected. (None, the nearest value seen) where it does not up to ``WIDEST``.
+    """
+    at_one = predict(1.0)
+    nearest = at_one
+    ends = {1: (1.0, at_one), -1: (1.0, at_one)}
+    steps = round(math.log2(WIDEST))
+    for step in range(1, steps + 1):
+        for way in (1, -1):
+            factor = 2.0 ** (way * step)
+            value = predict(factor)
+            nearest = min(nearest, value, key=lambda each: abs(each - target))
+            if (value - target) * (ends[way][1] - target) <= 0:
+                return _bisect(predict, target, ends[way], (factor, value))
+            ends[way] = factor, value
+    return None, nearest
+
+
+def _bisect(
+    predict: Callable[[float], float],
+    target: float,
+    low: tuple[float, float],
+    high: tuple[float, float],
+) -> tuple[float, float]:
+    """Between two factors with their values, one on either side of ``target``."""
+    while abs(math.log(high[0] / low[0])) > PRECISION:
+        middle = math.sqrt(low[0] * high[0])
+        value = predict(middle)
+        if abs(value - target) <= PRECISION * abs(target):
+            return middle, value
+        if (value - target) * (low[1] - target) <= 0:
+            high = middle, value
+        else:
+            low = middle, value
+    return min(low, high, key=lambda each: abs(each[1] - target))
+
+
+def find_remedies(
+    model: M,
+    quantity: Quantity[M],
+    assumptions: Sequence[Assumption[M]],
+    others: Sequence[Quantity[M]] = (),
+) -> tuple[Remedy[M], ...]:
+    """What each assumption would have to be for ``quantity`` to be the paper's, those that change
+    least first, and what that does to ``others``; at the end those that cannot bring it there."""
+    if quantity.quoted is None:
+        raise ValueError(f"{quantity.label} has no number in the paper to be brought to")
+    remedies = []
+    for assumption in assumptions:
+
+        def predict_at(factor: float, assumption: Assumption[M] = assumption) -> float:
+            return quantity.predict(assumption.scale(model, factor))
+
+        factor, nearest = find_factor(predict_at, quantity.quoted)
+        moves: tuple[Move, ...] = ()
+        if factor is not None:
+            changed = assumption.scale(model, factor)
+            moves = tuple(
+                Move(each.label, each.predict(model), each.predict(changed), each.quoted, each.unit)
+                for each in others
+                if each is not quantity
+            )
+        remedies.append(Remedy(assumption, factor, nearest, moves))
+    return tuple(
+        sorted(
+            remedies,
+            key=lambda each: math.inf if each.factor is None else abs(math.log(each.factor)),
+        )
+    )
+
+
+def note_contradictions(
+    model: M,
+    quantities: Sequence[Quantity[M]],
+    assumptions: Sequence[Assumption[M]],
+    others: Sequence[Quantity[M]] = (),
+    *,
+    tolerance: float = CLOSE,
+) -> tuple[str, ...]:
+    """A sentence, without its full stop, for each quantity off by more than ``tolerance``: which
+    assumptions would bring it to the paper's number, and what of ``others`` they would move."""
+    return tuple(_contradictions(model, quantities, assumptions, others, tolerance))
+
+
+def _contradictions(
+    model: M,
+    quantities: Sequence[Quantity[M]],
+    assumptions: Sequence[Assumption[M]],
+    others: Sequence[Quantity[M]],
+    tolerance: float,
+) -> Iterator[str]:
+    for quantity in quantities:
+        value = quantity.predict(model)
+        if not quantity.quoted or abs(value / quantity.quoted - 1.0) <= tolerance:
+            continue
+        remedies = find_remedies(model, quantity, assumptions, others)
+        show = partial(_format, unit=quantity.unit)
+        yield (
+            f"sensitivity: {quantity.label} is {show(value)} for {show(quantity.quoted)}; "
+            f"{_describe(remedies, show)}"
+        )
+
+
+def _describe(remedies: Sequence[Remedy[M]], show: Callable[[float], str]) -> str:
+    found = [each for each in remedies if each.factor is not None]
+    if found:
+        return "; or ".join(_describe_remedy(each) for each in found[:LISTED])
+    if not remedies:
+        return "it rests on no assumption that can be scaled"
+    nearest = ", ".join(f"{each.assumption.label} ({show(each.nearest)})" for each in remedies)
+    return (
+        f"no assumption by itself brings it there, up to {WIDEST:g} times larger or smaller; the "
+        f"nearest by each: {nearest}"
+    )
+
+
+def _describe_remedy(remedy: Remedy[M]) -> str:
+    assumption, factor = remedy.assumption, remedy.factor or 1.0
+    stated = _format(assumption.stated, assumption.unit)
+    needed = _format(assumption.stated * factor, assumption.unit)
+    text = (
+        f"{assumption.label} {factor:.2g} times as large would bring it there, {needed} for "
+        f"{stated} ({assumption.source})"
+    )
+    moved = [move for move in remedy.moves if abs(move.share) >= STILL]
+    if not remedy.moves:
+        return text
+    if not moved:
+        return f"{text}, and moves nothing else of the {len(remedy.moves)} numbers held beside it"
+    return f"{text}, and moves {', '.join(map(_describe_move, moved))}"
+
+
+def _describe_move(move: Move) -> str:
+    text = (
+        f"{move.label} from {_format(move.before, move.unit)} to {_format(move.after, move.unit)}"
+    )
+    if not move.quoted:
+        return text
+    error = move.after / move.quoted - 1.0
+    sign = "+" if error > 0 else "-"
+    return f"{text} (paper {_format(move.quoted, move.unit)}, {sign}{format_share(abs(error))})"
+
+
+def _format(value: float, unit: str) -> str:
+    """Ratios, shares and counts as they are, quantities with prefixes."""
+    if unit == "x":
+        return f"{value:.2f}x"
+    if unit == "%":
+        return f"{value:.0f} %"
+    if unit == "":
+        return f"{value:.3g}"
+    return format_si(value, unit)
