@@ -128,14 +128,15 @@ class HostSteps:
         step both are done, some rows after the other."""
         row_bytes, label = self._layers[number].in_features * self._itemsize, "gradients to host"
         work = self._pick(plan.leaving, number, plan)
-        # Each element is read twice and written once by the addition, which is at home.
+        # Each element is read twice and written once by the addition, which is at home; the rows
+        # lie anywhere.
         key, add, rows = (number, self.round, plan.slot), "accumulate on host", 3 * row_bytes
-        counts = plan.leaving.by_host
+        counts, width = plan.leaving.by_host, self._layers[number].in_features
         return [
             self._transfer("", label, number, plan, work, to_host=True),
             *self._between_hosts(number, plan, plan.leaving, row_bytes, home=True),
             *self._page("load", number, "gradients", number, row_bytes, plan.leaving_ids),
-            *self._on_hosts("accumulate", key, "offload", add, number, counts, rows),
+            *self._on_hosts("accumulate", key, "offload", add, number, counts, rows, width),
             *self._page("offload", number, "gradients", number, row_bytes, plan.leaving_ids),
         ]
 
@@ -206,12 +207,14 @@ class HostSteps:
         number: int,
         counts: tuple[int, ...],
         row_bytes: int,
+        picked_features: int = 0,
     ) -> Iterator[Step]:
-        """What each host does of its own vertices' rows; the first computes them all."""
+        """What each host does of its own vertices' rows; the first computes them all. Rows of so
+        many ``picked_features`` lie apart, and 0 is one after the other."""
         for host, rows in zip(self._homes.hosts, counts, strict=True):
             if not op and not rows:
                 continue
-            work = _copy(rows, row_bytes)
+            work = _copy(rows, row_bytes)._replace(features=picked_features)
             yield self._alone(host.name, op, operands, stage, label, number, work)
             op, operands = "", ()
 
