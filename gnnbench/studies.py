@@ -6,7 +6,7 @@ Both return :class:`~gnnbench.records.Table`, whose cells say where each number 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -14,7 +14,7 @@ from gnnbench.constants import MarkedNumber
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.parts import Bundle, LayerClass, Session, Setting, option_fields
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Dataset, LedgerEntry, PartKind, Table, Workload
+from gnnbench.records import Dataset, LedgerEntry, Mode, PartKind, Table, Workload
 
 
 class PassProgress(Protocol):
@@ -123,6 +123,12 @@ class StudyTrainer(Protocol):
     ) -> Mapping[PartKind, Session]:
         """What the parts of ``strategy``, with ``options``, opened for a run and have of it after
         it, on the model clock of the setting's platform."""
+
+    def follow_accuracy(
+        self, strategy: str, mode: Mode, setting: Setting, epochs: Sequence[int]
+    ) -> Sequence[Mapping[str, float]]:
+        """Train ``strategy`` in a mode, and how accurate the model is after each of ``epochs``,
+        ascending: the share of train, val and test vertices that it classifies rightly."""
 
 
 class TrainedReproduction(Reproduction):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gnnbench.constants import MarkedNumber
     from gnnbench.parts import Session, Setting
     from gnnbench.plugins import Registry
-    from gnnbench.records import PartKind
+    from gnnbench.records import Mode, PartKind
     from gnnbench.studies import Reproduction
 
 
@@ -124,6 +124,25 @@ class ModelTrainer:
         )
         training.train()
         return training.sessions
+
+    def follow_accuracy(
+        self, strategy: str, mode: Mode, setting: Setting, epochs: Sequence[int]
+    ) -> Sequence[Mapping[str, float]]:
+        """Train as far as the last of ``epochs``, and evaluate after each."""
+        from gnnbench.plugins import assemble
+        from gnnbench.price.model_clock import ModelClock
+        from gnnbench.run import Training
+        from gnnbench.run.evaluate import Evaluator
+
+        bundle = assemble(self._registry, self._registry.strategy(strategy).bundles[mode], {})
+        training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        evaluator = Evaluator(setting, bundle.kernel, bundle.memory)
+        found = []
+        for epoch in range(max(epochs)):
+            training.run_epoch(epoch)
+            if epoch + 1 in epochs:
+                found.append(evaluator.evaluate(training.model)[1])
+        return found
 
 
 def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:

@@ -128,10 +128,11 @@ class HostSteps:
         step both are done, some rows after the other."""
         row_bytes, label = self._layers[number].in_features * self._itemsize, "gradients to host"
         work = self._pick(plan.leaving, number, plan)
-        # Each element is read twice and written once by the addition, which is at home.
+        # Each element is read twice and written once by the addition, which is at home; the rows
+        # lie anywhere.
         key, add, rows = (number, self.round, plan.slot), "accumulate on host", 3 * row_bytes
-        counts = plan.leaving.by_host
-        added = list(self._on_hosts("accumulate", key, "offload", add, number, counts, rows))
+        counts, width = plan.leaving.by_host, self._layers[number].in_features
+        added = list(self._on_hosts("accumulate", key, "offload", add, number, counts, rows, width))
         for step in added:
             step.device = plan.slot
         return [
@@ -210,12 +211,14 @@ class HostSteps:
         number: int,
         counts: tuple[int, ...],
         row_bytes: int,
+        picked_features: int = 0,
     ) -> Iterator[Step]:
-        """What each host does of its own vertices' rows; the first computes them all."""
+        """What each host does of its own vertices' rows; the first computes them all. Rows of so
+        many ``picked_features`` lie apart, and 0 is one after the other."""
         for host, rows in zip(self._homes.hosts, counts, strict=True):
             if not op and not rows:
                 continue
-            work = _copy(rows, row_bytes)
+            work = _copy(rows, row_bytes)._replace(features=picked_features)
             yield self._alone(host.name, op, operands, stage, label, number, work)
             op, operands = "", ()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.errors import UsageError
 from gnnbench.footprint import ChunkSize
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostRows, PeerCopy, UnitPlan
@@ -56,17 +57,25 @@ class ChunkCounts:
         original: float,
         with_p2p: float,
         with_reuse: float,
+        of_peers: float | None = None,
     ) -> ChunkCounts:
         """Counts spread evenly from totals: V_ori, V_+p2p and V_+ru in rows of one pass.
 
-        As in Equation 4, every transition row is one that its own device reads, so that
-        V_ori - V_+p2p rows come from peers; no neighbour row is known to be kept.
+        ``of_peers`` of the V_ori rows belong to other partitions than their reader's. As in
+        Equation 4 they are V_ori - V_+p2p by default, the least that they can be: every transition
+        row is then one that its own device reads. No neighbour row is known to be kept.
         """
         m, n = partitions, chunks
+        peers = original - with_p2p if of_peers is None else of_peers
         if not vertices <= with_reuse <= with_p2p <= original:
             raise ValueError(
                 f"volumes of {with_reuse:g}, {with_p2p:g} and {original:g} rows for {vertices:g} "
                 f"vertices; each must be at least the one before"
+            )
+        if not original - with_p2p <= peers <= original - vertices:
+            raise ValueError(
+                f"{peers:g} of {original:g} rows cannot be those of peers: {original - with_p2p:g} "
+                f"must be, and the {vertices:g} destinations' own are not"
             )
         each = (n, m)
         transition = np.full(each, with_p2p / (m * n))
@@ -76,8 +85,8 @@ class ChunkCounts:
         neighbours = np.zeros((n, m, m))
         own = np.arange(m)
         if m > 1:
-            neighbours[:] = (original - with_p2p) / (m * n * (m - 1))
-        neighbours[:, own, own] = with_p2p / (m * n)
+            neighbours[:] = peers / (m * n * (m - 1))
+        neighbours[:, own, own] = (original - peers) / (m * n)
         return cls(
             vertices=np.full(each, vertices / (m * n)),
             edges=np.full(each, edges / (m * n)),
@@ -141,16 +150,25 @@ def _round(counts: Counts) -> IntArray:
 
 
 class PartitionHomes:
-    """Where the rows of a platform's partitions lie: at the ``sockets`` of their devices."""
+    """Where the rows of a platform's partitions lie: at the ``sockets`` of their devices, or
+    ``spread`` evenly over all sockets of a single host."""
 
-    def __init__(self, platform: Platform, sockets: Sequence[int]) -> None:
-        self._platform = platform
+    def __init__(self, platform: Platform, sockets: Sequence[int], *, spread: bool = False) -> None:
+        if spread and platform.other_hosts:
+            raise UsageError(
+                f"platform {platform.name} has several hosts, over whose sockets counted rows "
+                f"cannot be spread; leave out placement.numa_aware."
+            )
+        self._platform, self._spread = platform, spread
         self._sockets = np.array(sockets)
         hosts = [platform.hosts.index(platform.sockets[socket]) for socket in sockets]
         self._hosts = np.array(hosts)
 
     def place(self, rows: IntArray, slot: int) -> HostRows:
         """Rows by partition, as the device ``slot`` has them from the hosts."""
+        if self._spread:
+            total, count = int(rows.sum()), self._platform.host.sockets
+            return HostRows((total,), total * (count - 1) // count)
         near = self._hosts == self._hosts[slot]
         remote = near & (self._sockets != self._sockets[slot])
         return HostRows(self._add_up(rows), int(rows[remote].sum()))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -15,12 +16,21 @@ from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.memory import allocate_host_graph, masks_gradients
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
-from gnnbench.parts import Bundle, LayerClass, OffloadingMemory, PartitionPlacement, Setting
+from gnnbench.parts import (
+    Bundle,
+    Kernel,
+    LayerClass,
+    OffloadingMemory,
+    PartitionPlacement,
+    Setting,
+)
 from gnnbench.platforms.machine import Link, Platform
 from gnnbench.price.dry_run import price_epoch
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Ledger
-from gnnbench.records import Dataset, Graph, Scheduled, Span, Workload
+from gnnbench.records import Dataset, Graph, Scheduled, Span, Work, Workload
 from gnnbench_plugins.hongtu.counts import ChunkCounts, PartitionHomes, plan_shards, plan_units
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
 
 #: What the time of an epoch goes to; rows copied within a device are among those between devices.
 Stage = Literal[
@@ -34,17 +44,27 @@ Stage = Literal[
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 
+class PathStep(NamedTuple):
+    """Work that is so many ``times`` on the path that decides how long an epoch takes."""
+
+    stage: Stage
+    place: str
+    work: Work
+    times: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Outlook:
     """An epoch of counted chunks.
 
-    ``stages_s`` are the seconds on the path that decides how long it takes; they add up to it.
+    ``stages_s`` are the seconds on the ``path`` that decides how long it takes; they add up to it.
     ``host_bytes`` are the hosts' tensors all the time, ``peak_bytes`` the most that every memory
     holds, and ``reason`` says which device is full, and of what, where one is.
     """
 
     epoch_s: float
     stages_s: Mapping[Stage, float]
+    path: tuple[PathStep, ...]
     host_bytes: Mapping[str, int]
     peak_bytes: Mapping[str, int]
     reason: str = ""
@@ -72,9 +92,12 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
             host_bytes[name] = host_bytes.get(name, 0) + size
     _, epoch = price_epoch(lowering, roomy)
     stages_s: dict[Stage, float] = {}
+    steps: Counter[tuple[Stage, str, Work]] = Counter()
     for item in find_path(epoch.timeline):
         stage = name_stage(item.span, platform)
         stages_s[stage] = stages_s.get(stage, 0.0) + item.end_s - item.start_s
+        steps[stage, item.span.place, item.span.work] += 1
+    path = tuple(PathStep(*step, times) for step, times in steps.items())
     capacity = {device.name: bundle.memory.capacity_bytes(device) for device in trainers}
     reason = ""
     if any(roomy.peak_bytes[name] > capacity[name] for name in names):
@@ -83,7 +106,19 @@ def foresee(counts: ChunkCounts, bundle: Bundle, setting: Setting) -> Outlook:
             price_epoch(lay_out(counts, bundle, setting, tight), tight)
         except DeviceOutOfMemory as error:
             reason = str(error)
-    return Outlook(epoch.epoch_s, stages_s, host_bytes, roomy.peak_bytes, reason)
+    return Outlook(epoch.epoch_s, stages_s, path, host_bytes, roomy.peak_bytes, reason)
+
+
+def price_path(
+    path: Sequence[PathStep], platform: Platform, kernel: Kernel
+) -> Mapping[Stage, float]:
+    """Seconds by stage of the same path on a platform of other rates: what an epoch takes there as
+    long as the same steps decide."""
+    clock = ModelClock(platform, kernel)
+    stages_s: dict[Stage, float] = {}
+    for stage, place, work, times in path:
+        stages_s[stage] = stages_s.get(stage, 0.0) + times * clock.seconds(work, place, 0.0)
+    return stages_s
 
 
 def make_setting(
@@ -119,7 +154,8 @@ def lay_out(
         raise TypeError("vertex data on the host takes placements of partitions")
     chunks = HostResidentLowering(bundle, setting, model.stack)
     sockets = placement.sockets(setting, np.arange(counts.partitions))
-    homes = PartitionHomes(setting.platform, sockets.tolist())
+    spread = isinstance(placement, HongTuPlacement) and not placement.numa_aware
+    homes = PartitionHomes(setting.platform, sockets.tolist(), spread=spread)
     units = plan_units(counts, bundle.communication, homes)
     chunks.lay_out(ledger, homes.of_vertices(counts), *units)
     return chunks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnbench.constants import Bound
-from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
+from gnnbench_plugins.studies.hongtu.quoted import PaperGraph
 
 ITEMSIZE: Bound[int] = 4
 
@@ -22,14 +22,3 @@ def intermediate_bytes(graph: PaperGraph, layers: int) -> float:
     """H W and its aggregate at every layer, and the loss's softmax: 2 (f^1 + .. + f^L) + f^L."""
     dims = graph.dims(layers)
     return (2.0 * sum(dims[1:]) + dims[-1]) * graph.vertices * ITEMSIZE
-
-
-def in_memory_bytes(graph: PaperGraph, layers: int) -> float:
-    """What a device of HongTu-IM holds: its quarter of Table 1's data, and HongTu's buffers for a
-    partition as one chunk, alpha |V| / m rows of the widest input and of the widest gradient."""
-    dims = graph.dims(layers)
-    resident = (
-        topology_bytes(graph) + vertex_bytes(graph, layers) + intermediate_bytes(graph, layers)
-    )
-    buffers = graph.alpha * graph.vertices * (max(dims[:-1]) + max(dims[1:-1])) * ITEMSIZE
-    return (resident + buffers) / PARTITIONS

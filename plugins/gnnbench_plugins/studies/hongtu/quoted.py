@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from gnnbench.constants import Bound
 
+#: A row of seconds; None where the paper ran out of memory.
+Seconds = tuple[float | None, ...]
 #: The paper's GB in Table 1.
 GIB: Bound[float] = 2.0**30
 #: m of every experiment (§7.1).
@@ -22,7 +24,8 @@ class PaperGraph:
     directions of an edge; aggregation takes both, so the former count twice. ``original``,
     ``between`` and ``reused`` are Table 8's V_ori, V_ori - V_+p2p and V_+p2p - V_+ru in multiples
     of |V|, for ``chunks`` a partition. ``alpha`` is Table 3's replication factor for 4 partitions,
-    and ``growth`` its growth from GCN's number of chunks to GAT's, twice as many.
+    ``alpha_of_two`` for 2, and ``growth`` its growth from GCN's number of chunks to GAT's, twice as
+    many.
     """
 
     label: str
@@ -38,6 +41,7 @@ class PaperGraph:
     reused: float
     alpha: float
     growth: float = 1.0
+    alpha_of_two: float = 1.0
 
     def dims(self, layers: int) -> tuple[int, ...]:
         return (self.features, *[self.hidden] * (layers - 1), self.classes)
@@ -49,15 +53,16 @@ PRODUCTS = PaperGraph(
     "OPT", "ogbn-products", 2_449_029, 2 * 61_859_140, 100, 47, 256, 1, 1.52, 0.52, 0.0, 1.52
 )
 IT_2004 = PaperGraph(
-    "IT", "it-2004", 41_291_594, 1_150_725_436, 256, 64, 128, 8, 1.6, 0.26, 0.15, 1.35, 1.63 / 1.60
-)
+    "IT", "it-2004", 41_291_594, 1_150_725_436, 256, 64, 128, 8, 1.6, 0.26, 0.15, 1.35, 1.63 / 1.60,
+    1.23,
+)  # fmt: skip
 PAPERS = PaperGraph(
     "OPR", "ogbn-paper", 111_059_956, 1_615_685_872, 200, 172, 128, 32, 8.5, 0.77, 4.1, 1.52,
-    10.6 / 8.50,
+    10.6 / 8.50, 1.25,
 )  # fmt: skip
 FRIENDSTER = PaperGraph(
     "FDS", "friendster", 65_600_000, 2_500_000_000, 256, 64, 128, 32, 10.7, 2.50, 5.09, 1.77,
-    14.4 / 10.70,
+    14.4 / 10.70, 1.32,
 )  # fmt: skip
 SMALL = (REDDIT, PRODUCTS)
 LARGE = (IT_2004, PAPERS, FRIENDSTER)
@@ -67,12 +72,25 @@ TABLE_1: Mapping[str, tuple[float, float, float]] = {
     "ogbn-paper": (18.0, 519.4, 425.3),
     "friendster": (28.9, 293.3, 179.3),
 }
-#: Table 5, seconds of GCN by HongTu-IM on one GPU, by layers, for RDT and OPT.
-TABLE_5: Mapping[int, tuple[float, float]] = {2: (0.20, 0.32), 4: (0.39, 0.81), 8: (0.69, 1.76)}
+#: Table 5, seconds on one GPU, or one CPU server (DistGNN), by layers and system: GCN on RDT and
+#: OPT, GAT on RDT and OPT; None is out of memory.
+TABLE_5: Mapping[tuple[int, str], Seconds] = {
+    (2, "DistGNN"): (4.2, 10.1, 40.7, 49.9),
+    (2, "DGL"): (0.19, 0.27, 0.86, 1.22),
+    (2, "HongTu-IM"): (0.20, 0.32, 0.77, 1.14),
+    (2, "HongTu"): (0.33, 0.84, 1.15, 1.93),
+    (4, "DistGNN"): (7.78, 22.9, 77.9, 220.8),
+    (4, "DGL"): (0.39, 0.82, 1.35, 2.19),
+    (4, "HongTu-IM"): (0.39, 0.81, 1.21, 2.01),
+    (4, "HongTu"): (0.62, 2.09, 2.21, 3.82),
+    (8, "DistGNN"): (15.1, 46.2, 148.4, 418.6),
+    (8, "DGL"): (0.78, 1.92, 2.77, None),
+    (8, "HongTu-IM"): (0.69, 1.76, 2.43, None),
+    (8, "HongTu"): (1.15, 4.14, 4.50, 8.23),
+}
 #: Table 6, seconds by row, for RDT, OPT, IT, OPR and FDS; None is out of memory. "2/2" is 2 layers
 #: on the two small graphs and 2 on the three large ones.
 DEPTHS: Mapping[str, tuple[int, int]] = {"2/2": (2, 2), "4/3": (4, 3), "8/4": (8, 4)}
-Seconds = tuple[float | None, ...]
 TABLE_6: Mapping[tuple[str, str], Seconds] = {
     ("2/2", "Sancus"): (0.09, 0.37, None, None, None),
     ("2/2", "HongTu-IM"): (0.09, 0.29, None, None, None),
@@ -105,5 +123,43 @@ TABLE_9: Mapping[str, tuple[float, float, float]] = {
     "HongTu w/ CD": (359.6, 2513.0, 1554.1),
     "Preprocessing": (4.5, 33.9, 22.7),
 }
-#: The cells that the one constant is fitted on: GCN of 2, 3 and 4 layers on it-2004.
-FITTED: Mapping[int, float] = {2: 3.6, 3: 6.0, 4: 8.3}
+#: The depths that the three large graphs are trained with.
+LAYERS = (2, 3, 4)
+#: Least and most, as the text prints them.
+Range = tuple[float, float]
+#: Section 7.4, percent of an epoch: GPU computation, and communication over links, of GCN.
+GCN_GPU: Range = (10, 14)
+GCN_LINKS: Range = (58, 61)
+#: The same of GAT: on it-2004, ogbn-paper and friendster, and all together.
+GAT_GPU = (54.0, 28.0, 35.0)
+GAT_LINKS: Range = (36, 50)
+#: Gradients that the CPU adds up, of either model.
+CPU_SHARE: Range = (8, 30)
+#: GAT's GPU computation over GCN's, and how much less GCN communicates, percent.
+GAT_OVER_GCN = 4.5
+GCN_LESS: Range = (21, 29)
+#: Section 7.3, percent of the time of communication, on it-2004, ogbn-paper and friendster: what
+#: sharing rows between GPUs saves, and what reusing them further does.
+P2P_SAVES: tuple[Range, ...] = ((23, 26), (23, 27), (39, 42))
+RU_SAVES: tuple[Range, ...] = ((9, 12), (39, 42), (36, 37))
+#: Section 7.5: speed-ups over the baseline, on the same graphs.
+SPEEDUPS: Mapping[str, tuple[Range, ...]] = {
+    "gcn": ((1.4, 1.5), (2.5, 2.7), (3.2, 3.4)),
+    "gat": ((1.3, 1.3), (2.3, 2.4), (2.6, 2.8)),
+}
+#: Section 7.6: speed-ups of four GPUs over one.
+SCALING: Mapping[str, Range] = {"gcn": (3.3, 3.7), "gat": (3.4, 3.8)}
+
+
+def show_range(ends: Range) -> str:
+    """``"1.3-1.5"``, as a cell quotes it."""
+    low, high = ends
+    return f"{low:g}-{high:g}"
+
+
+def middle(ends: Range) -> float:
+    return (ends[0] + ends[1]) / 2
+
+
+#: What is left of GCN's epochs for the CPU, percent; the one constant is fitted on it.
+GCN_CPU = 100 - middle(GCN_GPU) - middle(GCN_LINKS)

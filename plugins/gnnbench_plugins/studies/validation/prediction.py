@@ -111,7 +111,7 @@ def predict(cell: PublishedCell) -> float:
     if isinstance(task, LayerForward):
         return _layer_s(cell, task)
     if isinstance(task, FullGraphEpoch):
-        return _full_graph_s(cell.machine, cell.kernel, cell.regularisers, task)
+        return predict_full_graph_s(cell.machine, cell.kernel, task, cell.regularisers)
     priced = _price_mini_batches(cell.machine, cell.kernel, cell.regularisers, task)
     if cell.stages:
         return sum(priced.stages_s.get(stage, 0.0) for stage in cell.stages)
@@ -149,7 +149,10 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 
 
 @cache
-def _full_graph_s(machine: str, kernel: str, regularisers: int, task: FullGraphEpoch) -> float:
+def predict_full_graph_s(
+    machine: str, kernel: str, task: FullGraphEpoch, regularisers: int = 0
+) -> float:
+    """Seconds of an epoch; raises ``DeviceOutOfMemory`` where a memory cannot hold it."""
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)

@@ -1,0 +1,37 @@
+"""What HongTu's computation engine takes for attention (its Equation 3 and section 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Work
+from gnnbench_plugins.reference.kernel import TorchKernel
+
+#: Rows of f values that an edge moves in a pass: W h of both ends read, written side by side and
+#: read again for the product with a, and one of them read for the sum.
+ROWS_AN_EDGE = 7
+#: Values of its own: the score, LeakyReLU, exponential, sum and share, each written and read.
+VALUES_AN_EDGE = 10
+
+
+@dataclass
+class AttentionEngine(TorchKernel):
+    """The kernel of a GAT whose edges have tensors: [W h_v || W h_u] is put together for each edge,
+    as Equation 3 is written, and autograd goes back through as many bytes.
+
+    ``edge_traffic`` is how many times these bytes cross the memory.
+    """
+
+    edge_traffic: float = 1.0
+
+    def seconds(self, work: Work, device: Device) -> float:
+        if work.op != "aggregate":
+            return super().seconds(work, device)
+        values = ROWS_AN_EDGE * work.features + VALUES_AN_EDGE
+        moved = self.edge_traffic * work.edges * values * work.itemsize
+        return (
+            device.launch_s
+            + moved / device.bandwidth_bytes_per_s(work.threads)
+            + 2.0 * work.macs / device.update_flop_per_s(work.features, work.threads)
+        )

@@ -1,0 +1,85 @@
+"""HongTu's peers in its Tables 5, 6 and 7, predicted by the parts that stand for them.
+
+The ledger of others' measurements has these cells, with all that was computed; where the paper has
+none because memory was full, the same epoch is asked for and has to be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Literal
+
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.records import Cell
+from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
+from gnnbench_plugins.studies.validation.prediction import predict, predict_full_graph_s
+from gnnbench_plugins.studies.validation.published import FullGraphEpoch, read_sources
+
+OVERFLOW = "out of memory"
+#: Where the paper ran its peers, the kernel that stands for theirs, and the ledger's word for them.
+MACHINES: Mapping[str, tuple[str, str, Literal["library", "sancus", "distgnn"]]] = {
+    "Sancus": ("epyc7543x4-4xa100", "torch", "sancus"),
+    "DGL": ("epyc7543x4-4xa100", "dgl", "library"),
+    "DistGNN": ("ecs-r5x16", "dgl", "distgnn"),
+}
+NODES = 16
+#: Table 3's replication factors for as many partitions as nodes.
+NODE_ALPHA = {"IT": 1.52, "OPR": 3.02, "FDS": 3.86}
+#: The share of a graph, on as large a share of the memories, that is asked for.
+SCALE = 0.01
+
+PEERS_NOTE = (
+    "peers are predicted by the parts that stand for them on the machines that the paper names, as "
+    "the ledger of `reproduce validation` has them, with what it says of each; where the paper has "
+    "none for want of memory, the same epoch is gone through on a hundredth of the graph and of "
+    "the memories. DistDGL's out of memory, and its 8 layers, are quoted alone: their mini-batches "
+    "are as large as the graph"
+)
+
+
+@cache
+def _predict_published(identity: str) -> float | None:
+    """The ledger's prediction; None where it has no such cell."""
+    for source in read_sources():
+        for cell in source.cell:
+            if cell.id == identity:
+                return predict(cell)
+    return None
+
+
+def predict_peer(
+    table: str, system: str, model: str, graph: PaperGraph, layers: int, quoted: float | None
+) -> Cell:
+    """A cell of a peer beside the paper's; ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``."""
+    ending = {"t5": "", "t6": f"-{PARTITIONS}g", "t7": f"-{NODES}n"}[table]
+    name = f"{system}-{model}-{graph.label}-{layers}l".lower()
+    if quoted is not None:
+        ours = _predict_published(f"hongtu-{table}-{name}{ending}")
+        if ours is None:
+            return Cell(quoted, "s", "quoted")
+        return Cell(ours, "s", quoted=quoted)
+    if system not in MACHINES:
+        return Cell(provenance="quoted", text=OVERFLOW)
+    return _predict_overflow(system, model, graph, layers)
+
+
+@cache
+def _predict_overflow(system: str, model: str, graph: PaperGraph, layers: int) -> Cell:
+    """Words where memory is full, as in the paper, and else a time."""
+    machine, kernel, known_as = MACHINES[system]
+    task = FullGraphEpoch(
+        graph=graph.name,
+        model=model,
+        dims=graph.dims(layers),
+        vertices=graph.vertices,
+        edges=graph.edges,
+        system=known_as,
+        devices={"Sancus": PARTITIONS, "DGL": 1, "DistGNN": NODES}[system],
+        replication=NODE_ALPHA[graph.label] if system == "DistGNN" else 1.0,
+        scale=SCALE,
+    )
+    try:
+        return Cell(predict_full_graph_s(machine, kernel, task), "s", quoted_text=OVERFLOW)
+    except DeviceOutOfMemory:
+        return Cell(text=OVERFLOW, quoted_text=OVERFLOW)

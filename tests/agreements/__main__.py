@@ -1,0 +1,35 @@
+"""``python -m tests.agreements``: which cells have moved away from the papers, or towards them;
+with ``--write``, the table anew. ``--only`` takes some reproductions alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gnnbench import plugins
+from tests.agreements import BASELINE, REPRODUCTIONS, collect_errors, compare, load, write
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.agreements", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="keep the errors that there are now")
+    parser.add_argument("--only", nargs="+", default=REPRODUCTIONS, metavar="NAME")
+    options = parser.parse_args()
+    registry, found = plugins.load(), {}
+    for name in options.only:
+        found.update(collect_errors(registry.reproduction(name)().run()))
+    before = load()
+    moved = compare(before, found, options.only)
+    for line in moved:
+        print(line)
+    if options.write:
+        chosen = tuple(f"{name} " for name in options.only)
+        kept = {name: error for name, error in before.items() if not name.startswith(chosen)}
+        write(kept | found)
+        return 0
+    print(f"{len(found)} cells: {len(moved)} are not those of {BASELINE.name}")
+    return 1 if moved else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""No cell of a reproduction gets further from its paper unnoticed."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnnbench import plugins
+from gnnbench.records import Cell, Table, TableRow
+from tests.agreements import QUICK, REPRODUCTIONS, collect_errors, compare, load
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in REPRODUCTIONS],
+)
+def test_no_cell_is_further_from_the_paper_than_it_was(name: str) -> None:
+    """After a change that was meant: python -m tests.agreements --write."""
+    found = collect_errors(plugins.load().reproduction(name)().run())
+    assert found, name
+    assert compare(load(), found, [name]) == []
+
+
+def make_table(*cells: Cell) -> Table:
+    columns = tuple(map(str, range(len(cells))))
+    return Table("a-table", "title", columns, (TableRow("row", cells),))
+
+
+def test_a_change_for_the_worse_is_seen_whichever_way_it_goes() -> None:
+    before = collect_errors(
+        [
+            make_table(
+                Cell(1.2, quoted=1.0),
+                Cell(0.9, quoted_text="1.0-2.0"),
+                Cell(text="out of memory", quoted_text="out of memory"),
+                Cell(1.0),
+            )
+        ]
+    )
+    assert list(before.values()) == pytest.approx([0.2, -0.1, 0.0])
+    now = collect_errors(
+        [make_table(Cell(0.7, quoted=1.0), Cell(0.95, quoted_text="1.0-2.0"), Cell(3.0), Cell(1.0))]
+    )
+    lines = compare(before, now, ["a-table"])
+    assert lines == [
+        "a-table 0 · row · 2: in baseline.toml, and in no reproduction",
+        "a-table 0 · row · 0: off by +20.0% before, -30.0% now, WORSE",
+        "a-table 0 · row · 1: off by -10.0% before, -5.0% now, better",
+    ]
