@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.costs.operation import Operation
 from gnnbench.costs.passes import (
     Passes,
@@ -19,7 +21,7 @@ from gnnbench.costs.passes import (
 )
 from gnnbench.records import Form, Work
 
-_NOTHING: Passes = ((0, 0), (0, 0))
+_NOTHING: Bound[Passes] = ((0, 0), (0, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ class Aggregation:
     trained_messages: bool = False
     of_rows: Mapping[Form, Passes] = field(default_factory=dict)
     of_sources: Mapping[Form, Passes] = field(default_factory=dict)
-    softmax_passes: int = 10
+    softmax_passes: Annotated[
+        int, Constant("", "assumed", "what edge softmax of torch reads and writes")
+    ] = 10
     calls: int = 0
 
     def list_operations(self, work: Work, *, scalar: bool = False) -> tuple[Operation, ...]:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from gnnbench.constants import Constant
 from gnnbench.toml import read_toml
 from gnnbench.units import unit_scale
 
@@ -66,7 +67,7 @@ class Library:
 
     call_s: float = 0.0
     batch_s: float = 0.0
-    index_bytes: float = 4.0
+    index_bytes: Annotated[float, Constant("B", "assumed", "positions of 32 bits")] = 4.0
     sampled_edges_per_s: float = 0.0
     device_sampled_edges_per_s: float = 0.0
     sampling_call_s: float = 0.0

@@ -3,6 +3,7 @@ tensors, with the tensors that they make on the way."""
 
 from __future__ import annotations
 
+from gnnbench.constants import Bound
 from gnnbench.costs.operation import Operation
 from gnnbench.records import Work
 
@@ -10,7 +11,7 @@ from gnnbench.records import Work
 #: (read, written) and backward.
 Passes = tuple[tuple[float, float], tuple[float, float]]
 #: ReLU reads and writes its output; backward it reads that beside the gradient.
-RELU: Passes = ((1, 1), (2, 1))
+RELU: Bound[Passes] = ((1, 1), (2, 1))
 
 
 def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operation:

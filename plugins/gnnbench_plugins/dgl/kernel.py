@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
+from gnnbench.constants import Bound
 from gnnbench.costs import Library, Operation, read_library
 from gnnbench.costs.aggregation import Aggregation
 from gnnbench.costs.passes import Passes
@@ -146,7 +147,7 @@ class DGLKernel(Kernel):
         softmax_passes=8,
         calls=1,
     )
-    update_passes: ClassVar[Passes] = ((1, 1), (1, 0))
+    update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
         load_dgl()

@@ -197,8 +197,8 @@ class Program:
     model: GNN
     board: str = "u250"
     scope: BoardScope = "die"
-    learning_rate: float = 0.01
-    weight_decay: float = 7e-5
+    learning_rate: Bound[float] = 0.01
+    weight_decay: Bound[float] = 7e-5
     host_threads: Annotated[int, Constant("", "quoted", "HP-GNN, section 1: 64-core CPU")] = 64
     sampled_edges_per_s: Annotated[
         float, Constant("edges/s", "assumed", "order of magnitude of a native sampler")

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from gnnbench.constants import Bound
 from gnnbench.costs import Library, read_library
 from gnnbench.costs.aggregation import Aggregation
 from gnnbench.costs.passes import Passes
@@ -148,7 +149,7 @@ class PyGKernel(Kernel):
         trained_messages=True,
         calls=1,
     )
-    update_passes: ClassVar[Passes] = ((1, 1), (1, 0))
+    update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
         require_pyg()

@@ -14,6 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gnnbench.constants import Bound
 from gnnbench.costs.aggregation import Aggregation
 from gnnbench.costs.passes import Passes
 from gnnbench.errors import UsageError
@@ -184,7 +185,7 @@ class NativeKernel(Kernel):
     aggregation: ClassVar[Aggregation] = Aggregation(
         index_bytes=4.0, weighted=frozenset(), softmax_passes=4
     )
-    update_passes: ClassVar[Passes] = ((0, 0), (0, 0))
+    update_passes: ClassVar[Bound[Passes]] = ((0, 0), (0, 0))
 
     #: Features that a full graph multiplies in every epoch, with their transpose.
     _features: WeakTensorKeyDictionary = field(

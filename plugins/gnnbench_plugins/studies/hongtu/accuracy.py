@@ -8,9 +8,10 @@ accuracy is DGL's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from gnnbench import datasets
+from gnnbench.constants import Bound, Constant
 from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Setting
@@ -21,9 +22,11 @@ from gnnbench_plugins.studies.hongtu.server import PLATFORM
 
 DATASETS = ("cora", "citeseer")
 #: Epochs after which a model is evaluated; section 7.1 draws 100.
-EPOCHS = (10, 25, 50, 75, 100)
+EPOCHS: Bound[tuple[int, ...]] = (10, 25, 50, 75, 100)
 #: Section 7.1: hidden units of the small graphs; fan-out and seeds of DistDGL's mini-batches.
-HIDDEN, FANOUT, SEEDS = 256, 10, 1024
+HIDDEN: Annotated[int, Constant("", "quoted", "HongTu, section 7.1")] = 256
+FANOUT: Annotated[int, Constant("", "quoted", "HongTu, section 7.1")] = 10
+SEEDS: Annotated[int, Constant("", "quoted", "HongTu, section 7.1")] = 1024
 SYSTEMS: Mapping[str, tuple[str, Mode]] = {
     "HongTu": ("hongtu", "full-graph"),
     "DGL, full graph": ("dgl", "full-graph"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from statistics import mean
 from typing import ClassVar
 
+from gnnbench.constants import Bound
 from gnnbench.records import Cell, Table, TableRow
 from gnnbench.sensitivity import Quantity
 from gnnbench.studies import Reproduction
@@ -50,7 +51,7 @@ MODELS = ("gcn", "gat")
 STEPS: tuple[Method, ...] = ("baseline", "+P2P", "+RU")
 GPU_STAGES = ("computation", "all-reduce")
 #: Savings and shares that are off by more than so much of the nearer end are explained.
-OFF = 0.25
+OFF: Bound[float] = 0.25
 
 
 def is_off(value: float, ends: Range) -> bool:

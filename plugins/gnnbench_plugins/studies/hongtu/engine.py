@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from gnnbench.constants import Constant
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Work
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 #: Rows of f values that an edge moves in a pass: W h of both ends read, written side by side and
 #: read again for the product with a, and one of them read for the sum.
-ROWS_AN_EDGE = 7
+ROWS_AN_EDGE: Annotated[int, Constant("", "assumed", "unfused attention over edges")] = 7
 #: Values of its own: the score, LeakyReLU, exponential, sum and share, each written and read.
-VALUES_AN_EDGE = 10
+VALUES_AN_EDGE: Annotated[int, Constant("", "assumed", "unfused attention")] = 10
 
 
 @dataclass

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.records import Cell
 from gnnbench_plugins.studies.hongtu.quoted import PARTITIONS, PaperGraph
@@ -23,11 +24,11 @@ MACHINES: Mapping[str, tuple[str, str, Literal["library", "sancus", "distgnn"]]]
     "DGL": ("epyc7543x4-4xa100", "dgl", "library"),
     "DistGNN": ("ecs-r5x16", "dgl", "distgnn"),
 }
-NODES = 16
+NODES: Annotated[int, Constant("", "quoted", "HongTu, section 7.1")] = 16
 #: Table 3's replication factors for as many partitions as nodes.
 NODE_ALPHA = {"IT": 1.52, "OPR": 3.02, "FDS": 3.86}
 #: The share of a graph, on as large a share of the memories, that is asked for.
-SCALE = 0.01
+SCALE: Bound[float] = 0.01
 
 PEERS_NOTE = (
     "peers are predicted by the parts that stand for them on the machines that the paper names, as "

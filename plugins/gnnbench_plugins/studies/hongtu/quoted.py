@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
-from gnnbench.constants import Bound
+from gnnbench.constants import Bound, Constant
 
 #: A row of seconds; None where the paper ran out of memory.
 Seconds = tuple[float | None, ...]
@@ -124,24 +125,39 @@ TABLE_9: Mapping[str, tuple[float, float, float]] = {
     "Preprocessing": (4.5, 33.9, 22.7),
 }
 #: The depths that the three large graphs are trained with.
-LAYERS = (2, 3, 4)
+LAYERS: Bound[tuple[int, ...]] = (2, 3, 4)
 #: Least and most, as the text prints them.
 Range = tuple[float, float]
+#: By graph.
+Ranges = tuple[Range, Range, Range]
+Shares = tuple[float, float, float]
 #: Section 7.4, percent of an epoch: GPU computation, and communication over links, of GCN.
-GCN_GPU: Range = (10, 14)
-GCN_LINKS: Range = (58, 61)
+GCN_GPU: Annotated[Range, Constant("%", "quoted", "HongTu, section 7.4")] = (10, 14)
+GCN_LINKS: Annotated[Range, Constant("%", "quoted", "HongTu, section 7.4")] = (58, 61)
 #: The same of GAT: on it-2004, ogbn-paper and friendster, and all together.
-GAT_GPU = (54.0, 28.0, 35.0)
-GAT_LINKS: Range = (36, 50)
+GAT_GPU: Annotated[Shares, Constant("%", "quoted", "HongTu, section 7.4")] = (
+    54.0,
+    28.0,
+    35.0,
+)
+GAT_LINKS: Annotated[Range, Constant("%", "quoted", "HongTu, section 7.4")] = (36, 50)
 #: Gradients that the CPU adds up, of either model.
-CPU_SHARE: Range = (8, 30)
+CPU_SHARE: Annotated[Range, Constant("%", "quoted", "HongTu, section 7.4")] = (8, 30)
 #: GAT's GPU computation over GCN's, and how much less GCN communicates, percent.
-GAT_OVER_GCN = 4.5
-GCN_LESS: Range = (21, 29)
+GAT_OVER_GCN: Annotated[float, Constant("", "quoted", "HongTu, section 7.4")] = 4.5
+GCN_LESS: Annotated[Range, Constant("%", "quoted", "HongTu, section 7.4")] = (21, 29)
 #: Section 7.3, percent of the time of communication, on it-2004, ogbn-paper and friendster: what
 #: sharing rows between GPUs saves, and what reusing them further does.
-P2P_SAVES: tuple[Range, ...] = ((23, 26), (23, 27), (39, 42))
-RU_SAVES: tuple[Range, ...] = ((9, 12), (39, 42), (36, 37))
+P2P_SAVES: Annotated[Ranges, Constant("%", "quoted", "HongTu, section 7.3")] = (
+    (23, 26),
+    (23, 27),
+    (39, 42),
+)
+RU_SAVES: Annotated[Ranges, Constant("%", "quoted", "HongTu, section 7.3")] = (
+    (9, 12),
+    (39, 42),
+    (36, 37),
+)
 #: Section 7.5: speed-ups over the baseline, on the same graphs.
 SPEEDUPS: Mapping[str, tuple[Range, ...]] = {
     "gcn": ((1.4, 1.5), (2.5, 2.7), (3.2, 3.4)),

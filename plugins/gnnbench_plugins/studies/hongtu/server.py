@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import mean, median
-from typing import Literal
+from typing import Annotated, Literal
 
 from gnnbench.agreement import format_share
+from gnnbench.constants import Constant
 from gnnbench.parts import Bundle, Communication, Kernel, Memory, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Link, Platform, RateCurve
@@ -48,8 +49,8 @@ COMMUNICATIONS: Mapping[Method, Communication] = {
 }
 #: Section 7.6: with so few GPUs a graph's rows lie at all sockets. Each then has the link between
 #: sockets for itself, which as many GPUs of a side (Figure 1) share otherwise.
-FEW_GPUS = 2
-GPUS_OF_A_SIDE = 2
+FEW_GPUS: Annotated[int, Constant("", "quoted", "HongTu, section 7.6")] = 2
+GPUS_OF_A_SIDE: Annotated[int, Constant("", "quoted", "HongTu, Figure 1")] = 2
 #: What the host does of an epoch.
 HOST_STAGE: Stage = "gradients added, and the loss"
 LINK_STAGES: tuple[Stage, ...] = ("host to device", "device to device", "device to host")

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import geometric_mean
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from gnnbench.constants import Constant
 from gnnbench.datasets.standins import STAND_INS
 from gnnbench.models import build
 from gnnbench.parts import LayerShape
@@ -31,9 +32,11 @@ from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, profile_st
 
 PLATFORM = "ryzen3990x-a100-u250"
 #: Section 6: targets, neighbours from the targets outwards, and the node sampler's budget.
-TARGETS, FANOUTS, BUDGET = 1024, (25, 10), 2750
+TARGETS: Annotated[int, Constant("", "quoted", "HP-GNN, section 6")] = 1024
+FANOUTS: Annotated[tuple[int, int], Constant("", "quoted", "HP-GNN, section 6")] = (25, 10)
+BUDGET: Annotated[int, Constant("", "quoted", "HP-GNN, section 6")] = 2750
 #: f^1; the paper's, in Table 4, is lost.
-HIDDEN = 256
+HIDDEN: Annotated[int, Constant("", "assumed", "HP-GNN, Table 4, is lost")] = 256
 #: GraphSAINT's Reddit; the project's stand-in of that name is the denser one.
 GRAPHS: Mapping[str, int | None] = {
     "flickr": None,
@@ -44,7 +47,9 @@ GRAPHS: Mapping[str, int | None] = {
 MODELS = {"gcn": "GCN", "sage": "SAGE"}
 SAMPLERS = ("NS", "SS")
 #: Section 6's averages.
-GPU_OVER_CPU, FPGA_OVER_CPU, FPGA_OVER_GPU = 25.66, 55.67, 2.17
+GPU_OVER_CPU: Annotated[float, Constant("", "quoted", "HP-GNN, section 6")] = 25.66
+FPGA_OVER_CPU: Annotated[float, Constant("", "quoted", "HP-GNN, section 6")] = 55.67
+FPGA_OVER_GPU: Annotated[float, Constant("", "quoted", "HP-GNN, section 6")] = 2.17
 
 
 @dataclass(frozen=True, slots=True)

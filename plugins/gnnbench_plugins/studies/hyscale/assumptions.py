@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
+from gnnbench.constants import Bound
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform, RateCurve
 from gnnbench.sensitivity import Assumption, Quantity
@@ -31,7 +32,7 @@ from gnnbench_plugins.studies.hyscale.tables import (
 )
 
 #: Shares of the CPU trainer that a changed machine is tried with.
-SHARES = 32
+SHARES: Bound[int] = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from gnnbench.constants import Constant
 from gnnbench.models import build
 from gnnbench.records import Cell, Table, TableRow, Workload
 from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
@@ -18,7 +19,8 @@ from gnnbench_plugins.studies.hyscale.tables import BATCH, GRAPHS, MODELS, Paper
 DESIGN = Design(n=8, m=2048)
 #: Table IV.
 QUOTED = {"LUTs": 72.0, "DSPs": 90.0, "URAM": 48.0, "BRAM": 40.0}
-FANOUTS, HIDDEN = (25, 10), 256
+FANOUTS: Annotated[tuple[int, int], Constant("", "quoted", "HyScale-GNN, section VI-A")] = (25, 10)
+HIDDEN: Annotated[int, Constant("", "quoted", "HyScale-GNN, section VI-A")] = 256
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ LOADERS: dict[str, type[SizedMiniBatches]] = {
 ITEMSIZE: Bound[int] = 4
 #: Tensors of a layer's output that dropout, or batch normalisation, reads and writes, forward and
 #: backward: a mask has a byte a value.
-REGULARISER: Passes = ((1, 1.25), (1.25, 1))
+REGULARISER: Bound[Passes] = ((1, 1.25), (1.25, 1))
 #: Rounds of mini-batches that are gone through. They are alike, so that from the first to the
 #: second number on every further one takes the same.
 FEW: Bound[int] = 4
