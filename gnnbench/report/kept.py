@@ -8,7 +8,7 @@ from statistics import median
 
 from pydantic import JsonValue
 
-from gnnbench.records import Cell, Table, TableRow
+from gnnbench.records import Cell, Metric, Table, TableRow
 from gnnbench.results.earlier import hold_documents
 from gnnbench.results.kept import Kept
 from gnnbench.results.schema import MetricEntry, RunEntry
@@ -182,9 +182,7 @@ def _compare_machines(kept: Sequence[Kept]) -> list[Table]:
     ]
 
 
-def _epoch_cell(metric: object) -> Cell:
-    from gnnbench.records import Metric
-
-    if not isinstance(metric, Metric):
+def _epoch_cell(metric: Metric | None) -> Cell:
+    if metric is None:
         return Cell()
     return Cell(text=f"{format_si(metric.value, metric.unit)} [{metric.provenance}]")

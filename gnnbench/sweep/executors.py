@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import multiprocessing
+import os
 import signal
 import time
 from collections import deque
@@ -21,8 +22,15 @@ from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 import gnnbench
-from gnnbench.errors import MissingDependency
-from gnnbench.results.kept import KeptHeader, KeptStatus, write_kept
+from gnnbench.errors import MissingDependency, UsageError
+from gnnbench.results.kept import (
+    KeptHeader,
+    KeptStatus,
+    identify_machine,
+    name_kept,
+    read_kept,
+    write_kept,
+)
 from gnnbench.sweep.running import Task, run_task
 
 ExecutorName = Literal["local", "ray", "slurm"]
@@ -57,14 +65,18 @@ def open_executor(name: ExecutorName, jobs: int, store: Path) -> Executor:
 
 
 def keep_loss(task: Task, reason: str) -> Ended:
-    """Keep that a task's process was lost."""
+    """Keep that a task's process was lost, unless it had kept a result by then."""
     from gnnbench.comparison import describe_machine
-    from gnnbench.results.kept import identify_machine
 
+    machine = identify_machine(describe_machine())
+    with contextlib.suppress(UsageError):
+        kept = read_kept(name_kept(task.store, task.key, machine))
+        if kept.header.status != "failed":
+            return task, kept.header.status, kept.header.reason
     header = KeptHeader(
         schema_version=1,
         key=task.key,
-        machine=identify_machine(describe_machine()),
+        machine=machine,
         gnnbench=gnnbench.__version__,
         configuration=task.configuration.to_json(),
         status="failed",
@@ -175,8 +187,6 @@ class RayExecutor:
         self._jobs = jobs
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
-        import os
-
         ray = self._ray
         own = "RAY_ADDRESS" not in os.environ
         begun = not ray.is_initialized()
@@ -204,6 +214,16 @@ class RayExecutor:
 # --------------------------------------------------------------------------- Slurm
 
 
+class SubmittedJob(Protocol):
+    """The part of submitit's job that is asked."""
+
+    def done(self) -> bool: ...
+
+    def exception(self) -> BaseException | None: ...
+
+    def result(self) -> tuple[KeptStatus, str]: ...
+
+
 class SlurmExecutor:
     """Jobs of Slurm through submitit; where there is no Slurm, its processes on this machine.
 
@@ -225,18 +245,18 @@ class SlurmExecutor:
 
     def run(self, tasks: Sequence[Task]) -> Iterator[Ended]:
         waiting = deque(tasks)
-        running: list[tuple[Task, object]] = []
+        running: list[tuple[Task, SubmittedJob]] = []
         while waiting or running:
             while waiting and len(running) < self._jobs:
                 task = waiting.popleft()
                 running.append((task, self._executor.submit(run_task, task)))
             time.sleep(_POLL_S)
-            for task, job in [pair for pair in running if pair[1].done()]:  # type: ignore[attr-defined]
+            for task, job in [pair for pair in running if pair[1].done()]:
                 running.remove((task, job))
-                error = job.exception()  # type: ignore[attr-defined]
+                error = job.exception()
                 if error is not None:
                     words = " ".join(str(error).split())[:200]
                     yield keep_loss(task, f"its job was lost: {words}")
                 else:
-                    status, reason = job.result()  # type: ignore[attr-defined]
+                    status, reason = job.result()
                     yield task, status, reason
