@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from os.path import commonprefix
 from statistics import median
 from typing import ClassVar, get_args
 
@@ -119,6 +120,12 @@ def tabulate(entries: Sequence[LedgerEntry]) -> tuple[Table, ...]:
     return (summary, by_source, *[_list_kind(kind, chosen) for kind, chosen in rows])
 
 
+def _name_source(entries: Sequence[LedgerEntry]) -> str:
+    """What the ids of a source's entries begin with."""
+    shared = commonprefix([entry.id for entry in entries])
+    return shared if len(entries) == 1 else shared.rpartition("-")[0]
+
+
 def _list_sources(entries: Sequence[LedgerEntry]) -> Table:
     """How near each source is, of which those without a touched measurement come first."""
     sources: dict[str, list[LedgerEntry]] = {}
@@ -131,12 +138,17 @@ def _list_sources(entries: Sequence[LedgerEntry]) -> Table:
     }
     rows = sorted(sources.items(), key=lambda each: (each[0] not in untouched, each[0]))
     labelled = [
-        (name if name in untouched else f"{name} (in part fitted on)", chosen)
+        (
+            _name_source(chosen)
+            if name in untouched
+            else f"{_name_source(chosen)} (in part fitted)",
+            chosen,
+        )
         for name, chosen in rows
     ]
     whole = [entry for chosen in untouched.values() for entry in chosen]
     if whole:
-        labelled.append(("all sources of which none was fitted on", whole))
+        labelled.append(("sources untouched, all", whole))
     return Table(
         name="validation-sources",
         title="validation by source: those first on no measurement of which a constant was fitted",
