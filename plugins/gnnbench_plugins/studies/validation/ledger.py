@@ -3,9 +3,9 @@ machine, the worst first."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
-from os.path import commonprefix
 from statistics import median
 from typing import ClassVar, get_args
 
@@ -122,8 +122,11 @@ def tabulate(entries: Sequence[LedgerEntry]) -> tuple[Table, ...]:
 
 def _name_source(entries: Sequence[LedgerEntry]) -> str:
     """What the ids of a source's entries begin with."""
-    shared = commonprefix([entry.id for entry in entries])
-    return shared if len(entries) == 1 else shared.rpartition("-")[0]
+    if len(entries) == 1:
+        return entries[0].id
+    words = zip(*(entry.id.split("-") for entry in entries), strict=False)
+    alike = itertools.takewhile(lambda each: len(set(each)) == 1, words)
+    return "-".join(each[0] for each in alike)
 
 
 def _list_sources(entries: Sequence[LedgerEntry]) -> Table:
