@@ -3,6 +3,7 @@ machine, the worst first."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import cached_property
 from statistics import median
@@ -127,6 +128,15 @@ def tabulate(entries: Sequence[LedgerEntry]) -> tuple[Table, ...]:
     return (summary, by_source, *[_list_kind(kind, chosen) for kind, chosen in rows])
 
 
+def _name_source(entries: Sequence[LedgerEntry]) -> str:
+    """What the ids of a source's entries begin with."""
+    if len(entries) == 1:
+        return entries[0].id
+    words = zip(*(entry.id.split("-") for entry in entries), strict=False)
+    alike = itertools.takewhile(lambda each: len(set(each)) == 1, words)
+    return "-".join(each[0] for each in alike)
+
+
 def _list_sources(entries: Sequence[LedgerEntry]) -> Table:
     """How near each source is, of which those without a touched measurement come first."""
     sources: dict[str, list[LedgerEntry]] = {}
@@ -139,12 +149,17 @@ def _list_sources(entries: Sequence[LedgerEntry]) -> Table:
     }
     rows = sorted(sources.items(), key=lambda each: (each[0] not in untouched, each[0]))
     labelled = [
-        (name if name in untouched else f"{name} (in part fitted on)", chosen)
+        (
+            _name_source(chosen)
+            if name in untouched
+            else f"{_name_source(chosen)} (in part fitted)",
+            chosen,
+        )
         for name, chosen in rows
     ]
     whole = [entry for chosen in untouched.values() for entry in chosen]
     if whole:
-        labelled.append(("all sources of which none was fitted on", whole))
+        labelled.append(("sources untouched, all", whole))
     return Table(
         name="validation-sources",
         title="validation by source: those first on no measurement of which a constant was fitted",
