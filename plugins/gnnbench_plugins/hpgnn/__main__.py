@@ -86,7 +86,8 @@ def generate(
     best = generated.sweep.best
     click.echo(
         f"n = {best.design.n}, m = {best.design.m} a {scope} of {generated.board.name}, "
-        f"{best.vertices_per_s / 1e6:.1f} M vertices/s [modelled]; {len(written)} files in {folder}."
+        f"{best.vertices_per_s / 1e6:.1f} M vertices/s [modelled]; {len(written)} files in "
+        f"{folder}."
     )
 
 
