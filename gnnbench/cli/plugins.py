@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from gnnbench.parts import Part
     from gnnbench.plugins import Registry
-    from gnnbench.records import Strategy
+    from gnnbench.records import Card, Strategy
 
 
 @click.group(
@@ -121,6 +121,20 @@ def _strategy_document(registry: Registry, strategy: Strategy) -> dict[str, Json
             mode: {kind: parts.named(kind) for kind in PART_KINDS}
             for mode, parts in strategy.bundles.items()
         },
+        "card": None if strategy.card is None else _card_document(strategy.card),
+    }
+
+
+def _card_document(card: Card) -> dict[str, Json]:
+    return {heading: list(clauses) for heading, clauses in _card_clauses(card).items()}
+
+
+def _card_clauses(card: Card) -> dict[str, tuple[str, ...]]:
+    return {
+        "implemented": card.implemented,
+        "simplified": card.simplified,
+        "left out": card.left_out,
+        "validated": card.validated,
     }
 
 
@@ -209,6 +223,23 @@ def _print_strategy(console: Console, registry: Registry, strategy: Strategy) ->
             part = registry.part(kind, bundle.named(kind))
             console.print(f"  {kind} {part.name}: {part.summary}")
             _print_options(console, part)
+    if strategy.card is not None:
+        console.print()
+        console.print("how faithful it is", style="bold")
+        for heading, clauses in _card_clauses(strategy.card).items():
+            for clause in clauses:
+                _print_wrapped(console, f"{heading}: {clause}", "  ")
+
+
+def _print_wrapped(console: Console, text: str, blanks: str, style: str = "") -> None:
+    for line in textwrap.wrap(
+        text,
+        max(40, console.width),
+        initial_indent=blanks,
+        subsequent_indent=2 * blanks,
+        break_on_hyphens=False,
+    ):
+        console.print(line, style=style, soft_wrap=True)
 
 
 def _print_options(console: Console, part: type[Part]) -> None:
@@ -216,15 +247,7 @@ def _print_options(console: Console, part: type[Part]) -> None:
 
     for option in option_fields(part):
         line = f"--set {part.kind}.{describe_option(part, option)}"
-        blanks = " " * 6
-        for text in textwrap.wrap(
-            line,
-            max(40, console.width),
-            initial_indent=blanks,
-            subsequent_indent=2 * blanks,
-            break_on_hyphens=False,
-        ):
-            console.print(text, style="dim", soft_wrap=True)
+        _print_wrapped(console, line, " " * 6, "dim")
 
 
 @plugins.command("check")

@@ -27,7 +27,7 @@ from gnnbench.records.result import (
     RunResult,
     Status,
 )
-from gnnbench.records.strategy import PART_KINDS, Ablation, PartKind, Parts, Strategy
+from gnnbench.records.strategy import PART_KINDS, Ablation, Card, PartKind, Parts, Strategy
 from gnnbench.records.table import Cell, Table, TableRow
 from gnnbench.records.trace import (
     BYTE_KINDS,
@@ -66,6 +66,7 @@ __all__ = [
     "BoolArray",
     "BufferRows",
     "ByteKind",
+    "Card",
     "Cell",
     "Comparison",
     "Dataset",

@@ -48,6 +48,21 @@ class Ablation:
 
 
 @dataclass(frozen=True, slots=True)
+class Card:
+    """How faithful a strategy is to the system that it names, a sentence's clause each.
+
+    What of the paper is ``implemented``, ``simplified`` or ``left_out``; and what it was
+    ``validated`` against: a command, such as ``gnnbench reproduce hyscale-table6``, or a file of
+    tests, and behind a colon what that shows. Options stand as ``part.option`` between backticks.
+    """
+
+    implemented: tuple[str, ...]
+    simplified: tuple[str, ...]
+    left_out: tuple[str, ...]
+    validated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Strategy:
     """A named bundle of parts, one bundle for each mode it supports, its usual mode first.
 
@@ -55,7 +70,8 @@ class Strategy:
     adds something to the one before; empty where the paper has none. ``plain`` names the strategy
     that does the same with plain parts, beside which this one is shown; empty stands for the first
     step of the ablation. ``platform`` names the bundled machine of its paper, on which it is
-    modelled where nobody names one.
+    modelled where nobody names one. ``card`` says what of the system is there; None where nobody
+    has written one.
     """
 
     name: str
@@ -65,6 +81,7 @@ class Strategy:
     ablation: tuple[Ablation, ...] = ()
     plain: str = ""
     platform: str = ""
+    card: Card | None = None
 
     @property
     def default_mode(self) -> Mode:

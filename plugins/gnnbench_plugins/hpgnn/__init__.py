@@ -14,6 +14,7 @@ from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
 from gnnbench.records import Parts, Strategy
 from gnnbench.studies import Planner
+from gnnbench_plugins.hpgnn.card import CARD
 from gnnbench_plugins.hpgnn.communication import HpgnnCommunication
 from gnnbench_plugins.hpgnn.kernel import HpgnnKernel
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
@@ -56,6 +57,7 @@ def gnnbench_strategy() -> list[Strategy]:
             bundles={"mini-batch": Parts("hpgnn", "hpgnn", "hpgnn", "resident", "hpgnn")},
             plain="reference",
             platform="epyc7763x2-4xu250",
+            card=CARD,
         )
     ]
 

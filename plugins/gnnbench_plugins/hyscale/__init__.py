@@ -10,6 +10,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, Placement
 from gnnbench.records import Ablation, PartKind, Parts, Strategy
+from gnnbench_plugins.hyscale.card import CARD
 from gnnbench_plugins.hyscale.communication import (
     HalfPrecisionCommunication,
     HyScaleCommunication,
@@ -23,6 +24,8 @@ GAINS = {"+hybrid": 1.13, "+DRM": 1.33, "+TFP": 1.79}
 _NO_CPU: tuple[PartKind, str, str] = ("placement", "cpu_trainer", "false")
 _STATIC: tuple[PartKind, str, str] = ("placement", "drm", "false")
 _NO_PREFETCH: tuple[PartKind, str, str] = ("communication", "stages", "0")
+#: A Pthread belongs to one task (section VI-B), so that there are threads to balance before TFP.
+_OWN_THREADS: tuple[PartKind, str, str] = ("placement", "own_threads", "true")
 
 
 @hookimpl
@@ -45,12 +48,17 @@ def gnnbench_strategy() -> list[Strategy]:
             "Heterogeneous Architecture",
             bundles={"mini-batch": Parts("neighbour", "hyscale", "hyscale", "host", "torch")},
             ablation=(
-                Ablation("offload all", options=(_NO_CPU, _STATIC, _NO_PREFETCH)),
-                Ablation("+hybrid", options=(_STATIC, _NO_PREFETCH), quoted=GAINS["+hybrid"]),
-                Ablation("+DRM", options=(_NO_PREFETCH,), quoted=GAINS["+DRM"]),
+                Ablation("offload all", options=(_NO_CPU, _STATIC, _NO_PREFETCH, _OWN_THREADS)),
+                Ablation(
+                    "+hybrid",
+                    options=(_STATIC, _NO_PREFETCH, _OWN_THREADS),
+                    quoted=GAINS["+hybrid"],
+                ),
+                Ablation("+DRM", options=(_NO_PREFETCH, _OWN_THREADS), quoted=GAINS["+DRM"]),
                 Ablation("+TFP", quoted=GAINS["+TFP"]),
             ),
             plain="data-parallel",
             platform="epyc7763x2-4xu250",
+            card=CARD,
         )
     ]

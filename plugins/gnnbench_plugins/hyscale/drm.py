@@ -5,7 +5,8 @@ split of seeds, of threads and of sampling; the paper leaves open how far one ac
 it moves to where the two tasks would take equally long, or part of the way.
 ``Balancer.equalise`` is the other rule: every task is moved at once, by the ratio of its time to
 the others'. Neither knows which stages overlap, and that an epoch starts with an empty pipeline:
-so nothing is moved that the performance model expects to make an epoch longer.
+so, unless that guard is taken away, nothing is moved that the performance model expects to make an
+epoch longer.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ class Balancer:
     every host task may use all threads, and there are none to move. ``expect`` gives the seconds of
     an epoch that are expected under an assignment, from what the last round took: of a move that
     would make it longer the half is tried, and the half of that, down to one seed or thread.
+    Without it every move is made, as Algorithm 1 is printed.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class Balancer:
         accelerators: int = 1,
         samplers: int = 0,
         shares_threads: bool = False,
-        expect: Callable[[Assignment], float] = lambda assignment: 0.0,
+        expect: Callable[[Assignment], float] | None = None,
     ) -> None:
         self.total_seeds = total_seeds
         self.cpu_seeds = cpu_seeds
@@ -259,6 +261,8 @@ class Balancer:
 
     def _pays(self, cpu_seeds: int, threads: HostThreads) -> bool:
         """Whether an epoch is not expected to be longer than with the present ones."""
+        if self._expect is None:
+            return True
         after = Assignment(cpu_seeds, threads, self.sampling)
         return self._expect(after) <= self._expect(self.assignment)
 

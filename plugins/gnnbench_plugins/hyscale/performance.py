@@ -388,12 +388,14 @@ def plan_split(
     *,
     cpu_trainer: bool,
     prefetch: Prefetch = 2,
+    own_threads: bool = False,
 ) -> Split:
     """The split with the least predicted T_execution.
 
     Searches 33 shares for the CPU trainer (0 to all) and every division of threads in eighths; the
-    stages have all threads one after the other where nothing is prefetched. Ties go to fewer seeds
-    on the CPU, then to the threads that fill the pipeline soonest.
+    stages have all threads one after the other where nothing is prefetched, unless each host task
+    has ``own_threads`` there too. Ties go to fewer seeds on the CPU, then to the threads that fill
+    the pipeline soonest.
     """
     total, cores = profiles[-1].seeds, task.platform.host.cores
     if not accelerators:
@@ -402,7 +404,9 @@ def plan_split(
         candidates = [0]
     else:
         candidates = sorted({round(total * part / 32) for part in range(33)})
-    ways = divide_threads(cores) if prefetch else [HostThreads(cores, cores, cores)]
+    ways = [HostThreads(cores, cores, cores)]
+    if prefetch or own_threads:
+        ways = divide_threads(cores)
     splits = [Split(seeds, threads) for seeds in candidates for threads in ways]
 
     def rank(split: Split) -> tuple[float, int, float]:

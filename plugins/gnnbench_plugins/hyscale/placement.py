@@ -50,6 +50,14 @@ class HyScalePlacement(SeedPlacement):
     rule: Literal["algorithm1", "proportional"] = option(
         "algorithm1", "how DRM rebalances: the paper's Algorithm 1, or by the ratio of stage times"
     )
+    guard: Literal["model", "none"] = option(
+        "model",
+        "try half of a move that the performance model expects to lengthen an epoch, or make every "
+        "move, as Algorithm 1 is printed",
+    )
+    own_threads: bool = option(
+        False, "give each host task threads of its own where stages follow each other, too"
+    )
     cpu_trainer: bool = option(True, "let the CPU train beside the accelerators")
     accelerators: int = option(0, "how many accelerators to use; 0 = all")
     accelerator_sampling: bool = option(
@@ -131,7 +139,12 @@ class HyScaleSession(SeedSession):
         self._trainers = placement.trainers(platform)
         accelerators = [device for device in self._trainers if device.kind != "cpu"]
         planned = plan_split(
-            setting, profiles, accelerators, cpu_trainer=placement.cpu_trainer, prefetch=prefetch
+            setting,
+            profiles,
+            accelerators,
+            cpu_trainer=placement.cpu_trainer,
+            prefetch=prefetch,
+            own_threads=placement.own_threads,
         )
         cpu_seeds, threads, cores = planned.cpu_seeds, planned.threads, platform.host.cores
         if accelerators:
@@ -159,7 +172,7 @@ class HyScaleSession(SeedSession):
             accelerators=max(1, len(accelerators)),
             samplers=len(placement.samplers(platform)),
             shares_threads=shares_threads,
-            expect=self._expect_epoch_s,
+            expect=self._expect_epoch_s if placement.guard == "model" else None,
         )
         self._epochs_s = predict_epochs(setting, profiles, accelerators, split, prefetch)
         self.history: list[Assignment] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Memory
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.pagraph.card import CARD
 from gnnbench_plugins.pagraph.memory import PaGraphMemory
 
 
@@ -29,5 +30,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("neighbour", "data-parallel", "vanilla", "pagraph", "torch")
             },
             plain="data-parallel",
+            card=CARD,
         )
     ]

@@ -22,6 +22,7 @@ from gnnbench.records import Cell, PartKind, StageTimes, Table, TableRow, Worklo
 from gnnbench.studies import StudyTrainer, TrainedReproduction
 from gnnbench_plugins.hyscale.performance import Prediction, synchronise_seconds
 from gnnbench_plugins.hyscale.placement import HyScaleSession
+from gnnbench_plugins.studies.hyscale.regret import tabulate_regrets
 from gnnbench_plugins.studies.hyscale.tables import FPGAS, GPUS
 
 RULES = {"algorithm1": "Algorithm 1", "proportional": "proportional"}
@@ -132,7 +133,7 @@ class Convergence(TrainedReproduction):
     """Rounds that each rule needs, by platform, model and start."""
 
     name: ClassVar[str] = "hyscale-drm"
-    summary: ClassVar[str] = "rounds until Algorithm 1 and the proportional rule have settled"
+    summary: ClassVar[str] = "rounds until DRM has settled, and what it loses to the best split"
 
     def run(self) -> tuple[Table, ...]:
         rows, results = [], []
@@ -174,4 +175,5 @@ class Convergence(TrainedReproduction):
                     f"be as many times larger; launches and latencies are the platforms' own",
                 ),
             ),
+            tabulate_regrets(self.name),
         )

@@ -1,0 +1,37 @@
+"""How faithful strategy 'hpgnn' is to HP-GNN."""
+
+from __future__ import annotations
+
+from gnnbench.records import Card
+
+CARD = Card(
+    implemented=(
+        "the user's program, its parser and abstraction, and models of one's own (section 3)",
+        "RMT and RRA as orders of edges (section 4.1, `sampler.rmt`, `sampler.rra`)",
+        "Equations 3 to 11 and Algorithm 4, a die's designs or the whole board's "
+        "(`placement.scope`), bounded by block RAM and UltraRAM besides",
+        "generated HLS kernels, forward and backward on one array of MACs, and a host that draws "
+        "neighbours, computes the loss and updates the weights",
+        "sampling ahead of the board (Equation 4, `communication.overlap`)",
+    ),
+    simplified=(
+        "the kernels' times are Equations 8 and 9 or a cycle model of them (`kernel.clock`); what "
+        "its rules assume stands in gnnbench.kernels.reference.fpga",
+        "in a priced run the loss and the weights' update are the board's, not the host's as in "
+        "the paper",
+        "subgraphs of GraphSAINT are trained without its normalisation",
+    ),
+    left_out=(
+        "synthesis: no clock, resource or time was confirmed by Vitis or on a board",
+        "reading the edges in the cycle model, as in Equation 8",
+        "samplers other than the neighbours' in the generated host, which reads their batches",
+    ),
+    validated=(
+        "gnnbench reproduce hpgnn-designs: the workloads that the authors published",
+        "gnnbench reproduce hpgnn-table5: designs of the paper's workloads; its rows are lost",
+        "gnnbench reproduce hpgnn-table7: contradicted, with what would have to be otherwise",
+        "tests/paper/test_hpgnn_generator.py: the C simulation computes what the reference does, "
+        "counts what the cycle model counts, and trains as torch does",
+        "tests/paper/test_hpgnn.py: the equations by hand, cycles beside them",
+    ),
+)

@@ -1,0 +1,37 @@
+"""How faithful strategy 'hyscale' is to HyScale-GNN."""
+
+from __future__ import annotations
+
+from gnnbench.records import Card
+
+CARD = Card(
+    implemented=(
+        "hybrid training, gradients averaged by seeds (section III-B)",
+        "Equations 5 to 13 and the first split that they give (section V)",
+        "Algorithm 1 between rounds, for seeds, threads and sampling on accelerators "
+        "(`placement.drm`, `placement.accelerator_sampling`); plain with `placement.guard`=none",
+        "two-stage feature prefetching as a ring of buffers (section IV-B, `communication.stages`)",
+        "features that cross as float16 or int8, which section VIII plans "
+        "(`communication.precision`)",
+    ),
+    simplified=(
+        "how far a move of DRM goes, which the paper leaves open: to where two tasks would take "
+        "equally long, half of it where the performance model expects an epoch to get longer "
+        "(`placement.guard`)",
+        "before prefetching host tasks have all threads in turn, unless `placement.own_threads`",
+        "FPGAs are priced by Equations 10 to 12, or with kernel hpgnn by HP-GNN's cycles",
+    ),
+    left_out=(
+        "the datapath of Figure 6: kernel hpgnn writes a layer's sums and rows back to memory",
+        "the FPGA and GPU code: accelerators are modelled where this machine has none",
+        "training over several machines, as in the paper",
+    ),
+    validated=(
+        "gnnbench reproduce hyscale-table6 hyscale-table7: epochs beside the paper's",
+        "gnnbench reproduce hyscale-table4: LUTs and DSPs of its design; URAM and BRAM less well",
+        "gnnbench reproduce hyscale-figure10: contradicted, with what would have to be otherwise",
+        "gnnbench reproduce hyscale-figure8 hyscale-figure9 hyscale-figure11: what their text says",
+        "gnnbench reproduce hyscale-drm: what DRM loses to the best static split",
+        "tests/paper/test_hyscale.py: Algorithm 1 line by line, equality with plain training",
+    ),
+)

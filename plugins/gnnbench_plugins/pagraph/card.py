@@ -1,0 +1,20 @@
+"""How faithful strategy 'pagraph' is to PaGraph."""
+
+from __future__ import annotations
+
+from gnnbench.records import Card
+
+CARD = Card(
+    implemented=(
+        "a static cache of the rows of highest degree on each device, in what mini-batches leave "
+        "free (`memory.cache_bytes`)",
+        "rows that the cache misses alone are loaded and cross",
+    ),
+    simplified=("all devices keep the same vertices, since seeds may be anywhere",),
+    left_out=(
+        "the computation-aware partitions and their redundant hops, which give each device a "
+        "cache of its own",
+        "prefetching, and the isolation of CPU cores between loaders",
+    ),
+    validated=("tests/paper/test_hyscale_peers.py: which rows cross, equality",),
+)
