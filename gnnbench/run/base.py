@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.models import Degrees
@@ -118,9 +120,22 @@ class Engine(ABC):
         if self._rank is None:
             take_items(items, self._recorder, self.ledger, self._bodies)
             return
-        shared = self._rank.take(items)
-        take_items(shared, self._recorder, self.ledger, self._bodies, self._rank.arrive)
-        self._rank.finish()
+        with self._exchanging():
+            shared = self._rank.take(items)
+            take_items(shared, self._recorder, self.ledger, self._bodies, self._rank.arrive)
+
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        """An epoch's steps, at whose end nothing is on its way between processes; so it is where
+        memory runs out, which it does in all of them at once."""
+        try:
+            yield
+        except DeviceOutOfMemory:
+            if self._rank is not None:
+                self._rank.abandon()
+            raise
+        if self._rank is not None:
+            self._rank.finish()
 
     def _end_epoch(self, loss: float, round_losses: list[float], seeds: int) -> EpochTrace:
         """What was recorded of an epoch, by all processes; each has its own part of the losses."""

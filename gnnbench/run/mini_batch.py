@@ -161,11 +161,10 @@ class MiniBatchEngine(InputMovement):
             host=host,
             trainers=tuple(Trainer(d.name, d.torch_device) for d in self._trainers),
         )
-        self._run(steps, len(seeds), lowering.prefetch)
+        with self._exchanging():
+            self._run(steps, len(seeds), lowering.prefetch)
         counts = lowering.count_seeds()
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
-        if self._rank is not None:
-            self._rank.finish()
         return self._end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
 
     def _open_reader(self) -> Callable[[Iterable[Item]], None]:

@@ -14,7 +14,6 @@ come earlier in the program, whatever the others do, so that no two wait for eac
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,8 @@ from gnnbench.program import Collective, Item, Step
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace
 from gnnbench.run.collectives import Pending, Processes
 from gnnbench.run.execute import Bodies
-from gnnbench.run.recorder import Recorder
+from gnnbench.run.recorder import HOST, Recorder
+from gnnbench.run.timers import Moment
 
 #: The operation of a step in which this rank sends or receives something.
 MESSAGES = "messages"
@@ -90,7 +90,7 @@ class Arrival(NamedTuple):
     """What is on its way here since a moment, by the number of its step."""
 
     number: int
-    since_s: float
+    since: Moment
     pending: Pending
     receive: Callable[[Tensor], None]
 
@@ -245,7 +245,7 @@ class Rank:
             while self._arriving and self._arriving[0].number <= last:
                 arrival = self._arriving.popleft()
                 part = arrival.pending.wait()
-                self._lasted_s[arrival.number] = time.perf_counter() - arrival.since_s
+                _, self._lasted_s[arrival.number] = HOST.since(arrival.since)
                 arrival.receive(part)
 
     def _pass_on(self, messages: Sequence[Message], within: Callable[[], None] | None) -> None:
@@ -273,7 +273,7 @@ class Rank:
         return tensor
 
     def _await(self, number: int, pending: Pending, receive: Callable[[Tensor], None]) -> None:
-        self._arriving.append(Arrival(number, time.perf_counter(), pending, receive))
+        self._arriving.append(Arrival(number, HOST.read(), pending, receive))
         self._arrivals.add(number)
 
     # ------------------------------------------------------------------ collectives
@@ -342,6 +342,13 @@ class Rank:
     def finish(self) -> None:
         """Put in place what is still on its way: an epoch is over when everything has arrived."""
         self._place(len(self._reach))
+        self.processes.finish()
+
+    def abandon(self) -> None:
+        """Let everything come and go that is on its way, for nobody: an epoch has ended before its
+        time, in all ranks at the same step, and the next must not meet its messages."""
+        while self._arriving:
+            self._arriving.popleft().pending.wait()
         self.processes.finish()
 
     def merge(self, trace: EpochTrace) -> EpochTrace:

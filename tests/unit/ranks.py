@@ -19,7 +19,7 @@ from gnnbench.conformance.graphs import (
     with_memory,
 )
 from gnnbench.datasets import load
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
 from gnnbench.plugins import Registry, assemble, with_swap
@@ -30,6 +30,11 @@ from gnnbench.records import Trace
 from gnnbench.run import train
 from gnnbench.run.collectives import Processes, join, leave
 
+#: By the number of devices, what runs out of memory in the midst of an epoch on the small graph.
+TOO_LARGE = {
+    2: "partition memory.device_bytes=20000",
+    4: "partition memory.device_bytes=12000",
+}
 #: Every strategy that uses several devices, and variants whose rows go other ways: parts of other
 #: strategies by ``kind=name``, options by ``kind.name=value``.
 STRATEGIES = (
@@ -152,7 +157,7 @@ def run_cases(cases: list[Case], processes: Processes) -> Iterator[tuple[str, ob
     for case in cases:
         try:
             yield case.strategy, sum_up(train_case(case, processes.size, processes))
-        except IncompatibleParts as refusal:
+        except (IncompatibleParts, DeviceOutOfMemory) as refusal:
             yield case.strategy, str(refusal)
 
 

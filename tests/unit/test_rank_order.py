@@ -11,7 +11,7 @@ from ranks import Case
 
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.program import Buffer, Collective, Ledger, Step
+from gnnbench.program import Buffer, Collective, Hold, Ledger, Step
 from gnnbench.records import Work
 from gnnbench.run import refuse_processes
 from gnnbench.run.execute import take_items
@@ -156,6 +156,20 @@ def test_a_collective_is_one_all_to_all_and_stays_under_way(group):
         "compute then",
         "finish",
     ]
+
+
+def test_an_epoch_that_ends_before_its_time_leaves_no_message_behind(group):
+    """The next would take it for one of its own."""
+    rank = Rank(group, Recorder(WallClock()), torch.float64, (0, 1, 2))
+    moved = Transfer(lambda name: torch.zeros(2), lambda part, name: group.said.append("place"))
+    bodies = rank.equip({"move": moved})
+    rank.start_epoch()
+    items = [step("move", "a", device=0, source=1), Hold("nowhere", "rows", 1)]
+    with pytest.raises(KeyError):
+        take_items(rank.take(items), Recorder(WallClock()), Ledger({}), bodies, rank.arrive)
+    rank.abandon()
+    rank.finish()
+    assert group.said == ["receive 2 from 1 as 0", "finish", "finish"]
 
 
 def test_bytes_are_those_of_the_tensors_that_are_sent(group):
