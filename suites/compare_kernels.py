@@ -21,7 +21,7 @@ from typing import Any, TextIO
 import click
 
 from gnnbench import __version__
-from gnnbench.compare import describe_machine
+from gnnbench.comparison import describe_machine
 from gnnbench.kernels import dispatch
 from gnnbench.units import format_si
 from suites.contestants import Cases, Scope, all_kernels

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import Request, compare, make_setting
+from gnnbench.comparison import Request, compare, make_setting
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.platforms.describe import FALLBACK, LOCAL, load_platform
 from gnnbench.price.wall_clock import WallClock

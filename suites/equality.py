@@ -22,10 +22,10 @@ import scipy.sparse as sp
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import make_setting
-from gnnbench.compare.equality import FLOOR, Judgement, Reference
-from gnnbench.compare.plain import PlainTraining, Shared
-from gnnbench.compare.request import Request
+from gnnbench.comparison import make_setting
+from gnnbench.comparison.equality import FLOOR, Judgement, Reference
+from gnnbench.comparison.plain import PlainTraining, Shared
+from gnnbench.comparison.request import Request
 from gnnbench.errors import GnnbenchError
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.describe import load_platform

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import make_setting
+from gnnbench.comparison import make_setting
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import plan_movement
 from gnnbench.parts import Setting

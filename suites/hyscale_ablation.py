@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import make_setting, options_for, plan_ablation
+from gnnbench.comparison import make_setting, options_for, plan_ablation
 from gnnbench.errors import UsageError
 from gnnbench.price.folds import lay_out
 from gnnbench.price.model_clock import ModelClock

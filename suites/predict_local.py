@@ -27,7 +27,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import Options, make_setting
+from gnnbench.comparison import Options, make_setting
 from gnnbench.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.parts import Bundle, SeedPlacement, Setting

@@ -26,7 +26,7 @@ from statistics import median
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import Options, Request, compare
+from gnnbench.comparison import Options, Request, compare
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.plugins import Registry
 from gnnbench.ranking import find_difference, group_runs

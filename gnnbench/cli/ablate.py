@@ -31,7 +31,7 @@ def ablate(line: CommandLine, strategy: str, each_part: bool, options: Compariso
     """
     request, registry = prepare(line, [(strategy, ())], options)
 
-    from gnnbench.compare import plan_ablation
+    from gnnbench.comparison import plan_ablation
     from gnnbench.report.ablation import print_steps
 
     rows = plan_ablation(request, registry, each_part=each_part)

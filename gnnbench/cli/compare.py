@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from gnnbench.compare import Request
+    from gnnbench.comparison import Request
     from gnnbench.parts import Placement
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
@@ -151,7 +151,7 @@ def compare_as_rank(
     request, registry = prepare(line, chosen, options, ranks)
     request = replace(request, plain=plain)
 
-    from gnnbench.compare import serve
+    from gnnbench.comparison import serve
     from gnnbench.run.collectives import PeerLost, join, leave
 
     try:
@@ -200,7 +200,7 @@ def prepare(
 
     import torch
 
-    from gnnbench.compare import Request, Variant
+    from gnnbench.comparison import Request, Variant
     from gnnbench.datasets import scale_features
 
     if line.debug:
@@ -260,7 +260,7 @@ def run_comparison(
     processes: Processes | None = None,
 ) -> Comparison:
     """Run every row, with a bar that shows how far it is; with the other ``processes``, if any."""
-    from gnnbench.compare import compare as run
+    from gnnbench.comparison import compare as run
 
     with ProgressBar() as progress:
         return run(request, registry, progress, line.words, processes)

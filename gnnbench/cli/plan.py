@@ -38,8 +38,8 @@ from gnnbench.cli.values import LARGEST, check_dims, check_threads, check_widths
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.compare import PlannedRow
-    from gnnbench.compare.request import Options
+    from gnnbench.comparison import PlannedRow
+    from gnnbench.comparison.request import Options
     from gnnbench.kernels.dispatch import RmatStream
     from gnnbench.parts import Bundle
     from gnnbench.platforms.machine import Platform
@@ -316,8 +316,8 @@ def plan_over(
     registry: Registry,
 ) -> RunResult:
     """What ``compare`` would report of a row over a dataset, without training."""
-    from gnnbench.compare import Request, make_setting
-    from gnnbench.compare.planned import plan_run
+    from gnnbench.comparison import Request, make_setting
+    from gnnbench.comparison.planned import plan_run
 
     given = with_widths(dataset, workload.dims[0], workload.dims[-1])
     request = Request((row.strategy,), given, workload, machine, options=options)
@@ -427,7 +427,7 @@ def assemble_for(
 ) -> tuple[PlannedRow, Bundle, Platform]:
     """A strategy in a mode, some of its parts swapped; the parts; and a machine that has the
     devices they count on."""
-    from gnnbench.compare import Variant, plan_row
+    from gnnbench.comparison import Variant, plan_row
     from gnnbench.errors import IncompatibleParts
     from gnnbench.plugins import assemble
 

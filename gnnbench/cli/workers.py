@@ -17,7 +17,7 @@ from gnnbench.cli.values import memory_bytes, show_bytes
 
 if TYPE_CHECKING:
     from gnnbench.cli.compare import ChosenStrategy
-    from gnnbench.compare import PlannedRow
+    from gnnbench.comparison import PlannedRow
     from gnnbench.plugins import Registry
 
 #: What a rank takes before it has loaded anything: the interpreter, torch and the plugins.
@@ -38,7 +38,7 @@ def check_processes(
             param_hint="'--processes'",
         )
 
-    from gnnbench.compare import check_options, options_for
+    from gnnbench.comparison import check_options, options_for
     from gnnbench.plugins import assemble, load
 
     registry = load(options.extra_plugins)
@@ -64,7 +64,7 @@ def list_rows(
     registry: Registry, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
 ) -> tuple[PlannedRow, ...]:
     """The rows that were asked for, with and without their swaps, in every mode they may have."""
-    from gnnbench.compare import PlannedRow, Variant, plan_row
+    from gnnbench.comparison import PlannedRow, Variant, plan_row
     from gnnbench.plugins import with_swap
 
     rows = []

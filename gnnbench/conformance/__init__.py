@@ -7,7 +7,7 @@ reach what it is about, its outcome says so and why.
 
 from __future__ import annotations
 
-from gnnbench.compare import Options
+from gnnbench.comparison import Options
 from gnnbench.conformance.checks import (
     check_capacity,
     check_dataset_untouched,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gnnbench import models
-from gnnbench.compare import Options, PlannedRow, Request, compare
+from gnnbench.comparison import Options, PlannedRow, Request, compare
 from gnnbench.conformance import faults, graphs
 from gnnbench.conformance.outcome import NonConforming, NotReached
 from gnnbench.conformance.recording import Reached, record

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import Request, make_setting
+from gnnbench.comparison import Request, make_setting
 from gnnbench.errors import MissingDependency
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.models import build

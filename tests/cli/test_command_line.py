@@ -15,7 +15,7 @@ import pytest
 from example_comparison import every_status, make_comparison, make_failure, make_run
 
 import gnnbench
-import gnnbench.compare
+import gnnbench.comparison
 import gnnbench.datasets
 import gnnbench.plugins
 from gnnbench.cli import options
@@ -47,7 +47,7 @@ def answer(monkeypatch, small):
                 raise result
             return result
 
-        monkeypatch.setattr(gnnbench.compare, "compare", compare)
+        monkeypatch.setattr(gnnbench.comparison, "compare", compare)
         return ["compare", "--plugins", "reference", "--dataset", str(small)]
 
     return set_answer
@@ -304,13 +304,13 @@ def test_a_folder_that_vanishes_meanwhile_costs_one_output(run, answer, tmp_path
     folder = tmp_path / "folder"
     folder.mkdir()
     answer(make_comparison(make_run("a")))
-    fake = gnnbench.compare.compare
+    fake = gnnbench.comparison.compare
 
     def compare(*given):
         folder.rmdir()
         return fake(*given)
 
-    monkeypatch.setattr(gnnbench.compare, "compare", compare)
+    monkeypatch.setattr(gnnbench.comparison, "compare", compare)
     words = ("compare", "--plugins", "reference", "--dataset", tmp_path / "small.npz")
     page = tmp_path / "page.html"
     result = run(*words, "--json", folder / "out.json", "--html", page)
@@ -492,7 +492,7 @@ def test_the_request_is_what_was_asked_for(run, monkeypatch, small):
         seen.append((request, command))
         return make_comparison(make_run("reference"))
 
-    monkeypatch.setattr(gnnbench.compare, "compare", compare)
+    monkeypatch.setattr(gnnbench.comparison, "compare", compare)
     words = (
         f"compare --plugins reference,hongtu --dataset {small} --model gin --layers 3 --hidden 8 "
         "--epochs 7 --batch-size 16 --platform epyc7543x4-4xa100 --swap communication=vanilla "

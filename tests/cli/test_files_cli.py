@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gnnbench.compare
+import gnnbench.comparison
 import gnnbench.platforms.probe as probing
 from gnnbench.cli.screen import Output
 from gnnbench.datasets import build, save_npz
@@ -91,7 +91,7 @@ PLAN = "plan hongtu --dataset ring.npz --platform mine.toml --plugin plug.py"
 def test_what_a_command_reads_is_not_overwritten(run, files, monkeypatch, words):
     (files / "link.npz").symlink_to("ring.npz")
     monkeypatch.chdir(files)
-    monkeypatch.setattr(gnnbench.compare, "compare", None)
+    monkeypatch.setattr(gnnbench.comparison, "compare", None)
     before = {path: path.read_bytes() for path in files.iterdir() if path.is_file()}
     assert "would be overwritten, and the command reads it" in one_sentence(run(*words.split()))
     assert {path: path.read_bytes() for path in files.iterdir() if path.is_file()} == before
@@ -126,7 +126,7 @@ def test_datasets_and_modules_by_name_are_not_overwritten_either(run, files, cac
 )
 def test_two_outputs_are_two_files(run, files, monkeypatch, words):
     monkeypatch.chdir(files)
-    monkeypatch.setattr(gnnbench.compare, "compare", None)
+    monkeypatch.setattr(gnnbench.comparison, "compare", None)
     monkeypatch.setattr(probing, "probe", None)
     assert "is named for two outputs" in one_sentence(run(*words.split()))
     assert not (files / "out").exists()

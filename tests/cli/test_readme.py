@@ -13,7 +13,7 @@ from gnnbench import plugins
 from gnnbench.cli import main
 from gnnbench.cli.compare import parse_fanouts, parse_settings, parse_strategies, parse_swaps
 from gnnbench.cli.options import CommandLine
-from gnnbench.compare import Request, Variant, check_options, plan_rows
+from gnnbench.comparison import Request, Variant, check_options, plan_rows
 from gnnbench.conformance import graphs
 from gnnbench.platforms import load_platform
 

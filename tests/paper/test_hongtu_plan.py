@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream, draw_edges
 from gnnbench.models import MODELS, build

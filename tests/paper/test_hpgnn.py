@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream, fpga

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from gnnbench import conformance, datasets, plugins
-from gnnbench.compare import Request, Variant, compare
+from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance.faults import find_unit_fault
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.models import build

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from gnnbench import datasets
-from gnnbench.compare import Request, Variant, compare
+from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance import graphs
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts, StageFailed
 from gnnbench.footprint import ROUNDS_UNDER_WAY, mini_batch_bytes

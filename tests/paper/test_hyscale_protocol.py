@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from gnnbench import datasets
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.errors import (
     DeviceOutOfMemory,
     IncompatibleParts,

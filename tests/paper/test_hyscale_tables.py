@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from gnnbench import datasets
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.footprint import sparse_bytes
 from gnnbench.models import build
 from gnnbench.parts import LayerShape, Setting

@@ -19,7 +19,7 @@ import pytest
 from mixgcn_volumes import count_all_reduce_bytes, count_all_to_all_bytes, count_crossing
 
 from gnnbench import plugins
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.conformance import find_timeline_fault
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts

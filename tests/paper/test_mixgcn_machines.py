@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import plugins
-from gnnbench.compare import PlannedRow, Request, compare
+from gnnbench.comparison import PlannedRow, Request, compare
 from gnnbench.datasets import standins
 from gnnbench.datasets.synthetic import make_sbm
 from gnnbench.errors import IncompatibleParts

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gnnbench import datasets, plugins
 from gnnbench.cli import main
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.errors import DatasetError, IncompatibleParts
 from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.models import MODELS, build

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from gnnbench import plugins
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
 from gnnbench.models import build

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform

@@ -18,7 +18,7 @@ from rich.console import Console
 from torch.autograd import Function
 
 from gnnbench import plugins
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
 from gnnbench.errors import IncompatibleParts

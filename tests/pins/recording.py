@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import (
+from gnnbench.comparison import (
     PlannedRow,
     Request,
     Variant,
@@ -25,7 +25,7 @@ from gnnbench.compare import (
     options_for,
     plan_row,
 )
-from gnnbench.compare.run import clock_for
+from gnnbench.comparison.run import clock_for
 from gnnbench.datasets import scale_features
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import Bundle, Setting

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from gnnbench import plugins
-from gnnbench.compare import Request, Variant, choose_modes, compare, plan_rows
+from gnnbench.comparison import Request, Variant, choose_modes, compare, plan_rows
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.records import Parts, Strategy

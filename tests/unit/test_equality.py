@@ -12,11 +12,11 @@ import torch
 
 from gnnbench import datasets, plugins
 from gnnbench.cli.compare import exit_status
-from gnnbench.compare import PlannedRow, Request, compare, make_setting
-from gnnbench.compare.attention import nudge_attention
-from gnnbench.compare.bends import Bends
-from gnnbench.compare.equality import FLOOR, Reference, Rows
-from gnnbench.compare.plain import PlainTraining, Shared
+from gnnbench.comparison import PlannedRow, Request, compare, make_setting
+from gnnbench.comparison.attention import nudge_attention
+from gnnbench.comparison.bends import Bends
+from gnnbench.comparison.equality import FLOOR, Reference, Rows
+from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import UNIFORM

@@ -19,7 +19,7 @@ from test_cpu_kernels import BLOCKS, draw, make_dense, random_block
 from torch import Tensor
 
 from gnnbench import plugins
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import UsageError
 from gnnbench.footprint import sparse_bytes

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from gnnbench import datasets
-from gnnbench.compare import make_setting
+from gnnbench.comparison import make_setting
 from gnnbench.design_phase import summarise_rounds
 from gnnbench.models import build
 from gnnbench.platforms.machine import Device, Platform

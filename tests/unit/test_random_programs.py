@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from gnnbench.compare import compare, make_setting, options_for
-from gnnbench.compare.planned import plan_run
-from gnnbench.compare.request import PlannedRow, Request
+from gnnbench.comparison import compare, make_setting, options_for
+from gnnbench.comparison.planned import plan_run
+from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.conformance.faults import find_timeline_fault
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.models import MODELS

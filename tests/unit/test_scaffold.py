@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins, scaffold
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.conformance import graphs
 from gnnbench.errors import UsageError
 from gnnbench.models import build

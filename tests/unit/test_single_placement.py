@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnbench.compare import Request, Variant, compare
+from gnnbench.comparison import Request, Variant, compare
 from gnnbench.datasets import load
 from gnnbench.errors import IncompatibleParts
 from gnnbench.platforms.describe import load_platform

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from gnnbench import plugins
 from gnnbench.cli import main
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.models import MODELS, BoundBlock, Degrees, TorchLayer, build, glorot

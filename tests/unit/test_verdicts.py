@@ -13,7 +13,7 @@ from rich.console import Console
 
 from gnnbench import plugins
 from gnnbench.cli.compare import exit_status
-from gnnbench.compare import Request, Variant, compare
+from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.ranking import group_runs
 from gnnbench.records import Comparison

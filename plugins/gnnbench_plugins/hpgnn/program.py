@@ -269,7 +269,7 @@ def generate_design(program: Program) -> Generated:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How strategy 'hpgnn' trains a program: what ``gnnbench.compare.Request`` asks for.
+    """How strategy 'hpgnn' trains a program: what ``gnnbench.comparison.Request`` asks for.
 
     ``swaps`` name the sampler where it is not the strategy's own; ``options`` are those of parts.
     """

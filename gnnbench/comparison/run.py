@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import psutil
 
-from gnnbench.compare.equality import Judgement, Reference
-from gnnbench.compare.plain import PlainTraining, Shared
-from gnnbench.compare.progress import Progress
-from gnnbench.compare.request import PlannedRow, Request
-from gnnbench.compare.rows import options_for
+from gnnbench.comparison.equality import Judgement, Reference
+from gnnbench.comparison.plain import PlainTraining, Shared
+from gnnbench.comparison.progress import Progress
+from gnnbench.comparison.request import PlannedRow, Request
+from gnnbench.comparison.rows import options_for
 from gnnbench.design_phase import with_design_phase
 from gnnbench.errors import (
     DeviceOutOfMemory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gnnbench.compare.request import Options, PlannedRow, Request, Variant
+from gnnbench.comparison.request import Options, PlannedRow, Request, Variant
 from gnnbench.errors import PluginError, UsageError
 from gnnbench.parts import modes_of, option_fields, parse_option
 from gnnbench.plugins import Registry, with_swap

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnbench.compare.attention import nudge_attention
-from gnnbench.compare.bends import Bend, Bends, Turn
+from gnnbench.comparison.attention import nudge_attention
+from gnnbench.comparison.bends import Bend, Bends, Turn
 from gnnbench.models import GNN, PROJECTED, BoundBlock, Degrees, build
 from gnnbench.parts import Kernel, MiniBatchSampler, Setting
 from gnnbench.records import Block, IntArray

@@ -15,11 +15,11 @@ from datetime import datetime, timezone
 import psutil
 
 import gnnbench
-from gnnbench.compare.dataset_guard import DatasetGuard
-from gnnbench.compare.machine import MachineLoad, describe_machine
-from gnnbench.compare.progress import Progress, SilentProgress
-from gnnbench.compare.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
-from gnnbench.compare.rows import (
+from gnnbench.comparison.dataset_guard import DatasetGuard
+from gnnbench.comparison.machine import MachineLoad, describe_machine
+from gnnbench.comparison.progress import Progress, SilentProgress
+from gnnbench.comparison.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
+from gnnbench.comparison.rows import (
     add_plain_rows,
     check_options,
     choose_modes,
@@ -28,7 +28,7 @@ from gnnbench.compare.rows import (
     plan_row,
     plan_rows,
 )
-from gnnbench.compare.run import (
+from gnnbench.comparison.run import (
     Run,
     Scene,
     clock_for,

@@ -9,7 +9,7 @@ Three things are held, each where it is well conditioned: the logits from the pa
 from the run's own logits; and the gradients by a backward pass that begins at the run's own logits,
 so that a large loss's sensitivity is not taken for a wrong backward pass. Logits are held as a
 whole, and vertex by vertex, so that a vertex with one edge less is seen beside a hub. ReLUs whose
-input is as close to zero as rounding goes may be on either side (``gnnbench.compare.bends``), and
+input is as close to zero as rounding goes may be on either side (see ``bends``), and
 gradients may be off by what those contribute.
 """
 
@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from gnnbench.compare.attention import nudge
-from gnnbench.compare.plain import Batch, Pass, PlainTraining
+from gnnbench.comparison.attention import nudge
+from gnnbench.comparison.plain import Batch, Pass, PlainTraining
 from gnnbench.parts import Setting
 from gnnbench.records import IntArray
 from gnnbench.run.evidence import Update

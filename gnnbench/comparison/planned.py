@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gnnbench.compare.request import PlannedRow, Request
-from gnnbench.compare.rows import options_for
-from gnnbench.compare.run import empty_result, note_predictions, state_work
+from gnnbench.comparison.request import PlannedRow, Request
+from gnnbench.comparison.rows import options_for
+from gnnbench.comparison.run import empty_result, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.metrics import summarise
 from gnnbench.parts import Setting
