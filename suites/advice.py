@@ -36,7 +36,7 @@ WITHIN = 1.1
 #: So many questions of all must be answered so.
 RIGHT = 0.9
 
-GRAPHS = ("cora", "citeseer", "amazon_photo", "ogbn-products:0.002", "rmat:vertices=4k,edges=40k")
+GRAPHS = ("cora", "rmat:vertices=2k,edges=16k", "citeseer", "ogbn-products:0.001", "amazon_photo")
 MACHINES = (
     "epyc7543x4-4xa100",
     "epyc7763x2-4xa5000",
@@ -191,13 +191,16 @@ def summarise_factors(entries: Sequence[LedgerEntry]) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sample", action="store_true", help="ask the test suite's few alone")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first question")
+    parser.add_argument("--every", type=int, default=1, help="ask each so-many-th alone")
     parser.add_argument("--write-factors", action="store_true", help="write the model's errors")
     asked = parser.parse_args()
     if asked.write_factors:
         write_factors(load(()))
         return 0
+    questions = list_sample() if asked.sample else list_questions()
     verdicts = []
-    for verdict in judge_all(list_sample() if asked.sample else list_questions()):
+    for verdict in judge_all(questions[asked.first :: asked.every]):
         verdicts.append(verdict)
         print(
             f"{verdict.asked!s:62s} {verdict.ratio:6.3f}  {format_si(verdict.chosen_s, 's'):>8s} "

@@ -26,10 +26,10 @@ from gnnbench.parts import UNIFORM, list_tried, option_fields
 from gnnbench.records import PART_KINDS, Graph, Mode, PartKind, Parts, RunResult
 
 #: Stored edges of all plans of one search, the fewest and the most plans.
-PLANNED_EDGES = 200_000_000
-FEWEST_PLANS, MOST_PLANS = 20, 400
+PLANNED_EDGES = 50_000_000
+FEWEST_PLANS, MOST_PLANS = 20, 300
 #: From so many combinations the search goes on.
-LEFT = 8
+LEFT = 6
 #: Rounds over all settings of a combination.
 SWEEPS = 2
 
@@ -47,9 +47,9 @@ class Effort:
 def choose_effort(graph: Graph) -> Effort:
     """Less for a larger graph, so that a search takes seconds."""
     plans = PLANNED_EDGES // max(graph.num_edges, 1)
-    if plans < FEWEST_PLANS:
-        return Effort(FEWEST_PLANS, tuned=1, finals=3)
-    return Effort(min(plans, MOST_PLANS))
+    if plans < MOST_PLANS:
+        return Effort(max(plans, FEWEST_PLANS), tuned=1, finals=3)
+    return Effort(MOST_PLANS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
