@@ -17,8 +17,10 @@ import click
 
 from gnnbench import __version__, signals
 from gnnbench.cli.ablate import ablate
+from gnnbench.cli.advise import advise
 from gnnbench.cli.compare import compare
 from gnnbench.cli.datasets import datasets
+from gnnbench.cli.matrix import matrix
 from gnnbench.cli.options import CommandLine, debug_option
 from gnnbench.cli.plan import plan
 from gnnbench.cli.platforms import platforms
@@ -143,6 +145,8 @@ main.add_command(plugins)
 main.add_command(datasets)
 main.add_command(platforms)
 main.add_command(plan)
+main.add_command(matrix)
+main.add_command(advise)
 main.add_command(reproduce)
 main.add_command(sweep)
 main.add_command(report)

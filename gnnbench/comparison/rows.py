@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gnnbench.comparison.request import Options, PlannedRow, Request, Variant
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.parts import modes_of, option_fields, parse_option
+from gnnbench.parts import closest, modes_of, option_fields, parse_option
 from gnnbench.plugins import Registry, with_swap
 from gnnbench.records import PART_KINDS, Mode, PartKind, Parts, Strategy
 
@@ -185,3 +185,22 @@ def _plain_row(row: PlannedRow, registry: Registry) -> PlannedRow | None:
     label = f"{strategy.name}·{step.label}"
     parts = with_swap(registry, strategy.bundles[row.mode], step.swaps)
     return PlannedRow(label, label, row.mode, parts, plain=True, options=step.options)
+
+
+def check_names(
+    swaps: tuple[tuple[PartKind, str], ...], options: Options, registry: Registry
+) -> None:
+    """Parts that are named must be on offer, and each option be one of some part of its kind."""
+    for kind, name in swaps:
+        registry.part(kind, name)
+    for kind, values in options.items():
+        classes = registry.parts_of(kind)
+        for name, text in values.items():
+            takers = [cls for cls in classes if name in option_fields(cls)]
+            if not takers:
+                known = sorted({other for cls in classes for other in option_fields(cls)})
+                raise UsageError(
+                    f"no {kind} has an option {name!r}{closest(name, known)}; see gnnbench plugins."
+                )
+            for cls in takers:
+                parse_option(cls, name, text)

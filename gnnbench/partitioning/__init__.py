@@ -5,6 +5,7 @@ from gnnbench.partitioning.edge_cut import (
     choose_partitioner,
     cut_ranges,
     partition,
+    remember_partitions,
 )
 from gnnbench.partitioning.metis import partition_metis
 from gnnbench.partitioning.random import deal_out
@@ -16,4 +17,5 @@ __all__ = [
     "deal_out",
     "partition",
     "partition_metis",
+    "remember_partitions",
 ]

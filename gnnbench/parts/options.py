@@ -9,7 +9,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def option(default: T, help: str, *, unit: Literal["", "bytes"] = "") -> T:
+def option(default: T, help: str, *, unit: Literal["", "bytes"] = "", tried: Sequence[T] = ()) -> T:
     """Declare an option of a part: a dataclass field with a default and one line of help.
 
-    With ``unit="bytes"`` the text form may carry a unit (``2GB``).
+    With ``unit="bytes"`` the text form may carry a unit (``2GB``). ``tried`` are the values that
+    ``gnnbench advise`` tries where it looks for the best settings; none of an option that is no
+    matter of speed, or that is for studies of the model.
     """
-    declared: T = field(default=default, metadata={"help": help, "unit": unit})
+    declared: T = field(default=default, metadata={"help": help, "unit": unit, "tried": tried})
     return declared
 
 
@@ -76,6 +78,12 @@ def describe_option(part_class: type[Part], option: str) -> str:
     accepts = _accepts(_annotation(part_class, option), field.metadata.get("unit", ""))
     help_text = str(field.metadata.get("help", "")) or "no description"
     return f"{option} ({accepts}, default {field.default!r}): {help_text}"
+
+
+def list_tried(part_class: type[Part], option: str) -> tuple[str, ...]:
+    """The values of an option that are worth trying, as ``--set`` takes them."""
+    tried: Sequence[object] = option_fields(part_class)[option].metadata.get("tried", ())
+    return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in tried)
 
 
 def list_choices(part_class: type[Part], option: str) -> tuple[object, ...]:

@@ -45,7 +45,7 @@ class DistDGLPlacement(SeedPlacement):
     name: ClassVar[str] = "distdgl"
     summary: ClassVar[str] = "accelerators train the seeds of their own METIS partitions"
 
-    accelerators: int = option(0, "how many accelerators to use; 0 = all")
+    accelerators: int = option(0, "how many accelerators to use; 0 = all", tried=(0, 1, 2))
 
     def open(
         self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
@@ -117,7 +117,9 @@ class DistDGLv2Placement(DistDGLPlacement):
     name: ClassVar[str] = "distdgl-v2"
     summary: ClassVar[str] = "METIS partitions' seeds on accelerators, a fixed part on the CPU"
 
-    cpu_share: float = option(0.1, "part of every round's seeds that the CPU trains, from 0 to 1")
+    cpu_share: float = option(
+        0.1, "part of every round's seeds that the CPU trains, from 0 to 1", tried=(0.0, 0.1, 0.3)
+    )
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if not 0 <= self.cpu_share <= 1:

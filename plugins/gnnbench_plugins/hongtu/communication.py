@@ -31,8 +31,8 @@ class HongTuCommunication(RowSharing):
     summary: ClassVar[str] = "each row crosses the host link once a round, and is reused after"
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
-    p2p: bool = option(True, "share rows between devices (+P2P)")
-    reuse: bool = option(True, "keep rows between neighbouring rounds (+RU)")
+    p2p: bool = option(True, "share rows between devices (+P2P)", tried=(True, False))
+    reuse: bool = option(True, "keep rows between neighbouring rounds (+RU)", tried=(True, False))
     neighbour_reuse: bool = option(True, "with reuse, keep rows fetched from peers as well")
     buffers: Literal["merged", "separate"] = option(
         "merged", "transition and neighbour rows in one buffer, or in one each"

@@ -25,7 +25,7 @@ class HongTuPlacement(PartitionPlacement):
     name: ClassVar[str] = "hongtu"
     summary: ClassVar[str] = "one partition per device, its chunks one after the other"
 
-    accelerators: int = option(0, "m: how many accelerators to use; 0 = all")
+    accelerators: int = option(0, "m: how many accelerators to use; 0 = all", tried=(0, 1, 2))
     numa_aware: bool = option(True, "a partition's rows at its accelerator's socket, or anywhere")
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:

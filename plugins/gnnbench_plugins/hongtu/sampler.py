@@ -44,7 +44,9 @@ class HongTuSampler(FullGraphSampler):
     summary: ClassVar[str] = "two-level partition: METIS, then ranges of balanced edges"
 
     chunks_per_partition: int = option(
-        4, "n: chunks that each device works through; 0 = the least that fit its memory"
+        4,
+        "n: chunks that each device works through; 0 = the least that fit its memory",
+        tried=(0, 1, 2, 4, 8, 16),
     )
     search: Literal["none", "greedy", "local", "full"] = option(
         "local",
@@ -55,6 +57,7 @@ class HongTuSampler(FullGraphSampler):
         "auto",
         "how vertices go to devices; auto is metis, or ldg above 20 M stored edges, or above 1 M "
         "where most would be cut anyway",
+        tried=("auto", "range"),
     )
 
     def refuses(self, bundle: object, setting: Setting) -> str | None:
@@ -141,7 +144,9 @@ class WholePartitionSampler(HongTuSampler):
     summary: ClassVar[str] = "one-level partition: a chunk a device, few edges between them"
 
     chunks_per_partition: int = option(
-        1, "n: chunks that each device works through; 0 = the least that fit its memory"
+        1,
+        "n: chunks that each device works through; 0 = the least that fit its memory",
+        tried=(1, 2, 4),
     )
 
 

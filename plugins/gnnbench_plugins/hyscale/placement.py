@@ -48,7 +48,9 @@ class HyScalePlacement(SeedPlacement):
 
     drm: bool = option(True, "rebalance between rounds")
     rule: Literal["algorithm1", "proportional"] = option(
-        "algorithm1", "how DRM rebalances: the paper's Algorithm 1, or by the ratio of stage times"
+        "algorithm1",
+        "how DRM rebalances: the paper's Algorithm 1, or by the ratio of stage times",
+        tried=("algorithm1", "proportional"),
     )
     guard: Literal["model", "none"] = option(
         "model",
@@ -58,10 +60,14 @@ class HyScalePlacement(SeedPlacement):
     own_threads: bool = option(
         False, "give each host task threads of its own where stages follow each other, too"
     )
-    cpu_trainer: bool = option(True, "let the CPU train beside the accelerators")
-    accelerators: int = option(0, "how many accelerators to use; 0 = all")
+    cpu_trainer: bool = option(
+        True, "let the CPU train beside the accelerators", tried=(True, False)
+    )
+    accelerators: int = option(0, "how many accelerators to use; 0 = all", tried=(0, 1, 2))
     accelerator_sampling: bool = option(
-        False, "let accelerators draw their own mini-batches, as many as pays"
+        False,
+        "let accelerators draw their own mini-batches, as many as pays",
+        tried=(False, True),
     )
     design: bool = option(
         True, "where times are measured, take rates from a few rounds before the run"

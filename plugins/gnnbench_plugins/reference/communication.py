@@ -46,7 +46,9 @@ class StagedPrefetching(Prefetching):
     """Rows cross rounds ahead (HyScale-GNN §IV-B): loading and transfer are two pipeline stages,
     since they use different channels (host memory, PCIe)."""
 
-    stages: int = option(2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2")
+    stages: int = option(
+        2, "prefetch stages: 0 (off), 1 (load and transfer as one) or 2", tried=(0, 1, 2)
+    )
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         if self.stages not in (0, 1, 2):

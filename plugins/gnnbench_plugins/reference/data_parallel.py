@@ -19,7 +19,7 @@ class DataParallelPlacement(SeedPlacement):
     name: ClassVar[str] = "data-parallel"
     summary: ClassVar[str] = "accelerators train even shares of the seeds, the CPU none"
 
-    accelerators: int = option(0, "how many accelerators to use; 0 = all")
+    accelerators: int = option(0, "how many accelerators to use; 0 = all", tried=(0, 1, 2))
 
     def trainers(self, platform: Platform) -> tuple[Device, ...]:
         return platform.accelerators[: self.accelerators or None] or (platform.host,)

@@ -19,7 +19,9 @@ class SinglePlacement(SeedPlacement, PartitionPlacement):
     name: ClassVar[str] = "single"
     summary: ClassVar[str] = "one device computes everything"
 
-    on_host: bool = option(False, "compute on the host even where there are accelerators")
+    on_host: bool = option(
+        False, "compute on the host even where there are accelerators", tried=(False, True)
+    )
     device: str = option(
         "", "the device that computes, by name; empty = the first GPU, or the host"
     )

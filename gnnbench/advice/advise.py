@@ -1,0 +1,284 @@
+"""The advice: the best combinations of each mode with their reasons, how sure they are, and what
+would change them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gnnbench.advice.pricing import Pricer, Watch, read_metric, score
+from gnnbench.advice.questions import Question
+from gnnbench.advice.recall import Recall
+from gnnbench.advice.search import Effort, Final, Found, Search, choose_effort, find_space
+from gnnbench.advice.sentences import explain_choice, explain_unfit, tell_variation
+from gnnbench.advice.variations import Variation, list_variations
+from gnnbench.comparison import compare
+from gnnbench.comparison.progress import Progress
+from gnnbench.comparison.request import PlannedRow, Request
+from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.model_error import error_of
+from gnnbench.partitioning import remember_partitions
+from gnnbench.platforms.describe import LOCAL, local_path
+from gnnbench.ranking import SAME
+from gnnbench.records import Comparison, Mode, RunResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A combination that was planned to the end, or a strategy that does not fit.
+
+    ``interval_s`` is where the epoch is expected by the errors of the model on machines of that
+    kind; None where no measurement is of that kind. ``trained`` is its run, where it was trained.
+    """
+
+    row: PlannedRow
+    run: RunResult
+    interval_s: tuple[float, float] | None
+    reason: str
+    trained: RunResult | None = None
+
+    @property
+    def fits(self) -> bool:
+        return self.run.status == "done"
+
+    @property
+    def epoch_s(self) -> float:
+        return read_metric(self.run, "epoch_time")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """What is best among the rows that do the same work: of one mode and one law of sampling.
+
+    ``choices`` are the best first, and after them the strategies that do not ``fits``. ``gain`` is
+    how many times as fast the first is as the best strategy as it comes, where its parts are those
+    of no strategy. ``unranked`` and ``refused`` count the combinations that are not ranked, or
+    do not fit together, by the reason. ``changes`` say what would be best where one thing were
+    otherwise.
+    """
+
+    mode: Mode
+    law: str
+    choices: tuple[Choice, ...]
+    as_it_comes: Choice | None
+    fitting: int
+    planned: int
+    unranked: Counter[str]
+    refused: Counter[str]
+    changes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Choice | None:
+        return next((choice for choice in self.choices if choice.fits), None)
+
+    @property
+    def gain(self) -> float | None:
+        best, base = self.best, self.as_it_comes
+        if best is None or base is None or not best.row.swapped:
+            return None
+        ratio = base.epoch_s / best.epoch_s if best.epoch_s else 1.0
+        return ratio if ratio > 1.0 + SAME else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Advice:
+    """The answers to a question, that with the shorter epoch first, which ranks nothing: other
+    modes do other work. ``trained`` is the comparison in which the best were trained."""
+
+    question: Question
+    target: str
+    answers: tuple[Answer, ...]
+    planned: int
+    trained: Comparison | None = None
+
+
+def advise(
+    question: Question,
+    *,
+    target: str = "time",
+    train: int = 0,
+    vary: bool = True,
+    effort: Effort | None = None,
+    watch: Watch | None = None,
+    progress: Progress | None = None,
+) -> Advice:
+    """What to use, of the combinations of all parts.
+
+    ``train`` so many of each mode are trained, and their epochs ranked as they were found.
+    Raises ``UsageError`` where a number would be a guess: on a machine that nobody has measured;
+    and ``IncompatibleParts`` where no combination fits.
+    """
+    refuse_guessing(question)
+    recall = Recall()
+    pricer = Pricer(question, recall, watch)
+    effort = effort or choose_effort(question.dataset.graph)
+    with remember_partitions():
+        found = []
+        for mode in question.modes:
+            space = find_space(pricer, mode)
+            if space.ranked:
+                found.append(Search(pricer, space, effort, target).run())
+        if not found:
+            raise IncompatibleParts(explain_nothing(pricer))
+        changes = vary_platform(question, found, target, recall, watch) if vary else {}
+    answers = [make_answer(question, each, changes.get(each.space.mode, ())) for each in found]
+    trained = None
+    if train:
+        answers, trained = train_best(question, answers, train, progress)
+    answers.sort(key=lambda answer: answer.best.epoch_s if answer.best else float("inf"))
+    return Advice(question, target, tuple(answers), pricer.planned, trained)
+
+
+def refuse_guessing(question: Question) -> None:
+    """Refuse this machine where it was never measured: its rates are assumed."""
+    if question.platform.name == LOCAL and not local_path().is_file():
+        raise UsageError(
+            "the rates of platform local are assumed until it is measured, so a ranking would be a "
+            "guess; run 'gnnbench platforms probe', or name another --platform."
+        )
+
+
+def explain_nothing(pricer: Pricer) -> str:
+    """Why no combination can be used."""
+    counted: Counter[str] = Counter()
+    for mode in pricer.question.modes:
+        counted += find_space(pricer, mode).refusals
+    if not counted:
+        return "no combination is left of the parts that were asked for; name other --plugins."
+    why, count = counted.most_common(1)[0]
+    return f"no combination of {sum(counted.values()):,} works; {count:,} of them: {why}"
+
+
+def make_answer(question: Question, found: Found, changes: tuple[str, ...]) -> Answer:
+    """What a search has found, with reasons and intervals."""
+    base = found.as_it_comes
+    ranked = [
+        make_choice(question, final, explain_choice(final, base, found.finals))
+        for final in found.finals
+    ]
+    too_large = [make_choice(question, each, explain_unfit(each[1])) for each in found.too_large]
+    as_it_comes = None if base is None else make_choice(question, base, "as it comes")
+    space = found.space
+    return Answer(
+        space.mode,
+        space.law,
+        (*ranked, *too_large),
+        as_it_comes,
+        len(space.ranked),
+        found.planned,
+        space.unranked,
+        space.refusals,
+        changes,
+    )
+
+
+def make_choice(question: Question, final: Final, reason: str) -> Choice:
+    row, run = final
+    return Choice(row, run, find_interval(question, run), reason)
+
+
+def find_interval(question: Question, run: RunResult) -> tuple[float, float] | None:
+    """Where the epoch of a run is expected; None where there is nothing to tell by."""
+    if run.work is None:
+        return None
+    factor, epoch_s = error_of(run.work.kind).factor, read_metric(run, "epoch_time")
+    return epoch_s / factor, epoch_s * factor
+
+
+# --------------------------------------------------------------------------- what would change it
+
+
+def vary_platform(
+    question: Question,
+    found: Sequence[Found],
+    target: str,
+    recall: Recall,
+    watch: Watch | None,
+) -> dict[Mode, tuple[str, ...]]:
+    """For each mode, what would be best on platforms that differ in one thing: of the rows that
+    were planned to the end, the strategies as they come, and what is near the best of these."""
+    told: dict[Mode, list[str]] = {each.space.mode: [] for each in found}
+    for each in found:
+        if not each.finals:
+            continue
+        needs = find_need(question, each.finals[0][1])
+        for variation in list_variations(question.platform, needs):
+            told[each.space.mode].append(
+                tell_variation(
+                    variation.what,
+                    each.finals[0],
+                    replan(question, each, variation, target, recall, watch),
+                )
+            )
+    return {mode: tuple(sentences) for mode, sentences in told.items()}
+
+
+def find_need(question: Question, run: RunResult) -> float | None:
+    """What a run takes of an accelerator's memory; None where it trains on hosts alone."""
+    hosts = {host.name for host in question.platform.hosts}
+    if run.work is None or hosts.issuperset(run.work.devices):
+        return None
+    return read_metric(run, "peak_device_bytes")
+
+
+def replan(
+    question: Question,
+    found: Found,
+    variation: Variation,
+    target: str,
+    recall: Recall,
+    watch: Watch | None,
+) -> Final | None:
+    """The best on another platform; None where nothing runs there."""
+    pricer = Pricer(replace(question, platform=variation.platform), recall, watch)
+    known = [row for row, _ in (*found.finals, *found.too_large)]
+    if found.as_it_comes is not None:
+        known.append(found.as_it_comes[0])
+    runs = [(row, pricer.plan(row, short=True)) for row in dict.fromkeys(known)]
+    done = [(row, run) for row, run in runs if run.status == "done"]
+    if not done:
+        space = find_space(pricer, found.space.mode)
+        again = Search(pricer, space, choose_effort(question.dataset.graph), target).run()
+        return again.finals[0] if again.finals else None
+    return min(done, key=lambda pair: score(pair[1], target))
+
+
+# --------------------------------------------------------------------------- training the best
+
+
+def train_best(
+    question: Question, answers: Sequence[Answer], count: int, progress: Progress | None
+) -> tuple[list[Answer], Comparison]:
+    """Train the best ``count`` of each mode for real; where their times are measured, they are
+    ranked by these."""
+    rows = {c.row: c for answer in answers for c in answer.choices[:count] if c.fits}
+    request = Request(
+        (),
+        question.dataset,
+        question.workload,
+        question.platform,
+        options=question.options,
+        rows=tuple(rows),
+    )
+    trained = compare(request, question.registry, progress)
+    runs = {(run.mode, run.parts, run.label): run for run in trained.runs}
+
+    def add(choice: Choice) -> Choice:
+        row = choice.row
+        run = runs.get((row.mode, row.parts, row.label)) if row in rows else None
+        return replace(choice, trained=run)
+
+    def order(choice: Choice) -> tuple[bool, float]:
+        run = choice.trained
+        measured = run is not None and run.status == "done"
+        seconds = read_metric(run, "epoch_time") if run is not None and measured else 0.0
+        return not measured, seconds
+
+    found = []
+    for answer in answers:
+        choices = [add(choice) for choice in answer.choices]
+        if not question.platform.virtual:
+            choices = sorted(choices, key=order)
+        found.append(replace(answer, choices=tuple(choices)))
+    return found, trained

@@ -1,0 +1,80 @@
+"""The other way round: the cheapest platform on which a job fits and ends in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gnnbench.advice.advise import Answer, advise
+from gnnbench.advice.pricing import Watch
+from gnnbench.advice.questions import Question
+from gnnbench.errors import UsageError
+from gnnbench.platforms.machine import Platform
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A platform, what its devices draw together, and whether the job ends there ``in_time``.
+
+    ``answer`` is its best, None where nothing fits; ``why_not`` says why it will not do.
+    ``sure`` says that it ends in time also by the model's error.
+    """
+
+    platform: Platform
+    power_w: float
+    answer: Answer | None
+    why_not: str = ""
+    sure: bool = False
+
+    @property
+    def in_time(self) -> bool:
+        return not self.why_not
+
+
+def sum_power(platform: Platform) -> float | None:
+    """Watts of all devices; None where the platform does not state one's."""
+    powers = [device.power_w for device in platform.devices]
+    return None if None in powers else sum(power for power in powers if power is not None)
+
+
+def find_cheapest(
+    question: Question,
+    platforms: Iterable[Platform],
+    within_s: float,
+    watch: Watch | None = None,
+) -> tuple[Offer, ...]:
+    """Platforms by ascending power, up to the first on which all epochs of the workload end within
+    ``within_s`` seconds.
+
+    No platform file has a price: what its devices draw stands for it. A platform that does not say
+    what a device draws is left out, as is one of this workplace.
+    """
+    by_power = sorted(
+        ((watts, p) for p in platforms if p.virtual and (watts := sum_power(p)) is not None),
+        key=lambda pair: (pair[0], pair[1].name),
+    )
+    offers: list[Offer] = []
+    for watts, platform in by_power:
+        offers.append(judge(replace(question, platform=platform), watts, within_s, watch))
+        if offers[-1].in_time:
+            break
+    return tuple(offers)
+
+
+def judge(question: Question, watts: float, within_s: float, watch: Watch | None) -> Offer:
+    """Whether the job fits a platform and ends there in time."""
+    try:
+        answers: Sequence[Answer] = advise(question, vary=False, watch=watch).answers
+    except UsageError as error:
+        return Offer(question.platform, watts, None, str(error))
+    answer = answers[0]
+    best = answer.best
+    if best is None:
+        return Offer(question.platform, watts, answer, "no combination fits its memories.")
+    epochs = question.workload.epochs
+    took_s = best.epoch_s * epochs
+    if took_s > within_s:
+        why = f"{epochs:,} epochs of {best.row.label} take {took_s:.3g} s."
+        return Offer(question.platform, watts, answer, why)
+    sure = best.interval_s is not None and best.interval_s[1] * epochs <= within_s
+    return Offer(question.platform, watts, answer, sure=sure)

@@ -1,0 +1,119 @@
+"""Every combination of the five parts: planned, or the sentence why it cannot work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gnnbench.advice.pricing import LINK_METRICS, Pricer, Watch, find_kind, read_metric
+from gnnbench.advice.questions import Question
+from gnnbench.comparison.request import PlannedRow
+from gnnbench.partitioning import remember_partitions
+from gnnbench.ranking import Kind
+from gnnbench.records import PART_KINDS, RunResult
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """A combination and its run, which may not fit a memory; or why it cannot work.
+
+    ``on_front`` says that no other that does the same work is better in time, device memory and
+    traffic at once.
+    """
+
+    row: PlannedRow
+    run: RunResult
+    on_front: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """All combinations of a question. ``refusals`` counts those that cannot work by the sentence,
+    among them those of parts of different modes, which are in no cell."""
+
+    question: Question
+    cells: tuple[Cell, ...]
+    refusals: Counter[str]
+    combinations: int
+
+    @property
+    def planned(self) -> tuple[Cell, ...]:
+        return tuple(cell for cell in self.cells if cell.run.status == "done")
+
+    @property
+    def front(self) -> tuple[Cell, ...]:
+        return tuple(cell for cell in self.cells if cell.on_front)
+
+
+def make_matrix(question: Question, watch: Watch | None = None) -> Matrix:
+    """Plan every combination that fits."""
+    pricer = Pricer(question, watch=watch)
+    cells: list[Cell] = []
+    refusals: Counter[str] = Counter()
+    with remember_partitions():
+        for mode in question.modes:
+            for parts in question.list_combinations(mode):
+                row = question.make_row(mode, parts)
+                why = pricer.refuse(parts)
+                run = pricer.skip(row, why) if why else pricer.plan(row)
+                if run.status in ("skipped", "error"):
+                    refusals[run.reason] += 1
+                cells.append(Cell(row, run))
+    total, mixed = count_mixed(question)
+    if mixed:
+        refusals["a part works for full graphs only, and another for mini-batches only."] = mixed
+    return Matrix(question, mark_front(cells), refusals, total)
+
+
+def count_mixed(question: Question) -> tuple[int, int]:
+    """All combinations of the parts, and those that are of no mode."""
+    by_mode = [question.list_parts(mode) for mode in question.modes]
+    total = 1
+    for kind in PART_KINDS:
+        total *= len({name for names in by_mode for name in names[kind]})
+    return total, total - len(
+        {parts for mode in question.modes for parts in question.list_combinations(mode)}
+    )
+
+
+def find_axes(run: RunResult) -> tuple[float, float, float]:
+    """Time, device memory and traffic."""
+    return (
+        read_metric(run, "epoch_time"),
+        read_metric(run, "peak_device_bytes"),
+        read_metric(run, *LINK_METRICS),
+    )
+
+
+def mark_front(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    """The cells, those marked that no other of the same work and maths dominates; of cells that
+    come to the very same only the first is."""
+    groups: dict[tuple[Kind | None, str], list[tuple[float, float, float]]] = {}
+    for cell in cells:
+        if cell.run.status == "done":
+            key = (find_kind(cell.run), cell.run.other_maths)
+            groups.setdefault(key, []).append(find_axes(cell.run))
+    best = {key: find_front(points) for key, points in groups.items()}
+    marked = []
+    for cell in cells:
+        on_front = False
+        if cell.run.status == "done":
+            left = best[find_kind(cell.run), cell.run.other_maths]
+            axes = find_axes(cell.run)
+            on_front = axes in left
+            left.discard(axes)
+        marked.append(replace(cell, on_front=on_front))
+    return tuple(marked)
+
+
+def find_front(
+    points: Sequence[tuple[float, float, float]],
+) -> set[tuple[float, float, float]]:
+    """The points that no other is at most as large as in every coordinate."""
+    distinct = sorted(set(points))
+    front: list[tuple[float, float, float]] = []
+    for point in distinct:  # in this order only an earlier one can dominate it
+        if not any(all(a <= b for a, b in zip(one, point, strict=True)) for one in front):
+            front.append(point)
+    return set(front)

@@ -1,0 +1,254 @@
+"""``gnnbench advise``: which strategy to use, with which settings, and what would change that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gnnbench.cli.advice_options import AdviceOptions, PlanProgress, advice_options, make_question
+from gnnbench.cli.compare import ProgressBar
+from gnnbench.cli.options import open_console, print_rows, write_document
+from gnnbench.cli.values import RealNumber, WholeNumber
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gnnbench.advice import Advice, Answer, Offer, Question
+    from gnnbench.advice.advise import Choice
+
+#: Where times are measured, so many are trained of a graph of at most so many stored edges, whose
+#: epochs take seconds.
+_TRAINED, _TRAINED_EDGES = 2, 2_000_000
+_HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links", "settings")
+
+
+@click.command(short_help="Say which strategy to use, and with which settings.")
+@click.option(
+    "--target",
+    type=click.Choice(("time", "memory", "traffic")),
+    default="time",
+    show_default=True,
+    help="What is to be least.",
+)
+@click.option(
+    "--train",
+    type=WholeNumber(0),
+    metavar="K",
+    help="Really train the best K of each mode.  [default: 2 where times are measured and the "
+    "graph is small, else 0]",
+)
+@click.option(
+    "--within",
+    "within_s",
+    type=RealNumber(0.0, 1e12),
+    metavar="SECONDS",
+    help="The other way round: the platform of least power on which all --epochs end in this time.",
+)
+@click.option("--no-changes", is_flag=True, help="Do not look for what would change the answer.")
+@advice_options
+def advise(
+    target: str,
+    train: int | None,
+    within_s: float | None,
+    no_changes: bool,
+    options: AdviceOptions,
+) -> int:
+    """Say which combination of parts to use on this graph and machine, and with which settings.
+
+    Combinations are planned, not trained: the best of those that were looked at, each with its
+    reason, how wrong the model may be, and what would change the answer. Full graphs and
+    mini-batches do other work, and are answered apart.
+    """
+    if within_s is not None and (options.platform or options.device_memory or train):
+        raise click.UsageError(
+            "--within chooses the platform; leave out --platform, --device-memory and --train."
+        )
+    question = make_question(options)
+    if within_s is not None:
+        return answer_within(question, within_s, options)
+
+    from gnnbench.advice import advise as ask
+    from gnnbench.advice.documents import describe_advice
+    from gnnbench.advice.search import choose_effort
+
+    if train is None:
+        small = question.dataset.graph.num_edges <= _TRAINED_EDGES
+        train = _TRAINED if small and not question.platform.virtual else 0
+    effort = choose_effort(question.dataset.graph)
+    with PlanProgress(effort.plans * len(question.modes)) as plans, ProgressBar() as epochs:
+        found = ask(
+            question,
+            target=target,
+            train=train,
+            vary=not no_changes,
+            effort=effort,
+            watch=plans.watch,
+            progress=epochs,
+        )
+    if options.json_path is not None:
+        write_document(describe_advice(found), options.json_path)
+    print_advice(found, open_console(options.json_path), details=options.details)
+    return 0
+
+
+def answer_within(question: Question, within_s: float, options: AdviceOptions) -> int:
+    """The platform of least power that will do."""
+    from gnnbench.advice import find_cheapest
+    from gnnbench.advice.documents import describe_offers, describe_question
+    from gnnbench.platforms.describe import LOCAL, list_platforms, load_platform
+
+    names = [entry.name for entry in list_platforms() if entry.name != LOCAL]
+    with PlanProgress(len(names) * 2) as progress:
+        offers = find_cheapest(question, map(load_platform, names), within_s, progress.watch)
+    if options.json_path is not None:
+        asked = describe_question(question)
+        asked.pop("platform")
+        write_document({**asked, **describe_offers(offers, within_s)}, options.json_path)
+    print_offers(offers, within_s, open_console(options.json_path))
+    return 0 if any(offer.in_time for offer in offers) else 4
+
+
+def print_advice(found: Advice, console: Console, *, details: bool) -> None:
+    """The answers, each with its table and what would change it."""
+    question = found.question
+    console.print(
+        f"gnnbench advise · {question.dataset.name} · {question.workload.model} · "
+        f"{question.platform.name}",
+        style="bold",
+        markup=False,
+        soft_wrap=True,
+    )
+    for answer in found.answers:
+        console.print()
+        for sentence in summarise(answer, found):
+            console.print(sentence, markup=False, highlight=False)
+        console.print()
+        shown = answer.choices if details else answer.choices[:4]
+        print_rows(console, _HEADING, [describe_choice(choice) for choice in shown])
+        for number, choice in enumerate(shown, start=1):
+            if details or number == 1 or not choice.fits:
+                console.print(
+                    f" {choice.row.label}: {choice.reason}", markup=False, highlight=False
+                )
+        for sentence in answer.changes:
+            console.print(f" {sentence}", markup=False, highlight=False)
+        if details:
+            print_rows(
+                console,
+                ("count", "not ranked, or cannot work together"),
+                [
+                    (f"{count:,}", why)
+                    for why, count in (answer.unranked + answer.refused).most_common()
+                ],
+            )
+    console.print()
+    console.print(
+        "Other modes do other work, and are not ranked beside each other. Times are modelled, and "
+        "'within' is where four of five measurements made by others lie about their predictions.",
+        markup=False,
+        highlight=False,
+    )
+
+
+def summarise(answer: Answer, found: Advice) -> list[str]:
+    """The answer in a few sentences."""
+    from gnnbench.ranking import MODE_TITLES
+    from gnnbench.units import format_si
+
+    title = MODE_TITLES[answer.mode]
+    title = f"{title[0].upper()}{title[1:]}, {answer.law}"
+    best = answer.best
+    searched = (
+        f"{answer.planned:,} plans, of {answer.fitting:,} combinations that fit and are ranked"
+    )
+    if best is None:
+        return [f"{title}: no combination fits the memories ({searched})."]
+
+    from gnnbench.advice.sentences import describe_row
+
+    said = [
+        f"{title}: use {describe_row(best.row)}, {format_si(best.epoch_s, 's')} an epoch "
+        f"[modelled]. {best.reason} ({searched})"
+    ]
+    if answer.gain is not None and answer.as_it_comes is not None:
+        said.append(
+            f"It has parts of different systems, and is {answer.gain:.2f} times as fast as the "
+            f"best strategy as it comes, {answer.as_it_comes.row.label}."
+        )
+    if best.interval_s is None:
+        said.append("How wrong that may be is not known: no measurement is of such devices.")
+    if best.trained is not None:
+        said.append(describe_training(best))
+    return said
+
+
+def describe_training(choice: Choice) -> str:
+    """What training the best came to."""
+    from gnnbench.units import format_si
+
+    run = choice.trained
+    if run is None or run.status != "done":
+        return f"It was trained, and failed: {'' if run is None else run.reason}"
+    epoch = run.metrics["epoch_time"]
+    equal = (
+        ""
+        if run.equivalence is None
+        else (", equal to the reference" if run.equivalence.holds else f", {run.equivalence.fault}")
+    )
+    return f"It was trained: {format_si(epoch.value, 's')} an epoch [{epoch.provenance}]{equal}."
+
+
+def describe_choice(choice: Choice) -> tuple[str, ...]:
+    """A choice as a line of a table."""
+    from gnnbench.advice.pricing import LINK_METRICS, read_metric
+    from gnnbench.units import format_si
+
+    settings = " ".join(f"{kind}.{name}={text}" for kind, name, text in choice.row.options)
+    if not choice.fits:
+        return (choice.row.label, "does not fit", "", "", "", settings)
+    interval = choice.interval_s
+    within = "" if interval is None else " to ".join(format_si(each, "s") for each in interval)
+    return (
+        choice.row.label,
+        format_si(choice.epoch_s, "s"),
+        within,
+        format_si(read_metric(choice.run, "peak_device_bytes"), "B"),
+        format_si(read_metric(choice.run, *LINK_METRICS), "B"),
+        settings,
+    )
+
+
+def print_offers(offers: tuple[Offer, ...], within_s: float, console: Console) -> None:
+    """The first platform by power that will do, and why those before it will not."""
+    from gnnbench.advice.sentences import describe_row
+    from gnnbench.units import format_si
+
+    found = next((offer for offer in offers if offer.in_time), None)
+    if found is None or found.answer is None or found.answer.best is None:
+        console.print(f"No listed platform ends in {format_si(within_s, 's')}.", markup=False)
+    else:
+        best = found.answer.best
+        sure = (
+            "also where the model is off by its usual error"
+            if found.sure
+            else "if the model is right: by its usual error it may take longer"
+        )
+        console.print(
+            f"Use {found.platform.name} ({format_si(found.power_w, 'W')}) with "
+            f"{describe_row(best.row)}: {format_si(best.epoch_s, 's')} an epoch [modelled], "
+            f"{sure}.",
+            markup=False,
+            highlight=False,
+        )
+    rows = [
+        (o.platform.name, format_si(o.power_w, "W"), o.why_not or "ends in time") for o in offers
+    ]
+    console.print()
+    print_rows(console, ("platform", "power", "why"), rows)
+    console.print(
+        "By the power of all devices: no platform file has a price. Platforms that do not state it "
+        "are left out.",
+        markup=False,
+        highlight=False,
+    )

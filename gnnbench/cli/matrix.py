@@ -1,0 +1,102 @@
+"""``gnnbench matrix``: every combination of the five parts, planned or refused in a sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gnnbench.cli.advice_options import AdviceOptions, PlanProgress, advice_options, make_question
+from gnnbench.cli.options import open_console, print_rows, write_document
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gnnbench.advice import Matrix
+    from gnnbench.advice.matrix import Cell
+
+#: So many sentences of refusal are printed without ``--details``.
+_SENTENCES = 6
+_HEADING = ("combination", "epoch [modelled]", "peak device", "links", "sampler placement ...")
+
+
+@click.command(short_help="Plan every combination of the five parts.")
+@advice_options
+def matrix(options: AdviceOptions) -> int:
+    """Plan every combination of the five parts of all strategies, or say why it cannot work.
+
+    Printed are those that no other of the same work beats in time, device memory and traffic at
+    once, and how many are refused by which sentence; --details prints all.
+    """
+    question = make_question(options)
+
+    from gnnbench.advice import make_matrix
+    from gnnbench.advice.documents import describe_matrix
+
+    total = sum(len(question.list_combinations(mode)) for mode in question.modes)
+    with PlanProgress(total) as progress:
+        found = make_matrix(question, progress.watch)
+    if options.json_path is not None:
+        write_document(describe_matrix(found), options.json_path)
+    print_matrix(found, open_console(options.json_path), details=options.details)
+    return 0 if found.planned else 4
+
+
+def print_matrix(found: Matrix, console: Console, *, details: bool) -> None:
+    """The front of each kind of work, and the refusals."""
+    question = found.question
+    console.print(
+        f"gnnbench matrix · {question.dataset.name} · {question.workload.model} · "
+        f"{question.platform.name}",
+        style="bold",
+        markup=False,
+        soft_wrap=True,
+    )
+    full = [cell for cell in found.cells if cell.run.status == "out-of-memory"]
+    cannot = sum(found.refusals.values())
+    console.print(
+        f"{found.combinations:,} combinations: {len(found.planned):,} planned, {len(full):,} do "
+        f"not fit a memory, {cannot:,} cannot work together.",
+        markup=False,
+    )
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in found.planned if details else found.front:
+        sampling = cell.run.work.sampling if cell.run.work is not None else ""
+        other = f"; {cell.run.other_maths}: other maths" if cell.run.other_maths else ""
+        groups.setdefault((cell.row.mode, f"{sampling}{other}"), []).append(cell)
+    for (mode, work), cells in groups.items():
+        console.print()
+        what = "all that were planned" if details else "the front of time, memory and traffic"
+        console.print(f"{mode}, {work}: {what}", style="bold", markup=False)
+        cells.sort(key=lambda cell: cell.run.metrics["epoch_time"].value)
+        print_rows(console, _HEADING, [describe_cells(cell) for cell in cells])
+    print_refusals(found, console, details=details)
+
+
+def describe_cells(cell: Cell) -> tuple[str, ...]:
+    """A combination as a line of a table."""
+    from gnnbench.advice.pricing import LINK_METRICS, read_metric
+    from gnnbench.records import PART_KINDS
+    from gnnbench.units import format_si
+
+    run = cell.run
+    return (
+        cell.row.label,
+        format_si(read_metric(run, "epoch_time"), "s"),
+        format_si(read_metric(run, "peak_device_bytes"), "B"),
+        format_si(read_metric(run, *LINK_METRICS), "B"),
+        " ".join(cell.row.parts.named(kind) for kind in PART_KINDS),
+    )
+
+
+def print_refusals(found: Matrix, console: Console, *, details: bool) -> None:
+    """How many combinations cannot work, by the sentence."""
+    counted = found.refusals.most_common()
+    if not counted:
+        return
+    shown = counted if details else counted[:_SENTENCES]
+    console.print()
+    console.print("cannot work together", style="bold")
+    print_rows(console, ("count", "why"), [(f"{count:,}", why) for why, count in shown])
+    if len(shown) < len(counted):
+        console.print(f"{len(counted) - len(shown)} other sentences: --details", markup=False)

@@ -1,0 +1,126 @@
+"""``gnnbench advise`` and ``gnnbench matrix``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SMALL = ("--dataset", "sbm:vertices=300,edges=2k,features=12,classes=3", "--hidden", "8")
+ON = ("--platform", "epyc7763x2-4xa5000", "--batch-size", "64", "--fanouts", "4,3")
+FEW = ("--plugins", "hongtu,hongtu-im,partition,data-parallel,hyscale")
+
+
+def read(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_choices_have_parts_settings_time_memory_and_a_reason(run):
+    document = read(run("advise", *SMALL, *ON, *FEW, "--json", "-"))
+    assert document["schema"] == 1
+    assert [answer["mode"] for answer in document["answers"]]
+    for mode in ("full-graph", "mini-batch"):
+        choices = [each for each in document["choices"] if each["mode"] == mode]
+        times = [each["epoch_time"] for each in choices if each["fits"]]
+        assert times == sorted(times)
+        for each in choices:
+            assert set(each["parts"]) == {
+                "sampler",
+                "placement",
+                "communication",
+                "memory",
+                "kernel",
+            }
+            low, high = each["interval"]
+            assert low < each["epoch_time"] < high
+            assert each["peak_device_bytes"] > 0
+            assert each["reason"].endswith(".")
+    fastest = min(each["epoch_time"] for each in document["choices"])
+    assert document["choices"][0]["epoch_time"] == fastest
+
+
+def test_a_choice_is_what_plan_says_of_it(run):
+    words = (*SMALL, *ON, "--mode", "full-graph", "--no-changes", "--json", "-")
+    best = read(run("advise", *words, *FEW))["choices"][0]
+    swaps = [w for kind, name in best["parts"].items() for w in ("--swap", f"{kind}={name}")]
+    hongtu = {"sampler": "hongtu", "placement": "hongtu", "communication": "hongtu"}
+    hongtu |= {"memory": "hongtu", "kernel": "torch"}
+    swaps = [
+        word
+        for kind, name in best["parts"].items()
+        if hongtu[kind] != name
+        for word in ("--swap", f"{kind}={name}")
+    ]
+    sets = [word for key, text in best["options"].items() for word in ("--set", f"{key}={text}")]
+    planned = read(
+        run("plan", "hongtu", *SMALL, *ON, "--epochs", "1", *swaps, *sets, "--json", "-")
+    )
+    (one,) = planned["runs"]
+    assert one["metrics"]["epoch_time"]["value"] == best["epoch_time"]
+    assert one["metrics"]["peak_device_bytes"]["value"] == best["peak_device_bytes"]
+
+
+def test_the_screen_says_what_to_use_and_what_would_change_it(run):
+    result = run("advise", *SMALL, *ON, *FEW, "--mode", "full-graph")
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.stdout.split())
+    assert "Full graph, every neighbour: use " in words
+    assert "[modelled]" in words
+    assert "less than it takes" in words
+    assert "PCIe" in words
+
+
+def test_the_cheapest_platform_within_a_time(run):
+    words = ("advise", *SMALL, *FEW, "--mode", "full-graph", "--within")
+    document = read(run(*words, "1000", "--json", "-"))
+    assert [offer["in_time"] for offer in document["offers"]] == [True]
+    assert run(*words, "1e-9").exit_code == 4
+    wrong = run(*words, "1", "--platform", "p3-2xlarge")
+    assert wrong.exit_code == 2
+    assert "--within chooses the platform" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--device-memory", "none"), "such as 24GB"),
+        (("--device-memory", "4GB", "--platform", "r6i-12xlarge"), "no accelerator"),
+        (("--plugins", "hongtoo"), "did you mean"),
+        (("--swap", "memory=nowhere"), "no memory"),
+        (("--set", "memory.colour=red"), "has an option 'colour'"),
+        (("--set", "sampler.chunks_per_partition=few"), "a whole number"),
+        (("--target", "beauty"), "beauty"),
+    ],
+)
+def test_what_cannot_be_is_refused(run, words, said):
+    result = run("advise", *SMALL, *words)
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_matrix_prints_the_front_and_counts_refusals(run):
+    words = ("matrix", *SMALL, *ON, "--plugins", "hongtu,hongtu-im")
+    document = read(run(*words, "--json", "-"))
+    cells = document["cells"]
+    assert document["combinations"] == len(cells) == 2 * 1 * 2 * 2 * 1
+    front = [cell for cell in cells if cell.get("on_front")]
+    done = [cell for cell in cells if cell["status"] == "done"]
+    assert front
+    for cell in done:
+        axes = [cell[name] for name in ("epoch_time", "peak_device_bytes", "link_bytes")]
+        beaten = any(
+            all(
+                a <= b
+                for a, b in zip(
+                    (f["epoch_time"], f["peak_device_bytes"], f["link_bytes"]), axes, strict=True
+                )
+            )
+            for f in front
+        )
+        assert beaten
+    assert sum(each["count"] for each in document["refused"]) == len(cells) - len(done)
+    short = run(*words)
+    assert "combinations:" in short.stdout
+    assert "cannot work together" in short.stdout

@@ -1,0 +1,401 @@
+"""Advice: what is planned, searched and ranked, and what would change it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnbench import datasets, partitioning
+from gnnbench.advice import Question, advise, find_cheapest, make_matrix
+from gnnbench.advice.matrix import find_front
+from gnnbench.advice.pricing import Pricer, read_metric
+from gnnbench.advice.questions import count_swaps
+from gnnbench.advice.search import Effort, Search, choose_effort, find_space
+from gnnbench.advice.variations import (
+    list_variations,
+    with_device_memory,
+    with_host_links,
+    without_device,
+)
+from gnnbench.comparison import Request, make_setting
+from gnnbench.comparison.planned import plan_run
+from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.model_error import read_errors
+from gnnbench.partitioning import edge_cut
+from gnnbench.parts import list_tried, option_fields, parse_option
+from gnnbench.platforms import load_platform
+from gnnbench.plugins import load
+from gnnbench.records import Graph, Parts, Workload
+
+FEW = Effort(plans=12, tuned=1, finals=3)
+
+
+@pytest.fixture(scope="module")
+def registry():
+    return load(())
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return datasets.load("sbm:vertices=400,edges=3k,features=24,classes=4")
+
+
+@pytest.fixture(scope="module")
+def ask(registry, graph):
+    def make(machine="epyc7763x2-4xa5000", **changed):
+        workload = Workload(
+            model=changed.pop("model", "gcn"),
+            dims=(graph.num_features, 16, graph.num_classes),
+            epochs=1,
+            batch_size=48,
+            fanouts=(5, 4),
+            seed=0,
+            threads=1,
+        )
+        return Question(graph, workload, load_platform(machine), registry, **changed)
+
+    return make
+
+
+# --------------------------------------------------------------------------- plans
+
+
+HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
+
+
+@pytest.mark.parametrize(
+    ("mode", "parts", "others"),
+    [
+        ("full-graph", HONGTU, {"communication": "vanilla"}),
+        ("full-graph", HONGTU, {"sampler": "hongtu-im"}),
+        (
+            "mini-batch",
+            Parts("neighbour", "hyscale", "hyscale", "host", "torch"),
+            {"placement": "data-parallel"},
+        ),
+    ],
+)
+def test_what_is_recalled_changes_no_figure(ask, mode, parts, others):
+    question = ask()
+    pricer = Pricer(question)
+    request = Request((), question.dataset, question.workload, question.platform)
+    setting = make_setting(request)
+    for each in (parts, replace(parts, **others), replace(parts, **others)):
+        row = question.make_row(mode, each)
+        ours = Pricer(question, pricer.recall).plan(row)
+        alone = plan_run(request, row, setting, question.registry)
+        assert ours.status == "done"
+        assert ours.metrics == alone.metrics
+        assert ours.stages == alone.stages
+
+
+def test_a_changed_platform_is_not_told_what_was_recalled_of_another(ask):
+    question = ask()
+    pricer = Pricer(question)
+    row = question.make_row("full-graph", HONGTU)
+    least = (("sampler", "chunks_per_partition", "0"),)
+    row = replace(row, options=least)
+    usual = pricer.plan(row)
+    size = int(0.6 * read_metric(usual, "peak_device_bytes"))
+    small = replace(question, platform=with_device_memory(question.platform, size))
+    ours = Pricer(small, pricer.recall).plan(row)
+    alone = Pricer(small).plan(row)
+    assert ours.metrics == alone.metrics
+    assert read_metric(ours, "peak_device_bytes") <= size
+
+
+def test_partitions_are_remembered_within_and_forgotten_after(monkeypatch, graph):
+    made = []
+    whole = edge_cut.partition_metis
+
+    def count(*given):
+        made.append(given)
+        return whole(*given)
+
+    monkeypatch.setattr(edge_cut, "partition_metis", count)
+    first = partitioning.partition(graph.graph, 2, "metis", 0)
+    with partitioning.remember_partitions():
+        for _ in range(2):
+            found = partitioning.partition(graph.graph, 2, "metis", 0)
+            assert np.array_equal(found, first)
+            found[:] = -1  # whoever has asked may write into it
+        partitioning.partition(graph.graph, 3, "metis", 0)
+    partitioning.partition(graph.graph, 2, "metis", 0)
+    assert [(given[1], given[2]) for given in made] == [(2, 0), (2, 0), (3, 0), (2, 0)]
+
+
+def test_a_halo_of_one_device_is_no_better_than_none(ask):
+    pricer = Pricer(ask("p3-2xlarge"))
+    space = find_space(pricer, "full-graph")
+    idle = [parts for parts in space.ranked if pricer.is_idle(parts)]
+    some = [p for p in idle if (p.sampler, p.memory, p.kernel) == ("hongtu", "resident", "torch")]
+    assert {p.communication for p in some} >= {"halo", "cagnet", "pipegcn"}
+    for parts in some:
+        alone = replace(parts, communication="none")
+        ours, theirs = (
+            pricer.plan(pricer.question.make_row("full-graph", p)) for p in (parts, alone)
+        )
+        assert ours.metrics["epoch_time"] == theirs.metrics["epoch_time"]
+        needs, least = (read_metric(run, "peak_device_bytes") for run in (ours, theirs))
+        assert needs >= least  # what is stale is kept all the same
+
+
+def test_a_few_rounds_stand_for_an_epoch_of_mini_batches_alone(ask):
+    pricer = Pricer(replace(ask(), workload=replace(ask().workload, batch_size=8)))
+    parts = Parts("neighbour", "data-parallel", "vanilla", "host", "torch")
+    row = pricer.question.make_row("mini-batch", parts)
+    short, whole = pricer.plan(row, short=True), pricer.plan(row)
+    assert short.work.updates == 4
+    assert whole.work.updates > 4
+    full = pricer.question.make_row("full-graph", HONGTU)
+    assert pricer.plan(full, short=True) is not None
+    planned = pricer.planned
+    pricer.plan(full)
+    assert pricer.planned == planned
+
+
+# --------------------------------------------------------------------------- what is combined
+
+
+def test_only_rows_of_one_law_and_of_the_reference_maths_are_ranked(ask):
+    pricer = Pricer(ask())
+    full = find_space(pricer, "full-graph")
+    stale = [p for p in full.ranked if p.communication in ("pipegcn", "sancus")]
+    assert all(pricer.is_idle(parts) for parts in stale)
+    assert any(why.startswith("stale") for why in full.unranked)
+    batches = find_space(pricer, "mini-batch")
+    assert "uniform" in batches.law
+    assert not {p.sampler for p in batches.ranked} & {"saint", "layerwise"}
+    assert any("GraphSAINT" in why for why in batches.unranked)
+    assert any("float16" in why for why in batches.unranked)
+
+
+def test_parts_that_are_kept_and_strategies_that_are_named_bound_what_is_combined(ask):
+    kept = ask(kept=(("kernel", "torch"), ("sampler", "neighbour")))
+    assert kept.list_combinations("full-graph") == ()
+    assert {p.kernel for p in kept.list_combinations("mini-batch")} == {"torch"}
+    two = ask(strategies=("hongtu", "hongtu-im"))
+    assert set(two.list_parts("full-graph")["communication"]) == {"hongtu", "halo"}
+    assert two.list_combinations("mini-batch") == ()
+
+
+def test_a_combination_is_called_after_the_strategy_that_it_is_most_like(ask):
+    question = ask()
+    assert question.name_parts("full-graph", HONGTU) == ("hongtu", "hongtu")
+    swapped = replace(HONGTU, communication="vanilla")
+    assert question.name_parts("full-graph", swapped) == ("hongtu", "hongtu·vanilla")
+    assert count_swaps(HONGTU, swapped) == 1
+
+
+def test_every_value_that_is_tried_is_one_that_its_option_takes(registry):
+    tried = 0
+    for part in registry.parts.values():
+        for name, field in option_fields(part).items():
+            values = list_tried(part, name)
+            tried += bool(values)
+            if values:
+                assert str(field.default).lower() in [value.lower() for value in values], name
+            for value in values:
+                parse_option(part, name, value)
+    assert tried >= 10
+
+
+# --------------------------------------------------------------------------- the search
+
+
+def test_the_first_choice_is_no_worse_than_any_strategy_as_it_comes(ask):
+    question = ask()
+    found = advise(question, vary=False)
+    for answer in found.answers:
+        times = [choice.epoch_s for choice in answer.choices if choice.fits]
+        assert times == sorted(times)
+        pricer = Pricer(question)
+        laws = set(find_space(pricer, answer.mode).ranked)
+        for mode, name, parts in question.list_bundles():
+            if mode == answer.mode and parts in laws:
+                run = pricer.plan(question.make_row(mode, parts))
+                assert answer.best.epoch_s <= read_metric(run, "epoch_time") * (1 + 1e-9), name
+
+
+def test_advice_is_the_same_each_time_and_its_settings_are_planned_for_real(ask):
+    question = ask(modes=("full-graph",))
+    one, other = (advise(question, vary=False, effort=FEW) for _ in range(2))
+    assert [c.row for c in one.answers[0].choices] == [c.row for c in other.answers[0].choices]
+    best = one.answers[0].best
+    request = Request((), question.dataset, question.workload, question.platform)
+    again = plan_run(request, best.row, make_setting(request), question.registry)
+    assert read_metric(again, "epoch_time") == best.epoch_s
+
+
+def test_a_search_keeps_to_its_effort(ask):
+    pricer = Pricer(ask())
+    space = find_space(pricer, "full-graph")
+    search = Search(pricer, space, FEW)
+    search.run()
+    assert len(search._seen) == FEW.plans
+
+
+def test_larger_graphs_get_fewer_plans():
+    def of(edges):
+        return choose_effort(Graph(np.zeros(2, np.int64), np.zeros(edges, np.int32)))
+
+    assert of(1_000).plans > of(500_000).plans > of(5_000_000).plans
+    assert of(5_000_000) == of(20_000_000)
+
+
+def test_settings_that_were_asked_for_are_not_searched(ask):
+    options = {"sampler": {"chunks_per_partition": "3"}}
+    kept = (("sampler", "hongtu"), ("memory", "hongtu"))
+    question = ask(modes=("full-graph",), options=options, kept=kept)
+    found = advise(question, vary=False, effort=FEW)
+    for choice in found.answers[0].choices:
+        assert "chunks_per_partition" not in [name for _, name, _ in choice.row.options]
+        assert any("3 chunks" in note for note in choice.run.notes)
+
+
+def test_least_memory_takes_no_more_memory_than_the_fastest(ask):
+    question = ask(modes=("full-graph",))
+    fastest, smallest = (
+        advise(question, vary=False, target=target).answers[0].best.run
+        for target in ("time", "memory")
+    )
+    assert read_metric(smallest, "peak_device_bytes") < read_metric(fastest, "peak_device_bytes")
+
+
+def test_a_strategy_that_does_not_fit_stands_last_with_the_memory_that_is_full(ask):
+    question = ask(modes=("full-graph",))
+    needs = read_metric(
+        Pricer(question).plan(
+            question.make_row(
+                "full-graph", question.registry.strategy("hongtu-im").bundles["full-graph"]
+            )
+        ),
+        "peak_device_bytes",
+    )
+    small = replace(question, platform=with_device_memory(question.platform, int(0.8 * needs)))
+    choices = advise(small, vary=False, effort=FEW).answers[0].choices
+    unfit = [choice for choice in choices if not choice.fits]
+    assert "hongtu-im" in [choice.row.label for choice in unfit]
+    assert choices[-len(unfit) :] == tuple(unfit)
+    assert all("out of memory" in choice.reason and choice.interval_s is None for choice in unfit)
+
+
+def test_nothing_that_fits_is_refused_with_the_reason(ask):
+    with pytest.raises(IncompatibleParts, match="no combination"):
+        advise(ask(kept=(("placement", "hpgnn"), ("sampler", "neighbour"))))
+
+
+def test_a_machine_that_was_never_measured_is_not_guessed_about(ask, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match="platforms probe"):
+        advise(ask("local"))
+
+
+def test_the_best_are_trained_and_found_equal(ask):
+    question = ask(modes=("full-graph",))
+    found = advise(question, vary=False, effort=FEW, train=1)
+    best = found.answers[0].best
+    assert best.trained.status == "done"
+    assert best.trained.equivalence.holds
+    assert read_metric(best.trained, "epoch_time") == pytest.approx(best.epoch_s, rel=1e-12)
+    assert [choice.trained for choice in found.answers[0].choices[1:]] == [None] * (
+        len(found.answers[0].choices) - 1
+    )
+
+
+# --------------------------------------------------------------------------- how sure
+
+
+def test_the_interval_is_the_epoch_by_the_factor_of_its_kind(ask):
+    found = advise(ask("p3-2xlarge", modes=("full-graph",)), vary=False, effort=FEW)
+    best = found.answers[0].best
+    factor = read_errors()[best.run.work.kind].factor
+    assert factor > 1
+    assert best.interval_s == (best.epoch_s / factor, best.epoch_s * factor)
+
+
+# --------------------------------------------------------------------------- what would change it
+
+
+def test_variations_differ_in_one_thing(ask):
+    platform = load_platform("epyc7763x2-4xa5000")
+    fast = with_host_links(platform, 2.0)
+    for before, after in zip(platform.links, fast.links, strict=True):
+        to_host = "host" in before.ends
+        assert after.bandwidth_bytes_per_s == (1 + to_host) * before.bandwidth_bytes_per_s
+    fewer = without_device(platform)
+    assert [d.name for d in fewer.accelerators] == ["gpu0", "gpu1", "gpu2"]
+    assert not any("gpu3" in link.ends for link in fewer.links)
+    small = with_device_memory(platform, 7)
+    assert {d.memory_bytes for d in small.accelerators} == {7}
+    assert small.host == platform.host
+    assert len(list_variations(platform, 1e6)) == 5
+    assert list_variations(load_platform("r6i-12xlarge"), None) == ()
+    with pytest.raises(UsageError, match="no accelerator"):
+        with_device_memory(load_platform("r6i-12xlarge"), 7)
+
+
+def test_less_memory_than_the_best_takes_changes_the_answer(ask):
+    kept = (("placement", "hongtu"), ("kernel", "torch"))
+    answer = advise(ask(modes=("full-graph",), kept=kept), effort=FEW).answers[0]
+    (less,) = [said for said in answer.changes if "less than it takes" in said]
+    assert "the same" not in less
+    (more,) = [said for said in answer.changes if "instead of 24.0 GB" in said and "36.0" in said]
+    assert "the same" in more
+
+
+# --------------------------------------------------------------------------- the cheapest
+
+
+def test_the_cheapest_is_the_first_by_power_that_ends_in_time(ask):
+    question = ask(modes=("full-graph",))
+    machines = [load_platform(n) for n in ("epyc7763x2-4xa5000", "p3-2xlarge", "xeon6246rx2")]
+    enough = find_cheapest(question, machines, 1e9)
+    assert len(enough) == 1
+    assert enough[0].in_time
+    assert enough[0].sure
+    watts = [offer.power_w for offer in find_cheapest(question, machines, 1e-12)]
+    assert len(watts) >= 2
+    assert watts == sorted(watts)
+    assert watts[0] == enough[0].power_w
+    first = enough[0].answer.best.epoch_s
+    just = find_cheapest(question, machines, first)
+    assert just[0].in_time
+    assert not just[0].sure
+
+
+# --------------------------------------------------------------------------- the matrix
+
+
+def test_the_front_has_what_nothing_dominates():
+    points = [
+        tuple(map(float, each)) for each in np.random.default_rng(0).integers(0, 6, size=(80, 3))
+    ]
+
+    def dominates(one, other):
+        return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+
+    expected = {p for p in points if not any(dominates(q, p) for q in points)}
+    assert find_front(points) == expected
+
+
+def test_the_matrix_has_every_combination_once(ask):
+    question = ask(strategies=("hongtu", "hongtu-im", "hyscale"))
+    found = make_matrix(question)
+    cells = {(cell.row.mode, cell.row.parts) for cell in found.cells}
+    wanted = {
+        (mode, Parts(*each))
+        for mode in question.modes
+        for each in itertools.product(*question.list_parts(mode).values())
+    }
+    assert cells == wanted
+    assert len(found.cells) == len(wanted)
+    bad = [c for c in found.cells if c.run.status not in ("done", "out-of-memory")]
+    mixed = found.combinations - len(found.cells)
+    assert sum(found.refusals.values()) == len(bad) + mixed
+    assert all(cell.run.reason.endswith(".") for cell in bad)
+    modes = {cell.row.mode for cell in found.front}
+    assert modes == {"full-graph", "mini-batch"}
