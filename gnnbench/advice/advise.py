@@ -180,7 +180,7 @@ def make_choice(question: Question, final: Final, reason: str) -> Choice:
 
 def find_interval(question: Question, run: RunResult) -> tuple[float, float] | None:
     """Where the epoch of a run is expected; None where there is nothing to tell by."""
-    if run.work is None:
+    if run.work is None or run.work.kind is None:
         return None
     factor, epoch_s = error_of(run.work.kind).factor, read_metric(run, "epoch_time")
     return epoch_s / factor, epoch_s * factor

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import (
-    ProgressBar,
-    count_cores,
-    load_dataset,
-    load_machine,
-    parse_fanouts,
-    parse_settings,
-    parse_swaps,
-)
+from gnnbench.cli.compare import ProgressBar, parse_fanouts, parse_settings, parse_swaps
 from gnnbench.cli.options import (
     MODEL_NAMES,
     POSITIVE,
@@ -30,6 +22,7 @@ from gnnbench.cli.options import (
     shared_options,
 )
 from gnnbench.cli.values import check_threads, check_widths
+from gnnbench.preparation import count_cores, load_dataset, load_machine
 
 if TYPE_CHECKING:
     from gnnbench.advice import Question
