@@ -87,9 +87,8 @@ def compare(
 
     Each parameter is the option of ``gnnbench compare`` of that name (``options`` is ``--set``:
     ``{"placement.drm": False}``), with the same default. ``plugins`` are module names, ``.py``
-    files, modules or instances with hooks, and classes of parts and layers as they are.
-
-    Raises ``UsageError`` and its kin for what cannot work. A run that fails is a row that says so.
+    files, modules or instances with hooks, and classes of parts and layers as they are. Raises
+    ``UsageError`` and its kin for what cannot work. A run that fails is a row that says so.
     """
     from gnnbench.comparison import compare as train_all
 
