@@ -39,7 +39,6 @@ from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, cut_profil
 from gnnbench_plugins.studies.hyscale.tables import (
     BATCH,
     FPGAS,
-    GAINS,
     GPUS,
     MAG240M,
     PAPERS,
@@ -266,6 +265,7 @@ def test_transfer_bounds_gcn_on_fpgas_and_propagation_three_layers(sampled):
 
 
 def test_speed_up_grows_until_host_memory_is_the_bottleneck(sampled, monkeypatch):
+    """That a limit is there follows from the equations; where it is was chosen."""
     monkeypatch.setattr(tables, "COUNTS", (1, 10, 12, 16))
     monkeypatch.setattr(tables, "GRAPHS", (PRODUCTS,))
     fpgas, _ = Figure9().run()
@@ -274,10 +274,25 @@ def test_speed_up_grows_until_host_memory_is_the_bottleneck(sampled, monkeypatch
         speedups = [cell.value for cell in row.cells]
         assert speedups[0] == 1.0
         assert all(after >= 0.99 * before for before, after in pairwise(speedups))
-    by_count = dict(zip(fpgas.columns, fpgas.rows[0].cells, strict=True))
-    # Section VI-D: past 12 accelerators.
-    assert by_count["12"].value > 1.1 * by_count["10"].value
-    assert by_count["16"].value < 1.08 * by_count["12"].value
+
+
+def test_host_memory_limits_many_accelerators_and_not_few(sampled):
+    """Section VI-D, whatever the rate is: loading twice as fast helps sixteen, and not four."""
+
+    def gain(count: int) -> float:
+        machine = with_accelerators(load_platform(FPGAS), count)
+        curve = machine.host.gather
+        faster = replace(
+            curve,
+            rates=tuple(2 * rate for rate in curve.rates),
+            core_rates=tuple(2 * rate for rate in curve.core_rates),
+        )
+        twice = replace(machine, host=replace(machine.host, gather=faster))
+        before, after = (predict_best(each, PRODUCTS, "gcn")[0] for each in (machine, twice))
+        return before.execution_s / after.execution_s
+
+    assert gain(4) < 1.02
+    assert gain(16) > 1.1
 
 
 def test_accelerators_are_added_with_their_links():
@@ -293,17 +308,6 @@ def test_no_step_of_figure_11_is_slower_than_the_one_before(sampled, name):
         for model in ("gcn", "sage"):
             gains = (1.0, *step_gains(platform, graph, model))
             assert all(after >= before for before, after in pairwise(gains)), (graph, gains)
-
-
-@pytest.mark.long
-def test_the_cpu_trainers_share_is_the_one_fitted_on_figure_11():
-    platform = load_platform(FPGAS)
-    gains = [
-        step_gains(platform, graph, model)[0]
-        for graph in (PRODUCTS, PAPERS, MAG240M)
-        for model in ("gcn", "sage")
-    ]
-    assert max(gains) == pytest.approx(GAINS["+hybrid"], abs=0.01)
 
 
 # --------------------------------------------------------------------------- what is prepared
