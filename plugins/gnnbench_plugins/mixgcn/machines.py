@@ -46,8 +46,12 @@ from gnnbench.records import BoolArray, IntArray
 GRANULE_BYTES = 32
 #: Bytes of a feature, of an edge's source and of a row pointer.
 FLOAT_BYTES = EDGE_BYTES = POINTER_BYTES = 4
-#: Energy of a bit from or to HBM, as HyGCN's authors take it from O'Connor (2014).
-HBM_J_PER_BIT = 7e-12
+#: Published energies of 45 nm (Horowitz, "Computing's energy problem", ISSCC 2014): a float32
+#: addition; a byte from or to an SRAM of 1 MB, 100 pJ for 64 bits; a byte from or to DRAM, at least
+#: 1.3 nJ for 64 bits.
+ADD_J = 0.9e-12
+SRAM_J_PER_BYTE = 100e-12 / 8
+DRAM_J_PER_BYTE = 1.3e-9 / 8
 MB = 2**20
 
 
@@ -85,6 +89,25 @@ class Simulation:
         return sum(self.bytes.values())
 
 
+def count_energy(adds: float, memory_bytes: float) -> float:
+    """Joules of so many additions, each of which reads a value from a buffer, and of bytes that
+    cross the memory and a buffer."""
+    buffered = FLOAT_BYTES * adds + memory_bytes
+    return ADD_J * adds + SRAM_J_PER_BYTE * buffered + DRAM_J_PER_BYTE * memory_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """The steps of a product on a machine, one after the other: bytes loaded, of each kind, cycles,
+    and bytes written. ``adds`` are made in all of them, and ``last_cycles`` come after the last."""
+
+    adds: int
+    loads: Mapping[str, IntArray]
+    compute_cycles: IntArray
+    writes: IntArray
+    last_cycles: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Order:
     """The steps as they follow each other: tile by tile, slice by slice, chunk by chunk.
@@ -117,7 +140,6 @@ class Machine(ABC):
 
     name: str
     clock_hz: int
-    power_w: float
     bandwidth_bytes_per_s: int = 1024 * 10**9
     sram: Sram = field(default_factory=Sram)
 
@@ -127,11 +149,15 @@ class Machine(ABC):
         """Additions a cycle."""
 
     @abstractmethod
-    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
+    def plan(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Steps:
         """A H for an H of ``width`` float32 features, ⊙ M where the machine knows masks.
 
         The sources of each row must ascend. ``mask`` is that of the kernel ``aggregate``.
         """
+
+    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
+        """The same, and how long it takes."""
+        return self.simulate(self.plan(matrix, width, mask))
 
     def scale(self, divisor: int) -> Machine:
         """The machine with one in ``divisor`` of everything but its clock.
@@ -144,7 +170,6 @@ class Machine(ABC):
         sizes = (sram.node_bytes, sram.output_bytes, sram.index_bytes, sram.mask_bytes)
         memory = replace(
             self,
-            power_w=self.power_w / divisor,
             bandwidth_bytes_per_s=divide(self.bandwidth_bytes_per_s, divisor),
             sram=Sram(*(divide(size, divisor) for size in sizes)),
         )
@@ -154,27 +179,22 @@ class Machine(ABC):
     def share_units(self, divisor: int) -> Machine:
         """One in ``divisor`` of the units and of what feeds them, on the same memory."""
 
-    def simulate(
-        self,
-        adds: int,
-        loads: Mapping[str, IntArray],
-        compute_cycles: IntArray,
-        writes: IntArray,
-        last_cycles: int = 0,
-    ) -> Simulation:
-        """Steps of so many loaded bytes of each kind, cycles, and written bytes.
-
-        Times are whole numbers of a share of a cycle, in which bytes and cycles both have one.
-        """
+    def simulate(self, steps: Steps) -> Simulation:
+        """Times are whole numbers of a share of a cycle, in which bytes and cycles both have
+        one."""
         rate = Fraction(self.clock_hz, self.bandwidth_bytes_per_s)
+        loads = steps.loads
         loaded: IntArray = np.sum(list(loads.values()), axis=0, dtype=np.int64)
-        end = overlap_steps(loaded, compute_cycles, writes, rate.numerator, rate.denominator)
-        ticks = end + last_cycles * rate.denominator
+        end = overlap_steps(
+            loaded, steps.compute_cycles, steps.writes, rate.numerator, rate.denominator
+        )
+        ticks = end + steps.last_cycles * rate.denominator
         seconds = float(Fraction(ticks, rate.denominator * self.clock_hz))
         kinds = {kind: int(values.sum()) for kind, values in loads.items()}
-        kinds["outputs"] = int(writes.sum())
-        energy_j = self.power_w * seconds + 8 * HBM_J_PER_BIT * sum(kinds.values())
-        return Simulation(seconds, adds, self.units * self.clock_hz * seconds, kinds, energy_j)
+        kinds["outputs"] = int(steps.writes.sum())
+        energy_j = count_energy(steps.adds, sum(kinds.values()))
+        capacity = self.units * self.clock_hz * seconds
+        return Simulation(seconds, steps.adds, capacity, kinds, energy_j)
 
 
 def divide(size: int, divisor: int) -> int:
@@ -262,7 +282,6 @@ class Spu(Machine):
 
     name: str = "SPU"
     clock_hz: int = 500 * 10**6
-    power_w: float = 38.96
     engine: ReductionEngine = field(default_factory=lambda: ReductionEngine(1024, 16, 2, 16, 2048))
     decoded_edges: int = 2048
     latency_cycles: int = 16
@@ -280,7 +299,7 @@ class Spu(Machine):
             decoded_edges=divide(self.decoded_edges, divisor),
         )
 
-    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
+    def plan(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Steps:
         plan = choose_slice(matrix, width, self.sram)
         chunks = cut_chunks(matrix, plan.tile_rows, plan.chunk_rows)
         wanted = count_wanted(mask, matrix.num_dst, width, plan.features)
@@ -301,7 +320,7 @@ class Spu(Machine):
         decode = -(-steps.edges // self.decoded_edges)
         shared = np.maximum(steps.bank_cycles, decode)[:, None]
         cycles = np.vstack((np.maximum(steps.lane_cycles, shared), np.zeros_like(wanted[:1])))
-        return self.simulate(
+        return Steps(
             int(np.diff(matrix.indptr) @ wanted.sum(axis=1, dtype=np.int64)),
             {
                 "features": loaded,
