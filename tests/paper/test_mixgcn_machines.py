@@ -248,8 +248,10 @@ def test_more_bandwidth_and_faster_clocks_are_never_slower(data: st.DataObject) 
 def test_same_times_to_the_bit() -> None:
     graph = make_sbm("sbm:vertices=3000,edges=30000,features=1,classes=2").graph
     for machine in accelerators.make_machines(64):
-        first = accelerators.run_epoch(machine, graph, 50)
-        assert accelerators.run_epoch(machine, graph, 50) == first
+        first, again = (
+            replace(accelerators.run_epoch(machine, graph, 50), passes=()) for _ in range(2)
+        )
+        assert again == first
 
 
 def test_sums_of_the_chosen_tiles_are_the_kernels() -> None:

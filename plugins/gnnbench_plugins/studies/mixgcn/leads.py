@@ -188,7 +188,8 @@ def explain_speeds(
     title: str, epochs: Mapping[str, Epoch], ranges: Mapping[str, tuple[float, float]]
 ) -> tuple[str, ...]:
     """A sentence for each machine over which the SPU's speed is outside the paper's range."""
-    scene, told = Scene(epochs), []
+    scene = Scene(epochs)
+    told: list[str] = []
     others = [ask_speed(title, name, None) for name in ranges]
     for rival, ends in ranges.items():
         ratio = scene.seconds(rival) / scene.seconds("SPU")
