@@ -50,10 +50,15 @@ GRANULE_BYTES: Annotated[int, Constant("B", "quoted", "JEDEC HBM: one burst")] =
 FLOAT_BYTES: Bound[int] = 4
 EDGE_BYTES: Bound[int] = 4
 POINTER_BYTES: Bound[int] = 4
-#: Energy of a bit from or to HBM, as HyGCN's authors take it from O'Connor (2014).
-HBM_J_PER_BIT: Annotated[
-    float, Constant("J/bit", "quoted", "O'Connor 2014, as HyGCN's authors take it")
-] = 7e-12
+#: Published energies of 45 nm: a float32 addition; a byte from or to an SRAM of 1 MB, 100 pJ for 64
+#: bits; a byte from or to DRAM, at least 1.3 nJ for 64 bits.
+ADD_J: Annotated[float, Constant("J", "quoted", "Horowitz, ISSCC 2014: 45 nm")] = 0.9e-12
+SRAM_J_PER_BYTE: Annotated[float, Constant("J/B", "quoted", "Horowitz, ISSCC 2014: 1 MB")] = (
+    100e-12 / 8
+)
+DRAM_J_PER_BYTE: Annotated[float, Constant("J/B", "quoted", "Horowitz, ISSCC 2014: least")] = (
+    1.3e-9 / 8
+)
 MB: Bound[int] = 2**20
 
 
@@ -91,6 +96,25 @@ class Simulation:
         return sum(self.bytes.values())
 
 
+def count_energy(adds: float, memory_bytes: float) -> float:
+    """Joules of so many additions, each of which reads a value from a buffer, and of bytes that
+    cross the memory and a buffer."""
+    buffered = FLOAT_BYTES * adds + memory_bytes
+    return ADD_J * adds + SRAM_J_PER_BYTE * buffered + DRAM_J_PER_BYTE * memory_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """The steps of a product on a machine, one after the other: bytes loaded, of each kind, cycles,
+    and bytes written. ``adds`` are made in all of them, and ``last_cycles`` come after the last."""
+
+    adds: int
+    loads: Mapping[str, IntArray]
+    compute_cycles: IntArray
+    writes: IntArray
+    last_cycles: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Order:
     """The steps as they follow each other: tile by tile, slice by slice, chunk by chunk.
@@ -123,7 +147,6 @@ class Machine(ABC):
 
     name: str
     clock_hz: int
-    power_w: float
     bandwidth_bytes_per_s: Annotated[int, Constant("B/s", "quoted", "MixGCN, section 4.1")] = (
         1024 * 10**9
     )
@@ -135,11 +158,15 @@ class Machine(ABC):
         """Additions a cycle."""
 
     @abstractmethod
-    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
+    def plan(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Steps:
         """A H for an H of ``width`` float32 features, ⊙ M where the machine knows masks.
 
         The sources of each row must ascend. ``mask`` is that of the kernel ``aggregate``.
         """
+
+    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
+        """The same, and how long it takes."""
+        return self.simulate(self.plan(matrix, width, mask))
 
     def scale(self, divisor: int) -> Machine:
         """The machine with one in ``divisor`` of everything but its clock.
@@ -152,7 +179,6 @@ class Machine(ABC):
         sizes = (sram.node_bytes, sram.output_bytes, sram.index_bytes, sram.mask_bytes)
         memory = replace(
             self,
-            power_w=self.power_w / divisor,
             bandwidth_bytes_per_s=divide(self.bandwidth_bytes_per_s, divisor),
             sram=Sram(*(divide(size, divisor) for size in sizes)),
         )
@@ -162,27 +188,22 @@ class Machine(ABC):
     def share_units(self, divisor: int) -> Machine:
         """One in ``divisor`` of the units and of what feeds them, on the same memory."""
 
-    def simulate(
-        self,
-        adds: int,
-        loads: Mapping[str, IntArray],
-        compute_cycles: IntArray,
-        writes: IntArray,
-        last_cycles: int = 0,
-    ) -> Simulation:
-        """Steps of so many loaded bytes of each kind, cycles, and written bytes.
-
-        Times are whole numbers of a share of a cycle, in which bytes and cycles both have one.
-        """
+    def simulate(self, steps: Steps) -> Simulation:
+        """Times are whole numbers of a share of a cycle, in which bytes and cycles both have
+        one."""
         rate = Fraction(self.clock_hz, self.bandwidth_bytes_per_s)
+        loads = steps.loads
         loaded: IntArray = np.sum(list(loads.values()), axis=0, dtype=np.int64)
-        end = overlap_steps(loaded, compute_cycles, writes, rate.numerator, rate.denominator)
-        ticks = end + last_cycles * rate.denominator
+        end = overlap_steps(
+            loaded, steps.compute_cycles, steps.writes, rate.numerator, rate.denominator
+        )
+        ticks = end + steps.last_cycles * rate.denominator
         seconds = float(Fraction(ticks, rate.denominator * self.clock_hz))
         kinds = {kind: int(values.sum()) for kind, values in loads.items()}
-        kinds["outputs"] = int(writes.sum())
-        energy_j = self.power_w * seconds + 8 * HBM_J_PER_BIT * sum(kinds.values())
-        return Simulation(seconds, adds, self.units * self.clock_hz * seconds, kinds, energy_j)
+        kinds["outputs"] = int(steps.writes.sum())
+        energy_j = count_energy(steps.adds, sum(kinds.values()))
+        capacity = self.units * self.clock_hz * seconds
+        return Simulation(seconds, steps.adds, capacity, kinds, energy_j)
 
 
 def divide(size: int, divisor: int) -> int:
@@ -270,7 +291,6 @@ class Spu(Machine):
 
     name: str = "SPU"
     clock_hz: Annotated[int, Constant("Hz", "quoted", "MixGCN, section 4.1")] = 500 * 10**6
-    power_w: Annotated[float, Constant("W", "quoted", "MixGCN, section 4.1")] = 38.96
     engine: Annotated[
         ReductionEngine, Constant("", "assumed", "but for lanes x adders, MixGCN, section 4.1")
     ] = field(default_factory=lambda: ReductionEngine(1024, 16, 2, 16, 2048))
@@ -290,7 +310,7 @@ class Spu(Machine):
             decoded_edges=divide(self.decoded_edges, divisor),
         )
 
-    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
+    def plan(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Steps:
         plan = choose_slice(matrix, width, self.sram)
         chunks = cut_chunks(matrix, plan.tile_rows, plan.chunk_rows)
         wanted = count_wanted(mask, matrix.num_dst, width, plan.features)
@@ -311,7 +331,7 @@ class Spu(Machine):
         decode = -(-steps.edges // self.decoded_edges)
         shared = np.maximum(steps.bank_cycles, decode)[:, None]
         cycles = np.vstack((np.maximum(steps.lane_cycles, shared), np.zeros_like(wanted[:1])))
-        return self.simulate(
+        return Steps(
             int(np.diff(matrix.indptr) @ wanted.sum(axis=1, dtype=np.int64)),
             {
                 "features": loaded,

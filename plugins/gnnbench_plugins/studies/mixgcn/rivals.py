@@ -6,8 +6,9 @@ neither is marked *assumed*. Their memory is that of ``gnnbench_plugins.mixgcn.m
 **HyGCN** (Yan et al., HPCA 2020): cores of 16 SIMD lanes share the features of every edge, so that
 all of them are busy whatever the degrees; an edge takes f / 16 core-cycles, rounded up. It goes
 through a tile's sources window by window; a window slides to the first row that has an edge,
-shrinks to the last, and all rows between are loaded. Features are not sliced (GNNerator, Stevens et
-al. 2021, names feature blocking as what it adds), so wide rows make small tiles. *Assumed*: windows
+shrinks to the last, and all rows between are loaded. As it is published features are not sliced
+(GNNerator, Stevens et al. 2021, names feature blocking as what it adds), so that wide rows make
+small tiles; ``sliced`` gives it the SPU's slices and tiles. *Assumed*: windows
 of ``window_rows`` = 1, the best that sliding and shrinking can come to, exactly the rows that are
 read (``ANY_ROWS`` is the other end, half the node buffer); pipelining with the combination engine,
 which the comparison leaves out, takes nothing.
@@ -47,6 +48,8 @@ from gnnbench_plugins.mixgcn.machines import (
     FLOAT_BYTES,
     Machine,
     Simulation,
+    Steps,
+    choose_slice,
     count_adjacency,
     count_row_bytes,
     count_tile_edges,
@@ -66,20 +69,15 @@ SWITCHED_SHARE: Annotated[int, Constant("", "assumed", "AWB-GCN states no number
 
 @dataclass(frozen=True, slots=True)
 class HyGcn(Machine):
-    """HyGCN's aggregation engine with the SPU's units, SRAM and bandwidth.
-
-    Its power is the SPU's, in proportion to the clock (assumed: equal units and SRAM in an equal
-    process take the same energy a cycle).
-    """
+    """HyGCN's aggregation engine with the SPU's units, SRAM and bandwidth, and with its slices of
+    features unless told otherwise."""
 
     name: str = "HyGCN"
     clock_hz: Annotated[int, Constant("Hz", "quoted", "HyGCN: 1 GHz")] = 10**9
-    power_w: Annotated[float, Constant("W", "assumed", "the SPU's, in proportion to the clock")] = (
-        2 * 38.96
-    )
     cores: Annotated[int, Constant("", "assumed", "the SPU's, for an equal comparison")] = 1024
     simd_lanes: Annotated[int, Constant("", "assumed", "the SPU's, for an equal comparison")] = 16
     window_rows: int = 1
+    sliced: bool = True
 
     @property
     def units(self) -> int:
@@ -88,37 +86,44 @@ class HyGcn(Machine):
     def share_units(self, divisor: int) -> HyGcn:
         return replace(self, cores=divide(self.cores, divisor))
 
-    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
-        plan = plan_slice(width, self.sram)
+    def plan(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Steps:
+        whole = plan_slice(width, self.sram)
+        plan = choose_slice(matrix, width, self.sram) if self.sliced else whole
         window_rows = min(self.window_rows, plan.chunk_rows)
         chunks = cut_chunks(matrix, plan.tile_rows, plan.chunk_rows, window_rows=window_rows)
         edges, segments = count_edges(matrix, chunks)
-        order = order_steps(chunks, 1)
+        starts = np.arange(0, width, plan.features)
+        widths = np.minimum(plan.features, width - starts)
+        order = order_steps(chunks, len(starts))
         rows = list_tiles(matrix.num_dst, plan.tile_rows)[1]
         adjacency = count_adjacency(rows[chunks.tile_of], edges, segments)
-        core_cycles = np.append(edges, 0)[order.chunk] * -(-width // self.simd_lanes)
-        return self.simulate(
+        stays = EDGE_BYTES * count_tile_edges(matrix, plan.tile_rows) <= self.sram.index_bytes // 2
+        once = (order.slice > 0) & stays[order.tile]
+        row_bytes = np.array([count_row_bytes(int(features)) for features in widths])
+        passes = -(-widths // self.simd_lanes)
+        core_cycles = np.append(edges, 0)[order.chunk] * passes[order.slice]
+        return Steps(
             matrix.num_edges * width,
             {
-                "features": np.append(chunks.rows, 0)[order.chunk] * count_row_bytes(width),
-                "adjacency": np.append(adjacency, 0)[order.chunk],
+                "features": np.append(chunks.rows, 0)[order.chunk] * row_bytes[order.slice],
+                "adjacency": np.where(once, 0, np.append(adjacency, 0)[order.chunk]),
             },
             -(-core_cycles // self.cores),
-            FLOAT_BYTES * width * rows[order.tile] * order.closes,
+            FLOAT_BYTES * widths[order.slice] * rows[order.tile] * order.closes,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AwbGcn(Machine):
-    """AWB-GCN's column-wise product with the SPU's units, SRAM and bandwidth; power as HyGCN's."""
+    """AWB-GCN's column-wise product with the SPU's units, SRAM and bandwidth. As it is published it
+    streams all sources of a tile; ``tiled`` loads what the SPU would, in its slices and tiles, and
+    leaves it the columns' balance."""
 
     name: str = "AWB-GCN"
     clock_hz: Annotated[int, Constant("Hz", "quoted", "AWB-GCN: 330 MHz")] = 330 * 10**6
-    power_w: Annotated[float, Constant("W", "assumed", "the SPU's, in proportion to the clock")] = (
-        0.66 * 38.96
-    )
     elements: Annotated[int, Constant("", "assumed", "the SPU's, for an equal comparison")] = 16_384
     hops: int = 2
+    tiled: bool = True
 
     @property
     def units(self) -> int:
@@ -127,7 +132,35 @@ class AwbGcn(Machine):
     def share_units(self, divisor: int) -> AwbGcn:
         return replace(self, elements=divide(self.elements, divisor))
 
-    def run(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Simulation:
+    def plan(self, matrix: SparseMatrix, width: int, mask: MaskArray | None = None) -> Steps:
+        return self._plan_tiles(matrix, width) if self.tiled else self._plan_streams(matrix, width)
+
+    def _plan_tiles(self, matrix: SparseMatrix, width: int) -> Steps:
+        """The SPU's tiles; a tile's cycles go to its steps in proportion to their edges."""
+        plan = choose_slice(matrix, width, self.sram)
+        like = HyGcn(sram=self.sram).plan(matrix, width)
+        chunks = cut_chunks(matrix, plan.tile_rows, plan.chunk_rows, window_rows=1)
+        edges = count_edges(matrix, chunks)[0]
+        starts = np.arange(0, width, plan.features)
+        order = order_steps(chunks, len(starts))
+        first, rows = list_tiles(matrix.num_dst, plan.tile_rows)
+        degrees = np.diff(matrix.indptr)
+        cycles = np.array(
+            [
+                np.add.reduceat(
+                    tune_columns(degrees[v : v + count], self.elements, self.hops, width), starts
+                )
+                for v, count in zip(first.tolist(), rows.tolist(), strict=True)
+            ],
+            dtype=np.int64,
+        )
+        in_tile = np.maximum(count_tile_edges(matrix, plan.tile_rows), 1)[order.tile]
+        share = np.append(edges, 0)[order.chunk]
+        spent = -(-cycles[order.tile, order.slice] * share // in_tile)
+        return Steps(like.adds, like.loads, spent, like.writes)
+
+    def _plan_streams(self, matrix: SparseMatrix, width: int) -> Steps:
+        """Columns of all sources for each tile."""
         columns = self._choose_columns(matrix, width)
         tile_rows = self._tile_rows(columns)
         blocks = np.diff(np.append(np.arange(0, width, columns), width))
@@ -151,7 +184,7 @@ class AwbGcn(Machine):
         parts = self._count_parts(features, adjacency).ravel()
         writes = np.zeros(int(parts.sum()), dtype=np.int64)
         writes[np.cumsum(parts) - 1] = FLOAT_BYTES * (rows[:, None] * blocks).ravel()
-        return self.simulate(
+        return Steps(
             matrix.num_edges * width,
             {
                 "features": share_evenly(features.ravel(), parts),
