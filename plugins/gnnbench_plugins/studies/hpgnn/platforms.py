@@ -294,9 +294,15 @@ def _scale_trainer(host: Device, factor: float) -> Device:
 
 def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
     """What the three platforms' times rest on, by what has a datasheet and what has not."""
-    platform, board = bench.platform, bench.board
+    return (
+        *_assume_host(bench.platform),
+        *_assume_gpu(bench.platform),
+        *_assume_board(bench.board),
+    )
+
+
+def _assume_host(platform: Platform) -> tuple[Assumption[Bench], ...]:
     host, sources = platform.host, platform.sources
-    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
     return (
         Assumption(
             "the CPU's aggregation and update",
@@ -323,6 +329,13 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
                 )
             ),
         ),
+    )
+
+
+def _assume_gpu(platform: Platform) -> tuple[Assumption[Bench], ...]:
+    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
+    sources = platform.sources
+    return (
         Assumption(
             "the GPU's memory bandwidth",
             gpu.memory_bandwidth_bytes_per_s,
@@ -344,6 +357,11 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
             sources["host-gpu.bandwidth"],
             _scale_links,
         ),
+    )
+
+
+def _assume_board(board: Board) -> tuple[Assumption[Bench], ...]:
+    return (
         Assumption(
             "the board's memory bandwidth",
             board.bandwidth_bytes_per_s,

@@ -254,19 +254,8 @@ class Figure10(Reproduction):
             )
             rows.append(TableRow(f"{MODELS[model]} {graph.name}", cells))
         most = [max(row.cells[column].value or 0.0 for row in rows) for column in (3, 4)]
-        rows.append(
-            TableRow(
-                "up to",
-                (
-                    Cell(),
-                    Cell(),
-                    Cell(),
-                    Cell(most[0], "x", quoted=UP_TO_GPUS),
-                    Cell(most[1], "x", quoted=UP_TO_FPGAS),
-                    Cell(),
-                ),
-            )
-        )
+        gains = (Cell(most[0], "x", quoted=UP_TO_GPUS), Cell(most[1], "x", quoted=UP_TO_FPGAS))
+        rows.append(TableRow("up to", (Cell(), Cell(), Cell(), *gains, Cell())))
         return (
             Table(
                 name=self.name,

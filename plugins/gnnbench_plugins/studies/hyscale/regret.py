@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from statistics import fmean
+from typing import Annotated
 
 import numpy as np
 
 from gnnbench import datasets
+from gnnbench.constants import Bound, Constant
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
@@ -35,14 +37,17 @@ from gnnbench_plugins.hyscale.placement import HyScalePlacement, HyScaleSession
 from gnnbench_plugins.studies.hyscale.tables import FPGAS
 
 GRAPH = "sbm:vertices=100000,edges=1000000,classes=8,features=128"
-DIMS, FANOUTS, TOTAL = (128, 128, 8), (10, 10), 1024
+DIMS: Bound[tuple[int, ...]] = (128, 128, 8)
+FANOUTS: Bound[tuple[int, ...]] = (10, 10)
+TOTAL: Bound[int] = 1024
 SIZES = (16, 64, 128, 256, 512, TOTAL)
 #: HyScale-GNN's Table IV, a quarter on each die.
 DESIGN = Design(n=2, m=512)
-ROUNDS, LAST = 80, 40
+ROUNDS: Bound[int] = 80
+LAST: Bound[int] = 40
 #: The standard deviation of a stage's time from round to round, of its mean: mini-batches differ.
-SPREAD = 0.03
-SHARES = 64
+SPREAD: Annotated[float, Constant("", "assumed", "spread of mini-batches' sizes")] = 0.03
+SHARES: Bound[int] = 64
 RULES: Mapping[str, HyScalePlacement] = {
     "static, as planned": HyScalePlacement(drm=False),
     "Algorithm 1, guarded": HyScalePlacement(),

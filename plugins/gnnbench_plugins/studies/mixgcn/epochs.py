@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from gnnbench import datasets
+from gnnbench.constants import Bound, Constant
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Communication, FullGraphSampler, Setting
 from gnnbench.platforms import load_platform
@@ -36,9 +37,9 @@ from gnnbench_plugins.studies.validation.prediction import shrink
 
 #: Two of the paper's five graphs, whose stand-ins are large enough to be cut into eight parts.
 GRAPHS = ("reddit:0.02", "orkut:0.01")
-WORKERS = 8
+WORKERS: Annotated[int, Constant("", "quoted", "MixGCN, section 4.1")] = 8
 #: The first epoch has nothing stale; the two after it count.
-EPOCHS = 3
+EPOCHS: Bound[int] = 3
 PEERS: Mapping[str, tuple[FullGraphSampler, Communication]] = {
     "CAGNET": (RandomPartitionSampler(), BroadcastCommunication()),
     "PipeGCN": (WholePartitionSampler(), PipeGCNCommunication()),
@@ -46,7 +47,7 @@ PEERS: Mapping[str, tuple[FullGraphSampler, Communication]] = {
 }
 #: Section 4.2: at most so many times as fast as each, by MixGCN-CPU, and MixGCN-SPU over it.
 AT_MOST = {"CAGNET": 10.4, "PipeGCN": 1.9, "Sancus": 5.5}
-SPU_OVER_CPU = 3.8
+SPU_OVER_CPU: Annotated[float, Constant("", "quoted", "MixGCN, section 4.2")] = 3.8
 VARIANTS = {
     "MixGCN-CPU": MixGCNPlacement(sparse="host"),
     "MixGCN-SPU": MixGCNPlacement(sparse="sparse"),

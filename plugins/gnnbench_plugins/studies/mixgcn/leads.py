@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
+from gnnbench.constants import Bound, Constant
 from gnnbench.records import IntArray
 from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
 from gnnbench_plugins.mixgcn.machines import (
@@ -24,7 +26,11 @@ from gnnbench_plugins.mixgcn.machines import (
 )
 
 #: A ratio outside of its range is explained however little it is off.
-ANY = 1e-3
+ANY: Bound[float] = 1e-3
+#: What aggregates on the CPU.
+CPU_BYTES_PER_S: Annotated[
+    float, Constant("B/s", "quoted", "two Intel Xeon Platinum 8462Y+: 16 channels of DDR5-4800")
+] = 614.4e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +117,8 @@ def assume_speed(scene: Scene, rival: str) -> tuple[Assumption[Scene], ...]:
     if scene.epochs_by_machine[rival].machine is None:
         return (
             Assumption(
-                "the CPU's memory", 614e9, "B/s", "datasheet, a row for every edge",
+                "the CPU's memory", CPU_BYTES_PER_S, "B/s",
+                "datasheet, a row for every edge",
                 lambda scene, factor: replace(scene, cpu_memory=factor),
             ),
             *_assume_machine(scene, "SPU"),
