@@ -359,6 +359,21 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
     )
 
 
+def _compare(bench: Bench, case: Case) -> TableRow:
+    """A case on the three platforms: its throughput, and the ratios of its times."""
+    vertices = sum(make_batch(case).vertices)
+    cpu_s, gpu_s, fpga_s = seconds = [of(bench, case) for of in SECONDS.values()]
+    return TableRow(
+        case.label,
+        (
+            *(Cell(vertices / each_s, "vertices/s") for each_s in seconds),
+            Cell(cpu_s / gpu_s, "x"),
+            Cell(cpu_s / fpga_s, "x"),
+            Cell(gpu_s / fpga_s, "x"),
+        ),
+    )
+
+
 class Table7(Reproduction):
     """Vertices traversed a second on the three platforms."""
 
@@ -367,22 +382,7 @@ class Table7(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         bench = Bench.published()
-        rows = []
-        for case in CASES:
-            vertices = sum(make_batch(case).vertices)
-            seconds = [of(bench, case) for of in SECONDS.values()]
-            cpu_s, gpu_s, fpga_s = seconds
-            rows.append(
-                TableRow(
-                    case.label,
-                    (
-                        *(Cell(vertices / each_s, "vertices/s") for each_s in seconds),
-                        Cell(cpu_s / gpu_s, "x"),
-                        Cell(cpu_s / fpga_s, "x"),
-                        Cell(gpu_s / fpga_s, "x"),
-                    ),
-                )
-            )
+        rows = [_compare(bench, case) for case in CASES]
         means = (
             Cell(quantity.predict(bench), quantity.unit, quoted=quantity.quoted)
             for quantity in averages()
