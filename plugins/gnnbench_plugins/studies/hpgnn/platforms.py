@@ -289,9 +289,8 @@ def _scale_trainer(host: Device, factor: float) -> Device:
 
 def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
     """What the three platforms' times rest on, by what has a datasheet and what has not."""
-    platform, board = bench.platform, bench.board
+    platform = bench.platform
     host, sources = platform.host, platform.sources
-    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
     return (
         Assumption(
             "the CPU's aggregation and update",
@@ -318,6 +317,16 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
                 )
             ),
         ),
+        *_board_assumptions(bench),
+    )
+
+
+def _board_assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
+    """Of the GPU and its link, and of the FPGA's board."""
+    platform, board = bench.platform, bench.board
+    sources = platform.sources
+    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
+    return (
         Assumption(
             "the GPU's memory bandwidth",
             gpu.memory_bandwidth_bytes_per_s,
