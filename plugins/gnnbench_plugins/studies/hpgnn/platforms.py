@@ -294,14 +294,7 @@ def _scale_trainer(host: Device, factor: float) -> Device:
 
 def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
     """What the three platforms' times rest on, by what has a datasheet and what has not."""
-    return (
-        *_assume_host(bench.platform),
-        *_assume_gpu(bench.platform),
-        *_assume_board(bench.board),
-    )
-
-
-def _assume_host(platform: Platform) -> tuple[Assumption[Bench], ...]:
+    platform = bench.platform
     host, sources = platform.host, platform.sources
     return (
         Assumption(
@@ -329,12 +322,15 @@ def _assume_host(platform: Platform) -> tuple[Assumption[Bench], ...]:
                 )
             ),
         ),
+        *_board_assumptions(bench),
     )
 
 
-def _assume_gpu(platform: Platform) -> tuple[Assumption[Bench], ...]:
-    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
+def _board_assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
+    """Of the GPU and its link, and of the FPGA's board."""
+    platform, board = bench.platform, bench.board
     sources = platform.sources
+    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
     return (
         Assumption(
             "the GPU's memory bandwidth",
@@ -357,11 +353,6 @@ def _assume_gpu(platform: Platform) -> tuple[Assumption[Bench], ...]:
             sources["host-gpu.bandwidth"],
             _scale_links,
         ),
-    )
-
-
-def _assume_board(board: Board) -> tuple[Assumption[Bench], ...]:
-    return (
         Assumption(
             "the board's memory bandwidth",
             board.bandwidth_bytes_per_s,
@@ -382,6 +373,21 @@ def _assume_board(board: Board) -> tuple[Assumption[Bench], ...]:
     )
 
 
+def _compare(bench: Bench, case: Case) -> TableRow:
+    """A case on the three platforms: its throughput, and the ratios of its times."""
+    vertices = sum(make_batch(case).vertices)
+    cpu_s, gpu_s, fpga_s = seconds = [of(bench, case) for of in SECONDS.values()]
+    return TableRow(
+        case.label,
+        (
+            *(Cell(vertices / each_s, "vertices/s") for each_s in seconds),
+            Cell(cpu_s / gpu_s, "x"),
+            Cell(cpu_s / fpga_s, "x"),
+            Cell(gpu_s / fpga_s, "x"),
+        ),
+    )
+
+
 class Table7(Reproduction):
     """Vertices traversed a second on the three platforms."""
 
@@ -390,22 +396,7 @@ class Table7(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         bench = Bench.published()
-        rows = []
-        for case in CASES:
-            vertices = sum(make_batch(case).vertices)
-            seconds = [of(bench, case) for of in SECONDS.values()]
-            cpu_s, gpu_s, fpga_s = seconds
-            rows.append(
-                TableRow(
-                    case.label,
-                    (
-                        *(Cell(vertices / each_s, "vertices/s") for each_s in seconds),
-                        Cell(cpu_s / gpu_s, "x"),
-                        Cell(cpu_s / fpga_s, "x"),
-                        Cell(gpu_s / fpga_s, "x"),
-                    ),
-                )
-            )
+        rows = [_compare(bench, case) for case in CASES]
         means = (
             Cell(quantity.predict(bench), quantity.unit, quoted=quantity.quoted)
             for quantity in averages()

@@ -233,6 +233,30 @@ def claims() -> tuple[Quantity[Machines], ...]:
     )
 
 
+def _compare_platforms(machines: Machines) -> list[TableRow]:
+    """A workload a row, its epochs and their ratios; below them the largest ratios."""
+    rows = []
+    for (graph, model), (plain_s, gpu_s, fpga_s) in zip(
+        WORKLOADS, speed_ups(machines), strict=True
+    ):
+        cells = (
+            Cell(plain_s, "s"),
+            Cell(gpu_s, "s"),
+            Cell(fpga_s, "s"),
+            Cell(plain_s / gpu_s, "x"),
+            Cell(plain_s / fpga_s, "x"),
+            Cell(gpu_s / fpga_s, "x", quoted_text=FPGAS_OVER_GPUS),
+        )
+        rows.append(TableRow(f"{MODELS[model]} {graph.name}", cells))
+    most = [max(row.cells[column].value or 0.0 for row in rows) for column in (3, 4)]
+    largest = (
+        Cell(most[0], "x", quoted=UP_TO_GPUS),
+        Cell(most[1], "x", quoted=UP_TO_FPGAS),
+    )
+    rows.append(TableRow("up to", (Cell(), Cell(), Cell(), *largest, Cell())))
+    return rows
+
+
 class Figure10(Reproduction):
     """Epochs of the two designs beside a multi-GPU baseline."""
 
@@ -241,21 +265,7 @@ class Figure10(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         machines = Machines.published()
-        seconds = speed_ups(machines)
-        rows = []
-        for (graph, model), (plain_s, gpu_s, fpga_s) in zip(WORKLOADS, seconds, strict=True):
-            cells = (
-                Cell(plain_s, "s"),
-                Cell(gpu_s, "s"),
-                Cell(fpga_s, "s"),
-                Cell(plain_s / gpu_s, "x"),
-                Cell(plain_s / fpga_s, "x"),
-                Cell(gpu_s / fpga_s, "x", quoted_text=FPGAS_OVER_GPUS),
-            )
-            rows.append(TableRow(f"{MODELS[model]} {graph.name}", cells))
-        most = [max(row.cells[column].value or 0.0 for row in rows) for column in (3, 4)]
-        gains = (Cell(most[0], "x", quoted=UP_TO_GPUS), Cell(most[1], "x", quoted=UP_TO_FPGAS))
-        rows.append(TableRow("up to", (Cell(), Cell(), Cell(), *gains, Cell())))
+        rows = _compare_platforms(machines)
         return (
             Table(
                 name=self.name,
