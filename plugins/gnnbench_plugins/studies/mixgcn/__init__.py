@@ -1,6 +1,6 @@
 """MixGCN's tables and figures.
 
-``tables`` has Tables 4 and 5, ``figures`` Figures 9 to 11, ``epochs`` Figures 7 and 8;
+``tables`` has Tables 4 and 5, ``figures`` Figures 9 to 11, ``epochs`` Figure 8;
 ``accelerators`` has Figure 12 and Table 3, with the sparse accelerator's ``rivals`` and a CPU, and
 ``leads`` says what would have to be otherwise for the paper's.
 """

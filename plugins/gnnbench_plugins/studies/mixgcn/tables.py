@@ -126,9 +126,13 @@ class Ordered:
         self, ordering: Ordering, stages: int, placement: MixGCNPlacement, platform: Platform
     ) -> Outlook:
         """An epoch of so many stages in an order, at the size that is priced."""
+        rounds = self.count(ordering, stages)
+        return foresee_counted(placement, platform, self.case.workload, rounds)
+
+    def count(self, ordering: Ordering, stages: int) -> list[Piece]:
+        """Its rounds, at that size."""
         rounds = count_rounds(self.case.graph, ordering.order, stages)
-        grown = [replace(each, size=self._grow(each.size)) for each in rounds]
-        return foresee_counted(placement, platform, self.case.workload, grown)
+        return [replace(each, size=self._grow(each.size)) for each in rounds]
 
     def _grow(self, size: BlockSize) -> BlockSize:
         counts = (size.num_src, size.num_dst, size.num_edges)
