@@ -103,8 +103,8 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
         make_folder(kept.parent)
     check_files(json_path, out_path, kept)
 
+    from gnnbench.platforms.local import save_local
     from gnnbench.platforms.probe import probe as measure
-    from gnnbench.platforms.probe import save_local
 
     platform = measure(seconds)
     writes: list[tuple[str, Callable[[], object]]] = [

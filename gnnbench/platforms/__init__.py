@@ -1,5 +1,5 @@
 """Described machines: ``machine`` holds the nouns, ``describe`` reads, lists and writes the TOML
-files (``schema`` checks them), ``probe`` measures this machine.
+files (``schema`` checks them), ``local`` is this machine, which ``probe`` measures.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def load_platform(spec: str) -> Platform:
     Devices of every other platform are virtual. Raises ``PlatformError``.
     """
     if spec == LOCAL:
-        from gnnbench.platforms.probe import load_local
+        from gnnbench.platforms.local import load_local
 
         return load_local()
     path = find_file(spec)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from itertools import combinations
 
+from gnnbench.platforms.local import load_local
 from gnnbench.platforms.machine import Device, Link, Platform
-from gnnbench.platforms.probe import load_local
 
 
 def divide_machine(processes: int) -> Platform:

@@ -1,0 +1,76 @@
+"""How much of something is done in a second: repeated runs of a piece of work, timed.
+
+Rates are rounded to three digits, which is more than such a measurement holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import torch
+
+#: What a run takes at least, since a clock may not have moved.
+SHORTEST_S = 1e-9
+
+
+def read_clock(threads: int) -> Callable[[], float]:
+    """The clock that times work on so many threads of the processor."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+def typical_rate(work: Callable[[], object], amount: float, budget_s: float, threads: int) -> float:
+    """``amount`` a second in the median run of three, or of as many as fit, on the processor.
+
+    One thread's work is timed by the processor's clock, which stands still while something else
+    runs there; several threads' by the wall clock.
+    """
+    now = read_clock(threads)
+    work()
+    taken: list[float] = []
+    deadline = time.perf_counter() + budget_s
+    while len(taken) < 3 or time.perf_counter() < deadline:
+        start = now()
+        work()
+        taken.append(max(now() - start, SHORTEST_S))
+    return round_rate(amount / median(taken))
+
+
+def best_rate(
+    work: Callable[[], object], amount: float, budget_s: float, device: torch.device
+) -> float:
+    """``amount`` a second in the fastest run: one to warm up, then three or as many as fit. The
+    clock is that of :func:`typical_rate`, for as many threads as torch has."""
+    now = read_clock(torch.get_num_threads() if device.type == "cpu" else 0)
+    work()
+    fastest_s, runs, deadline = float("inf"), 0, time.perf_counter() + budget_s
+    while runs < 3 or time.perf_counter() < deadline:
+        wait_for(device)
+        start = now()
+        work()
+        wait_for(device)
+        fastest_s = min(fastest_s, max(now() - start, SHORTEST_S))
+        runs += 1
+    return round_rate(amount / fastest_s)
+
+
+def round_rate(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
+def wait_for(device: torch.device) -> None:
+    """Until everything on ``device``, CUDA's or another that torch has a module of, is done."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize(device)
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
