@@ -21,28 +21,38 @@ def read_clock(threads: int) -> Callable[[], float]:
     return time.process_time if threads == 1 else time.perf_counter
 
 
-def typical_rate(work: Callable[[], object], amount: float, budget_s: float, threads: int) -> float:
-    """``amount`` a second in the median run of three, or of as many as fit, on the processor.
+def typical_seconds(
+    work: Callable[[], object], budget_s: float, device: torch.device, threads: int
+) -> float:
+    """What ``work`` takes ``device`` in the median run of three, or of as many as fit.
 
-    One thread's work is timed by the processor's clock, which stands still while something else
-    runs there; several threads' by the wall clock.
+    One thread's work on the processor is timed by its own clock, which stands still while something
+    else runs there; several threads' and other devices' by the wall clock.
     """
-    now = read_clock(threads)
+    now = read_clock(threads if device.type == "cpu" else 0)
     work()
     taken: list[float] = []
     deadline = time.perf_counter() + budget_s
     while len(taken) < 3 or time.perf_counter() < deadline:
+        wait_for(device)
         start = now()
         work()
+        wait_for(device)
         taken.append(max(now() - start, SHORTEST_S))
-    return round_rate(amount / median(taken))
+    return median(taken)
+
+
+def typical_rate(work: Callable[[], object], amount: float, budget_s: float, threads: int) -> float:
+    """``amount`` a second on the processor, in the run of :func:`typical_seconds`."""
+    seconds = typical_seconds(work, budget_s, torch.device("cpu"), threads)
+    return round_rate(amount / seconds)
 
 
 def best_rate(
     work: Callable[[], object], amount: float, budget_s: float, device: torch.device
 ) -> float:
     """``amount`` a second in the fastest run: one to warm up, then three or as many as fit. The
-    clock is that of :func:`typical_rate`, for as many threads as torch has."""
+    clock is that of :func:`typical_seconds`, for as many threads as torch has."""
     now = read_clock(torch.get_num_threads() if device.type == "cpu" else 0)
     work()
     fastest_s, runs, deadline = float("inf"), 0, time.perf_counter() + budget_s
