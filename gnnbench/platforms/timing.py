@@ -14,6 +14,7 @@ import torch
 
 #: What a run takes at least, since a clock may not have moved.
 SHORTEST_S = 1e-9
+FEWEST_RUNS = 3
 
 
 def read_clock(threads: int) -> Callable[[], float]:
@@ -21,10 +22,10 @@ def read_clock(threads: int) -> Callable[[], float]:
     return time.process_time if threads == 1 else time.perf_counter
 
 
-def typical_seconds(
+def time_runs(
     work: Callable[[], object], budget_s: float, device: torch.device, threads: int
-) -> float:
-    """What ``work`` takes ``device`` in the median run of three, or of as many as fit.
+) -> list[float]:
+    """Seconds of runs of ``work`` on ``device``: three, or as many as fit, after one to warm up.
 
     One thread's work on the processor is timed by its own clock, which stands still while something
     else runs there; several threads' and other devices' by the wall clock.
@@ -33,37 +34,26 @@ def typical_seconds(
     work()
     taken: list[float] = []
     deadline = time.perf_counter() + budget_s
-    while len(taken) < 3 or time.perf_counter() < deadline:
+    while len(taken) < FEWEST_RUNS or time.perf_counter() < deadline:
         wait_for(device)
         start = now()
         work()
         wait_for(device)
         taken.append(max(now() - start, SHORTEST_S))
-    return median(taken)
+    return taken
 
 
 def typical_rate(work: Callable[[], object], amount: float, budget_s: float, threads: int) -> float:
-    """``amount`` a second on the processor, in the run of :func:`typical_seconds`."""
-    seconds = typical_seconds(work, budget_s, torch.device("cpu"), threads)
-    return round_rate(amount / seconds)
+    """``amount`` a second on the processor, in the median run of :func:`time_runs`."""
+    return round_rate(amount / median(time_runs(work, budget_s, torch.device("cpu"), threads)))
 
 
 def best_rate(
     work: Callable[[], object], amount: float, budget_s: float, device: torch.device
 ) -> float:
-    """``amount`` a second in the fastest run: one to warm up, then three or as many as fit. The
-    clock is that of :func:`typical_seconds`, for as many threads as torch has."""
-    now = read_clock(torch.get_num_threads() if device.type == "cpu" else 0)
-    work()
-    fastest_s, runs, deadline = float("inf"), 0, time.perf_counter() + budget_s
-    while runs < 3 or time.perf_counter() < deadline:
-        wait_for(device)
-        start = now()
-        work()
-        wait_for(device)
-        fastest_s = min(fastest_s, max(now() - start, SHORTEST_S))
-        runs += 1
-    return round_rate(amount / fastest_s)
+    """``amount`` a second in the fastest run of :func:`time_runs`, on as many threads as torch
+    has."""
+    return round_rate(amount / min(time_runs(work, budget_s, device, torch.get_num_threads())))
 
 
 def round_rate(number: float) -> float:
