@@ -245,7 +245,7 @@ def train_row(
     if bundle.refusal(setting) is not None:
         return None
     evidence = Evidence(setting, updates)
-    clock = ModelClock(setting.platform, bundle.kernel)
+    clock = ModelClock(setting.platform, bundle.kernel, bundle.sampler)
     training = Training(bundle, setting, clock, evidence)
     if tamper is not None:
         tamper(training)

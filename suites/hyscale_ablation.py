@@ -74,7 +74,7 @@ def ablate(dataset: Dataset, model: str, platform: str, seeds: int) -> list[Step
     for row in plan_ablation(request, registry, each_part=False):
         options = options_for(row, request.options, registry)
         bundle = plugins.assemble(registry, row.parts, options)
-        trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel, bundle.sampler))
         last = trace.epochs[-1]
         epoch_s = max(item.end_s for item in lay_out(last, "modelled"))
         steps.append(Step(row.label, epoch_s, round_seconds(last)))

@@ -98,7 +98,9 @@ class ModelTrainer:
 
         chosen = self._registry.strategy(strategy)
         bundle = assemble(self._registry, chosen.bundles[chosen.default_mode], options)
-        training = Training(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        training = Training(
+            bundle, setting, ModelClock(setting.platform, bundle.kernel, bundle.sampler)
+        )
         training.train()
         return training.sessions
 

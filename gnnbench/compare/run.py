@@ -79,7 +79,7 @@ class Scene:
 def clock_for(bundle: Bundle, setting: Setting) -> Clock:
     """The wall clock where every device exists here, else the model clock."""
     if setting.platform.virtual:
-        return ModelClock(setting.platform, bundle.kernel)
+        return ModelClock(setting.platform, bundle.kernel, bundle.sampler)
     return WallClock()
 
 

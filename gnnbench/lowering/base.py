@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.units import size_backward
 from gnnbench.models import Layer
 from gnnbench.parts import (
     Bundle,
@@ -109,6 +110,13 @@ class Lowering(ABC):
         """
         layer = self.layers[number]
         aggregates = op.startswith("aggregate")
+        work = (
+            layer.aggregate_work(block, self._itemsize)
+            if aggregates
+            else layer.update_work(block.num_dst, self._itemsize, gemms)
+        )
+        if op.endswith("backward"):
+            work = size_backward(work, first=number == 0)
         step = Step(
             op,
             operands,
@@ -116,9 +124,7 @@ class Lowering(ABC):
             op,
             device.name,
             compute_resource(device, self.platform.host, "aggregate" if aggregates else "update"),
-            layer.aggregate_work(block, self._itemsize)
-            if aggregates
-            else layer.update_work(block.num_dst, self._itemsize, gemms),
+            work,
             number,
             round_index,
             reads,

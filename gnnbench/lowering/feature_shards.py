@@ -25,7 +25,7 @@ from gnnbench.footprint import mask_bytes
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
 from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
-from gnnbench.lowering.units import update_gemms
+from gnnbench.lowering.units import size_backward, update_gemms
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, ShardPlacement, divide_evenly
 from gnnbench.platforms.machine import Device
@@ -349,6 +349,8 @@ class FeatureShardsLowering(ShardsLayout):
     def _step(self, op: str, stage: Stage, number: int, index: int, slot: int, work: Work) -> Step:
         """A device's part of a round."""
         device = self.trainers[slot]
+        if op.endswith("backward"):
+            work = size_backward(work, first=number == 0)
         resources = compute_resource(device, self.platform.host, stage)
         operands = (number, index, slot)
         return Step(

@@ -90,7 +90,11 @@ class InputRows(LoadedRows):
         transferred = Buffer("rows that crossed") if apart else arrived
         name, key = self.trainers[slot].name, (index, slot)
         work = Work(
-            "copy", rows=move.rows_from_host, features=self._width, bytes=crossing + topology
+            "copy",
+            rows=move.rows_from_host,
+            features=self._width,
+            bytes=crossing + topology,
+            loading=self._loading,
         )
         step = self._send(slot, index, "host to device", work)
         step.op, step.operands = "transfer", (key, move, apart)

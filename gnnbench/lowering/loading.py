@@ -16,13 +16,21 @@ from gnnbench.lowering.rounds import LOAD, STAGED, Load, RoundUnderWay
 from gnnbench.lowering.unit_passes import UnitPasses
 from gnnbench.models import Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Bundle, CacheMemory, DeviceMemory, Setting, TrafficSession
+from gnnbench.parts import (
+    Bundle,
+    CacheMemory,
+    DeviceMemory,
+    MiniBatchSampler,
+    Setting,
+    TrafficSession,
+)
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Section, Step, Take
 from gnnbench.records import (
     BatchProfile,
     BufferRows,
     IntArray,
+    Loading,
     Round,
     RoundTraffic,
     Work,
@@ -53,6 +61,10 @@ class LoadedRows(UnitPasses):
             for slot, device in enumerate(self.trainers)
             if device.name != self.platform.host.name
         )
+        sampler = bundle.sampler
+        self._loading: Loading = "blocks"
+        if isinstance(sampler, MiniBatchSampler):
+            self._loading = sampler.loading
         self._width = setting.dataset.num_features
         self._row_bytes = self._width * self._itemsize
         rounding = bundle.rounding
@@ -146,7 +158,15 @@ class LoadedRows(UnitPasses):
                 "load features",
                 host.name,
                 (f"{host.name}.load",),
-                Work("copy", 0, count, self._width, count * self._row_bytes, threads=threads),
+                Work(
+                    "copy",
+                    rows=count,
+                    features=self._width,
+                    bytes=count * self._row_bytes,
+                    threads=threads,
+                    loading=self._loading,
+                    processes=len(round_.units),
+                ),
                 round=index,
                 reads=(round_.sampled,),
                 writes=(self._staging(host, index), gathered[host]),

@@ -245,7 +245,17 @@ class MiniBatchLowering(AveragedGradients):
         round_.units.append(unit)
         step.edges, step.vertices = sum(unit.edges), sum(unit.vertices)
         planned = 0 if share.samples else threads
-        step.work = Work("sample", step.edges, rows=len(seeds), threads=planned)
+        # Each trainer's loader starts its workers when the epoch begins.
+        first = round_.index == 0 and len(round_.units) == 1
+        starts = planned // len(self.trainers) if first else 0
+        step.work = Work(
+            "sample",
+            step.edges,
+            rows=len(seeds),
+            threads=planned,
+            layers=len(unit.blocks),
+            starts=starts,
+        )
 
     def _send_input_ids(self, round_: RoundUnderWay, unit: Unit, drawn: Buffer) -> Iterator[Item]:
         """What an accelerator has drawn stays there; the feature loader needs V^0 on the host."""

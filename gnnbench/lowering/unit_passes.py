@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.rounds import PROPAGATE, RoundUnderWay
-from gnnbench.lowering.units import needs_aggregate_gradient, update_gemms
+from gnnbench.lowering.units import needs_aggregate_gradient, size_backward, update_gemms
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, Setting
 from gnnbench.platforms.machine import Device
@@ -135,7 +135,9 @@ class UnitPasses(Lowering):
             "loss",
             last.plan.place,
             last.plan.updates_on,
-            Work("update", 0, rows, classes, macs=rows * classes, threads=share.threads),
+            Work(
+                "update", 0, rows, classes, macs=rows * classes, threads=share.threads, form="loss"
+            ),
             len(plans),
             round_.index,
             inputs,
@@ -219,6 +221,8 @@ class UnitPasses(Lowering):
 
     def _make_half(self, op: str, each: LayerPass, work: Work) -> Step:
         plan, aggregates = each.plan, op.startswith("aggregate")
+        if op.endswith("backward"):
+            work = size_backward(work, first=plan.number == 0)
         step = Step(
             op,
             (each.key, plan.number, each.block),

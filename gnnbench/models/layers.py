@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gnnbench.models.bound import BoundBlock
 from gnnbench.parts import LayerShape
-from gnnbench.records import Block, BlockSize, Work
+from gnnbench.records import Block, BlockSize, Form, Work
 
 
 def glorot(rows: int, columns: int, generator: torch.Generator) -> nn.Parameter:
@@ -40,6 +40,8 @@ class Layer(nn.Module, ABC):
     #: Adam's learning rate unless the command line says another. Layers that sum over neighbours
     #: without dividing by their number need a smaller one: at a hub a step counts once an edge.
     learning_rate: ClassVar[float] = 0.01
+    #: What ``aggregate`` makes of the neighbours' rows; see ``Work``.
+    form: ClassVar[Form] = "plain"
     #: Whether ``aggregate`` is linear and free of parameters, so that its output can be cached.
     cacheable = True
     #: Whether ``aggregate`` and ``aggregate_backward`` also take some of the columns, see
@@ -152,6 +154,8 @@ class Layer(nn.Module, ABC):
             rows=block.num_dst,
             features=self.in_features,
             itemsize=itemsize,
+            sources=block.num_src,
+            form=self.form,
         )
 
     def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
@@ -164,6 +168,8 @@ class Layer(nn.Module, ABC):
             macs=rows * self.macs_per_row * gemms,
             itemsize=itemsize,
             threads=threads,
+            form="relu" if self.activation else "plain",
+            products=gemms,
         )
 
 
@@ -200,6 +206,7 @@ class GCNLayer(_LinearLayer):
 
     name = "gcn"
     title = "GCN"
+    form: ClassVar[Form] = "scaled"
     featurewise = True
     #: Those of ``BoundBlock.gcn_scaling``.
     source_factors = 1
@@ -224,6 +231,7 @@ class GCNLayer(_LinearLayer):
 class _MeanLayer(_LinearLayer):
     """a_v = h_v || Mean(h_u), then a_v W + b."""
 
+    form: ClassVar[Form] = "mean"
     featurewise = True
 
     @property
@@ -320,6 +328,8 @@ class _ProjectedLayer(MultipliedLayer):
             features=self.out_features,
             macs=block.num_src * self.source_macs + block.num_dst * self.destination_macs,
             itemsize=itemsize,
+            sources=block.num_src,
+            form=self.form,
         )
 
     @property
@@ -360,6 +370,7 @@ class GINLayer(Layer):
 
     name = "gin"
     title = "GIN"
+    form: ClassVar[Form] = "plus-own"
     learning_rate = 0.001
     featurewise = True
 
@@ -420,6 +431,7 @@ class GATLayer(MultipliedLayer):
 
     name = "gat"
     title = "GAT"
+    form: ClassVar[Form] = "attention"
     slope = 0.2
 
     def __init__(
@@ -460,6 +472,8 @@ class GATLayer(MultipliedLayer):
             features=self.out_features,
             macs=block.num_src * self.in_features * self.out_features,
             itemsize=itemsize,
+            sources=block.num_src,
+            form=self.form,
         )
 
 
@@ -475,6 +489,7 @@ class GGCNLayer(MultipliedLayer):
 
     name = "ggcn"
     title = "GGCN"
+    form: ClassVar[Form] = "gated"
     learning_rate = 0.001
 
     def __init__(
@@ -515,4 +530,6 @@ class GGCNLayer(MultipliedLayer):
             features=3 * self.out_features,
             macs=(products + block.num_edges) * self.out_features,
             itemsize=itemsize,
+            sources=block.num_src,
+            form=self.form,
         )

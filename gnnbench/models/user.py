@@ -99,4 +99,5 @@ class TorchLayer(Layer):
             features=self.in_features,
             macs=block.num_src * sum(parameter.numel() for parameter in self.parameters()),
             itemsize=itemsize,
+            sources=block.num_src,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -12,9 +12,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gnnbench.costs import Library, Operation, price_operations
+from gnnbench.costs.aggregation import Aggregation
+from gnnbench.costs.passes import RELU, Passes, update
 from gnnbench.parts.base import LayerShape, Part, Setting
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Block, BlockSize, Mode, PartKind, Work
+
+#: By form of AGGREGATE, what torch reads and writes of destinations' rows besides the sum of the
+#: neighbours': of GCN the own rows scaled and added, of SAGE the mean and the own rows beside it,
+#: of GIN the own rows added; and backward.
+PLAIN = Aggregation(
+    index_bytes=4.0,
+    of_rows={
+        "scaled": ((3, 2), (3, 2)),
+        "mean": ((3, 3), (3, 2)),
+        "plus-own": ((2, 1), (2, 1)),
+    },
+)
 
 
 class Adjacency(ABC):
@@ -224,18 +239,57 @@ class Kernel(Part):
         counted and not stored there is no block, and nobody says so.
         """
 
+    def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
+        """What this kernel does for ``work`` on a device, a kernel of its library each: bytes that
+        are read, picked and written, arithmetic, launches and calls.
+
+        By default plain torch's: sparse products, a dense one with its bias, and passes over
+        tensors for what is scaled, added and put beside each other.
+        """
+        if work.op == "update":
+            return update(work, self.update_passes, self.hidden_passes)
+        return self.aggregation.list_operations(work)
+
+    #: How AGGREGATE is put together, reads and writes of UPDATE beside its products and ReLU, and
+    #: the constants of the library.
+    aggregation: ClassVar[Aggregation] = PLAIN
+    update_passes: ClassVar[Passes] = ((0, 0), (1, 0))
+    #: Those of what follows in a hidden layer: ReLU.
+    hidden_passes: ClassVar[Passes] = RELU
+    library: ClassVar[Library] = Library()
+
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration of ``work`` on a described device.
 
-        HyScale-GNN Equation 11, t_aggregate = |E| f S_feat / BW, and Equation 12, t_update =
-        MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time. More work
-        never takes less, and none takes less than its bytes and operations at the device's rates.
+        On a CPU or GPU what its ``operations`` take there (``gnnbench.costs``). Where the platform
+        has the rates of all of AGGREGATE or UPDATE, this library's or any, and on accelerators of
+        other kinds, HyScale-GNN's Equation 11, t_aggregate = |E| f S_feat / BW, and Equation 12,
+        t_update = MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time.
+        More work never takes less, and none takes less than its bytes and operations at the
+        device's rates.
         """
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
-        traffic = work.edges * work.features * work.itemsize
-        return (
-            device.launch_s
-            + traffic / device.aggregate_bytes_per_s(work.features, work.threads)
-            + 2.0 * work.macs / device.update_flop_per_s(work.features, work.threads)
-        )
+        measured = device.libraries.get(self.name, LibraryRates())
+        of_host = LibraryRates(device.aggregate, device.update)
+        known = measured if measured.aggregate or measured.update else of_host
+        if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
+            call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0
+            return call_s + _by_equations(work, device, known)
+        library = self.library
+        if measured.call_s is not None:
+            library = replace(library, call_s=measured.call_s)
+        seconds = price_operations(self.operations(work, device), device, library, work.threads)
+        return seconds + (library.batch_s if work.form == "loss" else 0.0)
+
+
+def _by_equations(work: Work, device: Device, known: LibraryRates) -> float:
+    """HyScale-GNN's Equations 11 and 12 at rates that are known, or else at the plain ones."""
+    bandwidth = device.bandwidth_bytes_per_s(work.threads)
+    if known.aggregate is not None:
+        bandwidth = known.aggregate.at(work.features, work.threads)
+    flops = device.flops_per_s * device.share_of_cores(work.threads)
+    if known.update is not None:
+        flops = known.update.at(work.features, work.threads)
+    traffic = work.edges * work.features * work.itemsize
+    return device.launch_s + traffic / bandwidth + 2.0 * work.macs / flops

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from gnnbench.costs import Library
 from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
 from gnnbench.parts.options import option_fields
-from gnnbench.records import Block, IntArray, PartKind, Round, Workload
+from gnnbench.records import Block, IntArray, Loading, PartKind, Round, Workload
 
 #: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
 #: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
@@ -40,6 +41,11 @@ class MiniBatchSampler(OfMiniBatches, Sampler):
         """
 
     split_invariant: ClassVar[bool] = True
+    #: What drawing costs; the platform's rate where its library says nothing.
+    library: ClassVar[Library] = Library()
+    #: How the loader that belongs to it brings rows to accelerators: ``staged`` by its framework's
+    #: ``index_select``, or otherwise.
+    loading: ClassVar[Loading] = "blocks"
     #: False for a sampler that has no use for the workload's fan-outs; what it draws is then the
     #: same with any.
     heeds_fanouts: ClassVar[bool] = True

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import tomlkit
 from pydantic import ValidationError
@@ -36,7 +36,7 @@ from tomlkit.items import InlineTable
 
 from gnnbench.errors import PlatformError
 from gnnbench.files import FileRefused
-from gnnbench.platforms.machine import DISK, Device, Link, Platform, RateCurve
+from gnnbench.platforms.machine import DISK, Device, LibraryRates, Link, Platform, RateCurve
 from gnnbench.platforms.schema import (
     BASE_UNIT,
     AcceleratorTable,
@@ -249,10 +249,7 @@ def _build_host(name: str, table: HostTable) -> Device:
         sockets=table.sockets.value if table.sockets else 1,
         socket_bandwidth_bytes_per_s=table.socket_bandwidth.si if table.socket_bandwidth else 0.0,
         power_w=table.power.si if table.power else None,
-        gather=_read_rates(table.gather),
-        aggregate=_read_rates(table.aggregate),
-        aggregate_backward=_read_rates(table.aggregate_backward),
-        update=_read_rates(table.update),
+        **_read_measured(table),
     )
     where = f"[[hosts]] {name}" if isinstance(table, NodeTable) else "[host]"
     if (table.sockets is None) != (table.socket_bandwidth is None):
@@ -301,6 +298,36 @@ def _read_rates(rates: Rates | None) -> RateCurve | None:
     return RateCurve(tuple(rates.widths), rates.si(rates.values), rates.si(rates.core_values))
 
 
+class _Measured(TypedDict):
+    """What hosts and accelerators may say alike."""
+
+    gather: RateCurve | None
+    aggregate: RateCurve | None
+    aggregate_backward: RateCurve | None
+    update: RateCurve | None
+    cache_bytes: float
+    libraries: dict[str, LibraryRates]
+
+
+def _read_measured(table: HostTable | AcceleratorTable) -> _Measured:
+    return {
+        "gather": _read_rates(table.gather),
+        "aggregate": _read_rates(table.aggregate),
+        "aggregate_backward": _read_rates(table.aggregate_backward),
+        "update": _read_rates(table.update),
+        "cache_bytes": table.cache.si if table.cache else 0.0,
+        "libraries": {
+            name: LibraryRates(
+                aggregate=_read_rates(each.aggregate),
+                update=_read_rates(each.update),
+                call_s=each.call.si if each.call else None,
+                sampled_edges_per_s=each.sampling.si if each.sampling else 0.0,
+            )
+            for name, each in table.libraries.items()
+        },
+    }
+
+
 def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
     names = [entry.name]
     if entry.count is not None:
@@ -323,6 +350,7 @@ def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
             sampled_edges_per_s=entry.sampling.si if entry.sampling else 0.0,
             pipelined=entry.pipelined,
             power_w=entry.power.si if entry.power else None,
+            **_read_measured(entry),
         )
 
 
@@ -531,6 +559,7 @@ def _device_numbers(device: Device) -> Numbers:
         "sockets": device.sockets if device.sockets > 1 else 0,
         "socket_bandwidth": device.socket_bandwidth_bytes_per_s,
         "power": device.power_w or 0,
+        "cache": device.cache_bytes,
     }
     return {key: number for key, number in numbers.items() if number} | {"launch": device.launch_s}
 

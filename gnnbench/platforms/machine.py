@@ -50,6 +50,18 @@ class RateCurve:
 
 
 @dataclass(frozen=True, slots=True)
+class LibraryRates:
+    """What a library was measured to reach on a device: the rates of Equations 11 and 12 by row
+    width, seconds of a call of its own, and edges that one core draws a second; None and 0 where
+    that was not measured."""
+
+    aggregate: RateCurve | None = None
+    update: RateCurve | None = None
+    call_s: float | None = None
+    sampled_edges_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One processor or accelerator with its own memory.
 
@@ -65,6 +77,8 @@ class Device:
     known: loading feature rows, and a trainer's two steps. None means the plain rates.
     ``aggregate_backward`` is Equation 11's rate where Equation 10 takes it a second time: backward,
     an edge adds to its source's row, of which there are more to write; None means ``aggregate``.
+    ``libraries`` has what single libraries reach, by name. The last cache, of all sockets, has
+    ``cache_bytes``; 0 where that is not known.
 
     A host of several ``sockets`` has an equal share of its memory at each, and between any two of
     them ``socket_bandwidth_bytes_per_s``, one way.
@@ -91,6 +105,8 @@ class Device:
     aggregate: RateCurve | None = None
     aggregate_backward: RateCurve | None = None
     update: RateCurve | None = None
+    cache_bytes: float = 0.0
+    libraries: Mapping[str, LibraryRates] = field(default_factory=dict, hash=False)
 
     def share_of_cores(self, threads: int) -> float:
         """The fraction of this device that ``threads`` cores are; 1.0 when ``threads`` is 0."""

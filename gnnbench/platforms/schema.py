@@ -153,6 +153,15 @@ class FlopsRates(Rates):
     )
 
 
+class LibraryTable(TomlTable):
+    """What one library was measured to reach on a device."""
+
+    aggregate: BandwidthRates | None = None
+    update: FlopsRates | None = None
+    call: Duration | None = None
+    sampling: SamplingRate | None = None
+
+
 class GroupSize(Count):
     #: Links grow with its square.
     value: Annotated[int, Field(gt=0, le=1024)]
@@ -171,10 +180,12 @@ class HostTable(TomlTable):
     sockets: Count | None = None
     socket_bandwidth: Bandwidth | None = None
     power: Power | None = None
+    cache: Capacity | None = None
     gather: BandwidthRates | None = None
     aggregate: BandwidthRates | None = None
     aggregate_backward: BandwidthRates | None = None
     update: FlopsRates | None = None
+    libraries: dict[str, LibraryTable] = {}
 
 
 class NodeTable(HostTable):
@@ -196,6 +207,12 @@ class AcceleratorTable(TomlTable):
     sampling: SamplingRate | None = None
     launch: Duration
     power: Power | None = None
+    cache: Capacity | None = None
+    gather: BandwidthRates | None = None
+    aggregate: BandwidthRates | None = None
+    aggregate_backward: BandwidthRates | None = None
+    update: FlopsRates | None = None
+    libraries: dict[str, LibraryTable] = {}
 
 
 class LinkTable(TomlTable):
@@ -242,6 +259,8 @@ BASE_UNIT = {
     "launch": Duration.base,
     "latency": Duration.base,
     "power": Power.base,
+    "cache": Capacity.base,
+    "call": Duration.base,
     "gather": BandwidthRates.base,
     "aggregate": BandwidthRates.base,
     "aggregate_backward": BandwidthRates.base,

@@ -40,7 +40,7 @@ class DryRun:
         self._lowering = choose_lowering(bundle)(bundle, setting, model.stack)
         self._lowering.lends = lends
         self._ledger = open_ledger(bundle, setting.platform, self._lowering.trainers)
-        self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel))
+        self._recorder = Recorder(ModelClock(setting.platform, bundle.kernel, bundle.sampler))
         self._lowering.prepare(self._ledger)
 
     def run_epoch(self, epoch: int) -> EpochTrace:
@@ -87,6 +87,6 @@ def read_epoch(
 
 def price_epoch(lowering: Lowering, ledger: Ledger) -> tuple[EpochTrace, Digest]:
     """The first epoch, and its timeline by the model clock."""
-    clock = ModelClock(lowering.platform, lowering.bundle.kernel)
+    clock = ModelClock(lowering.platform, lowering.bundle.kernel, lowering.bundle.sampler)
     epoch = read_epoch(lowering, ledger, Recorder(clock))
     return epoch, digest(epoch, "modelled", lowering.platform)

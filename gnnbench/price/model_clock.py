@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from gnnbench.parts import Kernel
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.costs import Library
+from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
+from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
+from gnnbench.platforms.machine import Device, LibraryRates, Link, Platform
 from gnnbench.records import Provenance, Work
 
 
@@ -16,16 +18,20 @@ class ModelClock:
 
         latency + (bytes - remote) / BW_link + remote / min(BW_link, BW_socket)
 
-    (HongTu sections 2.1 and 7.3 say that remote memory is slower). Sampling: edges over the host's
-    rate, which grows with its threads. Aggregation and update: what the kernel part says they cost
-    on the device (Equations 11 and 12 unless it knows better).
+    (HongTu sections 2.1 and 7.3 say that remote memory is slower). Rows that a library's loader has
+    staged are pageable, and cross no faster than the driver copies them; those that are read in
+    place at a share of the rate. Sampling: edges over the
+    rate of whoever samples, by the ``sampler``'s library where it is given, which grows with
+    threads. Rows of host memory: what picking them costs. Aggregation and update: what the kernel
+    part says they cost on the device.
     """
 
     provenance: Provenance = "modelled"
 
-    def __init__(self, platform: Platform, kernel: Kernel) -> None:
+    def __init__(self, platform: Platform, kernel: Kernel, sampler: Sampler | None = None) -> None:
         self._platform = platform
         self._kernel = kernel
+        self._sampler = sampler
         self._places: dict[str, Device | Link] = {}
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
@@ -35,6 +41,9 @@ class ModelClock:
             where = self._places[place] = self._platform.place(place)
         if isinstance(where, Link):
             rate = where.rate(picked=work.features > 0)
+            if work.loading != "blocks":
+                ends = (self._platform.device(end) for end in where.ends)
+                rate = limit_rate(work.loading, rate, *ends)
             local_s = (work.bytes - work.remote_bytes) / rate
             if not work.remote_bytes:
                 return where.latency_s + local_s
@@ -43,10 +52,16 @@ class ModelClock:
             remote_s = work.remote_bytes / min(rate, between)
             return where.latency_s + local_s + remote_s
         if work.op == "copy" and work.features:  # rows of that width, picked one by one
-            return work.bytes / where.gather_bytes_per_s(work.features, work.threads)
+            return price_rows(work, where)
         if work.op == "copy":
             return work.bytes / where.bandwidth_bytes_per_s(work.threads)
         if work.op == "sample":
-            threads = work.threads or where.cores
-            return work.edges / (where.sampled_edges_per_s * threads)
+            return self._price_sample(work, where)
         return self._kernel.seconds(work, where)
+
+    def _price_sample(self, work: Work, where: Device) -> float:
+        sampler = self._sampler
+        if not isinstance(sampler, MiniBatchSampler):
+            return price_sampling(work, where, Library())
+        measured = where.libraries.get(sampler.name, LibraryRates()).sampled_edges_per_s
+        return price_sampling(work, where, sampler.library, measured)

@@ -162,6 +162,20 @@ class BatchProfile:
     stored: tuple[int, int] | None = None
 
 
+#: What AGGREGATE makes of the rows of a destination's neighbours: their sum, the sum with a value
+#: an edge, that with constants and the own row (GCN), their mean beside the own row (SAGE), their
+#: sum and the own row (GIN), the sum by attention (GAT), or with a gate of every value (GGCN).
+#: UPDATE may end with ReLU, and the loss stands for all that a mini-batch takes once.
+Form = Literal[
+    "plain", "weighted", "scaled", "mean", "plus-own", "attention", "gated", "relu", "loss"
+]
+
+
+#: How rows of host memory come to an accelerator: picked into memory that stays and is pinned; into
+#: memory that was just allocated and is pageable; or read in place, over the link.
+Loading = Literal["blocks", "staged", "in-place"]
+
+
 class Work(NamedTuple):
     """The size of one piece of work, from which a clock or a kernel derives its duration.
 
@@ -170,6 +184,13 @@ class Work(NamedTuple):
     multiply-accumulates over ``rows``). ``threads`` of the host do it, 0 meaning all.
     ``remote_bytes`` is the part of ``bytes`` that a transfer between host and device takes across
     the host's sockets.
+
+    ``sources`` is how many rows AGGREGATE reads of, and 0 where nobody counted them. ``form`` is
+    what it sums, or what UPDATE ends with. ``products`` is how many matrix products a backward
+    pass has where a forward pass has one; ``macs`` of UPDATE are of all of them, those of
+    AGGREGATE of one. A sample has as many ``layers``, and ``starts`` of a loader's workers are
+    started for it. ``loading`` is how rows of host memory come to an accelerator, and
+    ``processes`` is how many do so side by side.
     """
 
     op: Literal["sample", "copy", "aggregate", "update"]
@@ -181,7 +202,15 @@ class Work(NamedTuple):
     itemsize: int = 4
     threads: int = 0
     remote_bytes: int = 0
+    sources: int = 0
+    form: Form = "plain"
+    backward: bool = False
+    products: int = 1
+    layers: int = 0
+    starts: int = 0
+    loading: Loading = "blocks"
+    processes: int = 1
 
     def on_threads(self, threads: int) -> Work:
         """The same work, done by so many of the host's threads."""
-        return Work(*self[:-2], threads, self.remote_bytes)
+        return self._replace(threads=threads)

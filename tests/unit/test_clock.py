@@ -65,15 +65,6 @@ def clock():
         # Sampling: 5 edges a second for each thread, eight threads when none are named.
         (Work("sample", edges=80), "host", 80 / (5 * 8)),
         (Work("sample", edges=80, threads=2), "host", 80 / (5 * 2)),
-        # Equation 11: edges x width x bytes over the bandwidth, after the launch.
-        (Work("aggregate", edges=10, features=5, itemsize=4), "gpu0", 0.25 + 10 * 5 * 4 / 1000),
-        (Work("aggregate", edges=10, features=5, itemsize=8), "gpu0", 0.25 + 10 * 5 * 8 / 1000),
-        (Work("aggregate", edges=10, features=5, threads=2), "host", 0.5 + 10 * 5 * 4 / 40),
-        # Equation 12: a multiply-accumulate is two operations; two of eight threads are a quarter.
-        (Work("update", macs=6000, rows=3), "gpu0", 0.25 + 2 * 6000 / 4000),
-        (Work("update", macs=600), "host", 0.5 + 2 * 600 / 800),
-        (Work("update", macs=600, threads=2), "host", 0.5 + 2 * 600 / 200),
-        (Work("update", macs=600, threads=80), "host", 0.5 + 2 * 600 / 800),
     ],
 )
 def test_model_prices(clock, work, place, seconds):

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
+from gnnbench.costs import Library, Operation, read_library
+from gnnbench.costs.aggregation import Aggregation
+from gnnbench.costs.passes import Passes
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
-from gnnbench.records import Block, BlockSize, Mode
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Block, BlockSize, Mode, Work
 from gnnbench_plugins.dgl.importing import load_dgl
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
+
+LIBRARY = Path(__file__).with_name("library.toml")
 
 
 class DGLAdjacency(Adjacency):
@@ -124,6 +131,22 @@ class DGLKernel(Kernel):
 
     name: ClassVar[str] = "dgl"
     summary: ClassVar[str] = "Deep Graph Library's sparse products"
+    library: ClassVar[Library] = read_library(LIBRARY)
+    #: ``GraphConv`` scales sources' and destinations' rows around a sum without weights, and a mean
+    #: is a sum that is divided. Biases are added after the product.
+    aggregation: ClassVar[Aggregation] = Aggregation(
+        index_bytes=read_library(LIBRARY).index_bytes,
+        weighted=frozenset(),
+        of_rows={
+            "scaled": ((1, 1), (1, 1)),
+            "mean": ((1, 1), (1, 1)),
+            "plus-own": ((2, 1), (2, 1)),
+        },
+        of_sources={"scaled": ((1, 1), (1, 1))},
+        softmax_passes=8,
+        calls=1,
+    )
+    update_passes: ClassVar[Passes] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
         load_dgl()
@@ -132,6 +155,12 @@ class DGLKernel(Kernel):
         """As ``GraphConv`` and ``SAGEConv`` do where rows become narrower."""
         shape = setting.layers[layer]
         return shape.in_features > shape.out_features
+
+    def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
+        """On a CPU sums with one weight an edge are not on the path of vector instructions."""
+        if work.op == "update":
+            return super().operations(work, device)
+        return self.aggregation.list_operations(work, scalar=device.kind == "cpu")
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """The CSC, and the same arrays once more as the reversed block's CSR, both with the edges'

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
+from gnnbench.costs import Library, read_library
 from gnnbench.parts import Setting, option
-from gnnbench.records import Block, IntArray
+from gnnbench.records import Block, IntArray, Loading
 from gnnbench_plugins.dgl.importing import load_dgl
+from gnnbench_plugins.dgl.kernel import LIBRARY
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class DGLSampler(NeighbourSampler):
     name: ClassVar[str] = "dgl"
     summary: ClassVar[str] = "Deep Graph Library's NeighborSampler"
     split_invariant: ClassVar[bool] = False
+    library: ClassVar[Library] = read_library(LIBRARY)
+    loading: ClassVar[Loading] = "staged"
 
     repeatable: bool = option(True, "draw on one thread, so that every run draws the same")
 

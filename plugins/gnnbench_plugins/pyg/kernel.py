@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from gnnbench.costs import Library, read_library
+from gnnbench.costs.aggregation import Aggregation
+from gnnbench.costs.passes import Passes
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
+from gnnbench.parts.kernel import PLAIN
 from gnnbench.records import Block, BlockSize, Mode
+
+LIBRARY = Path(__file__).with_name("library.toml")
 
 
 def require_pyg() -> None:
@@ -131,6 +138,17 @@ class PyGKernel(Kernel):
 
     name: ClassVar[str] = "pyg"
     summary: ClassVar[str] = "PyTorch Geometric's message passing"
+    library: ClassVar[Library] = read_library(LIBRARY)
+    #: Sums with constant weights are products of a sparse tensor, which reads a value an edge;
+    #: attention, whose weights are trained, writes a message for every edge.
+    aggregation: ClassVar[Aggregation] = replace(
+        PLAIN,
+        index_bytes=read_library(LIBRARY).index_bytes,
+        weighted=frozenset({"plain", "scaled", "mean", "plus-own"}),
+        trained_messages=True,
+        calls=1,
+    )
+    update_passes: ClassVar[Passes] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
         require_pyg()
@@ -148,3 +166,14 @@ class PyGKernel(Kernel):
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         require_pyg()
         return PyGAdjacency(block, dtype, device)
+
+
+@dataclass
+class PyGMessages(PyGKernel):
+    """PyG over an ``edge_index``, as its samplers return it: every sum makes its messages, a row an
+    edge, and adds them where they belong. It computes as ``PyGKernel`` does; what it costs is that
+    of others' programs, and it is not offered."""
+
+    aggregation: ClassVar[Aggregation] = replace(
+        PyGKernel.aggregation, weighted=frozenset({"scaled"}), messages=True
+    )

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
+from gnnbench.costs import Library, read_library
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Bundle, Setting
-from gnnbench.records import Block, IntArray
-from gnnbench_plugins.pyg.kernel import require_pyg
+from gnnbench.records import Block, IntArray, Loading
+from gnnbench_plugins.pyg.kernel import LIBRARY, require_pyg
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class PyGSampler(NeighbourSampler):
     summary: ClassVar[str] = "PyTorch Geometric's NeighborSampler"
     law: ClassVar[str] = "PyG's neighbours, drawn once for each vertex of a mini-batch"
     split_invariant: ClassVar[bool] = False
+    library: ClassVar[Library] = read_library(LIBRARY)
+    loading: ClassVar[Loading] = "staged"
 
     _drawer: NeighborSampler = field(init=False, repr=False, compare=False)
 

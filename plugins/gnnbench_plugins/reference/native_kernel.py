@@ -14,6 +14,8 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from gnnbench.costs.aggregation import Aggregation
+from gnnbench.costs.passes import Passes
 from gnnbench.errors import UsageError
 from gnnbench.kernels import autograd
 from gnnbench.kernels.autograd import Factors
@@ -178,6 +180,11 @@ class NativeKernel(Kernel):
     summary: ClassVar[str] = "gnnbench's own kernels, on the CPU"
     takes_sparse_features: ClassVar[bool] = True
     adds_in_place: ClassVar[bool] = True
+    #: Scaling, own rows and biases are in the same pass as the sum or the product.
+    aggregation: ClassVar[Aggregation] = Aggregation(
+        index_bytes=4.0, weighted=frozenset(), softmax_passes=4
+    )
+    update_passes: ClassVar[Passes] = ((0, 0), (0, 0))
 
     #: Features that a full graph multiplies in every epoch, with their transpose.
     _features: WeakTensorKeyDictionary = field(

@@ -52,6 +52,9 @@ LAWS: Mapping[str, PowerLaw] = {
     "ogbn-arxiv": PowerLaw(169_343, 2 * 1_157_799 / 169_343, 3.0),
     "ogbn-products": PRODUCTS.law,
     "ogbn-papers100M": PAPERS.law,
+    "ogbn-papers100M both ways": PowerLaw(
+        111_059_956, 2 * 1_615_685_872 / 111_059_956, PAPERS.law.exponent
+    ),
     "reddit": _symmetric("reddit"),
     "twitter": _symmetric("twitter"),
     "it-2004": _symmetric("it-2004"),
@@ -90,6 +93,7 @@ DRAWS = (
     Draw("friendster", (10, 10, 10), 1024),
     Draw("twitter", (15, 10, 5), 8000),
     Draw("twitter", (10, 25), 8000),
+    Draw("ogbn-papers100M both ways", (15, 10, 5), 1024),
 )
 
 

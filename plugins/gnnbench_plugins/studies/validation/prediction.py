@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import ClassVar
 
+from gnnbench.costs.passes import Passes
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.price.epochs import EpochPrice, price_epochs
-from gnnbench.records import BatchProfile, BlockSize, Dataset, Work, Workload
+from gnnbench.records import BatchProfile, BlockSize, Dataset, Form, Work, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.distgnn.communication import DistGNNCommunication
 from gnnbench_plugins.distgnn.placement import DistGNNPlacement
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
-from gnnbench_plugins.pyg.kernel import PyGKernel
+from gnnbench_plugins.pyg.kernel import PyGKernel, PyGMessages
 from gnnbench_plugins.reference.communication import NoCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory, ResidentMemory
@@ -38,7 +40,11 @@ from gnnbench_plugins.studies.validation.published import (
 )
 from gnnbench_plugins.studies.validation.sizes import (
     AllRowsCross,
+    DGLMiniBatches,
+    DGLMiniBatchesInPlace,
+    DGLMiniBatchesPinned,
     LibraryPlacement,
+    PyGMiniBatches,
     SizedMiniBatches,
     SizedPartitions,
     make_dataset,
@@ -47,15 +53,50 @@ from gnnbench_plugins.studies.validation.sizes import (
 KERNELS: dict[str, type[Kernel]] = {
     "torch": TorchKernel,
     "pyg": PyGKernel,
+    "pyg-messages": PyGMessages,
     "dgl": DGLKernel,
     "native": NativeKernel,
 }
+SAMPLERS: dict[str, type[SizedMiniBatches]] = {
+    "pyg": PyGMiniBatches,
+    "pyg-messages": PyGMiniBatches,
+    "dgl": DGLMiniBatches,
+    "torch": SizedMiniBatches,
+    "native": SizedMiniBatches,
+}
+#: Loaders of systems that draw by DGL.
+LOADERS: dict[str, type[SizedMiniBatches]] = {
+    "pinned": DGLMiniBatchesPinned,
+    "in-place": DGLMiniBatchesInPlace,
+}
 ITEMSIZE = 4
+#: Tensors of a layer's output that dropout, or batch normalisation, reads and writes, forward and
+#: backward: a mask has a byte a value.
+REGULARISER: Passes = ((1, 1.25), (1.25, 1))
 #: Rounds of mini-batches that are gone through. They are alike, so that from the first to the
 #: second number on every further one takes the same.
 FEW, MORE = 4, 5
 #: Epochs of a full graph: the first, in which stale copies are made, and the two that count.
 EPOCHS = 3
+
+
+def make_kernel(name: str, regularisers: int = 0) -> Kernel:
+    """The kernel part that stands for a library, in a model with so many regularisers between two
+    layers."""
+    kind = KERNELS[name]
+    if not regularisers:
+        return kind()
+    (read, written), (read_back, written_back) = kind.hidden_passes
+    forward, backward = REGULARISER
+
+    class Regularised(kind):  # type: ignore[misc, valid-type]
+        hidden_passes: ClassVar[Passes] = (
+            (read + regularisers * forward[0], written + regularisers * forward[1]),
+            (read_back + regularisers * backward[0], written_back + regularisers * backward[1]),
+        )
+
+    made: Kernel = Regularised()
+    return made
 
 
 def predict(cell: PublishedCell) -> float:
@@ -67,8 +108,8 @@ def predict(cell: PublishedCell) -> float:
     if isinstance(task, LayerForward):
         return _layer_s(cell, task)
     if isinstance(task, FullGraphEpoch):
-        return _full_graph_s(cell.machine, cell.kernel, task)
-    priced = _price_mini_batches(cell.machine, cell.kernel, task)
+        return _full_graph_s(cell.machine, cell.kernel, cell.regularisers, task)
+    priced = _price_mini_batches(cell.machine, cell.kernel, cell.regularisers, task)
     if cell.stages:
         return sum(priced.stages_s.get(stage, 0.0) for stage in cell.stages)
     return priced.epoch_s
@@ -79,13 +120,14 @@ def predict(cell: PublishedCell) -> float:
 
 def _aggregate_s(cell: PublishedCell, task: Aggregation) -> float:
     device = SinglePlacement().trainers(load_platform(cell.machine))[0]
-    work = Work("aggregate", task.edges, task.rows, task.width, itemsize=ITEMSIZE)
-    return KERNELS[cell.kernel]().seconds(work, device)
+    form: Form = "weighted" if task.weighted else "plain"
+    work = Work("aggregate", task.edges, task.rows, task.width, itemsize=ITEMSIZE, form=form)
+    return make_kernel(cell.kernel, cell.regularisers).seconds(work, device)
 
 
 def _layer_s(cell: PublishedCell, task: LayerForward) -> float:
     device = SinglePlacement().trainers(load_platform(cell.machine))[0]
-    kernel = KERNELS[cell.kernel]()
+    kernel = make_kernel(cell.kernel, cell.regularisers)
     layer = build(_workload(task.model, task.dims, 1, ())).stack[0]
     block = BlockSize(task.vertices, task.vertices, task.edges)
     aggregate = kernel.seconds(layer.aggregate_work(block, ITEMSIZE), device)
@@ -104,12 +146,14 @@ def _setting(dataset: Dataset, platform: Platform, workload: Workload) -> Settin
 
 
 @cache
-def _full_graph_s(machine: str, kernel: str, task: FullGraphEpoch) -> float:
+def _full_graph_s(machine: str, kernel: str, regularisers: int, task: FullGraphEpoch) -> float:
     vertices, edges = round(task.vertices * task.scale), round(task.edges * task.scale)
     dataset = make_dataset(task.graph, vertices, edges, task.dims, vertices)
     platform = shrink(load_platform(machine), task.scale)
     setting = _setting(dataset, platform, _workload(task.model, task.dims, 1, ()))
-    epochs = price_epochs(_full_graph_bundle(kernel, task, vertices), setting, EPOCHS)
+    epochs = price_epochs(
+        _full_graph_bundle(make_kernel(kernel, regularisers), task, vertices), setting, EPOCHS
+    )
     return sum(epoch.epoch_s for epoch in epochs[1:]) / (EPOCHS - 1) / task.scale
 
 
@@ -128,8 +172,8 @@ def shrink(platform: Platform, scale: float) -> Platform:
     return replace(platform, host=host, accelerators=tuple(accelerators), links=links)
 
 
-def _full_graph_bundle(kernel: str, task: FullGraphEpoch, vertices: int) -> Bundle:
-    memory, chosen = ResidentMemory(), KERNELS[kernel]()
+def _full_graph_bundle(chosen: Kernel, task: FullGraphEpoch, vertices: int) -> Bundle:
+    memory = ResidentMemory()
     if task.system == "library":
         whole = WholeGraphSampler()
         return Bundle(whole, SinglePlacement(), NoCommunication(), memory, chosen)
@@ -139,24 +183,41 @@ def _full_graph_bundle(kernel: str, task: FullGraphEpoch, vertices: int) -> Bund
         return Bundle(others, placement, SancusCommunication(), memory, chosen)
     halo = SizedPartitions(halo=round((task.replication - 1.0) * vertices / task.devices))
     nodes = DistGNNPlacement(nodes=task.devices)
-    return Bundle(halo, nodes, DistGNNCommunication(), memory, chosen)
+    return Bundle(halo, nodes, DistGNNCommunication(delay=0), memory, chosen)
 
 
 # --------------------------------------------------------------------------- mini-batches
 
 
 def profile_of(task: MiniBatchEpoch) -> BatchProfile:
-    """Sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published."""
+    """Sizes of a mini-batch: drawn from the graph's stand-in, and |V^0| as published. Where real
+    neighbourhoods share more than those of the stand-in, they do so at every hop alike."""
     drawn = find_profile(Draw(task.graph, task.fanouts, task.seeds))
     if not task.inputs:
         return drawn
-    return replace(drawn, vertices=(task.inputs, *drawn.vertices[1:]))
+    hops = len(drawn.edges)
+    share = (task.inputs / drawn.vertices[0]) ** (1.0 / hops)
+    shares = [share ** (hops - number) for number in range(hops)]
+    inner = [
+        round(part * count) for part, count in zip(shares[1:], drawn.vertices[1:], strict=False)
+    ]
+    # A destination has as many edges as before.
+    edges = [
+        round(part * count) for part, count in zip((*shares[1:], 1.0), drawn.edges, strict=True)
+    ]
+    return replace(
+        drawn,
+        vertices=(task.inputs, *inner, drawn.vertices[-1]),
+        edges=tuple(edges),
+    )
 
 
 @cache
-def _price_mini_batches(machine: str, kernel: str, task: MiniBatchEpoch) -> EpochPrice:
+def _price_mini_batches(
+    machine: str, kernel: str, regularisers: int, task: MiniBatchEpoch
+) -> EpochPrice:
     """An epoch, or as many rounds as the task says, from ``FEW`` of them and ``MORE``."""
-    few, more = (_price_rounds(machine, kernel, task, count) for count in (FEW, MORE))
+    few, more = (_price_rounds(machine, kernel, regularisers, task, count) for count in (FEW, MORE))
     rounds = task.batches or task.train / (task.seeds * max(1, task.devices))
 
     def extend(first: float, second: float) -> float:
@@ -168,14 +229,17 @@ def _price_mini_batches(machine: str, kernel: str, task: MiniBatchEpoch) -> Epoc
     return EpochPrice(extend(few.epoch_s, more.epoch_s), stages_s)
 
 
-def _price_rounds(machine: str, kernel: str, task: MiniBatchEpoch, count: int) -> EpochPrice:
+def _price_rounds(
+    machine: str, kernel: str, regularisers: int, task: MiniBatchEpoch, count: int
+) -> EpochPrice:
     profile, devices = profile_of(task), max(1, task.devices)
+    sampler = SAMPLERS[kernel] if task.loader == "library" else LOADERS[task.loader]
     bundle = Bundle(
-        SizedMiniBatches(profile=profile, count=count),
+        sampler(profile=profile, count=count),
         LibraryPlacement(task.devices, task.workers, task.sampled_by == "devices"),
         AllRowsCross(stages=task.prefetch),
         HostMemory(),
-        KERNELS[kernel](),
+        make_kernel(kernel, regularisers),
     )
     # All that is read of the graph itself is how far vertices are numbered.
     seeds = devices * task.seeds

@@ -31,13 +31,15 @@ class _Table(BaseModel):
 class Aggregation(_Table):
     """AGGREGATE by itself: rows of ``width`` values summed over ``edges`` into ``rows``.
 
-    ``operations`` is how many the source counts for it, where it has a rate of those.
+    ``operations`` is how many the source counts for it, where it has a rate of those, and
+    ``weighted`` says that an edge has a value.
     """
 
     graph: Text
     rows: Size
     edges: Size
     width: Size
+    weighted: bool = False
     operations: Annotated[int, Field(ge=0)] = 0
 
 
@@ -76,9 +78,11 @@ class MiniBatchEpoch(_Table):
     them is the host.
 
     ``fanouts`` go from the seeds outwards. ``inputs`` is |V^0| where that is published, and else
-    0. ``workers`` of the host's threads sample, 0 meaning all, or the ``devices`` do; ``prefetch``
-    is how many stages work ahead, as in ``Communication.prefetch``. ``batches`` is how many
-    mini-batches the number is of, and 0 an epoch.
+    0. Rows come by the ``library``'s ``loader``, or by a system's own: picked into ``pinned``
+    memory, or read ``in-place`` by the accelerators. ``workers`` of the host's threads sample, 0
+    meaning all, or the ``devices`` do; ``prefetch`` is how many stages work ahead, as in
+    ``Communication.prefetch``. ``batches`` is how many mini-batches the number is of, and 0 an
+    epoch.
     """
 
     graph: Text
@@ -92,6 +96,7 @@ class MiniBatchEpoch(_Table):
     sampled_by: Literal["host", "devices"] = "host"
     prefetch: Literal[0, 1, 2] = 0
     inputs: Annotated[int, Field(ge=0)] = 0
+    loader: Literal["library", "pinned", "in-place"] = "library"
     batches: Annotated[int, Field(ge=0)] = 0
 
 
@@ -102,13 +107,14 @@ class PublishedCell(_Table):
     """A measurement, and what it is of; see ``LedgerEntry`` for the fields that both have.
 
     ``kernel`` is the part that stands for the library's aggregation. ``stages`` are those that the
-    number is the sum of; none is all of an epoch.
+    number is the sum of; none is all of an epoch. ``regularisers`` is how many modules there are
+    between two layers besides ReLU: dropout, batch normalisation.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
     library: Text
     version: Text
-    kernel: Literal["torch", "pyg", "dgl", "native"]
+    kernel: Literal["torch", "pyg", "pyg-messages", "dgl", "native"]
     machine: Text
     kind: MachineKind
     what: Text
@@ -119,6 +125,7 @@ class PublishedCell(_Table):
     inferred: tuple[Text, ...] = ()
     fitted_on: tuple[Text, ...] = ()
     stages: tuple[Stage, ...] = ()
+    regularisers: Annotated[int, Field(ge=0)] = 0
     aggregation: Aggregation | None = None
     layer: LayerForward | None = None
     full_graph: FullGraphEpoch | None = None

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.costs import Library
 from gnnbench.parts import (
     UNIFORM,
     Chunks,
@@ -36,11 +37,14 @@ from gnnbench.records import (
     Graph,
     HostThreads,
     IntArray,
+    Loading,
     Round,
     RoundTraffic,
     Share,
     Unit,
 )
+from gnnbench_plugins.dgl.sampler import DGLSampler
+from gnnbench_plugins.pyg.sampler import PyGSampler
 from gnnbench_plugins.reference.communication import StagedPrefetching
 
 
@@ -135,6 +139,40 @@ class SizedMiniBatches(MiniBatchSampler):
                 vertices[:-1], vertices[1:], self.profile.edges, strict=True
             )
         )
+
+
+@dataclass
+class DGLMiniBatches(SizedMiniBatches):
+    """Mini-batches that DGL draws and loads."""
+
+    name: ClassVar[str] = "sized-mini-batches-of-dgl"
+    library: ClassVar[Library] = DGLSampler.library
+    loading: ClassVar[Loading] = "staged"
+
+
+@dataclass
+class DGLMiniBatchesInPlace(DGLMiniBatches):
+    """Mini-batches that DGL draws, whose rows accelerators read in place."""
+
+    name: ClassVar[str] = "sized-mini-batches-in-place"
+    loading: ClassVar[Loading] = "in-place"
+
+
+@dataclass
+class DGLMiniBatchesPinned(DGLMiniBatches):
+    """Mini-batches that DGL draws, whose rows a loader picks into pinned memory."""
+
+    name: ClassVar[str] = "sized-mini-batches-pinned"
+    loading: ClassVar[Loading] = "blocks"
+
+
+@dataclass
+class PyGMiniBatches(SizedMiniBatches):
+    """Mini-batches that PyG draws and loads."""
+
+    name: ClassVar[str] = "sized-mini-batches-of-pyg"
+    library: ClassVar[Library] = PyGSampler.library
+    loading: ClassVar[Loading] = "staged"
 
 
 class _AscendingRows(TrafficSession):

@@ -1,0 +1,14 @@
+"""What a library's kernels do on a device, and how long that takes it."""
+
+from gnnbench.costs.library import Library, read_library
+from gnnbench.costs.operation import Operation, OperationKind
+from gnnbench.costs.roofline import price_operation, price_operations
+
+__all__ = [
+    "Library",
+    "Operation",
+    "OperationKind",
+    "price_operation",
+    "price_operations",
+    "read_library",
+]

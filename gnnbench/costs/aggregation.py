@@ -1,0 +1,112 @@
+"""AGGREGATE of a library as operations: how it sums, and what it passes over besides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gnnbench.costs.operation import Operation
+from gnnbench.costs.passes import (
+    Passes,
+    add_rows,
+    count_sources,
+    pick_rows,
+    project,
+    soften,
+    stream,
+    sum_rows,
+    weigh_edges,
+)
+from gnnbench.records import Form, Work
+
+_NOTHING: Passes = ((0, 0), (0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How a library aggregates.
+
+    Sums of the forms in ``weighted`` read a value an edge; with ``messages`` every edge's row is
+    written, and added to its destination from there, with ``trained_messages`` where its weight is
+    trained. ``of_rows`` are the reads
+    and writes of tensors of the destinations' rows, forward and backward, by form: scaling, adding
+    or putting beside them their own; ``of_sources`` those of the sources' rows. The softmax of
+    attention has ``softmax_passes`` over values of edges. ``calls`` are those of the library's
+    front in a forward pass.
+    """
+
+    index_bytes: float
+    weighted: frozenset[Form] = frozenset({"scaled"})
+    messages: bool = False
+    trained_messages: bool = False
+    of_rows: Mapping[Form, Passes] = field(default_factory=dict)
+    of_sources: Mapping[Form, Passes] = field(default_factory=dict)
+    softmax_passes: int = 10
+    calls: int = 0
+
+    def list_operations(self, work: Work, *, scalar: bool = False) -> tuple[Operation, ...]:
+        """Those of one AGGREGATE; weighted sums are ``scalar`` where the device's kernel is."""
+        if work.form == "gated":
+            return tuple(self._gate(work))
+        return tuple(self._sum(work, scalar))
+
+    def _sum(self, work: Work, scalar: bool) -> Iterator[Operation]:
+        row_bytes = float(work.features * work.itemsize)
+        yield from project(work)
+        attends = work.form == "attention"
+        if attends:
+            yield from soften(work, self.index_bytes, self.softmax_passes)
+        weighted = attends or work.form == "weighted" or work.form in self.weighted
+        if self.messages or (attends and self.trained_messages):
+            yield from self._send_messages(work, row_bytes, weighted)
+        else:
+            yield sum_rows(
+                work,
+                self.index_bytes,
+                weighted=weighted,
+                calls=self._count_calls(work),
+                scalar=scalar and weighted,
+            )
+        if attends and work.backward:
+            yield from weigh_edges(work, row_bytes, self.index_bytes)
+        for rows, of_form in ((work.rows, self.of_rows), (count_sources(work), self.of_sources)):
+            read, written = of_form.get(work.form, _NOTHING)[work.backward]
+            if read:
+                size = rows * row_bytes
+                yield stream(read * size, written * size, launches=max(1, round(written)))
+
+    def _count_calls(self, work: Work) -> int:
+        return 0 if work.backward else self.calls
+
+    def _send_messages(self, work: Work, row_bytes: float, weighted: bool) -> Iterator[Operation]:
+        sources, rows = count_sources(work), work.rows
+        if work.backward:
+            sources, rows = rows, sources
+        size = work.edges * row_bytes
+        yield pick_rows(work.edges, sources, row_bytes, self.index_bytes)
+        if weighted:
+            yield stream(size, size)
+        added = add_rows(work.edges, rows, row_bytes, self.index_bytes)
+        yield Operation(
+            added.kind,
+            added.read_bytes,
+            added.written_bytes,
+            added.picked_rows,
+            added.distinct_rows,
+            added.row_bytes,
+            added.flops,
+            launches=1,
+            calls=self._count_calls(work),
+        )
+
+    def _gate(self, work: Work) -> Iterator[Operation]:
+        """Three rows of every edge picked, and the gate and the message made of them; ``features``
+        are those of all three."""
+        yield from project(work._replace(form="plain"))
+        row_bytes = work.features * work.itemsize / 3.0
+        size = work.edges * row_bytes
+        sources = count_sources(work)
+        for _ in range(3):
+            yield pick_rows(work.edges, sources, row_bytes, self.index_bytes)
+        count = 8 if work.backward else 4
+        yield stream((count + 1) * size, count * size + work.rows * row_bytes, launches=count)

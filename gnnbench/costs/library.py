@@ -1,0 +1,141 @@
+"""The constants of a library, and of a kind of device, as TOML files have them.
+
+Each has a value, a unit, where it is from, a mark (measured, quoted, assumed, or fitted with the
+cells of the ledger that it was fitted on), and the range that is plausible for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from gnnbench.toml import read_toml
+from gnnbench.units import unit_scale
+
+DEVICES = Path(__file__).with_name("devices.toml")
+
+Text = Annotated[str, Field(min_length=1)]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Entry(BaseModel):
+    """A constant as a file has it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    value: _Number
+    unit: str = ""
+    mark: Literal["measured", "quoted", "assumed", "fitted"]
+    source: Text
+    plausible: tuple[_Number, _Number]
+    fitted_on: tuple[Text, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Entry:
+        if (self.mark == "fitted") != bool(self.fitted_on):
+            raise ValueError("a fitted constant, and no other, names what it was fitted on")
+        low, high = self.plausible
+        if not low <= self.value <= high:
+            raise ValueError(f"{self.value:g} is not within its plausible {low:g} to {high:g}")
+        return self
+
+    def to_si(self, base: str) -> float:
+        """The value in the unit ``base``, which is empty for a plain number."""
+        return self.value * unit_scale(self.unit, base) if base else self.value
+
+
+_ENTRIES = TypeAdapter(dict[str, Entry])
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What a library takes besides what its kernels move and multiply.
+
+    ``call_s`` is what one call of its message passing takes in Python and in its framework;
+    ``batch_s`` what a mini-batch takes once: zeroing gradients, the loss, the optimiser's kernels,
+    and handing the mini-batch over. ``index_bytes`` is the size of an edge's end as it is stored.
+    A core draws ``sampled_edges_per_s`` and an accelerator ``device_sampled_edges_per_s``, either
+    after ``sampling_call_s`` for each layer; 0 is the rate that the platform has. Each of a
+    loader's workers takes ``worker_start_s`` to start, in every epoch.
+    ``scalar_values_per_s`` is what a core does in kernels without vector instructions.
+    """
+
+    call_s: float = 0.0
+    batch_s: float = 0.0
+    index_bytes: float = 4.0
+    sampled_edges_per_s: float = 0.0
+    device_sampled_edges_per_s: float = 0.0
+    sampling_call_s: float = 0.0
+    worker_start_s: float = 0.0
+    scalar_values_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """What a kind of device reaches of its own peaks.
+
+    ``stream`` is the share of the memory's bandwidth that kernels reach on memory in order, and
+    ``gather`` on rows picked one by one, of which whole lines of ``line_bytes`` come. Its last
+    cache has ``cache_bytes`` where the platform does not say so (of a CPU those of a core), and is
+    ``cache_times`` as fast as the memory. ``product`` is the share of the peak that a wide product
+    reaches, half of it where its narrower side is ``half_width``. A core of a CPU waits ``row_s``
+    for each row that it picks, and ``line_s`` where the rows are in the cache.
+    Where a share s of the different rows is in the cache, so is a share s^``skew`` of those picked.
+    ``fresh_bytes_per_s`` is how fast one process fills memory that it has just been given, which
+    tensors of ``fresh_from_bytes`` and more are in; n do so n^``side_by_side`` times as fast.
+    An accelerator reads rows of host memory in place at ``in_place`` of the link's rate, and
+    pageable memory crosses to an accelerator at no more than ``staged_bytes_per_s``.
+    ``issues_ahead`` says that kernels are begun while earlier ones run.
+    """
+
+    stream: float
+    gather: float
+    product: float
+    half_width: float
+    line_bytes: float
+    cache_bytes: float
+    cache_times: float
+    row_s: float = 0.0
+    line_s: float = 0.0
+    skew: float = 1.0
+    fresh_from_bytes: float = float("inf")
+    fresh_bytes_per_s: float = 0.0
+    side_by_side: float = 0.0
+    in_place: float = 1.0
+    staged_bytes_per_s: float = 0.0
+    issues_ahead: float = 0.0
+
+
+def _base_of(name: str) -> str:
+    """The unit of a constant, by the end of its name."""
+    for end, base in (("edges_per_s", "edges/s"), ("bytes_per_s", "B/s"), ("_bytes", "B")):
+        if name.endswith(end):
+            return base
+    return "s" if name.endswith("_s") and not name.endswith("per_s") else ""
+
+
+@cache
+def read_library(path: Path) -> Library:
+    """The library that a file describes."""
+    return Library(**_read(read_toml(path), path, {each.name for each in fields(Library)}))
+
+
+@cache
+def read_devices() -> dict[str, DeviceRates]:
+    """By kind of device."""
+    known = {each.name for each in fields(DeviceRates)}
+    return {
+        kind: DeviceRates(**_read(table, DEVICES, known))
+        for kind, table in read_toml(DEVICES).items()
+    }
+
+
+def _read(table: object, path: Path, known: set[str]) -> dict[str, float]:
+    entries = _ENTRIES.validate_python(table)
+    if unknown := set(entries) - known:
+        raise ValueError(f"{path}: {', '.join(sorted(unknown))} is no constant")
+    return {name: entry.to_si(_base_of(name)) for name, entry in entries.items()}

@@ -1,0 +1,50 @@
+"""Drawing mini-batches, and rows that are picked from host memory and sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gnnbench.costs.library import Library
+from gnnbench.costs.passes import pick_rows
+from gnnbench.costs.roofline import price_operation, rates_of
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Loading, Work
+
+
+def price_sampling(work: Work, device: Device, library: Library, measured: float = 0.0) -> float:
+    """Seconds of drawing ``work``: a library's calls for each layer, and edges at its rate, that of
+    the platform, or what was ``measured`` of it here. A host's threads draw a mini-batch each, so
+    that all they do is shared out."""
+    of_host = device.kind == "cpu"
+    own = library.sampled_edges_per_s if of_host else library.device_sampled_edges_per_s
+    rate = measured or own or device.sampled_edges_per_s
+    threads = (work.threads or device.cores) if of_host else 1
+    drawn_s = (work.layers * library.sampling_call_s + work.edges / rate) / threads
+    return work.starts * library.worker_start_s + drawn_s
+
+
+def price_rows(work: Work, device: Device) -> float:
+    """Seconds of picking rows of a device's memory, ``staged`` ones into memory that each of the
+    processes has just been given; nobody picks those that are read in place."""
+    if work.loading == "in-place":
+        return 0.0
+    rates = rates_of(device)
+    if device.gather is not None or not rates.row_s:
+        seconds = work.bytes / device.gather_bytes_per_s(work.features, work.threads)
+    else:
+        row_bytes = work.bytes / max(1, work.rows)
+        picked = replace(pick_rows(work.rows, work.rows, row_bytes, 8.0), written_bytes=0.0)
+        seconds = price_operation(picked, device, Library(), work.threads)
+        seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.stream)
+    if work.loading == "staged":
+        # Processes contend for the machine's pages, so that more of them help less and less.
+        fresh = rates.fresh_bytes_per_s * float(work.processes**rates.side_by_side)
+        seconds = max(seconds, work.bytes / fresh)
+    return seconds
+
+
+def limit_rate(loading: Loading, rate: float, host: Device, other: Device) -> float:
+    """Bytes a second that cross a link of ``rate`` for an accelerator."""
+    if loading == "staged":
+        return min(rate, rates_of(host).staged_bytes_per_s or rate)
+    return rate * rates_of(other).in_place

@@ -1,0 +1,34 @@
+"""What one kernel of a library does, in bytes and operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: What bounds an operation: memory read in order; rows picked one by one and written apart, summed
+#: up as they come, or added where they belong; a dense product; edge after edge without vectors.
+OperationKind = Literal["stream", "gather", "aggregate", "scatter", "product", "scalar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One kernel, or some alike, of a library.
+
+    ``read_bytes`` and ``written_bytes`` go in order between the device and its memory.
+    ``picked_rows`` rows of ``row_bytes`` are picked one by one, or added to where they belong, of
+    which ``distinct_rows`` are different. ``width`` is the narrower side of a product, and of a
+    ``scalar`` operation ``flops`` are the values that it goes through. ``launches`` are the kernels
+    begun on an accelerator, or the parallel regions opened on a CPU; ``calls`` are those of the
+    library's own front, which is Python.
+    """
+
+    kind: OperationKind
+    read_bytes: float = 0.0
+    written_bytes: float = 0.0
+    picked_rows: float = 0.0
+    distinct_rows: float = 0.0
+    row_bytes: float = 0.0
+    flops: float = 0.0
+    width: float = 0.0
+    launches: int = 1
+    calls: int = 0

@@ -1,0 +1,137 @@
+"""The operations that libraries are put together of: sums over edges, products, and passes over
+tensors, with the tensors that they make on the way."""
+
+from __future__ import annotations
+
+from gnnbench.costs.operation import Operation
+from gnnbench.records import Work
+
+#: Reads and writes of a library's UPDATE beside its product, in tensors of its output: forward
+#: (read, written) and backward.
+Passes = tuple[tuple[float, float], tuple[float, float]]
+#: ReLU reads and writes its output; backward it reads that beside the gradient.
+RELU: Passes = ((1, 1), (2, 1))
+
+
+def stream(read_bytes: float, written_bytes: float, launches: int = 1) -> Operation:
+    """Elementwise kernels over tensors."""
+    return Operation(
+        "stream", read_bytes=read_bytes, written_bytes=written_bytes, launches=launches
+    )
+
+
+def sum_rows(
+    work: Work, index_bytes: float, *, weighted: bool = False, calls: int = 0, scalar: bool = False
+) -> Operation:
+    """Source rows summed over edges, none of them written before: a sparse product. Backward the
+    rows of destinations are summed into those of sources. ``weighted`` reads a value an edge;
+    ``scalar`` has no vector instructions."""
+    row_bytes = float(work.features * work.itemsize)
+    sources, rows = count_sources(work), work.rows
+    if work.backward:
+        sources, rows = rows, sources
+    values = work.itemsize if weighted else 0.0
+    return Operation(
+        "scalar" if scalar else "aggregate",
+        read_bytes=work.edges * (index_bytes + values) + 8.0 * rows,
+        written_bytes=rows * row_bytes,
+        picked_rows=work.edges,
+        distinct_rows=sources,
+        row_bytes=row_bytes,
+        flops=float(work.edges * work.features) * (2 if weighted and not scalar else 1),
+        width=work.features,
+        calls=calls,
+    )
+
+
+def count_sources(work: Work) -> int:
+    """Rows that AGGREGATE reads of; as many as it writes where nobody has counted them."""
+    return work.sources or work.rows
+
+
+def pick_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
+    """Rows picked by their positions and written one after the other."""
+    return Operation(
+        "gather",
+        read_bytes=rows * index_bytes,
+        written_bytes=rows * row_bytes,
+        picked_rows=rows,
+        distinct_rows=distinct,
+        row_bytes=row_bytes,
+    )
+
+
+def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float) -> Operation:
+    """Rows added where their positions say, each read and written there."""
+    return Operation(
+        "scatter",
+        read_bytes=rows * (row_bytes + index_bytes),
+        written_bytes=distinct * row_bytes,
+        picked_rows=2 * rows,
+        distinct_rows=distinct,
+        row_bytes=row_bytes,
+        flops=rows * row_bytes / 4,
+    )
+
+
+def weigh_edges(work: Work, row_bytes: float, index_bytes: float) -> tuple[Operation, ...]:
+    """Dot products of the rows at both ends of each edge, which the gradient of its weight is."""
+    both = Operation(
+        "aggregate",
+        read_bytes=2 * work.edges * index_bytes,
+        written_bytes=work.edges * work.itemsize,
+        picked_rows=2 * work.edges,
+        distinct_rows=count_sources(work) + work.rows,
+        row_bytes=row_bytes,
+        flops=2.0 * work.edges * row_bytes / work.itemsize,
+    )
+    return (both,)
+
+
+def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int) -> Operation:
+    """A product of ``rows`` by weights of ``inner`` by ``outer``."""
+    return Operation(
+        "product",
+        read_bytes=rows * inner * itemsize,
+        written_bytes=rows * outer * itemsize,
+        flops=2.0 * macs,
+        width=max(1.0, min(inner, outer)),
+    )
+
+
+def project(work: Work) -> tuple[Operation, ...]:
+    """The products of a layer that multiplies before it aggregates, forward, or backward for the
+    weights and, where they have gradients, the rows."""
+    if not work.macs:
+        return ()
+    rows = count_sources(work)
+    inner = max(1.0, work.macs / max(1, rows * work.features))
+    once = multiply(work.macs, rows, inner, work.features, work.itemsize)
+    return (once,) * (work.products if work.backward else 1)
+
+
+def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
+    """UPDATE: its products and ``passes`` over its output, and ``hidden`` ones in a layer that ends
+    with ReLU."""
+    size = float(work.rows * work.features * work.itemsize)
+    read, written = passes[work.backward]
+    if work.form == "relu":
+        more = hidden[work.backward]
+        read, written = read + more[0], written + more[1]
+    elementwise = stream(read * size, written * size, launches=round(read))
+    if not work.macs:
+        return (elementwise,)
+    products = work.products if work.backward else 1
+    each = work.macs / products
+    inner = max(1.0, each / max(1, work.rows * work.features))
+    product = multiply(each, work.rows, inner, work.features, work.itemsize)
+    return (*(product,) * products, elementwise)
+
+
+def soften(work: Work, index_bytes: float, passes: int) -> tuple[Operation, ...]:
+    """Scores of edges from terms of both ends, LeakyReLU and the softmax over a destination's:
+    ``passes`` over a value an edge, and backward half as many again."""
+    edges, item = float(work.edges), float(work.itemsize)
+    terms = pick_rows(edges, count_sources(work) + work.rows, item, index_bytes)
+    count = passes * 3 // 2 if work.backward else passes
+    return (terms, terms, stream(count * edges * item, count * edges * item, launches=count))

@@ -1,0 +1,292 @@
+"""What libraries cost, against counts of their bytes, launches and calls worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gnnbench.costs import Library, Operation, price_operation, price_operations, read_library
+from gnnbench.costs.library import read_devices
+from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
+from gnnbench.platforms.describe import read_platform
+from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
+from gnnbench.plugins import load
+from gnnbench.records import Work
+from gnnbench_plugins.pyg.kernel import PyGMessages
+
+GPU = Device("gpu0", "gpu", "", 15e12, 900e9, 10**10, launch_s=1e-5, cache_bytes=6e6)
+CPU = Device("host", "cpu", "", 2e12, 100e9, 10**11, launch_s=5e-6, cores=20, cache_bytes=40e6)
+RATES = read_devices()
+#: 3 million edges from 200,000 rows of 64 values to 100,000.
+SUM = Work("aggregate", edges=3_000_000, rows=100_000, features=64, sources=200_000)
+EDGES, ROW = 3e6, 256.0
+
+
+def kernel(name):
+    return load().part("kernel", name)()
+
+
+def written(operations):
+    return sum(operation.written_bytes for operation in operations)
+
+
+def moved(operations):
+    """Everything, rows that are picked among it."""
+    return sum(
+        each.read_bytes + each.written_bytes + each.picked_rows * each.row_bytes
+        for each in operations
+    )
+
+
+# --------------------------------------------------------------------------- what a library does
+
+
+def test_dgl_sums_without_a_value_an_edge_and_pyg_with_one():
+    """Ends of 8 bytes and the positions of rows; the rows of sources, and of sums."""
+    (dgl,) = kernel("dgl").operations(SUM, GPU)
+    (pyg,) = kernel("pyg").operations(SUM, GPU)
+    fused = EDGES * 8 + 8 * 100_000 + EDGES * ROW + 100_000 * ROW
+    assert moved([dgl]) == fused
+    assert moved([pyg]) == fused + EDGES * 4
+    assert (dgl.launches, dgl.calls, pyg.calls) == (1, 1, 1)
+
+
+def test_messages_are_a_row_an_edge_written_and_read_again():
+    fused, messages = kernel("pyg").operations(SUM, GPU), PyGMessages().operations(SUM, GPU)
+    # Each is written, read, and added to its destination's row, which is read and written.
+    assert written(messages) - written(fused) == EDGES * ROW
+    assert moved(messages) > moved(fused) + 4 * EDGES * ROW
+    assert [each.kind for each in messages] == ["gather", "scatter"]
+
+
+def test_attention_makes_messages_in_pyg_and_none_in_dgl():
+    attention = SUM._replace(form="attention", macs=200_000 * 32 * 64)
+    dgl, pyg = (kernel(name).operations(attention, GPU) for name in ("dgl", "pyg"))
+    assert written(pyg) > written(dgl) + 2 * EDGES * ROW
+    products = [each for each in dgl if each.kind == "product"]
+    assert [(each.flops, each.width) for each in products] == [(2.0 * 200_000 * 32 * 64, 32)]
+
+
+def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer():
+    back = SUM._replace(backward=True)
+    (one,) = kernel("dgl").operations(back, GPU)
+    assert (one.written_bytes, one.distinct_rows) == (200_000 * ROW, 100_000)
+    update = Work("update", rows=100, features=16, macs=2 * 100 * 32 * 16, products=2, backward=True)
+    products = [e for e in kernel("dgl").operations(update, GPU) if e.kind == "product"]
+    assert [each.flops for each in products] == [2.0 * 100 * 32 * 16] * 2
+    assert {each.width for each in products} == {16}
+
+
+def test_a_bias_is_a_pass_of_its_own_in_dgl_and_none_in_the_native_kernels():
+    update = Work("update", rows=1000, features=16, macs=1000 * 32 * 16)
+    size = 1000 * 16 * 4
+    assert moved(kernel("dgl").operations(update, CPU)) - moved(
+        kernel("native").operations(update, CPU)
+    ) == 2 * size
+    hidden = kernel("torch").operations(update._replace(form="relu"), CPU)
+    assert moved(hidden) - moved(kernel("torch").operations(update, CPU)) == 2 * size
+
+
+def test_graphconv_scales_sources_and_destinations():
+    scaled = kernel("dgl").operations(SUM._replace(form="scaled"), GPU)
+    (plain,) = kernel("dgl").operations(SUM, GPU)
+    assert moved(scaled) - moved([plain]) == 2 * (100_000 + 200_000) * ROW
+
+
+def test_weights_of_edges_are_not_on_the_path_of_vector_instructions_of_a_cpu():
+    weighted = SUM._replace(form="weighted")
+    kinds = [kernel("dgl").operations(weighted, device)[0].kind for device in (CPU, GPU)]
+    assert kinds == ["scalar", "aggregate"]
+    rate = kernel("dgl").library.scalar_values_per_s
+    assert kernel("dgl").seconds(weighted, CPU) == pytest.approx(
+        EDGES * 64 / (20 * rate) + CPU.launch_s + kernel("dgl").library.call_s
+    )
+
+
+# --------------------------------------------------------------------------- what that takes
+
+
+def test_an_accelerators_host_goes_on_and_a_cpu_does_not():
+    library = Library(call_s=0.5)
+    work = Operation("stream", read_bytes=900e9, launches=3, calls=1)
+    busy_s = 1 / RATES["gpu"].stream
+    assert price_operations([work], GPU, library) == pytest.approx(busy_s)
+    assert price_operations([work], replace(GPU, launch_s=2.0), library) == pytest.approx(6.5)
+    work = replace(work, read_bytes=100e9)
+    assert price_operations([work], CPU, library) == pytest.approx(
+        1 / RATES["cpu"].stream + 3 * 5e-6 + 0.5
+    )
+
+
+def test_small_work_is_its_launches():
+    small = Work("aggregate", edges=1000, rows=200, features=16, sources=400, form="scaled")
+    operations = kernel("torch").operations(small, GPU)
+    launches = sum(each.launches for each in operations)
+    assert launches > 2
+    assert kernel("torch").seconds(small, GPU) == pytest.approx(launches * 1e-5)
+
+
+def test_rows_that_fit_in_the_cache_come_from_there():
+    """4 MB of rows do and 400 MB do not, which cost whole sectors of the memory each."""
+    rates = RATES["gpu"]
+    picked = Operation("aggregate", picked_rows=1e7, distinct_rows=1e4, row_bytes=400.0)
+    sectors = 13 * 32.0  # 400 bytes
+    cached_s = 1e7 * sectors / (900e9 * rates.cache_times)
+    assert price_operation(picked, GPU, Library()) == pytest.approx(cached_s)
+    missed = replace(picked, distinct_rows=1e6)
+    kept = (6e6 / 400e6) ** rates.skew
+    lost = 1e6 + 9e6 * (1 - kept)
+    expected = sectors / 900e9 * (lost / rates.gather + (1e7 - lost) / rates.cache_times)
+    assert price_operation(missed, GPU, Library()) == pytest.approx(expected)
+
+
+def test_a_core_waits_for_each_row_that_it_picks():
+    rates = RATES["cpu"]
+    narrow = Operation("aggregate", picked_rows=1e7, distinct_rows=1e7, row_bytes=16.0)
+    few_s = price_operation(narrow, CPU, Library(), threads=1)
+    first = 1e7  # more than fits goes through
+    assert few_s == pytest.approx(first * rates.row_s)
+    assert price_operation(narrow, CPU, Library()) == pytest.approx(few_s / 20)
+
+
+def test_larger_tensors_than_the_allocator_keeps_are_mapped_anew():
+    rates = RATES["cpu"]
+    kept = Operation("stream", written_bytes=32 * 2**20 - 1)
+    mapped = replace(kept, written_bytes=32 * 2**20)
+    assert price_operation(kept, CPU, Library()) == pytest.approx(
+        kept.written_bytes / (100e9 * rates.stream)
+    )
+    assert price_operation(mapped, CPU, Library()) == pytest.approx(
+        mapped.written_bytes / rates.fresh_bytes_per_s
+    )
+    # Two tensors of half the size are both kept.
+    assert price_operation(replace(mapped, launches=2), CPU, Library()) < 1e-3
+
+
+def test_a_narrow_product_reaches_less_of_the_peak():
+    rates = RATES["gpu"]
+    wide = Operation("product", flops=15e12, width=rates.half_width)
+    assert price_operation(wide, GPU, Library()) == pytest.approx(2 / rates.product)
+    assert price_operation(replace(wide, width=1), GPU, Library()) > 20
+
+
+def test_a_mini_batch_takes_its_library_s_overhead_once():
+    loss = Work("update", rows=10, features=4, macs=40, form="loss")
+    dgl = kernel("dgl")
+    plain = dgl.seconds(loss._replace(form="plain"), GPU)
+    assert dgl.seconds(loss, GPU) == pytest.approx(plain + dgl.library.batch_s)
+
+
+@pytest.mark.parametrize("kind", ["fpga", "sparse"])
+def test_other_accelerators_keep_equations_11_and_12(kind):
+    device = replace(GPU, kind=kind)
+    for name in ("torch", "dgl", "pyg"):
+        assert kernel(name).seconds(SUM, device) == pytest.approx(1e-5 + EDGES * ROW / 900e9)
+
+
+def test_a_measured_curve_stands_for_all_of_a_step():
+    slow = RateCurve((1,), (2e9,), (1e9,))
+    device = replace(CPU, aggregate=RateCurve((1,), (4e9,), (2e9,)))
+    assert kernel("dgl").seconds(SUM, device) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
+    own = replace(device, libraries={"dgl": LibraryRates(aggregate=slow, call_s=0.5)})
+    assert kernel("dgl").seconds(SUM, own) == pytest.approx(0.5 + 5e-6 + EDGES * ROW / 2e9)
+    assert kernel("pyg").seconds(SUM, own) == pytest.approx(5e-6 + EDGES * ROW / 4e9)
+
+
+def test_a_platform_file_may_have_what_libraries_reach(tmp_path):
+    source = 'source = "measured here"'
+    rates = f'widths = [4], values = [2], core_values = [1], unit = "GB/s", {source}'
+    text = f"""
+name = "x"
+description = "x"
+[host]
+model = "x"
+cores = {{ value = 4, {source} }}
+flops = {{ value = 1, unit = "TFLOP/s", {source} }}
+memory_bandwidth = {{ value = 10, unit = "GB/s", {source} }}
+core_bandwidth = {{ value = 5, unit = "GB/s", {source} }}
+memory = {{ value = 1, unit = "GB", {source} }}
+cache = {{ value = 8, unit = "MB", {source} }}
+sampling = {{ value = 1, unit = "Medges/s", {source} }}
+launch = {{ value = 5, unit = "us", {source} }}
+[host.libraries.dgl]
+aggregate = {{ {rates} }}
+call = {{ value = 100, unit = "us", {source} }}
+sampling = {{ value = 3, unit = "Medges/s", {source} }}
+"""
+    path = tmp_path / "x.toml"
+    path.write_text(text)
+    host = read_platform(path).host
+    assert host.cache_bytes == 8e6
+    assert host.libraries["dgl"] == LibraryRates(
+        RateCurve((4,), (2e9,), (1e9,)), None, 1e-4, 3e6
+    )
+
+
+# --------------------------------------------------------------------------- loading and sampling
+
+
+def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_copies():
+    rates = RATES["cpu"]
+    rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
+    staged = rows._replace(loading="staged")
+    assert price_rows(staged, CPU) == pytest.approx(512e6 / rates.fresh_bytes_per_s)
+    assert price_rows(rows, CPU) < price_rows(staged, CPU)
+    four = staged._replace(processes=4)
+    assert price_rows(four, CPU) == pytest.approx(
+        max(price_rows(rows, CPU), 512e6 / rates.fresh_bytes_per_s / 4**rates.side_by_side)
+    )
+    assert price_rows(rows._replace(loading="in-place"), CPU) == 0
+    assert limit_rate("staged", 12e9, CPU, GPU) == rates.staged_bytes_per_s
+    assert limit_rate("staged", 1e9, CPU, GPU) == 1e9
+    assert limit_rate("in-place", 12e9, CPU, GPU) == 12e9 * RATES["gpu"].in_place
+
+
+def test_a_described_gather_rate_stands():
+    rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
+    described = replace(CPU, gather=RateCurve((1,), (50e9,), (5e9,)))
+    assert price_rows(rows, described) == pytest.approx(512e6 / 50e9)
+
+
+def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
+    library = Library(
+        sampled_edges_per_s=2e6, device_sampled_edges_per_s=1e8, sampling_call_s=0.01,
+        worker_start_s=0.5,
+    )  # fmt: skip
+    work = Work("sample", edges=10**6, layers=3, threads=4)
+    assert price_sampling(work, CPU, library) == pytest.approx((0.03 + 0.5) / 4)
+    assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
+    assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
+    assert price_sampling(work, GPU, library) == pytest.approx(0.03 + 0.01)
+    assert price_sampling(work, CPU, library, measured=1e6) == pytest.approx(1.03 / 4)
+    plain = replace(CPU, sampled_edges_per_s=5e6)
+    assert price_sampling(work, plain, Library()) == pytest.approx(1 / 5 / 4)
+
+
+# --------------------------------------------------------------------------- constants
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ('value = 9, unit = "ms", mark = "assumed", plausible = [1, 5]', "not within"),
+        ('value = 3, unit = "ms", mark = "fitted", plausible = [1, 5]', "fitted on"),
+        ('value = 3, unit = "ms", mark = "guessed", plausible = [1, 5]', "mark"),
+        ('value = 3, unit = "GB", mark = "assumed", plausible = [1, 5]', "unit"),
+    ],
+)
+def test_a_constant_has_its_range_its_mark_and_its_unit(tmp_path, entry, says):
+    path = tmp_path / "library.toml"
+    path.write_text(f'batch_s = {{ {entry}, source = "x" }}\n')
+    with pytest.raises(ValueError, match=says):
+        read_library(path)
+
+
+def test_a_constant_that_nobody_knows_is_refused(tmp_path):
+    path = tmp_path / "library.toml"
+    path.write_text(
+        'colour = { value = 1, mark = "assumed", plausible = [0, 2], source = "x" }\n'
+    )
+    with pytest.raises(ValueError, match="colour is no constant"):
+        read_library(path)
