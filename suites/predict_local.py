@@ -43,6 +43,7 @@ from gnnbench.platforms.workers import take_cores
 from gnnbench.plugins import Registry
 from gnnbench.price.epochs import price_epochs
 from gnnbench.price.wall_clock import WallClock
+from gnnbench.probing import probe_libraries
 from gnnbench.records import Dataset, EpochTrace, Mode
 from gnnbench.run import Training, train
 from gnnbench.units import format_si
@@ -334,7 +335,10 @@ def main(
     """Predict epochs of every strategy that runs on this machine, then train them by turns."""
     keep_pages()
     registry = plugins.load()
-    machine = load_platform("local") if probed else probe(probe_seconds)
+    if probed:
+        machine = load_platform("local")
+    else:
+        machine = probe_libraries(probe(probe_seconds), registry, probe_seconds).platform
     cores = min(threads or machine.host.cores, machine.host.cores)
     platform = replace(machine, host=take_cores(machine.host, cores))
     torch.set_num_threads(cores)

@@ -36,6 +36,7 @@ from tomlkit.items import InlineTable
 
 from gnnbench.errors import PlatformError
 from gnnbench.files import FileRefused
+from gnnbench.platforms.libraries import list_numbers, read_libraries, read_rates
 from gnnbench.platforms.machine import DISK, Device, LibraryRates, Link, Platform, RateCurve
 from gnnbench.platforms.schema import (
     BASE_UNIT,
@@ -292,12 +293,6 @@ def _build_links(
     return links
 
 
-def _read_rates(rates: Rates | None) -> RateCurve | None:
-    if rates is None:
-        return None
-    return RateCurve(tuple(rates.widths), rates.si(rates.values), rates.si(rates.core_values))
-
-
 class _Measured(TypedDict):
     """What hosts and accelerators may say alike."""
 
@@ -311,20 +306,12 @@ class _Measured(TypedDict):
 
 def _read_measured(table: HostTable | AcceleratorTable) -> _Measured:
     return {
-        "gather": _read_rates(table.gather),
-        "aggregate": _read_rates(table.aggregate),
-        "aggregate_backward": _read_rates(table.aggregate_backward),
-        "update": _read_rates(table.update),
+        "gather": read_rates(table.gather),
+        "aggregate": read_rates(table.aggregate),
+        "aggregate_backward": read_rates(table.aggregate_backward),
+        "update": read_rates(table.update),
         "cache_bytes": table.cache.si if table.cache else 0.0,
-        "libraries": {
-            name: LibraryRates(
-                aggregate=_read_rates(each.aggregate),
-                update=_read_rates(each.update),
-                call_s=each.call.si if each.call else None,
-                sampled_edges_per_s=each.sampling.si if each.sampling else 0.0,
-            )
-            for name, each in table.libraries.items()
-        },
+        "libraries": read_libraries(table.libraries),
     }
 
 
@@ -384,6 +371,9 @@ def _sources_of(prefix: str, table: TomlTable) -> Iterator[tuple[str, str]]:
     for key, value in table:
         if isinstance(value, Quantity | Count | Rates):
             yield f"{prefix}.{key}", value.source
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                yield from _sources_of(f"{prefix}.{key}.{name}", inner)
 
 
 def _first_duplicate(names: Iterable[str]) -> str | None:
@@ -421,11 +411,9 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
         if device.pipelined:
             rows.append(PlatformRow(f"{key}.pipelined", "true", ""))
         rows += _show_numbers(platform, key, numbers)
-        for name, curve in _device_curves(device).items():
-            dotted = f"{key}.{name}"
-            rows.append(
-                PlatformRow(dotted, _describe_curve(name, curve), platform.sources.get(dotted, ""))
-            )
+        rows += _show_numbers(platform, key, _device_curves(device))
+        for library, rates in device.libraries.items():
+            rows += _show_numbers(platform, f"{key}.libraries.{library}", list_numbers(rates))
     for ends, link, numbers in _link_entries(platform):
         if link.via:
             rows.append(PlatformRow(f"{'-'.join(ends)}.via", ", ".join(link.via), ""))
@@ -435,9 +423,14 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
     return rows
 
 
-def _show_numbers(platform: Platform, key: str, numbers: Numbers) -> Iterator[PlatformRow]:
+def _show_numbers(
+    platform: Platform, key: str, numbers: Mapping[str, float | int | RateCurve]
+) -> Iterator[PlatformRow]:
     for name, number in numbers.items():
-        text = format_si(number, BASE_UNIT[name]) if name in BASE_UNIT else str(number)
+        if isinstance(number, RateCurve):
+            text = _describe_curve(name, number)
+        else:
+            text = format_si(number, BASE_UNIT[name]) if name in BASE_UNIT else str(number)
         dotted = f"{key}.{name}"
         yield PlatformRow(dotted, text, platform.sources.get(dotted, ""))
 
@@ -450,7 +443,14 @@ def to_toml(platform: Platform) -> str:
     hosts: list[dict[str, object]] = []
     accelerators: list[dict[str, object]] = []
     for key, device, numbers in _device_entries(platform):
-        measured = _write_numbers(platform, key, {**numbers, **_device_curves(device)})
+        measured: dict[str, object] = {
+            **_write_numbers(platform, key, {**numbers, **_device_curves(device)})
+        }
+        if device.libraries:
+            measured["libraries"] = {
+                name: _write_numbers(platform, f"{key}.libraries.{name}", list_numbers(rates))
+                for name, rates in device.libraries.items()
+            }
         if device in platform.hosts:
             named = {"name": key} if platform.other_hosts else {}
             hosts.append({**named, "model": device.model, **measured})
@@ -461,8 +461,8 @@ def to_toml(platform: Platform) -> str:
     for (one, other), link, numbers in _link_entries(platform):
         choices = {"via": link.via, "shared": link.shared}
         given = {key: choice for key, choice in choices.items() if choice}
-        measured = _write_numbers(platform, f"{one}-{other}", numbers)
-        links.append({"from": one, "to": other, **given, **measured})
+        written = _write_numbers(platform, f"{one}-{other}", numbers)
+        links.append({"from": one, "to": other, **given, **written})
     described = {"hosts": hosts} if platform.other_hosts else {"host": hosts[0]}
     entries = {**described, "accelerators": accelerators, "links": links}
     top = {"name": platform.name, "description": platform.description}

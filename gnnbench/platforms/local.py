@@ -166,6 +166,15 @@ def memory_bytes() -> int:
     return min(sizes)
 
 
+def cache_bytes() -> int:
+    """The largest cache of any core, which is the last; 0 where Linux does not say."""
+    sizes = [0]
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(index.read_text().strip().removesuffix("K")) * 1024)
+    return max(sizes)
+
+
 def cpu_model() -> str:
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

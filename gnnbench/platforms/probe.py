@@ -19,7 +19,14 @@ from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.platforms.local import assemble, count_cores, count_gpus, cpu_model, memory_bytes
+from gnnbench.platforms.local import (
+    assemble,
+    cache_bytes,
+    count_cores,
+    count_gpus,
+    cpu_model,
+    memory_bytes,
+)
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.platforms.timing import best_rate, round_rate, torch_threads, typical_rate
 from gnnbench.records import IndexArray, IntArray
@@ -73,6 +80,7 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
     }
     if device.kind == "cpu":
         sources["core_bandwidth"] = f"{measured}: STREAM triad on one core"
+        sources["cache"] = "the operating system: the last cache of one core"
         sources["sampling"] = f"{measured}: fan-outs 25, 10 on a random graph, one core"
         sources["gather"] = f"{measured}: rows picked at random from a table, into new memory"
         sources["aggregate"] = (
@@ -106,6 +114,7 @@ def _probe_host(seconds: float) -> Device:
         core_bandwidth_bytes_per_s=core_bandwidth,
         sampled_edges_per_s=_sampling_rate(share_s),
         virtual=False,
+        cache_bytes=cache_bytes(),
         gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
         aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
         aggregate_backward=_rate_curve(_aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s),

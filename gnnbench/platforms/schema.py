@@ -157,9 +157,14 @@ class LibraryTable(TomlTable):
     """What one library was measured to reach on a device."""
 
     aggregate: BandwidthRates | None = None
+    cached: BandwidthRates | None = None
+    written: BandwidthRates | None = None
     update: FlopsRates | None = None
     call: Duration | None = None
+    binding: SamplingRate | None = None
+    transposing: SamplingRate | None = None
     sampling: SamplingRate | None = None
+    sampling_call: Duration | None = None
 
 
 class GroupSize(Count):
@@ -261,6 +266,11 @@ BASE_UNIT = {
     "power": Power.base,
     "cache": Capacity.base,
     "call": Duration.base,
+    "sampling_call": Duration.base,
+    "binding": SamplingRate.base,
+    "transposing": SamplingRate.base,
+    "cached": BandwidthRates.base,
+    "written": BandwidthRates.base,
     "gather": BandwidthRates.base,
     "aggregate": BandwidthRates.base,
     "aggregate_backward": BandwidthRates.base,

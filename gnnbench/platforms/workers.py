@@ -59,6 +59,16 @@ def take_cores(host: Device, count: int) -> Device:
         aggregate=cut(host.aggregate),
         aggregate_backward=cut(host.aggregate_backward),
         update=cut(host.update),
+        libraries={
+            name: dataclasses.replace(
+                rates,
+                aggregate=cut(rates.aggregate),
+                cached=cut(rates.cached),
+                written=cut(rates.written),
+                update=cut(rates.update),
+            )
+            for name, rates in host.libraries.items()
+        },
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gnnbench.costs import Library
-from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
+from gnnbench.costs.loading import UNMEASURED, limit_rate, price_rows, price_sampling
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
-from gnnbench.platforms.machine import Device, LibraryRates, Link, Platform
+from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Provenance, Work
 
 
@@ -63,5 +63,5 @@ class ModelClock:
         sampler = self._sampler
         if not isinstance(sampler, MiniBatchSampler):
             return price_sampling(work, where, Library())
-        measured = where.libraries.get(sampler.name, LibraryRates()).sampled_edges_per_s
+        measured = where.libraries.get(sampler.name, UNMEASURED)
         return price_sampling(work, where, sampler.library, measured)

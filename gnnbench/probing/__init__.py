@@ -3,8 +3,6 @@ kernel's ``Adjacency`` and ``linear``, a sampler's ``sample``."""
 
 from __future__ import annotations
 
-from gnnbench.probing.kernels import KernelRates
-from gnnbench.probing.libraries import ProbedLibraries, Unmeasured, probe_libraries
-from gnnbench.probing.samplers import SamplerRates
+from gnnbench.probing.libraries import Probed, Unmeasured, probe_libraries
 
-__all__ = ["KernelRates", "ProbedLibraries", "SamplerRates", "Unmeasured", "probe_libraries"]
+__all__ = ["Probed", "Unmeasured", "probe_libraries"]

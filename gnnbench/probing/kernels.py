@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from gnnbench.parts import Adjacency, Kernel
-from gnnbench.platforms.machine import Device, RateCurve
+from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
 from gnnbench.records import Block
 
@@ -37,27 +37,6 @@ WARMUPS = 6
 LEAST_SHARE = 0.02
 #: Of the block that is bound again and again.
 BOUND_ROWS, BOUND_EDGES = 2**14, 2**17
-
-
-@dataclass(frozen=True, slots=True)
-class KernelRates:
-    """What a kernel reaches on a device.
-
-    Bytes/s of rows that are picked out of the memory and out of a cache, and of those that are
-    written, by width; FLOP/s of a product by the narrower side of its weights. ``call_s`` is what a
-    sum over next to nothing takes, ``multiply_call_s`` such a product. A block that the kernel sees
-    for the first time has ``bound_edges_per_s`` made ready for the forward pass, and
-    ``transposed_edges_per_s`` for the backward pass.
-    """
-
-    picked: RateCurve
-    cached: RateCurve
-    written: RateCurve
-    update: RateCurve
-    call_s: float
-    multiply_call_s: float
-    bound_edges_per_s: float
-    transposed_edges_per_s: float
 
 
 def draw_block(rows: int, degree: int, sources: int) -> Block:
@@ -83,27 +62,27 @@ class KernelProbe:
     def on_host(self) -> bool:
         return self.place.type == "cpu"
 
-    def measure(self) -> KernelRates:
+    def measure(self) -> LibraryRates:
         """Everything, with all cores and with one."""
         threads = sorted({self.device.cores, 1}, reverse=True) if self.on_host else [0]
-        found = [self._measure_sums(count) for count in threads]
+        sums = [self._measure_sums(count) for count in threads]
         updates = [self._measure_products(count) for count in threads]
+        picked, cached, written = (
+            _join(WIDTHS, together, alone)
+            for together, alone in zip(sums[0], sums[-1], strict=True)
+        )
         with torch_threads(1):
             small = self._bind(draw_block(1, FEW, FEW))
             call_s = self._time(partial(small.sum, torch.ones(FEW, 8, device=self.place)), 1)
-            multiply_call_s = self._time(self._make_product(8, 8, 4), 1)
             bound, transposed = self._measure_binding()
-        together, alone = found[0], found[-1]
-        picked, cached, written = (_join(WIDTHS, together[part], alone[part]) for part in range(3))
-        return KernelRates(
-            picked,
-            cached,
-            written,
-            _join(NARROW_SIDES, updates[0], updates[-1]),
-            round_rate(call_s),
-            round_rate(multiply_call_s),
-            bound,
-            transposed,
+        return LibraryRates(
+            aggregate=picked,
+            cached=cached,
+            written=written,
+            update=_join(NARROW_SIDES, updates[0], updates[-1]),
+            call_s=round_rate(call_s),
+            bound_edges_per_s=bound,
+            transposed_edges_per_s=transposed,
         )
 
     def _time(self, work: Callable[[], object], threads: int) -> float:

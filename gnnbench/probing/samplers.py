@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 
 from gnnbench.parts import MiniBatchSampler, Setting
+from gnnbench.platforms.machine import LibraryRates
 from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
 from gnnbench.probing.kernels import LEAST_SHARE
 from gnnbench.records import Dataset, Graph
@@ -18,15 +19,6 @@ VERTICES, DEGREE = 2**16, 32
 FANOUTS = (25, 10)
 #: Seeds of a mini-batch that is nearly all calls, and of one that is nearly all edges.
 FEW_SEEDS, MANY_SEEDS = 2, 1024
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerRates:
-    """What a sampler reaches on one core: ``edges_per_s`` that it draws, after ``call_s`` for
-    every layer of a mini-batch."""
-
-    edges_per_s: float
-    call_s: float
 
 
 def make_dataset() -> Dataset:
@@ -50,14 +42,16 @@ def make_dataset() -> Dataset:
     )
 
 
-def measure_sampler(sampler: MiniBatchSampler, setting: Setting, each_s: float) -> SamplerRates:
+def measure_sampler(sampler: MiniBatchSampler, setting: Setting, each_s: float) -> LibraryRates:
     """Its rates on one core of this machine, from mini-batches of few and of many seeds."""
     (few, few_s), (many, many_s) = (
         _measure_batch(sampler, setting, size, each_s) for size in (FEW_SEEDS, MANY_SEEDS)
     )
     edge_s = max(many_s - few_s, LEAST_SHARE * many_s) / max(1, many - few)
     call_s = max(0.0, few_s - few * edge_s) / setting.workload.num_layers
-    return SamplerRates(round_rate(1.0 / edge_s), round_rate(call_s))
+    return LibraryRates(
+        sampled_edges_per_s=round_rate(1.0 / edge_s), sampling_call_s=round_rate(call_s)
+    )
 
 
 def _measure_batch(

@@ -259,7 +259,7 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
     assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
     assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
     assert price_sampling(work, GPU, library) == pytest.approx(0.03 + 0.01)
-    assert price_sampling(work, CPU, library, measured=1e6) == pytest.approx(1.03 / 4)
+    assert price_sampling(work, CPU, library, LibraryRates(sampled_edges_per_s=1e6)) == pytest.approx(1.03 / 4)
     plain = replace(CPU, sampled_edges_per_s=5e6)
     assert price_sampling(work, plain, Library()) == pytest.approx(1 / 5 / 4)
 

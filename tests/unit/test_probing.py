@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gnnbench import plugins
+from gnnbench.platforms import load_platform, show_platform, to_toml
 from gnnbench.platforms.local import describe_unmeasured
 from gnnbench.platforms.machine import Platform
 from gnnbench.probing import kernels, probe_libraries, samplers
@@ -61,19 +62,40 @@ def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(small, machin
     threads = torch.get_num_threads()
     found = probe_libraries(machine, plugins.load(), 0.001)
     assert torch.get_num_threads() == threads
-    assert {"torch", "native"} <= set(found.kernels["host"])
-    for rates in found.kernels["host"].values():
-        for curve in (rates.picked, rates.cached, rates.written, rates.update):
+    libraries = found.platform.host.libraries
+    kernels_here = {name: rates for name, rates in libraries.items() if rates.aggregate}
+    samplers_here = {name: rates for name, rates in libraries.items() if rates.sampled_edges_per_s}
+    assert {"torch", "native"} <= set(kernels_here)
+    for rates in kernels_here.values():
+        for curve in (rates.aggregate, rates.cached, rates.written, rates.update):
+            assert curve is not None
             assert curve.widths == (4, 16)
             assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
+        assert rates.call_s is not None
         assert 1e-7 < rates.call_s < 1.0
-        assert rates.bound_edges_per_s > 0.0
-    assert {"neighbour", "saint", "layerwise"} <= set(found.samplers)
-    assert all(1e2 < rates.edges_per_s < 1e12 for rates in found.samplers.values())
+        assert min(rates.bound_edges_per_s, rates.transposed_edges_per_s) > 0.0
+    assert {"neighbour", "saint", "layerwise"} <= set(samplers_here)
+    assert all(1e2 < rates.sampled_edges_per_s < 1e12 for rates in samplers_here.values())
     reasons = {each.part: each.reason for each in found.unmeasured}
     assert "sparse accelerators" in reasons["kernel spu"]
-    measured = {f"kernel {name}" for name in found.kernels["host"]}
-    assert not measured & set(reasons)
+    assert not {f"kernel {name}" for name in kernels_here} & set(reasons)
+    assert not {f"sampler {name}" for name in samplers_here} & set(reasons)
+
+
+def test_what_libraries_reach_is_written_and_read_back(small, machine, tmp_path) -> None:
+    found = probe_libraries(machine, plugins.load(), 0.001).platform
+    path = tmp_path / "here.toml"
+    path.write_text(to_toml(found))
+    again = load_platform(str(path))
+    assert again.host.libraries == found.host.libraries
+    assert again.sources == found.sources
+    rows = {row.key: row for row in show_platform(again)}
+    assert (
+        "GB/s" in rows["host.libraries.torch.cached"].value
+        or "MB/s" in rows["host.libraries.torch.cached"].value
+    )
+    assert "edges/s" in rows["host.libraries.neighbour.sampling"].value
+    assert rows["host.libraries.torch.call"].source.startswith("measured here on")
 
 
 class _SlowOnce:
