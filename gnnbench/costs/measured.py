@@ -22,20 +22,25 @@ def price_measured(
     threads: int = 0,
 ) -> float:
     """Seconds of ``operations``: rows that are picked and written, and products, at the rates that
-    were ``measured``, all else by the device's own. A sum takes a call besides."""
+    were ``measured``, all else by the device's own."""
     begun_s = work_s = 0.0
     for operation in operations:
         begun_s += operation.launches * device.launch_s
-        if operation.kind in ("aggregate", "scalar"):
-            begun_s += measured.call_s or 0.0
         work_s += _price(operation, device, library, measured, threads)
     return max(begun_s, work_s) if rates_of(device).issues_ahead else begun_s + work_s
 
 
-def price_binding(work: Work, measured: LibraryRates) -> float:
-    """Seconds in which a block that is new to the library is made ready for AGGREGATE."""
+def price_calls(work: Work, measured: LibraryRates) -> float:
+    """Seconds of the library's calls for ``work``, and of making a block ready that is new to
+    it."""
+    if work.form == "loss":
+        return measured.batch_s
+    if work.op != "aggregate":
+        return measured.update_call_s
+    if not work.fresh:
+        return measured.call_s or 0.0
     rate = measured.transposed_edges_per_s if work.backward else measured.bound_edges_per_s
-    return work.edges / rate if work.fresh and rate else 0.0
+    return measured.fresh_call_s + (work.edges / rate if rate else 0.0)
 
 
 def _price(

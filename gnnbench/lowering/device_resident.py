@@ -237,7 +237,7 @@ class DeviceResidentLowering(PeerRows):
                 "loss",
                 device.name,
                 (device.name,),
-                Work("copy", rows=self.shards.num_train[slot], bytes=2 * size),
+                Work("copy", rows=self.shards.num_train[slot], bytes=2 * size, form="loss"),
                 len(self.layers),
                 self._round,
                 (logits[slot], self._meeting),

@@ -15,7 +15,7 @@ from torch import Tensor
 from gnnbench.costs import (
     Library,
     Operation,
-    price_binding,
+    price_calls,
     price_measured,
     price_operations,
 )
@@ -264,6 +264,11 @@ class Kernel(Part):
     hidden_passes: ClassVar[Passes] = RELU
     library: ClassVar[Library] = Library()
 
+    def batch_seconds(self, device: Device) -> float:
+        """What the loss and the optimiser take besides what they move, where the platform has it
+        of this library."""
+        return device.libraries.get(self.name, LibraryRates()).batch_s
+
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration of ``work`` on a described device.
 
@@ -282,7 +287,7 @@ class Kernel(Part):
         if measured.aggregate is not None:
             operations = self.operations(work, device)
             summed_s = price_measured(operations, device, self.library, measured, work.threads)
-            return summed_s + price_binding(work, measured)
+            return summed_s + price_calls(work, measured)
         known = measured if measured.update else of_host
         if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
             call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0

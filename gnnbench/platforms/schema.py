@@ -161,6 +161,9 @@ class LibraryTable(TomlTable):
     written: BandwidthRates | None = None
     update: FlopsRates | None = None
     call: Duration | None = None
+    fresh_call: Duration | None = None
+    update_call: Duration | None = None
+    batch: Duration | None = None
     binding: SamplingRate | None = None
     transposing: SamplingRate | None = None
     sampling: SamplingRate | None = None
@@ -266,6 +269,9 @@ BASE_UNIT = {
     "power": Power.base,
     "cache": Capacity.base,
     "call": Duration.base,
+    "fresh_call": Duration.base,
+    "update_call": Duration.base,
+    "batch": Duration.base,
     "sampling_call": Duration.base,
     "binding": SamplingRate.base,
     "transposing": SamplingRate.base,

@@ -54,7 +54,8 @@ class ModelClock:
         if work.op == "copy" and work.features:  # rows of that width, picked one by one
             return price_rows(work, where)
         if work.op == "copy":
-            return work.bytes / where.bandwidth_bytes_per_s(work.threads)
+            fixed_s = self._kernel.batch_seconds(where) if work.form == "loss" else 0.0
+            return fixed_s + work.bytes / where.bandwidth_bytes_per_s(work.threads)
         if work.op == "sample":
             return self._price_sample(work, where)
         return self._kernel.seconds(work, where)

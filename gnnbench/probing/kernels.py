@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 
 import numpy as np
 import torch
@@ -63,32 +64,40 @@ class KernelProbe:
         return self.place.type == "cpu"
 
     def measure(self) -> LibraryRates:
-        """Everything, with all cores and with one."""
-        threads = sorted({self.device.cores, 1}, reverse=True) if self.on_host else [0]
+        """Rates, with all cores and with one."""
+        threads = self._count_threads()
         sums = [self._measure_sums(count) for count in threads]
-        updates = [self._measure_products(count) for count in threads]
         picked, cached, written = (
             _join(WIDTHS, together, alone)
             for together, alone in zip(sums[0], sums[-1], strict=True)
         )
         with torch_threads(1):
-            small = self._bind(draw_block(1, FEW, FEW))
-            call_s = self._time(partial(small.sum, torch.ones(FEW, 8, device=self.place)), 1)
             bound, transposed = self._measure_binding()
         return LibraryRates(
             aggregate=picked,
             cached=cached,
             written=written,
-            update=_join(NARROW_SIDES, updates[0], updates[-1]),
-            call_s=round_rate(call_s),
             bound_edges_per_s=bound,
             transposed_edges_per_s=transposed,
         )
 
-    def _time(self, work: Callable[[], object], threads: int) -> float:
-        """Seconds of the fastest run: what disturbs a piece of work only ever adds."""
+    def measure_update(self) -> RateCurve:
+        """FLOP/s of UPDATE's products, with all cores and with one."""
+        threads = self._count_threads()
+        updates = [self._measure_products(count) for count in threads]
+        return _join(NARROW_SIDES, updates[0], updates[-1])
+
+    def _count_threads(self) -> list[int]:
+        return sorted({self.device.cores, 1}, reverse=True) if self.on_host else [0]
+
+    def _run(self, work: Callable[[], object], threads: int) -> list[float]:
         with torch.no_grad():
-            return min(time_runs(work, self.each_s, self.place, threads))
+            return time_runs(work, self.each_s, self.place, threads)
+
+    def _time(self, work: Callable[[], object], threads: int) -> float:
+        """Seconds of the fastest run. Of two such the difference is taken, and what disturbs a
+        piece of work only ever adds."""
+        return min(self._run(work, threads))
 
     # ------------------------------------------------------------------ sums over edges
 
@@ -138,7 +147,7 @@ class KernelProbe:
                 * UPDATED_ROWS
                 * INNER
                 * narrow
-                / self._time(self._make_product(UPDATED_ROWS, INNER, narrow), threads)
+                / median(self._run(self._make_product(UPDATED_ROWS, INNER, narrow), threads))
                 for narrow in NARROW_SIDES
             ]
 

@@ -12,10 +12,18 @@ from gnnbench.kernels.pages import keep_pages
 from gnnbench.models import build
 from gnnbench.parts import Bundle, MiniBatchSampler, Part, Setting
 from gnnbench.platforms.libraries import list_numbers
-from gnnbench.platforms.machine import Device, LibraryRates, Platform
+from gnnbench.platforms.machine import Device, LibraryRates, Platform, RateCurve
 from gnnbench.plugins import Registry
+from gnnbench.probing.calls import measure_calls
 from gnnbench.probing.kernels import KernelProbe
-from gnnbench.probing.samplers import FANOUTS, FEW_SEEDS, make_dataset, measure_sampler
+from gnnbench.probing.samplers import (
+    DEGREE,
+    FANOUTS,
+    FEW_SEEDS,
+    VERTICES,
+    make_dataset,
+    measure_sampler,
+)
 from gnnbench.records import Mode, PartKind, Workload
 
 #: Whose other four parts a kernel or a sampler is measured among.
@@ -28,7 +36,10 @@ METHODS = {
     "cached": "the same out of a table of 4 MiB",
     "written": "what a destination takes of that sum: the difference of 4 and 32 edges to each",
     "update": "rows of 256 values times weights, with a bias",
-    "call": "a sum over four edges",
+    "call": "AGGREGATE over a graph of 64 vertices, in training",
+    "fresh_call": "the same of mini-batches",
+    "update_call": "UPDATE over a graph of 64 vertices, in training",
+    "batch": "a mini-batch of such a graph, beside its sampling, loading and propagation",
     "binding": "a sum over a block that is new, beyond the same sum again",
     "transposing": "a transposed sum over such a block, beyond the same sum again",
     "sampling": "mini-batches of 1024 seeds beyond those of 2, fan-outs 25 and 10, one core",
@@ -60,14 +71,18 @@ def probe_libraries(platform: Platform, registry: Registry, seconds: float) -> P
     found: dict[str, dict[str, LibraryRates]] = {device.name: {} for device in platform.devices}
     left_out: list[Unmeasured] = []
     offered = list(_list_parts(registry))
-    each_s = seconds / (MEASUREMENTS * max(1, len(offered)))
+    probe = _LibraryProbe(registry, seconds / (MEASUREMENTS * max(1, len(offered))))
     setting = _make_setting(platform)
     for kind, name in offered:
         for device in platform.devices if kind == "kernel" else (platform.host,):
-            known = found[device.name].get(name, LibraryRates())
             alone = replace(setting, platform=_take_alone(platform, device))
+            known = found[device.name].get(name, LibraryRates())
             try:
-                found[device.name][name] = _measure(registry, kind, name, alone, known, each_s)
+                found[device.name][name] = (
+                    probe.measure_kernel(name, alone)
+                    if kind == "kernel"
+                    else probe.measure_sampler(name, alone, known)
+                )
             except GnnbenchError as error:
                 left_out.append(Unmeasured(f"{kind} {name}", device.name, words_of(error)))
     for device in platform.devices:
@@ -87,36 +102,60 @@ def _list_parts(registry: Registry) -> Iterator[tuple[PartKind, str]]:
                 yield kind, part.name
 
 
-def _measure(
-    registry: Registry,
-    kind: PartKind,
-    name: str,
-    setting: Setting,
-    known: LibraryRates,
-    each_s: float,
-) -> LibraryRates:
-    """What is ``known`` of a library, and what its kernel or sampler reaches on the device that
-    trains in ``setting``.
+class _LibraryProbe:
+    """Measures one part after the other on the device that trains in a setting, ``each_s`` a
+    measurement. Where a part does not run ``GnnbenchError`` says why."""
 
-    Raises ``GnnbenchError`` where it does not run there.
-    """
-    bundle = _swap(registry, "full-graph" if kind == "kernel" else "mini-batch", kind, name)
-    if (reason := bundle.refusal(setting)) is not None:
-        raise GnnbenchError(reason)
-    if isinstance(bundle.sampler, MiniBatchSampler):
-        drawn = measure_sampler(bundle.sampler, setting, each_s)
+    def __init__(self, registry: Registry, each_s: float) -> None:
+        self._registry = registry
+        self._each_s = each_s
+        #: By device and how it multiplies, since most kernels leave that to torch.
+        self._products: dict[tuple[str, object], RateCurve] = {}
+
+    def measure_kernel(self, name: str, setting: Setting) -> LibraryRates:
+        bundle = self._swap("full-graph", "kernel", name, setting)
+        mini = self._swap("mini-batch", "kernel", name, setting)
+        (device,) = bundle.placement.trainers(setting.platform)
+        kernel = bundle.kernel
+        kernel.begin(setting)
+        probe = KernelProbe(kernel, device, self._each_s)
+        multiplies = (device.name, type(kernel).linear)
+        if multiplies not in self._products:
+            self._products[multiplies] = probe.measure_update()
+        calls = measure_calls(bundle, mini, setting)
+        return replace(
+            probe.measure(),
+            update=self._products[multiplies],
+            call_s=calls.call_s,
+            fresh_call_s=calls.fresh_call_s,
+            update_call_s=calls.update_call_s,
+            batch_s=calls.batch_s,
+        )
+
+    def measure_sampler(self, name: str, setting: Setting, known: LibraryRates) -> LibraryRates:
+        """What is ``known`` of the library, and what its sampler reaches."""
+        sampler = self._swap("mini-batch", "sampler", name, setting).sampler
+        if not isinstance(sampler, MiniBatchSampler):
+            raise TypeError(f"sampler {name} draws no mini-batches")
+        drawn = measure_sampler(sampler, setting, self._each_s)
         return replace(
             known,
             sampled_edges_per_s=drawn.sampled_edges_per_s,
             sampling_call_s=drawn.sampling_call_s,
         )
-    (device,) = bundle.placement.trainers(setting.platform)
-    bundle.kernel.begin(setting)
-    return KernelProbe(bundle.kernel, device, each_s).measure()
+
+    def _swap(self, mode: Mode, kind: PartKind, name: str, setting: Setting) -> Bundle:
+        """The plain parts of a mode with one of them replaced, if they can work."""
+        parts = self._registry.strategy(PLAIN).bundles[mode]
+        parts = plugins.with_swap(self._registry, parts, [(kind, name)])
+        bundle = plugins.assemble(self._registry, parts, {})
+        if (reason := bundle.refusal(setting)) is not None:
+            raise GnnbenchError(reason)
+        return bundle
 
 
 def _make_setting(platform: Platform) -> Setting:
-    data = make_dataset()
+    data = make_dataset(VERTICES, DEGREE, 1)
     workload = Workload("gcn", (data.num_features, 2, 2), 1, FEW_SEEDS, FANOUTS, 0)
     return Setting(data, platform, workload, build(workload).shapes)
 
@@ -127,11 +166,6 @@ def _take_alone(platform: Platform, device: Device) -> Platform:
     ends = {platform.host.name, device.name}
     links = tuple(link for link in platform.links if {*link.ends} == ends)
     return replace(platform, accelerators=kept, links=links)
-
-
-def _swap(registry: Registry, mode: Mode, kind: PartKind, name: str) -> Bundle:
-    parts = registry.strategy(PLAIN).bundles[mode]
-    return plugins.assemble(registry, plugins.with_swap(registry, parts, [(kind, name)]), {})
 
 
 def _with_libraries(

@@ -21,20 +21,20 @@ FANOUTS = (25, 10)
 FEW_SEEDS, MANY_SEEDS = 2, 1024
 
 
-def make_dataset() -> Dataset:
-    """A random graph, one feature a vertex, all of them in the training set."""
+def make_dataset(vertices: int, degree: int, width: int) -> Dataset:
+    """A random graph of about so many neighbours a vertex, all of them in the training set."""
     random = np.random.default_rng(0)
-    half = random.integers(0, VERTICES, (VERTICES * DEGREE // 2, 2))
+    half = random.integers(0, vertices, (vertices * degree // 2, 2))
     half = half[half[:, 0] != half[:, 1]]
     both = np.unique(np.concatenate((half, half[:, ::-1])), axis=0)
-    indptr = np.zeros(VERTICES + 1, dtype=np.int64)
-    np.cumsum(np.bincount(both[:, 0], minlength=VERTICES), out=indptr[1:])
-    everyone = np.ones(VERTICES, dtype=bool)
+    indptr = np.zeros(vertices + 1, dtype=np.int64)
+    np.cumsum(np.bincount(both[:, 0], minlength=vertices), out=indptr[1:])
+    everyone = np.ones(vertices, dtype=bool)
     return Dataset(
         "probe",
         Graph(indptr, both[:, 1].astype(np.int32)),
-        np.ones((VERTICES, 1), dtype=np.float32),
-        np.zeros(VERTICES, dtype=np.int64),
+        np.ones((vertices, width), dtype=np.float32),
+        np.zeros(vertices, dtype=np.int64),
         2,
         everyone,
         ~everyone,
