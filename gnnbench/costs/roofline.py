@@ -39,7 +39,8 @@ def price_operation(
     moved = operation.read_bytes + operation.written_bytes
     seconds = moved / (bandwidth * rates.stream)
     # Allocators give larger tensors back, and their pages are mapped anew.
-    if rates.fresh_from_bytes <= operation.written_bytes / max(1, operation.launches) > 0:
+    mapped_from_bytes = device.mapped_from_bytes or rates.fresh_from_bytes
+    if mapped_from_bytes <= operation.written_bytes / max(1, operation.launches) > 0:
         seconds = max(seconds, operation.written_bytes / rates.fresh_bytes_per_s)
     if operation.picked_rows:
         seconds += _price_rows(operation, device, rates, threads)

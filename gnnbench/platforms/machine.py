@@ -94,7 +94,8 @@ class Device:
     ``aggregate_backward`` is Equation 11's rate where Equation 10 takes it a second time: backward,
     an edge adds to its source's row, of which there are more to write; None means ``aggregate``.
     ``libraries`` has what single libraries reach, by name. The last cache, of all sockets, has
-    ``cache_bytes``; 0 where that is not known.
+    ``cache_bytes``, and tensors of ``mapped_from_bytes`` are in memory that is mapped for each; 0
+    where that is as of its kind.
 
     A host of several ``sockets`` has an equal share of its memory at each, and between any two of
     them ``socket_bandwidth_bytes_per_s``, one way.
@@ -122,6 +123,7 @@ class Device:
     aggregate_backward: RateCurve | None = None
     update: RateCurve | None = None
     cache_bytes: float = 0.0
+    mapped_from_bytes: float = 0.0
     libraries: Mapping[str, LibraryRates] = field(default_factory=dict, hash=False)
 
     def share_of_cores(self, threads: int) -> float:

@@ -72,7 +72,9 @@ def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer(
     back = SUM._replace(backward=True)
     (one,) = kernel("dgl").operations(back, GPU)
     assert (one.written_bytes, one.distinct_rows) == (200_000 * ROW, 100_000)
-    update = Work("update", rows=100, features=16, macs=2 * 100 * 32 * 16, products=2, backward=True)
+    update = Work(
+        "update", rows=100, features=16, macs=2 * 100 * 32 * 16, products=2, backward=True
+    )
     products = [e for e in kernel("dgl").operations(update, GPU) if e.kind == "product"]
     assert [each.flops for each in products] == [2.0 * 100 * 32 * 16] * 2
     assert {each.width for each in products} == {16}
@@ -81,9 +83,11 @@ def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer(
 def test_a_bias_is_a_pass_of_its_own_in_dgl_and_none_in_the_native_kernels():
     update = Work("update", rows=1000, features=16, macs=1000 * 32 * 16)
     size = 1000 * 16 * 4
-    assert moved(kernel("dgl").operations(update, CPU)) - moved(
-        kernel("native").operations(update, CPU)
-    ) == 2 * size
+    assert (
+        moved(kernel("dgl").operations(update, CPU))
+        - moved(kernel("native").operations(update, CPU))
+        == 2 * size
+    )
     hidden = kernel("torch").operations(update._replace(form="relu"), CPU)
     assert moved(hidden) - moved(kernel("torch").operations(update, CPU)) == 2 * size
 
@@ -286,8 +290,6 @@ def test_a_constant_has_its_range_its_mark_and_its_unit(tmp_path, entry, says):
 
 def test_a_constant_that_nobody_knows_is_refused(tmp_path):
     path = tmp_path / "library.toml"
-    path.write_text(
-        'colour = { value = 1, mark = "assumed", plausible = [0, 2], source = "x" }\n'
-    )
+    path.write_text('colour = { value = 1, mark = "assumed", plausible = [0, 2], source = "x" }\n')
     with pytest.raises(ValueError, match="colour is no constant"):
         read_library(path)

@@ -19,7 +19,7 @@ from gnnbench import plugins
 from gnnbench.datasets import build as build_dataset
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.price.folds import busy_by_stage, digest, energy
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
@@ -60,16 +60,23 @@ def dataset(name):
     )
 
 
+def curve(rate):
+    """A rate that is known of all of a step, which Equations 11 and 12 then price."""
+    return RateCurve((1,), (rate,), (rate,))
+
+
 def make_platform(count=2):
     host = Device(
         "host", "cpu", "a host", flops_per_s=9e5, memory_bandwidth_bytes_per_s=HOST_MEMORY,
         memory_bytes=10**9, launch_s=2e-4, cores=CORES, core_bandwidth_bytes_per_s=HOST_MEMORY,
-        sampled_edges_per_s=SAMPLED, power_w=HOST_W,
+        sampled_edges_per_s=SAMPLED, power_w=HOST_W, gather=curve(HOST_MEMORY),
+        aggregate=curve(HOST_MEMORY), update=curve(9e5),
     )  # fmt: skip
     accelerators = tuple(
         Device(
             f"gpu{number}", "gpu", "a GPU", flops_per_s=FLOPS, memory_bandwidth_bytes_per_s=MEMORY,
-            memory_bytes=10**9, launch_s=LAUNCH_S, power_w=GPU_W,
+            memory_bytes=10**9, launch_s=LAUNCH_S, power_w=GPU_W, aggregate=curve(MEMORY),
+            update=curve(FLOPS),
         )
         for number in range(count)
     )  # fmt: skip

@@ -46,7 +46,7 @@ PCIE_5 = (16 * 4 * GB, "PCIe 5.0 x16, one direction, nominal")
 INFINIBAND = (400 / 8 * GB, "InfiniBand NDR: 400 Gbit/s a port")
 NVLINK_3 = (200 * GB, "HongTu, sections 2.1 and 7.1: 200 GB/s for a pair of A100")
 NVLINK_4 = (900 / 2 * GB, "NVIDIA H100 datasheet: 900 GB/s for both directions")
-ETHERNET = (20 / 8 * GB, "HongTu, section 7.1: 20 Gbit/s")
+ETHERNET = (0.27 * GB, "fitted: a process over 20 Gbps, DistGNN of HongTu's Table 7")
 
 #: HyScale-GNN's Figure 11 is met with 6.4 % of a host's peaks in training.
 FITTED = 0.064
@@ -127,6 +127,8 @@ A5000 = {
     "power_w": (230, "NVIDIA RTX A5000 datasheet"),
 }
 
+#: bandwidthTest reaches 12 to 12.5 of PCIe 3.0's 16 GB/s from pinned memory.
+PINNED_3 = (12.3 * GB, "CUDA samples")
 ASSUMED_CORE_SKYLAKE = (10 * GB, "assumed: one older Xeon core's sequential reads from DDR4")
 ASSUMED_HALF = (10 * MEGA, "assumed: one core of a native sampler, halved")
 GIB = 2**30
@@ -165,9 +167,7 @@ DEVICES = {
     },
     "c5-9xlarge": {"host": xeon(36 // 2, 3.0, 64, 6 * 8 * 8 / 3, 72 * GIB)},
     "m5d-24xlarge": {"host": xeon(96 // 2, 2.5, 64, 2 * 6 * 8 * 8 / 3, 384 * GIB)},
-    "xeon6246rx2": {
-        "host": xeon(2 * 16, 3.4, 64, 2 * 6 * 8 * 2.933, 768 * GB, power_w=2 * 205),
-    },
+    "xeon6246r": {"host": xeon(16, 3.4, 64, 6 * 8 * 2.933, 768 / 2 * GB, power_w=205)},
     "p3-2xlarge": {
         "host": xeon(8 // 2, 2.3, 32, 17.07, 61 * GIB),
         "gpu": {**V100, "memory_bytes": (16 * GB, "NVIDIA V100 datasheet: 16 GB")},
@@ -275,7 +275,7 @@ COUNTS = {
     "r6i-12xlarge": {},
     "c5-9xlarge": {},
     "m5d-24xlarge": {},
-    "xeon6246rx2": {},
+    "xeon6246r": {},
     "p3-2xlarge": {"gpu": 1},
     "xeon8163x2-8xv100": {"gpu": 8},
     "epyc7543x4-4xa100": {"gpu": 4},
@@ -294,11 +294,11 @@ LINKS = {
     "r6i-12xlarge": {},
     "c5-9xlarge": {},
     "m5d-24xlarge": {},
-    "xeon6246rx2": {},
-    "p3-2xlarge": {("host", "gpu"): (PCIE_3, ASSUMED_COPY, None)},
+    "xeon6246r": {},
+    "p3-2xlarge": {("host", "gpu"): (PINNED_3, ASSUMED_COPY, None)},
     "xeon8163x2-8xv100": {
-        ("host", "gpu"): (PCIE_3, ASSUMED_COPY, None),
-        ("gpu", "gpu"): (PCIE_3, ASSUMED_COPY, "host"),
+        ("host", "gpu"): (PINNED_3, ASSUMED_COPY, None),
+        ("gpu", "gpu"): (PINNED_3, ASSUMED_COPY, "host"),
     },
     "epyc7543x4-4xa100": {
         ("host", "gpu"): (PCIE_4, ASSUMED_COPY, None),
@@ -356,6 +356,29 @@ ROUNDED = {
 NAMES = {"name", "kind", "model", "virtual", "torch_device"}
 
 
+#: Last caches, MB: of an Intel host L3 and, beside it, L2 of its cores; of others L3; L2 of GPUs.
+CACHES = {
+    ("r6i-16xlarge", "host"): 54 + 32 * 1.25,
+    ("r6i-12xlarge", "host"): 54 * 24 / 32 + 24 * 1.25,
+    ("c5-9xlarge", "host"): 24.75 + 18,
+    ("m5d-24xlarge", "host"): 2 * (33 + 24),
+    ("xeon6246r", "host"): 35.75 + 16,
+    ("p3-2xlarge", "host"): 45 * 4 / 18 + 4 * 0.25,
+    ("xeon8163x2-8xv100", "host"): 2 * (33 + 24),
+    ("epyc7543x4-4xa100", "host"): 4 * 256,
+    ("ecs-r5x16", "host"): 28 * (1.375 + 1),
+    ("ecs-r5x16", "node"): 28 * (1.375 + 1),
+    ("p3-2xlarge", "gpu"): 6,
+    ("xeon8163x2-8xv100", "gpu"): 6,
+    ("epyc7543x4-4xa100", "gpu"): 40,
+    ("ryzen3990x-a100-u250", "gpu"): 40,
+    ("epyc7763x2-4xa5000", "gpu"): 6,
+    **{("epyc7763x4-8xa5000", f"node{node}_gpu"): 6 for node in range(2)},
+    ("xeon8462-8xh100-8xspu", "gpu"): 50,
+    **{("xeon8462x4-32xh100", f"node{node}_gpu"): 50 for node in range(4)},
+}
+
+
 def is_close(one: object, other: object, tolerance: float = 1e-12) -> bool:
     if isinstance(one, RateCurve) and isinstance(other, RateCurve):
         return one.widths == other.widths and all(
@@ -389,7 +412,11 @@ def test_every_number_of_a_device(name):
     defaults = {field.name: field.default for field in dataclasses.fields(Device)}
     for device in platform.devices:
         known = DEVICES[name][kind_of(device.name)]
-        for field in set(defaults) - NAMES:
+        cache = 1e6 * CACHES.get((name, kind_of(device.name)), 0)
+        assert device.cache_bytes == pytest.approx(cache, rel=0.03), (device.name, name)
+        assert not device.libraries
+        assert not device.mapped_from_bytes
+        for field in set(defaults) - NAMES - {"cache_bytes", "mapped_from_bytes", "libraries"}:
             expected, source = known.get(field, (defaults[field], "not stated"))
             rounded = name.startswith("ryzen") and device.name == "host"
             tolerance = ROUNDED.get(field, 1e-12) if rounded else 1e-12

@@ -34,7 +34,7 @@ BUNDLED = (
     "r6i-12xlarge",
     "r6i-16xlarge",
     "ryzen3990x-a100-u250",
-    "xeon6246rx2",
+    "xeon6246r",
     "xeon8163x2-8xv100",
     "xeon8462-8xh100-8xspu",
     "xeon8462x4-32xh100",
@@ -429,7 +429,7 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
             "[host]\ncolour = 1",
             "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
             "core_bandwidth, memory, sampling, launch, disk_bandwidth, sockets, socket_bandwidth, "
-            "power, gather, aggregate, aggregate_backward, update",
+            "power, cache, gather, aggregate, aggregate_backward, update, libraries",
             id="unknown key, far",
         ),
         pytest.param(

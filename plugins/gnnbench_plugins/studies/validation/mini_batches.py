@@ -79,7 +79,6 @@ DRAWS = (
     Draw("ogbn-papers100M", (10, 25), 8000),
     Draw("ogbn-arxiv", (15, 10, 5), 1024),
     Draw("ogbn-products", (15, 10, 5), 1024),
-    Draw("ogbn-papers100M", (15, 10, 5), 1024),
     Draw("reddit", (10, 25), 1000),
     Draw("reddit", (10, 10), 1024),
     Draw("ogbn-products", (10, 10), 1024),

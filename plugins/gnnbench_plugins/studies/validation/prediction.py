@@ -12,10 +12,11 @@ from functools import cache
 from typing import ClassVar
 
 from gnnbench.costs.passes import Passes
+from gnnbench.costs.roofline import rates_of
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Platform
+from gnnbench.platforms.machine import LibraryRates, Platform
 from gnnbench.price.epochs import EpochPrice, price_epochs
 from gnnbench.records import BatchProfile, BlockSize, Dataset, Form, Work, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
@@ -158,13 +159,19 @@ def _full_graph_s(machine: str, kernel: str, regularisers: int, task: FullGraphE
 
 
 def shrink(platform: Platform, scale: float) -> Platform:
-    """The platform with that share of its memories, and of what it takes to begin anything, so that
-    as large a share of a graph takes as large a share of the time."""
+    """The platform with that share of its memories and caches, and of what it takes to begin
+    anything, so that as large a share of a graph takes as large a share of the time."""
+    fronts = {
+        name: LibraryRates(call_s=kernel.library.call_s * scale) for name, kernel in KERNELS.items()
+    }
     host, *accelerators = (
         replace(
             device,
             memory_bytes=round(device.memory_bytes * scale),
             launch_s=device.launch_s * scale,
+            cache_bytes=device.cache_bytes * scale,
+            mapped_from_bytes=rates_of(device).fresh_from_bytes * scale,
+            libraries=fronts,
         )
         for device in platform.devices
     )
