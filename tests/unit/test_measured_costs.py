@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from gnnbench import plugins
+from gnnbench.conformance.graphs import fit_workload, make_sparse_dataset, make_this_host
 from gnnbench.costs import Library, Operation, price_calls, price_measured
 from gnnbench.costs.loading import price_sampling
-from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device, LibraryRates, Platform, RateCurve
+from gnnbench.price.dry_run import DryRun
 from gnnbench.records import Work
 from gnnbench_plugins.reference.kernel import TorchKernel
 
@@ -91,3 +97,16 @@ def test_a_measured_sampler_has_its_own_calls() -> None:
     work = Work("sample", edges=2000, threads=1, layers=2)
     library = Library(sampled_edges_per_s=1.0, sampling_call_s=9.0)
     assert price_sampling(work, CPU, library, RATES) == pytest.approx(2.0 + 0.2)
+
+
+def test_of_sparse_features_a_full_graph_multiplies_the_stored_values_alone() -> None:
+    data = make_sparse_dataset()
+    assert not isinstance(data.features, np.ndarray)
+    workload = replace(fit_workload(data), dims=(data.num_features, 2, data.num_classes))
+    setting = Setting(data, make_this_host(), workload, build(workload).shapes)
+    registry = plugins.load()
+    parts = registry.strategy("native").bundles["full-graph"]
+    dry = DryRun(plugins.assemble(registry, parts, {}), setting)
+    spans = [span for span in dry.run_epoch(0).spans if span.layer == 0 and span.work.macs]
+    assert {span.label for span in spans} == {"aggregate forward", "aggregate backward"}
+    assert {span.work.macs for span in spans} == {data.features.nnz * 2}
