@@ -13,7 +13,7 @@ from gnnbench.costs import Library, Operation, price_calls, price_measured
 from gnnbench.costs.loading import price_sampling
 from gnnbench.models import build
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Device, LibraryRates, Platform, RateCurve
+from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.price.dry_run import DryRun
 from gnnbench.records import Work
 from gnnbench_plugins.reference.kernel import TorchKernel
