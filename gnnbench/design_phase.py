@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnbench.constants import Bound
 from gnnbench.parts import Setting
-from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.platforms.machine import Device, LibraryRates, Platform, RateCurve
 from gnnbench.records import EpochTrace, Span
 
 #: Passes over so many rounds, of which the first warms up; of the others the median counts, since
@@ -140,7 +140,8 @@ def summarise_rounds(
 
 
 def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Device:
-    """The host with the rates of the design phase, with every core and with one."""
+    """The host with the rates of the design phase, with every core and with one; of what libraries
+    reach here only what they draw is left, since these are the same kernels' on the same graph."""
 
     def curve(all_cores: _Rate, one_core: _Rate) -> RateCurve | None:
         widths = tuple(sorted(all_cores.done))
@@ -154,6 +155,13 @@ def with_rates(host: Device, together: DesignPhase, alone: DesignPhase) -> Devic
         aggregate=curve(together.aggregate, alone.aggregate),
         aggregate_backward=curve(together.aggregate_backward, alone.aggregate_backward),
         update=curve(together.update, alone.update),
+        libraries={
+            name: LibraryRates(
+                sampled_edges_per_s=rates.sampled_edges_per_s,
+                sampling_call_s=rates.sampling_call_s,
+            )
+            for name, rates in host.libraries.items()
+        },
     )
 
 

@@ -1,203 +1,372 @@
-"""HyScale-GNN's performance model against the wall clock of this machine, CPU only.
+"""``python -m suites.predict_local``: epochs on this machine as the model says, and as they are.
 
-``python -m suites.predict_local`` predicts an epoch of strategy hyscale on three graphs with GCN
-and GraphSAGE, trains, and prints both, the errors, and an iteration by stage. Section VI-C has
-errors of 5 to 14 % between the paper's model and its machine. The CPU is the only trainer:
-propagation is Equation 10, and Equations 8 and 13 have nothing to move.
+Every strategy that runs on this machine's own devices, with three models on three graphs: an epoch
+is predicted from what a probe has measured (``gnnbench platforms probe``), and where the strategy
+has a design phase, from that; then it is trained. The strategies of a mode take turns, an epoch
+each, so that what else the machine does disturbs all alike, and the median epoch counts. What
+cannot run stands below, with the reason.
 
-The effective rates that Equations 7, 11 and 12 are priced with come from a design phase: a few
-rounds of the same training, one stage after the other, with every core and with one, before the run
-that is predicted. Section V takes T_samp from such runs, and the rest from "platform metadata"; the
-column *probed* is the same model with those, as ``gnnbench platforms probe`` measures them on made
-blocks. They say less: a cache holds more of a probe's arrays than of a run's.
+Of libraries that compute the same, the ratio of two epochs says which to use; those that the model
+gives stand beside those that were measured.
 
-Beside the wall clock stands the processor time of the epoch over the threads used: what the wall
-clock would say if nothing else ran here and no thread waited. With ``--threads 1 --stages 0`` the
-two are the same on an idle machine.
+Epochs are held against the wall clock; with ``--threads 1`` against the processor's time, which
+stands still while other programs run. The first epoch of each is not counted.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import fmean, median
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import get_args
+
+import click
+import torch
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Options, make_setting
-from gnnbench.design_phase import DESIGN_EPOCHS, DesignPhase, run_design_phase, with_rates
+from gnnbench.design_phase import with_design_phase
+from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.parts import Bundle, SeedPlacement, Setting
+from gnnbench.models import build
+from gnnbench.models.products import projected_layers
+from gnnbench.parts import Bundle, Setting, option_fields
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
-from gnnbench.price.folds import busy_by_stage
+from gnnbench.platforms.workers import take_cores
+from gnnbench.plugins import Registry
+from gnnbench.price.epochs import price_epochs
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.records import BatchProfile, EpochTrace, Stage
-from gnnbench.run import train
-from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
+from gnnbench.probing import probe_libraries
+from gnnbench.records import Dataset, EpochTrace, Mode
+from gnnbench.run import Training, train
+from gnnbench.units import format_si
 from suites.epochs import make_request
 
-GRAPHS = ("ego_twitter", "coauthor_physics", "rmat")
-MODELS = ("gcn", "sage")
-EPOCHS = 2
-#: The paper's largest error (section VI-C).
-WITHIN = 0.14
+GRAPHS = ("cora", "amazon_photo", "ego_twitter")
+MODELS = ("gcn", "sage", "gat")
+#: What ratios are taken of: one device, the same work, a library each.
+LIBRARIES = ("pyg", "dgl", "native")
+#: Epochs of each that count, at least, after one that warms up.
+FEWEST_EPOCHS = 3
+#: How near a modelled ratio should be to the measured one.
+NEAR_RATIO = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """Predicted beside measured: an epoch, and an iteration's stages.
+class Cell:
+    """An epoch of a strategy, predicted and measured. ``taken_s`` is by the clock that judges,
+    ``wall_s`` by the wall clock."""
 
-    ``probed_s`` is what the model says with the platform's rates, ``predicted_s`` with those of the
-    design phase.
-    """
-
-    label: str
-    prediction: Prediction
-    probed_s: float
+    strategy: str
+    mode: Mode
+    model: str
+    graph: str
     predicted_s: float
+    taken_s: float
     wall_s: float
-    processor_s: float
-    stages: dict[Stage, float]
 
     @property
-    def probed_error(self) -> float:
-        return self.probed_s / self.wall_s - 1.0
+    def error(self) -> float:
+        return self.predicted_s / self.taken_s - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as long the second strategy's epoch takes as the first's."""
+
+    first: str
+    second: str
+    mode: Mode
+    model: str
+    graph: str
+    modelled: float
+    measured: float
 
     @property
-    def wall_error(self) -> float:
-        return self.predicted_s / self.wall_s - 1.0
-
-    @property
-    def processor_error(self) -> float:
-        return self.predicted_s / self.processor_s - 1.0
+    def error(self) -> float:
+        return self.modelled / self.measured - 1.0
 
 
-# --------------------------------------------------------------------------- a cell
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A strategy that was not run, and the sentence why."""
+
+    strategy: str
+    mode: Mode
+    model: str
+    graph: str
+    reason: str
 
 
-def compare_with_wall_clock(graph: str, model: str, platform: Platform, stages: int) -> Compared:
-    """Predict and train one cell; ``stages`` is the prefetch depth."""
-    registry = plugins.load()
-    request = make_request(datasets.load(graph), platform.name, "mini-batch", "hyscale")
-    cores = platform.host.cores
-    workload = replace(request.workload, model=model, epochs=EPOCHS, threads=cores)
-    setting = make_setting(replace(request, workload=workload, platform=platform))
-    parts = registry.strategy("hyscale").bundles["mini-batch"]
-    ended_s: list[float] = []
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A strategy that takes turns with others: its training, and its epoch as predicted."""
 
-    def make_bundle(depth: int) -> Bundle:
-        options: Options = {"communication": {"stages": str(depth)}}
-        return plugins.assemble(registry, parts, options)
-
-    def train_epochs(which: Setting, depth: int) -> list[EpochTrace]:
-        epochs: list[EpochTrace] = []
-
-        def watch(epoch: EpochTrace, _: object) -> bool:
-            epochs.append(epoch)
-            ended_s.append(time.process_time())
-            return False
-
-        train(make_bundle(depth), which, WallClock(), watch)
-        return epochs
-
-    def design(threads: int) -> DesignPhase:
-        return run_design_phase(setting, threads, lambda few: train_epochs(few, 0), DESIGN_EPOCHS)
-
-    together = design(cores)
-    alone = design(1) if cores > 1 else together
-    sampling = tuple(sorted({1: alone.sample_s, cores: together.sample_s}.items()))
-    profile = BatchProfile(workload.batch_size, together.vertices, together.edges, sampling)
-    designed = replace(
-        setting,
-        platform=replace(platform, host=with_rates(platform.host, together, alone)),
-    )
-    bundle = make_bundle(stages)
-    prefetch = bundle.prefetch_stages(platform)
-    placement = bundle.placement
-    if not isinstance(placement, SeedPlacement):
-        raise TypeError("strategy hyscale has a placement of another kind")
-    shares = placement.open(designed, [profile], prefetch)
-    split = Split(workload.batch_size, shares.host_threads())
-    rounds = len(setting.dataset.train_ids) / workload.batch_size
-    probed = predict(setting, [profile], (), split, prefetch)
-    prediction = predict(designed, [profile], (), split, prefetch, together.fixed_s)
-
-    ended_s.clear()
-    # The first epoch warms up.
-    counted = train_epochs(setting, stages)[1:]
-    busy = [busy_by_stage(epoch.spans) for epoch in counted]
-    each = {stage: fmean(b[stage] for b in busy) / rounds for stage in busy[0]}
-    return Compared(
-        f"{model} {graph}",
-        prediction,
-        probed.epoch_s(rounds, filling=True),
-        prediction.epoch_s(rounds, filling=True),
-        min(epoch.wall_s for epoch in counted),
-        min(after - before for before, after in pairwise(ended_s)) / cores,
-        each,
-    )
+    strategy: str
+    training: Training
+    predicted_s: float
 
 
-def describe(cell: Compared) -> str:
-    """One line: epochs and errors, then an iteration's stages, predicted and measured in ms."""
-    expected, found = cell.prediction.stages(), cell.stages
-    trained_s = found.get("aggregate", 0.0) + found.get("update", 0.0)
-    pairs = (
-        ("sample", expected["sample"], found.get("sample", 0.0)),
-        ("load", expected["load"], found.get("load", 0.0)),
-        ("train", expected["update"], trained_s),
-        ("step", expected["synchronize"], found.get("synchronize", 0.0)),
-    )
-    stages = "  ".join(f"{name} {a * 1e3:.3g}/{b * 1e3:.3g}" for name, a, b in pairs)
-    return (
-        f"{cell.label:22}{cell.probed_s:9.2f}{cell.probed_error:+7.0%}"
-        f"{cell.predicted_s:10.2f}{cell.wall_s:9.2f}{cell.wall_error:+7.0%}"
-        f"{cell.processor_s:10.2f}{cell.processor_error:+7.0%}   {stages}"
-    )
+class Turns:
+    """One model on one graph on this machine, by all strategies of a mode."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        platform: Platform,
+        dataset: Dataset,
+        model: str,
+        mode: Mode,
+        graph: str,
+    ) -> None:
+        self._registry = registry
+        self._model, self._mode, self._graph = model, mode, graph
+        request = make_request(dataset, platform.name, mode, "reference")
+        workload = replace(request.workload, model=model, threads=platform.host.cores)
+        self._setting = make_setting(replace(request, workload=workload, platform=platform))
+        self._cores = platform.host.cores
+
+    def run(self, strategies: Sequence[str], seconds: float) -> Iterator[Cell | Refused]:
+        """Predict each, then train them in turns for so many ``seconds`` or longer."""
+        entrants: list[Entrant] = []
+        for name in strategies:
+            try:
+                entrants.append(self._enter(name))
+            except GnnbenchError as error:
+                yield self._refuse(name, words_of(error))
+        taken = self._take_turns(entrants, seconds)
+        for entrant in entrants:
+            judged, wall = zip(*taken[entrant.strategy], strict=True)
+            yield Cell(
+                entrant.strategy,
+                self._mode,
+                self._model,
+                self._graph,
+                entrant.predicted_s,
+                median(judged),
+                median(wall),
+            )
+
+    def _refuse(self, strategy: str, reason: str) -> Refused:
+        return Refused(strategy, self._mode, self._model, self._graph, reason)
+
+    def _enter(self, strategy: str) -> Entrant:
+        """Predict an epoch before anything of it is run, and open the training.
+
+        Raises ``GnnbenchError`` where the strategy does not run here.
+        """
+        bundle, setting = self._assemble(strategy), self._setting
+        if bundle.wants_design_phase(setting.platform):
+            setting = self._design(strategy, setting)
+        (price,) = price_epochs(self._assemble(strategy), setting, 1)
+        training = Training(bundle, setting, WallClock())
+        return Entrant(strategy, training, price.epoch_s)
+
+    def _assemble(self, strategy: str, options: Options | None = None) -> Bundle:
+        parts = self._registry.strategy(strategy).bundles[self._mode]
+        return plugins.assemble(self._registry, parts, options or {})
+
+    def _design(self, strategy: str, setting: Setting) -> Setting:
+        """The setting with what a few rounds of this strategy's training find out."""
+        bundle = self._assemble(strategy)
+        staged = "stages" in option_fields(type(bundle.communication))
+        options: Options = {"communication": {"stages": "0"}} if staged else {}
+
+        def train_few(few: Setting) -> list[EpochTrace]:
+            epochs: list[EpochTrace] = []
+            ended_s = [time.process_time()]
+
+            def keep(epoch: EpochTrace, _: object) -> bool:
+                ended_s.append(time.process_time())
+                if self._cores == 1:
+                    epoch = in_processor_time(epoch, ended_s[-1] - ended_s[-2])
+                epochs.append(epoch)
+                return False
+
+            train(self._assemble(strategy, options), few, WallClock(), keep)
+            return epochs
+
+        projected = projected_layers(bundle, setting)
+        layers = build(setting.workload, projected, setting.model).shapes
+        ahead = bundle.prefetch_stages(setting.platform) > 0
+        designed = with_design_phase(replace(setting, layers=layers), train_few, alone=ahead)
+        return replace(setting, platform=designed.platform)
+
+    def _take_turns(
+        self, entrants: Sequence[Entrant], seconds: float
+    ) -> Mapping[str, list[tuple[float, float]]]:
+        """Seconds of every epoch but the first of each, by the judging clock and the wall clock."""
+        taken: dict[str, list[tuple[float, float]]] = {each.strategy: [] for each in entrants}
+        ends_s, number = time.perf_counter() + seconds, 0
+        while number <= FEWEST_EPOCHS or (entrants and time.perf_counter() < ends_s):
+            for entrant in entrants:
+                began_s = time.process_time()
+                wall_s = entrant.training.run_epoch(number).wall_s
+                processor_s = time.process_time() - began_s
+                if number:
+                    judged_s = processor_s if self._cores == 1 else wall_s
+                    taken[entrant.strategy].append((judged_s, wall_s))
+            number += 1
+        return taken
 
 
-def summarise(clock: str, errors: Sequence[float]) -> str:
-    sizes = [abs(error) for error in errors]
-    close = sum(size <= WITHIN for size in sizes)
-    return f"{clock}: {close} of {len(sizes)} within {WITHIN:.0%}, median {median(sizes):.0%}"
+def in_processor_time(epoch: EpochTrace, processor_s: float) -> EpochTrace:
+    """An epoch as if it had lasted its processor time, each span as long in proportion."""
+    share = min(1.0, processor_s / epoch.wall_s)
+    spans = tuple(span._replace(seconds=span.seconds * share) for span in epoch.spans)
+    return replace(epoch, spans=spans, wall_s=epoch.wall_s * share)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--graphs", nargs="+", default=GRAPHS)
-    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
-    parser.add_argument("--stages", type=int, default=2, choices=(0, 1, 2), help="prefetch stages")
-    parser.add_argument("--threads", type=int, default=0, help="cores to use; 0 = all")
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to probe")
-    parser.add_argument("--probed", action="store_true", help="use local as last probed")
-    chosen = parser.parse_args(arguments)
+def find_ratios(cells: Sequence[Cell]) -> list[Ratio]:
+    """Those of every two libraries with the same mode, model and graph."""
+    found: dict[tuple[Mode, str, str], dict[str, Cell]] = {}
+    for cell in cells:
+        if cell.strategy in LIBRARIES:
+            found.setdefault((cell.mode, cell.model, cell.graph), {})[cell.strategy] = cell
+    return [
+        Ratio(
+            one,
+            other,
+            *key,
+            modelled=there[other].predicted_s / there[one].predicted_s,
+            measured=there[other].taken_s / there[one].taken_s,
+        )
+        for key, there in found.items()
+        for one, other in combinations([name for name in LIBRARIES if name in there], 2)
+    ]
+
+
+# --------------------------------------------------------------------------- what is told
+
+
+def describe(cell: Cell | Refused) -> str:
+    """One line."""
+    label = f"{cell.strategy:20}{cell.mode:12}{cell.model:6}{cell.graph:18}"
+    if isinstance(cell, Refused):
+        return f"{label}{cell.reason}"
+    seconds = (format_si(each, "s") for each in (cell.predicted_s, cell.taken_s, cell.wall_s))
+    return label + "".join(f"{each:>10}" for each in seconds) + f"{cell.error:>+8.0%}"
+
+
+def summarise(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> dict[str, float | int | str]:
+    """Errors of all cells, the largest one's cell, and how many ratios are near."""
+    if not cells:
+        return {"cells": 0}
+    worst = max(cells, key=lambda cell: abs(cell.error))
+    return {
+        "cells": len(cells),
+        "median_error": median(abs(cell.error) for cell in cells),
+        "largest_error": abs(worst.error),
+        "largest_of": f"{worst.strategy} {worst.mode} {worst.model} {worst.graph}",
+        "ratios": len(ratios),
+        "near_ratios": sum(abs(ratio.error) <= NEAR_RATIO for ratio in ratios),
+    }
+
+
+def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
+    """What came out, and below it the ratios that are not near."""
+    if not cells:
+        return ["Nothing ran here."]
+    found = summarise(cells, ratios)
+    far = [ratio for ratio in ratios if abs(ratio.error) > NEAR_RATIO]
+    return [
+        f"The median error of {found['cells']} epochs is {found['median_error']:.0%}, and the "
+        f"largest is {found['largest_error']:.0%}, of {found['largest_of']}.",
+        f"{found['near_ratios']} of {found['ratios']} modelled ratios of two libraries are within "
+        f"{NEAR_RATIO:.0%} of the measured ones{'; those that are not:' if far else '.'}",
+        *(
+            f"  {ratio.second} / {ratio.first}, {ratio.mode} {ratio.model} {ratio.graph}: "
+            f"modelled {ratio.modelled:.2f}, measured {ratio.measured:.2f}"
+            for ratio in far
+        ),
+    ]
+
+
+def write_json(
+    path: str, platform: Platform, cells: Sequence[Cell], refused: Sequence[Refused]
+) -> None:
+    """Everything, to a file or (``-``) to standard output."""
+    ratios = find_ratios(cells)
+    document = {
+        "machine": platform.description,
+        "cores": platform.host.cores,
+        "clock": "processor" if platform.host.cores == 1 else "wall",
+        "load": os.getloadavg()[0],
+        "cells": [asdict(cell) | {"error": cell.error} for cell in cells],
+        "ratios": [asdict(ratio) | {"error": ratio.error} for ratio in ratios],
+        "refused": [asdict(each) for each in refused],
+        "summary": summarise(cells, ratios),
+    }
+    text = json.dumps(document, indent=1)
+    if path == "-":
+        click.echo(text)
+    else:
+        Path(path).write_text(text + "\n")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--dataset", "graphs", multiple=True, default=GRAPHS, show_default=True)
+@click.option("--model", "models", multiple=True, default=MODELS, show_default=True)
+@click.option("--strategy", "names", multiple=True, help="Those to run; all by default.")
+@click.option("--mode", "modes", multiple=True, type=click.Choice(get_args(Mode)))
+@click.option("--threads", type=click.IntRange(min=0), default=0, help="Cores to use; 0 is all.")
+@click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True)
+@click.option("--probe-seconds", type=click.FloatRange(min=0, min_open=True), default=10.0)
+@click.option("--probed", is_flag=True, help="Use the platform local as it was last probed.")
+@click.option("--json", "json_path", help="Also write everything to a file, or - for the screen.")
+def main(
+    graphs: tuple[str, ...],
+    models: tuple[str, ...],
+    names: tuple[str, ...],
+    modes: tuple[Mode, ...],
+    threads: int,
+    seconds: float,
+    probe_seconds: float,
+    probed: bool,
+    json_path: str | None,
+) -> None:
+    """Predict epochs of every strategy that runs on this machine, then train them by turns."""
     keep_pages()
-    platform = load_platform("local") if chosen.probed else probe(chosen.seconds)
-    cores = chosen.threads or platform.host.cores
-    platform = replace(platform, host=replace(platform.host, cores=cores))
-    cores_text = f"{cores} core{'s' * (cores > 1)}"
-    print(
-        f"{platform.host.model}, {cores_text}, load {os.getloadavg()[0]:.1f}; seconds of an epoch"
+    registry = plugins.load()
+    if probed:
+        machine = load_platform("local")
+    else:
+        machine = probe_libraries(probe(probe_seconds), registry, probe_seconds).platform
+    cores = min(threads or machine.host.cores, machine.host.cores)
+    platform = replace(machine, host=take_cores(machine.host, cores))
+    torch.set_num_threads(cores)
+    aside = json_path == "-"
+    clock = "the processor's time" if cores == 1 else "the wall clock"
+    click.echo(
+        f"{platform.host.model}, {cores} core{'s' * (cores > 1)}, load {os.getloadavg()[0]:.1f}; "
+        f"predicted, by {clock}, wall clock, error",
+        err=aside,
     )
-    print(
-        f"{'':22}{'probed':>9}{'error':>7}{'predicted':>10}{'wall':>9}{'error':>7}"
-        f"{'processor':>10}{'error':>7}   ms a round"
-    )
-    cells = []
-    for graph in chosen.graphs:
-        for model in chosen.models:
-            cells.append(compare_with_wall_clock(graph, model, platform, chosen.stages))
-            print(describe(cells[-1]), flush=True)
-    print(summarise("wall clock", [cell.wall_error for cell in cells]))
-    print(summarise("processor time", [cell.processor_error for cell in cells]))
-    print(summarise("wall clock, probed rates alone", [cell.probed_error for cell in cells]))
-    return 0
+    found: list[Cell | Refused] = []
+    chosen = [each for each in registry.strategies if not names or each.name in names]
+    for graph in graphs:
+        dataset = datasets.load(graph)
+        for model in models:
+            for mode in modes or get_args(Mode):
+                taking_part = [each.name for each in chosen if mode in each.bundles]
+                turns = Turns(registry, platform, dataset, model, mode, graph)
+                for each in turns.run(taking_part, seconds):
+                    found.append(each)
+                    click.echo(describe(each), err=aside)
+    cells = [each for each in found if isinstance(each, Cell)]
+    for line in list_sentences(cells, find_ratios(cells)):
+        click.echo(line, err=aside)
+    if json_path is not None:
+        refused = [each for each in found if isinstance(each, Refused)]
+        write_json(json_path, platform, cells, refused)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -82,7 +82,7 @@ def show(name: str, json_path: Path | None) -> int:
     type=RealNumber(0.0, LONGEST_PROBE_S),
     default=2.0,
     show_default=True,
-    help="About how long to measure the processor; each GPU takes as long again.",
+    help="About how long to measure the processor, and as long again its libraries; so each GPU.",
 )
 @click.option(
     "--out",
@@ -95,7 +95,8 @@ def show(name: str, json_path: Path | None) -> int:
 @shared_options
 def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | None) -> int:
     """Measure this machine and describe it as a platform."""
-    from gnnbench.platforms.describe import local_path, to_toml
+    from gnnbench.platforms.describe import local_path
+    from gnnbench.platforms.show import to_toml
     from gnnbench.results.output import make_folder, write_all, write_text
 
     kept = local_path() if save else None
@@ -103,10 +104,14 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
         make_folder(kept.parent)
     check_files(json_path, out_path, kept)
 
+    from gnnbench import plugins
+    from gnnbench.platforms.local import save_local
     from gnnbench.platforms.probe import probe as measure
-    from gnnbench.platforms.probe import save_local
+    from gnnbench.probing import probe_libraries
 
-    platform = measure(seconds)
+    machine = measure(seconds)
+    probed = probe_libraries(machine, plugins.load(), seconds)
+    platform = probed.platform
     writes: list[tuple[str, Callable[[], object]]] = [
         ("the description", partial(print_platform, platform, json_path))
     ]
@@ -116,6 +121,8 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
         writes.append((str(kept), partial(save_local, platform)))
     write_all(writes)
     console = open_console(json_path)
+    for part in probed.unmeasured:
+        console.print(f"not measured on {part.device}: {part.part}: {part.reason}")
     for path in (out_path, kept):
         if path is not None:
             console.print(f"wrote {path}", soft_wrap=True)
@@ -126,7 +133,7 @@ def probe(seconds: float, out_path: Path | None, save: bool, json_path: Path | N
 
 def print_platform(platform: Platform, json_path: Path | None) -> None:
     """A platform as rows of key, value, mark and source; in JSON with SI numbers too."""
-    from gnnbench.platforms.describe import show_platform
+    from gnnbench.platforms.show import show_platform
 
     console = open_console(json_path)
     console.print(f"{platform.name}: {platform.description}", style="bold")

@@ -1,6 +1,7 @@
 """What a library's kernels do on a device, and how long that takes it."""
 
 from gnnbench.costs.library import Library, read_library
+from gnnbench.costs.measured import price_calls, price_measured
 from gnnbench.costs.operation import Operation, OperationKind
 from gnnbench.costs.roofline import price_operation, price_operations
 
@@ -8,6 +9,8 @@ __all__ = [
     "Library",
     "Operation",
     "OperationKind",
+    "price_calls",
+    "price_measured",
     "price_operation",
     "price_operations",
     "read_library",

@@ -7,19 +7,24 @@ from dataclasses import replace
 from gnnbench.costs.library import Library
 from gnnbench.costs.passes import pick_rows
 from gnnbench.costs.roofline import price_operation, rates_of
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Loading, Work
 
+UNMEASURED = LibraryRates()
 
-def price_sampling(work: Work, device: Device, library: Library, measured: float = 0.0) -> float:
+
+def price_sampling(
+    work: Work, device: Device, library: Library, measured: LibraryRates = UNMEASURED
+) -> float:
     """Seconds of drawing ``work``: a library's calls for each layer, and edges at its rate, that of
     the platform, or what was ``measured`` of it here. A host's threads draw a mini-batch each, so
     that all they do is shared out."""
+    call_s = measured.sampling_call_s or library.sampling_call_s
     of_host = device.kind == "cpu"
     own = library.sampled_edges_per_s if of_host else library.device_sampled_edges_per_s
-    rate = measured or own or device.sampled_edges_per_s
+    rate = measured.sampled_edges_per_s or own or device.sampled_edges_per_s
     threads = (work.threads or device.cores) if of_host else 1
-    drawn_s = (work.layers * library.sampling_call_s + work.edges / rate) / threads
+    drawn_s = (work.layers * call_s + work.edges / rate) / threads
     return work.starts * library.worker_start_s + drawn_s
 
 

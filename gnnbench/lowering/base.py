@@ -112,7 +112,7 @@ class Lowering(ABC):
         layer = self.layers[number]
         aggregates = op.startswith("aggregate")
         work = (
-            layer.aggregate_work(block, self._itemsize)
+            self._size_products(number, layer.aggregate_work(block, self._itemsize))
             if aggregates
             else layer.update_work(block.num_dst, self._itemsize, gemms)
         )
@@ -136,6 +136,10 @@ class Lowering(ABC):
         if aggregates and isinstance(block, Block):  # of sizes alone there is none to hear of
             self._announce(step, block)
         return step
+
+    def _size_products(self, number: int, work: Work) -> Work:
+        """AGGREGATE of a layer, of whose input fewer values may be multiplied than it has."""
+        return work
 
     def _announce(self, step: Step, block: Block) -> None:
         """Let a kernel that wants to know hear which block a step aggregates over."""

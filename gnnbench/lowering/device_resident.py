@@ -93,6 +93,14 @@ class DeviceResidentLowering(PeerRows):
         projected = projected_layers(self.bundle, self.setting)
         return self.undivided and keeps_sparse(self.bundle, self.setting, self.trainers, projected)
 
+    def _size_products(self, number: int, work: Work) -> Work:
+        """Of sparse features the stored values alone are multiplied."""
+        features = self.setting.dataset.features
+        if number or not self.sparse or isinstance(features, np.ndarray):
+            return work
+        rows, width = features.shape
+        return work._replace(macs=work.macs * features.nnz // (rows * width))
+
     def _count_feature_bytes(self, slot: int) -> int:
         features, count = self.setting.dataset.features, self.shards.num_owned[slot]
         if self.sparse and not isinstance(features, np.ndarray):
@@ -229,7 +237,7 @@ class DeviceResidentLowering(PeerRows):
                 "loss",
                 device.name,
                 (device.name,),
-                Work("copy", rows=self.shards.num_train[slot], bytes=2 * size),
+                Work("copy", rows=self.shards.num_train[slot], bytes=2 * size, form="loss"),
                 len(self.layers),
                 self._round,
                 (logits[slot], self._meeting),

@@ -224,6 +224,8 @@ class UnitPasses(Lowering):
         plan, aggregates = each.plan, op.startswith("aggregate")
         if op.endswith("backward"):
             work = size_backward(work, first=plan.number == 0)
+        if aggregates:
+            work = work._replace(fresh=True)
         step = Step(
             op,
             (each.key, plan.number, each.block),

@@ -12,7 +12,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gnnbench.costs import Library, Operation, price_operations
+from gnnbench.costs import (
+    Library,
+    Operation,
+    price_calls,
+    price_measured,
+    price_operations,
+)
 from gnnbench.costs.aggregation import Aggregation
 from gnnbench.costs.passes import RELU, Passes, update
 from gnnbench.parts.base import LayerShape, Part, Setting
@@ -258,11 +264,17 @@ class Kernel(Part):
     hidden_passes: ClassVar[Passes] = RELU
     library: ClassVar[Library] = Library()
 
+    def batch_seconds(self, device: Device) -> float:
+        """What the loss and the optimiser take besides what they move, where the platform has it
+        of this library."""
+        return device.libraries.get(self.name, LibraryRates()).batch_s
+
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration of ``work`` on a described device.
 
-        On a CPU or GPU what its ``operations`` take there (``gnnbench.costs``). Where the platform
-        has the rates of all of AGGREGATE or UPDATE, this library's or any, and on accelerators of
+        On a CPU or GPU what its ``operations`` take there (``gnnbench.costs``), at the rates that
+        its library was measured to reach where the platform has them. Where the platform has the
+        rates of all of AGGREGATE or UPDATE, whoever computes them, and on accelerators of
         other kinds, HyScale-GNN's Equation 11, t_aggregate = |E| f S_feat / BW, and Equation 12,
         t_update = MACs / (N freq), with N freq = half the FLOP/s; plus the device's launch time.
         More work never takes less, and none takes less than its bytes and operations at the
@@ -272,7 +284,11 @@ class Kernel(Part):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
         measured = device.libraries.get(self.name, LibraryRates())
         of_host = LibraryRates(device.aggregate, device.update)
-        known = measured if measured.aggregate or measured.update else of_host
+        if measured.aggregate is not None:
+            operations = self.operations(work, device)
+            summed_s = price_measured(operations, device, self.library, measured, work.threads)
+            return summed_s + price_calls(work, measured)
+        known = measured if measured.update else of_host
         if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
             call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0
             return call_s + _by_equations(work, device, known)

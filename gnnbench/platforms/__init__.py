@@ -1,18 +1,16 @@
-"""Described machines: ``machine`` holds the nouns, ``describe`` reads, lists and writes the TOML
-files (``schema`` checks them), ``probe`` measures this machine.
+"""Described machines: ``machine`` holds the nouns, ``describe`` reads and lists the TOML files
+(``schema`` checks them), ``show`` shows and writes them, ``local`` is this machine, which ``probe`` measures.
 """
 
 from __future__ import annotations
 
 from gnnbench.platforms.describe import (
     PlatformEntry,
-    PlatformRow,
     default_platform,
     list_platforms,
     load_platform,
-    show_platform,
-    to_toml,
 )
+from gnnbench.platforms.show import PlatformRow, show_platform, to_toml
 
 __all__ = [
     "PlatformEntry",

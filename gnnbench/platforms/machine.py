@@ -52,14 +52,30 @@ class RateCurve:
 
 @dataclass(frozen=True, slots=True)
 class LibraryRates:
-    """What a library was measured to reach on a device: the rates of Equations 11 and 12 by row
-    width, seconds of a call of its own, and edges that one core draws a second; None and 0 where
-    that was not measured."""
+    """What a library was measured to reach on a device; None and 0 where that was not measured.
+
+    AGGREGATE picks source rows at ``aggregate`` bytes/s out of the memory and at ``cached`` out of
+    the last cache, and writes destinations' rows at ``written``; UPDATE's products have ``update``
+    FLOP/s, all by width. However little there is to compute, AGGREGATE takes ``call_s``, and
+    ``fresh_call_s`` over a new block, UPDATE ``update_call_s``, and the loss and the optimiser
+    ``batch_s`` together. Of a block that is new to the library
+    ``bound_edges_per_s`` are made ready for the forward pass, and ``transposed_edges_per_s`` for
+    the backward pass. One core draws ``sampled_edges_per_s``, after ``sampling_call_s`` for every
+    layer of a mini-batch.
+    """
 
     aggregate: RateCurve | None = None
+    cached: RateCurve | None = None
+    written: RateCurve | None = None
     update: RateCurve | None = None
     call_s: float | None = None
+    fresh_call_s: float = 0.0
+    update_call_s: float = 0.0
+    batch_s: float = 0.0
+    bound_edges_per_s: float = 0.0
+    transposed_edges_per_s: float = 0.0
     sampled_edges_per_s: float = 0.0
+    sampling_call_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,36 +1,35 @@
-"""This machine as a platform, measured: what ``platforms probe`` writes and ``local`` reads.
+"""This machine's peaks and effective rates, measured: the platform that ``platforms probe`` writes.
 
 Peaks are the best of several runs, so that what else runs here disturbs them least; the effective
-rates by width, which predictions of a run are made from, are those of the median run. Rates are
-rounded to three digits, which is more than such a measurement holds.
+rates by width, which predictions of a run are made from, are those of the median run. What each
+library installed here reaches of them is measured apart (``gnnbench.probing``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
-import os
-import platform as operating_system
-import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from statistics import median
-from typing import Annotated
+from collections.abc import Callable
 
 import numpy as np
-import psutil
 import scipy.sparse as sp
 import torch
 
-from gnnbench.constants import MEASURED, Bound, Constant, Mark
-from gnnbench.errors import GnnbenchError, PlatformError, UsageError
-from gnnbench.files import explain, publish
+from gnnbench.constants import MEASURED, Bound
+from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.kernels.pages import keep_pages
-from gnnbench.platforms.describe import LOCAL, local_path, read_platform, to_toml
+from gnnbench.platforms.local import (
+    assemble,
+    cache_bytes,
+    count_cores,
+    count_gpus,
+    cpu_model,
+    memory_bytes,
+)
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
+from gnnbench.platforms.timing import best_rate, round_rate, torch_threads, typical_rate
 from gnnbench.records import IndexArray, IntArray
 
 #: 128 MiB an array, 384 MiB a triad: beyond the last-level cache of any one socket.
@@ -45,62 +44,6 @@ AGGREGATED_BYTES: Bound[int] = 2**26
 GRAPH_VERTICES: Bound[int] = 2**20
 NARROW_SIDES: Bound[tuple[int, ...]] = (4, 16, 64, 128, 256)
 UPDATED_ROWS: Bound[int] = 2**13
-
-#: What is taken for a machine that was not probed.
-CORE_FLOPS: Annotated[float, Constant("FLOP/s", "assumed", "order of magnitude")] = 5e10
-CORE_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "order of magnitude")] = 1e10
-HOST_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "of a whole host, at most")] = 2e11
-CORE_EDGES_PER_S: Annotated[float, Constant("edges/s", "assumed", "order of magnitude")] = 2e7
-HOST_LAUNCH_S: Annotated[float, Constant("s", "assumed", "order of magnitude")] = 5e-6
-GPU_LANES: Annotated[int, Constant("", "assumed", "of a multiprocessor, most of NVIDIA's")] = 128
-GPU_CLOCK_HZ: Annotated[float, Constant("Hz", "assumed", "order of magnitude")] = 1.5e9
-GPU_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "of a multiprocessor")] = 1e10
-GPU_LAUNCH_S: Annotated[float, Constant("s", "assumed", "order of magnitude")] = 1e-5
-PCIE_BYTES_PER_S: Annotated[float, Constant("B/s", "assumed", "PCIe 3.0 x16, effective")] = 1.2e10
-PCIE_LATENCY_S: Annotated[float, Constant("s", "assumed", "one copy call")] = 1e-5
-
-
-def load_local() -> Platform:
-    """``local``: as last probed, else from what the operating system says, rates assumed.
-
-    Raises ``PlatformError`` when the probed description is broken or has other GPUs than torch.
-    """
-    path = local_path()
-    if not path.is_file():
-        return describe_unmeasured()
-    platform = read_platform(path)
-    here = [f"gpu{index}" for index in range(_count_gpus())]
-    described = [device.name for device in platform.accelerators]
-    if described != here:
-        raise PlatformError(
-            f"platform file {path} describes {', '.join(described) or 'no accelerator'} and torch "
-            f"sees {', '.join(here) or 'none'} here; run gnnbench platforms probe again."
-        )
-    return dataclasses.replace(
-        platform,
-        host=dataclasses.replace(platform.host, virtual=False),
-        accelerators=tuple(
-            dataclasses.replace(device, virtual=False, torch_device=f"cuda:{index}")
-            for index, device in enumerate(platform.accelerators)
-        ),
-    )
-
-
-def save_local(platform: Platform) -> Path:
-    """Keep a probed platform as ``local``; returns the file, which appears whole or not at all.
-
-    Raises ``GnnbenchError`` when the disk refuses.
-    """
-    path = local_path()
-    text = "# Written by gnnbench platforms probe; run it again after a change of hardware.\n\n"
-    text += to_toml(platform)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with publish(path) as stream:
-            stream.write(text.encode())
-    except OSError as error:
-        raise GnnbenchError(f"platform file {path} cannot be written: {explain(error)}.") from error
-    return path
 
 
 def probe(seconds: float = 2.0) -> Platform:
@@ -117,107 +60,13 @@ def probe(seconds: float = 2.0) -> Platform:
     sources: dict[str, str] = {}
     host = _probe_host(seconds)
     sources |= _sources("host", host, measured)
-    gpus = [_probe_gpu(index, seconds / 2) for index in range(_count_gpus())]
+    gpus = [_probe_gpu(index, seconds / 2) for index in range(count_gpus())]
     for gpu in gpus:
         sources |= _sources(gpu.name, gpu, measured)
     links = _probe_links(gpus, seconds / 2)
     for link in links:
         sources |= {f"{link.name}.{key}": measured for key in ("bandwidth", "latency")}
-    return _assemble(host, gpus, links, sources, dict.fromkeys(sources, MEASURED))
-
-
-def describe_unmeasured() -> Platform:
-    """This machine from what the operating system and torch say, without running anything.
-
-    Rates are assumed from the number of cores, the same at every call; each says so.
-    """
-    assumed = "{}, not measured; gnnbench platforms probe does"
-    cores = count_cores()
-    host = Device(
-        name="host",
-        kind="cpu",
-        model=_cpu_model(),
-        flops_per_s=CORE_FLOPS * cores,
-        memory_bandwidth_bytes_per_s=min(CORE_BYTES_PER_S * cores, HOST_BYTES_PER_S),
-        memory_bytes=_memory_bytes(),
-        launch_s=HOST_LAUNCH_S,
-        cores=cores,
-        core_bandwidth_bytes_per_s=CORE_BYTES_PER_S,
-        sampled_edges_per_s=CORE_EDGES_PER_S,
-        virtual=False,
-    )
-    sources = {
-        "host.cores": "the operating system",
-        "host.memory": "the operating system",
-        "host.flops": assumed.format("50 GFLOP/s a core"),
-        "host.memory_bandwidth": assumed.format("10 GB/s a core, 200 GB/s at most"),
-        "host.core_bandwidth": assumed.format("one core's share"),
-        "host.sampling": assumed.format("order of magnitude of a native sampler"),
-        "host.launch": assumed.format("one small tensor operation"),
-    }
-    gpus: list[Device] = []
-    links: list[Link] = []
-    for index in range(_count_gpus()):
-        gpu = _assume_gpu(index)
-        sources |= {
-            f"{gpu.name}.cores": "CUDA: multiprocessors",
-            f"{gpu.name}.memory": "CUDA",
-            f"{gpu.name}.flops": assumed.format("128 lanes a multiprocessor at 1.5 GHz"),
-            f"{gpu.name}.memory_bandwidth": assumed.format("10 GB/s a multiprocessor"),
-            f"{gpu.name}.launch": assumed.format("one kernel launched from PyTorch"),
-        }
-        links += [
-            Link(
-                f"{device.name}-{gpu.name}",
-                (device.name, gpu.name),
-                PCIE_BYTES_PER_S,
-                PCIE_LATENCY_S,
-            )
-            for device in (host, *gpus)
-        ]
-        gpus.append(gpu)
-    for link in links:
-        sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
-        sources[f"{link.name}.latency"] = assumed.format("one copy call")
-    known = [f"{device.name}.{key}" for device in (host, *gpus) for key in ("cores", "memory")]
-    return _assemble(host, gpus, links, sources, dict.fromkeys(known, MEASURED))
-
-
-def _assume_gpu(index: int) -> Device:
-    """A CUDA device with rates assumed from the number of its multiprocessors."""
-    properties = torch.cuda.get_device_properties(index)
-    multiprocessors = properties.multi_processor_count
-    return Device(
-        name=f"gpu{index}",
-        kind="gpu",
-        model=properties.name,
-        flops_per_s=GPU_LANES * 2 * GPU_CLOCK_HZ * multiprocessors,
-        memory_bandwidth_bytes_per_s=GPU_BYTES_PER_S * multiprocessors,
-        memory_bytes=properties.total_memory,
-        launch_s=GPU_LAUNCH_S,
-        cores=multiprocessors,
-        virtual=False,
-        torch_device=f"cuda:{index}",
-    )
-
-
-def _assemble(
-    host: Device,
-    gpus: list[Device],
-    links: list[Link],
-    sources: Mapping[str, str],
-    marks: Mapping[str, Mark],
-) -> Platform:
-    summary = [f"{host.model}, {host.cores} cores", *(gpu.model for gpu in gpus)]
-    return Platform(
-        name=LOCAL,
-        description=f"this machine: {'; '.join(summary)}",
-        host=host,
-        accelerators=tuple(gpus),
-        links=tuple(links),
-        sources=sources,
-        marks=marks,
-    )
+    return assemble(host, gpus, links, sources, dict.fromkeys(sources, MEASURED))
 
 
 def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
@@ -232,6 +81,7 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
     }
     if device.kind == "cpu":
         sources["core_bandwidth"] = f"{measured}: STREAM triad on one core"
+        sources["cache"] = "the operating system: the last cache of one core"
         sources["sampling"] = f"{measured}: fan-outs 25, 10 on a random graph, one core"
         sources["gather"] = f"{measured}: rows picked at random from a table, into new memory"
         sources["aggregate"] = (
@@ -242,63 +92,30 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
     return {f"{name}.{key}": source for key, source in sources.items()}
 
 
-# --------------------------------------------------------------------------- what there is
-
-
-def count_cores() -> int:
-    """Cores this process may use: physical ones, no more than its affinity mask allows."""
-    if hasattr(os, "sched_getaffinity"):
-        allowed = len(os.sched_getaffinity(0))
-    else:
-        allowed = os.cpu_count() or 1
-    physical = psutil.cpu_count(logical=False) or allowed
-    return int(min(allowed, physical))
-
-
-def _memory_bytes() -> int:
-    """Main memory, or what a Linux control group leaves of it."""
-    sizes = [int(psutil.virtual_memory().total)]
-    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            sizes.append(int(Path("/sys/fs/cgroup", limit).read_text()))
-    return min(sizes)
-
-
-def _cpu_model() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return operating_system.processor() or operating_system.machine() or "unknown processor"
-
-
-def _count_gpus() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
 # --------------------------------------------------------------------------- what it does
 
 
 def _probe_host(seconds: float) -> Device:
     cores, share_s = count_cores(), seconds / 5
-    with _torch_threads(cores):
+    with torch_threads(cores):
         flops = _matmul_rate(CPU, 1024 if cores < 16 else 4096, share_s)
         bandwidth = _triad_rate(CPU, share_s)
         launch_s = _launch_seconds(CPU, share_s)
-    with _torch_threads(1):
+    with torch_threads(1):
         core_bandwidth = _triad_rate(CPU, share_s)
     return Device(
         name="host",
         kind="cpu",
-        model=_cpu_model(),
+        model=cpu_model(),
         flops_per_s=flops,
         memory_bandwidth_bytes_per_s=max(bandwidth, core_bandwidth),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=memory_bytes(),
         launch_s=launch_s,
         cores=cores,
         core_bandwidth_bytes_per_s=core_bandwidth,
         sampled_edges_per_s=_sampling_rate(share_s),
         virtual=False,
+        cache_bytes=cache_bytes(),
         gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
         aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
         aggregate_backward=_rate_curve(_aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s),
@@ -332,7 +149,7 @@ def _probe_links(gpus: list[Device], seconds: float) -> list[Link]:
                 _copy_rate(near, far, COPY_BYTES, seconds / 4),
                 _copy_rate(far, near, COPY_BYTES, seconds / 4),
             )
-            latency_s = _round(1.0 / _copy_rate(near, far, 1, seconds / 4))
+            latency_s = round_rate(1.0 / _copy_rate(near, far, 1, seconds / 4))
             links.append(Link(f"{one}-{other}", (one, other), bandwidth, latency_s))
     return links
 
@@ -341,14 +158,14 @@ def _matmul_rate(device: torch.device, size: int, budget_s: float) -> float:
     """FLOP/s of a square float32 matrix product, a multiply-accumulate counted as two."""
     a = torch.rand(size, size, device=device)
     out = torch.empty_like(a)
-    return _best_rate(lambda: torch.mm(a, a, out=out), 2.0 * size**3, budget_s, device)
+    return best_rate(lambda: torch.mm(a, a, out=out), 2.0 * size**3, budget_s, device)
 
 
 def _triad_rate(device: torch.device, budget_s: float) -> float:
     """Bytes/s of STREAM's triad, a = b + s c: two arrays read and one written."""
     b, c = (torch.ones(TRIAD_FLOATS, device=device) for _ in range(2))
     a = torch.zeros(TRIAD_FLOATS, device=device)
-    return _best_rate(
+    return best_rate(
         lambda: torch.add(b, c, alpha=3.0, out=a), 12.0 * TRIAD_FLOATS, budget_s, device
     )
 
@@ -361,7 +178,7 @@ def _launch_seconds(device: torch.device, budget_s: float) -> float:
         for _ in range(launches):
             torch.add(a, a, out=a)
 
-    return _round(1.0 / _best_rate(launch, launches, budget_s, device))
+    return round_rate(1.0 / best_rate(launch, launches, budget_s, device))
 
 
 def _copy_rate(source: torch.device, target: torch.device, size: int, budget_s: float) -> float:
@@ -371,7 +188,7 @@ def _copy_rate(source: torch.device, target: torch.device, size: int, budget_s: 
         torch.zeros(size, dtype=torch.uint8, device=place, pin_memory=_pins(place, cuda))
         for place in (source, target)
     ]
-    return _best_rate(lambda: ends[1].copy_(ends[0]), size, budget_s, cuda)
+    return best_rate(lambda: ends[1].copy_(ends[0]), size, budget_s, cuda)
 
 
 def _pins(place: torch.device, partner: torch.device) -> bool:
@@ -391,7 +208,7 @@ def _sampling_rate(budget_s: float) -> float:
         blocks = sample_neighbours(indptr, indices, seeds, (25, 10), seed=0, epoch=0, threads=1)
         return sum(block.num_edges for block in blocks)
 
-    return _best_rate(draw, draw(), budget_s, CPU)
+    return best_rate(draw, draw(), budget_s, CPU)
 
 
 def _rate_curve(
@@ -404,7 +221,7 @@ def _rate_curve(
     each_s = budget_s / (2 * len(widths))
     rates = []
     for threads in (cores, 1):
-        with _torch_threads(threads):
+        with torch_threads(threads):
             rates.append([measure(width, threads, each_s) for width in widths])
     together, alone = rates
     return RateCurve(widths, tuple(map(max, together, alone)), tuple(alone))
@@ -417,7 +234,7 @@ def _gather_rate(width: int, threads: int, budget_s: float) -> float:
     count = min(2**16, max(1, GATHERED_BYTES // (8 * width)))
     ids = np.random.default_rng(0).integers(0, len(table), count)
     size = 4.0 * width * count
-    return _typical_rate(lambda: gather_rows(table, ids, threads=threads), size, budget_s, threads)
+    return typical_rate(lambda: gather_rows(table, ids, threads=threads), size, budget_s, threads)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -482,7 +299,7 @@ def _aggregate_rate(width: int, threads: int, budget_s: float) -> float:
 
     with torch.no_grad():
         size = 4.0 * width * len(block.columns)
-        return _typical_rate(aggregate, size, budget_s, threads)
+        return typical_rate(aggregate, size, budget_s, threads)
 
 
 def _aggregate_backward_rate(width: int, threads: int, budget_s: float) -> float:
@@ -501,7 +318,7 @@ def _aggregate_backward_rate(width: int, threads: int, budget_s: float) -> float
 
     with torch.no_grad():
         size = 4.0 * width * len(block.columns)
-        return _typical_rate(aggregate, size, budget_s, threads)
+        return typical_rate(aggregate, size, budget_s, threads)
 
 
 def _update_rate(narrow: int, threads: int, budget_s: float) -> float:
@@ -517,58 +334,4 @@ def _update_rate(narrow: int, threads: int, budget_s: float) -> float:
         weight.grad = bias.grad = None
 
     flops = 4.0 * rows.numel() * narrow
-    return _typical_rate(update, flops, budget_s, threads)
-
-
-def _typical_rate(
-    work: Callable[[], object], amount: float, budget_s: float, threads: int
-) -> float:
-    """``amount`` a second in the median run of three, or of as many as fit, on the processor.
-
-    One thread's work is timed by the processor's clock, which stands still while something else
-    runs there; several threads' by the wall clock.
-    """
-    now = time.process_time if threads == 1 else time.perf_counter
-    work()
-    taken: list[float] = []
-    deadline = time.perf_counter() + budget_s
-    while len(taken) < 3 or time.perf_counter() < deadline:
-        start = now()
-        work()
-        taken.append(max(now() - start, 1e-9))
-    return _round(amount / median(taken))
-
-
-def _best_rate(
-    work: Callable[[], object], amount: float, budget_s: float, device: torch.device
-) -> float:
-    """``amount`` a second in the fastest run: one to warm up, then three or as many as fit."""
-    work()
-    fastest_s, runs, deadline = float("inf"), 0, time.perf_counter() + budget_s
-    while runs < 3 or time.perf_counter() < deadline:
-        _wait_for(device)
-        start = time.perf_counter()
-        work()
-        _wait_for(device)
-        fastest_s = min(fastest_s, time.perf_counter() - start)
-        runs += 1
-    return _round(amount / fastest_s)
-
-
-def _round(number: float) -> float:
-    return float(f"{number:.3g}")
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-@contextlib.contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return typical_rate(update, flops, budget_s, threads)

@@ -172,9 +172,17 @@ class LibraryTable(TomlTable):
     """What one library was measured to reach on a device."""
 
     aggregate: BandwidthRates | None = None
+    cached: BandwidthRates | None = None
+    written: BandwidthRates | None = None
     update: FlopsRates | None = None
     call: Duration | None = None
+    fresh_call: Duration | None = None
+    update_call: Duration | None = None
+    batch: Duration | None = None
+    binding: SamplingRate | None = None
+    transposing: SamplingRate | None = None
     sampling: SamplingRate | None = None
+    sampling_call: Duration | None = None
 
 
 class GroupSize(Count):
@@ -276,6 +284,14 @@ BASE_UNIT = {
     "power": Power.base,
     "cache": Capacity.base,
     "call": Duration.base,
+    "fresh_call": Duration.base,
+    "update_call": Duration.base,
+    "batch": Duration.base,
+    "sampling_call": Duration.base,
+    "binding": SamplingRate.base,
+    "transposing": SamplingRate.base,
+    "cached": BandwidthRates.base,
+    "written": BandwidthRates.base,
     "gather": BandwidthRates.base,
     "aggregate": BandwidthRates.base,
     "aggregate_backward": BandwidthRates.base,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from itertools import combinations
 
-from gnnbench.platforms.machine import Device, Link, Platform
-from gnnbench.platforms.probe import load_local
+from gnnbench.platforms.local import load_local
+from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 
 
 def divide_machine(processes: int) -> Platform:
@@ -36,6 +36,39 @@ def divide_machine(processes: int) -> Platform:
         description=f"{local.description}, shared by {processes} processes",
         accelerators=workers,
         links=tuple(_link(host, one, other) for one, other in combinations((host, *workers), 2)),
+    )
+
+
+def take_cores(host: Device, count: int) -> Device:
+    """A host of which so many cores are used, by what they reach without the others."""
+
+    def cut(curve: RateCurve | None) -> RateCurve | None:
+        if curve is None:
+            return None
+        rates = tuple(curve.at(width, count) for width in curve.widths)
+        return dataclasses.replace(curve, rates=rates)
+
+    if count >= host.cores:
+        return host
+    return dataclasses.replace(
+        host,
+        cores=count,
+        flops_per_s=host.flops_per_s * host.share_of_cores(count),
+        memory_bandwidth_bytes_per_s=host.bandwidth_bytes_per_s(count),
+        gather=cut(host.gather),
+        aggregate=cut(host.aggregate),
+        aggregate_backward=cut(host.aggregate_backward),
+        update=cut(host.update),
+        libraries={
+            name: dataclasses.replace(
+                rates,
+                aggregate=cut(rates.aggregate),
+                cached=cut(rates.cached),
+                written=cut(rates.written),
+                update=cut(rates.update),
+            )
+            for name, rates in host.libraries.items()
+        },
     )
 
 

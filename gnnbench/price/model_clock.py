@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gnnbench.costs import Library
-from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
+from gnnbench.costs.loading import UNMEASURED, limit_rate, price_rows, price_sampling
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
-from gnnbench.platforms.machine import Device, LibraryRates, Link, Platform
+from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Provenance, Work
 
 
@@ -54,7 +54,8 @@ class ModelClock:
         if work.op == "copy" and work.features:  # rows of that width, picked one by one
             return price_rows(work, where)
         if work.op == "copy":
-            return work.bytes / where.bandwidth_bytes_per_s(work.threads)
+            fixed_s = self._kernel.batch_seconds(where) if work.form == "loss" else 0.0
+            return fixed_s + work.bytes / where.bandwidth_bytes_per_s(work.threads)
         if work.op == "sample":
             return self._price_sample(work, where)
         return self._kernel.seconds(work, where)
@@ -63,5 +64,5 @@ class ModelClock:
         sampler = self._sampler
         if not isinstance(sampler, MiniBatchSampler):
             return price_sampling(work, where, Library())
-        measured = where.libraries.get(sampler.name, LibraryRates()).sampled_edges_per_s
+        measured = where.libraries.get(sampler.name, UNMEASURED)
         return price_sampling(work, where, sampler.library, measured)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gnnbench import datasets, plugins
-from gnnbench.compare import Request, compare
+from gnnbench.comparison import Request, compare
 from gnnbench.platforms import load_platform
 from gnnbench.records import RunResult, Workload
 from gnnbench_plugins.hpgnn.boards import load_board

@@ -223,7 +223,9 @@ sampling = {{ value = 3, unit = "Medges/s", {source} }}
     path.write_text(text)
     host = read_platform(path).host
     assert host.cache_bytes == 8e6
-    assert host.libraries["dgl"] == LibraryRates(RateCurve((4,), (2e9,), (1e9,)), None, 1e-4, 3e6)
+    assert host.libraries["dgl"] == LibraryRates(
+        RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
+    )
 
 
 # --------------------------------------------------------------------------- loading and sampling
@@ -261,7 +263,8 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
     assert price_sampling(work._replace(threads=0), CPU, library) == pytest.approx(0.53 / 20)
     assert price_sampling(work._replace(starts=2), CPU, library) == pytest.approx(1 + 0.53 / 4)
     assert price_sampling(work, GPU, library) == pytest.approx(0.03 + 0.01)
-    assert price_sampling(work, CPU, library, measured=1e6) == pytest.approx(1.03 / 4)
+    measured = LibraryRates(sampled_edges_per_s=1e6)
+    assert price_sampling(work, CPU, library, measured) == pytest.approx(1.03 / 4)
     plain = replace(CPU, sampled_edges_per_s=5e6)
     assert price_sampling(work, plain, Library()) == pytest.approx(1 / 5 / 4)
 

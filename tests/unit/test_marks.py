@@ -8,7 +8,8 @@ import pytest
 
 from gnnbench.constants import MARKS, find_marked
 from gnnbench.errors import PlatformError
-from gnnbench.platforms.describe import read_platform, show_platform, to_toml
+from gnnbench.platforms.describe import read_platform
+from gnnbench.platforms.show import show_platform, to_toml
 from gnnbench.toml import read_toml
 from gnnbench_plugins import __path__ as plugins_path
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gnnbench.errors import GnnbenchError, PlatformError, UsageError
+from gnnbench.platforms import local
 from gnnbench.platforms import probe as probing
 from gnnbench.platforms.describe import (
     default_platform,
@@ -769,7 +770,7 @@ def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     assert platform.sources["host.flops"].startswith("measured here by gnnbench platforms probe on")
     assert {platform.mark(key).kind for key in platform.sources} == {"measured"}
 
-    path = probing.save_local(platform)
+    path = local.save_local(platform)
     assert path == local_path() == cache / "gnnbench" / "platforms" / "local.toml"
     assert list(path.parent.iterdir()) == [path]
     assert load_platform("local") == platform
@@ -784,7 +785,7 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
     assert platform == load_platform("local")
     assert not platform.virtual
     assert platform.host.torch_device == "cpu"
-    assert platform.host.cores == probing.count_cores()
+    assert platform.host.cores == local.count_cores()
     for key in ("flops", "memory_bandwidth", "core_bandwidth", "sampling", "launch"):
         assert platform.mark(f"host.{key}").kind == "assumed"
     assert platform.sources["host.cores"] == "the operating system"
@@ -797,7 +798,7 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("probed", [True, False], ids=["probed", "assumed"])
 def test_local_with_gpus(probed: bool) -> None:
     if probed:
-        probing.save_local(probing.probe(seconds=0.1))
+        local.save_local(probing.probe(seconds=0.1))
     platform = load_platform("local")
     assert not platform.virtual
     assert [gpu.torch_device for gpu in platform.accelerators] == ["cuda:0", "cuda:1"]
@@ -816,7 +817,7 @@ def test_local_with_gpus(probed: bool) -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_probed_gpus_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    probing.save_local(probing.probe(seconds=0.1))
+    local.save_local(probing.probe(seconds=0.1))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(PlatformError) as error:
         load_platform("local")
@@ -839,4 +840,4 @@ def test_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(GnnbenchError, match=r"cannot be written: there is no such folder\."):
-        probing.save_local(probing.describe_unmeasured())
+        local.save_local(local.describe_unmeasured())

@@ -1,20 +1,21 @@
-"""The design phase of ``suites.predict_local``: what it makes of recorded spans, and a cell."""
+"""``suites.predict_local``: who takes turns, what is held against what, and what is told."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
+from click.testing import CliRunner
 
-from gnnbench import datasets
-from gnnbench.comparison import make_setting
-from gnnbench.design_phase import summarise_rounds
-from gnnbench.models import build
-from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import BatchProfile, HostThreads, Span, Stage, Work
-from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
+from gnnbench import datasets, plugins
+from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.platforms.workers import take_cores
+from gnnbench.records import EpochTrace, Span, Work
+
+GRAPH = "sbm:vertices=200,edges=800,features=16,classes=4"
 
 
 @pytest.fixture(scope="module")
@@ -22,85 +23,100 @@ def suite(import_suite: Callable[[str], ModuleType]) -> ModuleType:
     return import_suite("predict_local")
 
 
-def span(stage: Stage, label: str, seconds: float, work: Work, layer: int = -1) -> Span:
-    return Span(0, stage, label, "host", (), work, (), 0, 0, layer, seconds, 0.0, seconds)
-
-
 @pytest.fixture
-def host() -> Device:
-    return Device("host", "cpu", "made for a test", 1e9, 1e9, 2**30, cores=1, virtual=False)
-
-
-@pytest.fixture
-def setting(suite, host):
-    data = datasets.load("sbm:vertices=200,edges=800,features=100,classes=4")
-    request = suite.make_request(data, "local", "mini-batch", "hyscale")
-    return make_setting(replace(request, platform=Platform("test", "", host, (), ())))
-
-
-def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, setting, host):
-    """Every second of two rounds is found again: in a stage, or in what no equation has."""
-    recorded = [
-        span("sample", "sample", 0.5, Work("sample", edges=100)),
-        span(
-            "load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=300 * 100 * 4)
-        ),
-        span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 100), 0),
-        span("update", "update forward", 3.0, Work("update", rows=50), 0),
-        span("aggregate", "aggregate forward", 0.25, Work("aggregate", 20, 10, 256), 1),
-        span("update", "update forward", 0.125, Work("update", rows=10), 1),
-        span("update", "loss", 7.0, Work("update", rows=10)),
-        span("update", "update backward", 0.375, Work("update", rows=10), 1),
-        span("aggregate", "aggregate backward", 1.5, Work("aggregate", 20, 10, 256), 1),
-        span("update", "update backward", 4.0, Work("update", rows=50), 0),
-        span("synchronize", "average and step", 9.0, Work("copy")),
-    ]
-    wall_s = 2 * (sum(each.seconds for each in recorded) + 5.0)
-    found = summarise_rounds(setting, [*recorded, *recorded], wall_s, 2)
-    assert found.vertices == (300, 50, 10)
-    assert found.edges == (80, 20)
-    assert found.fixed_s == pytest.approx(7.0 + 9.0 + 5.0)
-    designed = replace(
-        setting,
-        platform=replace(setting.platform, host=suite.with_rates(host, found, found)),
+def platform() -> Platform:
+    host = Device(
+        "host", "cpu", "made for a test", 1e9, 1e9, 2**33, sampled_edges_per_s=1e6, virtual=False
     )
-    seeds = setting.workload.batch_size
-    profile = BatchProfile(seeds, found.vertices, found.edges, ((1, found.sample_s),))
-    split = Split(seeds, HostThreads(1, 1, 1))
-    prediction = predict(designed, [profile], (), split, 0, found.fixed_s)
-    assert prediction.sample_s == pytest.approx(0.5)
-    assert prediction.load_s == pytest.approx(1.0)
-    assert prediction.train_cpu_s == pytest.approx(11.25)
-    assert prediction.epoch_s(2) == pytest.approx(wall_s)
+    return Platform("local", "a machine", host, (), ())
 
 
-def test_a_cell_has_both_predictions_beside_the_clock(suite, monkeypatch, host):
-    monkeypatch.setattr(suite, "DESIGN_EPOCHS", 2)
-    platform = Platform("local", "", replace(host, sampled_edges_per_s=1e6), (), ())
-    graph = "sbm:vertices=2000,edges=8000,features=16,classes=4"
-    cell = suite.compare_with_wall_clock(graph, "gcn", platform, 2)
-    assert cell.predicted_s > 0.0
-    assert cell.probed_s > 0.0
-    assert cell.wall_s > 0.0
-    assert cell.label in suite.describe(cell)
+def make_cell(suite, strategy, predicted_s, taken_s):
+    return suite.Cell(strategy, "full-graph", "gcn", "cora", predicted_s, taken_s, 9.0)
 
 
-def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, setting, host):
-    """Its layer has no UPDATE to speak of, whose seconds are among those besides all stages."""
-    workload = replace(setting.workload, dims=(100, 256, 16))
-    layers = build(workload, {0}).shapes
-    recorded = [
-        span("load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=5_000)),
-        span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 256), 0),
-        span("update", "update forward", 0.5, Work("update", rows=50), 0),
-        span("aggregate", "aggregate backward", 3.0, Work("aggregate", 80, 50, 256), 0),
-        span("update", "update forward", 0.25, Work("update", rows=10), 1),
+def test_each_is_predicted_and_trained_and_who_cannot_says_why(suite, platform):
+    turns = suite.Turns(plugins.load(), platform, datasets.load(GRAPH), "gcn", "mini-batch", "made")
+    found = {each.strategy: each for each in turns.run(["hpgnn", "reference", "hyscale"], 0.0)}
+    assert "trains on an FPGA" in found["hpgnn"].reason
+    for name in ("reference", "hyscale"):
+        cell = found[name]
+        assert (cell.model, cell.graph) == ("gcn", "made")
+        assert min(cell.predicted_s, cell.taken_s, cell.wall_s) > 0.0
+
+
+def test_epochs_of_all_take_turns_and_the_first_of_each_does_not_count(
+    suite, platform, monkeypatch
+):
+    """The clock is 0.001 ahead for every epoch that was run before."""
+    order: list[str] = []
+
+    class Training:
+        def __init__(self, bundle, setting, clock) -> None:
+            self._name = bundle.kernel.name
+
+        def run_epoch(self, number):
+            order.append(self._name)
+            return EpochTrace(number, (), {}, 0, 0, 0, 0.0, (), {}, 1.0 if number else 100.0, 0.0)
+
+    monkeypatch.setattr(suite, "Training", Training)
+    turns = suite.Turns(plugins.load(), platform, datasets.load(GRAPH), "gcn", "full-graph", "made")
+    cells = list(turns.run(["reference", "native"], 0.0))
+    assert order == ["torch", "native"] * (1 + suite.FEWEST_EPOCHS)
+    assert [cell.wall_s for cell in cells] == [1.0, 1.0]
+
+
+def test_a_ratio_is_of_epochs_that_did_the_same(suite):
+    cells = [
+        make_cell(suite, "pyg", 4.0, 2.0),
+        make_cell(suite, "dgl", 2.0, 4.0),
+        replace(make_cell(suite, "native", 1.0, 1.0), graph="citeseer"),
+        make_cell(suite, "reference", 1.0, 1.0),
     ]
-    few = replace(setting, workload=workload, layers=layers)
-    found = summarise_rounds(few, recorded, 7.25, 1)
-    assert found.fixed_s == pytest.approx(1.0)
-    assert found.gather.at(100) == 5_000
-    device = suite.with_rates(host, found, found)
-    sizes = ((300.0, 50.0), (80.0,), layers[:1])
-    assert trainer_seconds(device, 1, *sizes, 4) == pytest.approx(5.0)
-    assert trainer_seconds(device, 1, *sizes, 4, (120.0, 30.0)) == pytest.approx(5.0)
+    (ratio,) = suite.find_ratios(cells)
+    assert (ratio.first, ratio.second, ratio.graph) == ("pyg", "dgl", "cora")
+    assert (ratio.modelled, ratio.measured) == (0.5, 2.0)
+    assert ratio.error == pytest.approx(-0.75)
+    sentences = suite.list_sentences(cells, [ratio])
+    assert sentences[0] == (
+        "The median error of 4 epochs is 25%, and the largest is 100%, of pyg full-graph gcn cora."
+    )
+    assert sentences[1].startswith("0 of 1 modelled ratios of two libraries are within 25%")
+    assert sentences[2] == "  dgl / pyg, full-graph gcn cora: modelled 0.50, measured 2.00"
+    assert suite.list_sentences([], []) == ["Nothing ran here."]
+
+
+def test_an_epoch_that_waited_for_others_lasts_as_long_as_it_computed(suite):
+    span = Span(0, "load", "load", "host", (), Work("copy"), (), 0, 0, 0, 2.0, 0.0, 2.0)
+    epoch = EpochTrace(0, (span,), {}, 0, 0, 0, 0.0, (), {}, 8.0, 0.0)
+    found = suite.in_processor_time(epoch, 2.0)
+    assert (found.wall_s, found.spans[0].seconds) == (2.0, 0.5)
+    # Several threads may compute for longer than the epoch lasts.
+    assert suite.in_processor_time(epoch, 9.0).wall_s == 8.0
+
+
+def test_cores_of_a_host_reach_what_they_do_without_the_others():
+    curve = RateCurve((4, 64), (30.0, 90.0), (10.0, 80.0))
+    host = Device(
+        "host", "cpu", "", 400.0, 100.0, 1, cores=4, core_bandwidth_bytes_per_s=40.0, gather=curve
+    )
+    two = take_cores(host, 2)
+    assert (two.cores, two.flops_per_s, two.memory_bandwidth_bytes_per_s) == (2, 200.0, 80.0)
+    assert two.gather is not None
+    assert two.gather.rates == (20.0, 90.0)
+    assert two.update is None
+    assert take_cores(host, 4) is host
+
+
+def test_all_that_was_found_is_in_the_document(suite, platform, monkeypatch):
+    monkeypatch.setattr(suite, "load_platform", lambda name: platform)
+    arguments = ["--probed", "--dataset", GRAPH, "--model", "gat", "--mode", "full-graph"]
+    arguments += ["--strategy", "native", "--strategy", "mixgcn", "--seconds", "0", "--json", "-"]
+    result = CliRunner().invoke(suite.main, arguments)
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert document["clock"] == "processor"
+    assert [cell["strategy"] for cell in document["cells"]] == ["native"]
+    assert [each["strategy"] for each in document["refused"]] == ["mixgcn"]
+    assert document["summary"]["cells"] == 1
+    assert document["summary"]["median_error"] == abs(document["cells"][0]["error"])

@@ -1,0 +1,77 @@
+"""How long operations take a device on which their library was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gnnbench.constants import Bound
+from gnnbench.costs.library import Library
+from gnnbench.costs.operation import Operation
+from gnnbench.costs.roofline import price_operation, rates_of
+from gnnbench.platforms.machine import Device, LibraryRates
+from gnnbench.records import Work
+
+#: Bytes of a value: rates were measured by how many of them a row has.
+VALUE_BYTES: Bound[float] = 4.0
+
+
+def price_measured(
+    operations: Iterable[Operation],
+    device: Device,
+    library: Library,
+    measured: LibraryRates,
+    threads: int = 0,
+) -> float:
+    """Seconds of ``operations``: rows that are picked and written, and products, at the rates that
+    were ``measured``, all else by the device's own."""
+    begun_s = work_s = 0.0
+    for operation in operations:
+        begun_s += operation.launches * device.launch_s
+        work_s += _price(operation, device, library, measured, threads)
+    return max(begun_s, work_s) if rates_of(device).issues_ahead else begun_s + work_s
+
+
+def price_calls(work: Work, measured: LibraryRates) -> float:
+    """Seconds of the library's calls for ``work``, and of making a block ready that is new to
+    it."""
+    if work.form == "loss":
+        return measured.batch_s
+    if work.op != "aggregate":
+        return measured.update_call_s
+    if not work.fresh:
+        return measured.call_s or 0.0
+    rate = measured.transposed_edges_per_s if work.backward else measured.bound_edges_per_s
+    return measured.fresh_call_s + (work.edges / rate if rate else 0.0)
+
+
+def _price(
+    operation: Operation, device: Device, library: Library, measured: LibraryRates, threads: int
+) -> float:
+    if operation.kind == "product" and measured.update is not None:
+        return operation.flops / measured.update.at(operation.width, threads)
+    if operation.kind in ("aggregate", "scalar") and measured.aggregate is not None:
+        summed_s = _price_sum(operation, device, measured, threads)
+        if operation.kind == "scalar" and library.scalar_values_per_s:
+            cores = min(threads or device.cores, device.cores)
+            return max(summed_s, operation.flops / (library.scalar_values_per_s * cores))
+        return summed_s
+    return price_operation(operation, device, library, threads)
+
+
+def _price_sum(operation: Operation, device: Device, measured: LibraryRates, threads: int) -> float:
+    """Rows that are picked, of which the last cache keeps the share of the different ones that fit,
+    and rows that are written."""
+    picked, cached, written = measured.aggregate, measured.cached, measured.written
+    if picked is None:
+        raise ValueError("a library of which no sum was measured has no price for one")
+    width = operation.row_bytes / VALUE_BYTES
+    size_bytes = operation.picked_rows * operation.row_bytes
+    table_bytes = operation.distinct_rows * operation.row_bytes
+    kept = min(1.0, device.cache_bytes / table_bytes) if table_bytes else 1.0
+    if cached is None:
+        kept, cached = 0.0, picked
+    seconds = size_bytes * (1.0 - kept) / picked.at(width, threads)
+    seconds += size_bytes * kept / cached.at(width, threads)
+    if written is not None:
+        seconds += operation.written_bytes / written.at(width, threads)
+    return seconds

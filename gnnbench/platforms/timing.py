@@ -1,0 +1,78 @@
+"""How much of something is done in a second: repeated runs of a piece of work, timed.
+
+Rates are rounded to three digits, which is more than such a measurement holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import torch
+
+from gnnbench.constants import Bound
+
+#: What a run takes at least, since a clock may not have moved.
+SHORTEST_S: Bound[float] = 1e-9
+FEWEST_RUNS: Bound[int] = 3
+
+
+def read_clock(threads: int) -> Callable[[], float]:
+    """The clock that times work on so many threads of the processor."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+def time_runs(
+    work: Callable[[], object], budget_s: float, device: torch.device, threads: int
+) -> list[float]:
+    """Seconds of runs of ``work`` on ``device``: three, or as many as fit, after one to warm up.
+
+    One thread's work on the processor is timed by its own clock, which stands still while something
+    else runs there; several threads' and other devices' by the wall clock.
+    """
+    now = read_clock(threads if device.type == "cpu" else 0)
+    work()
+    taken: list[float] = []
+    deadline = time.perf_counter() + budget_s
+    while len(taken) < FEWEST_RUNS or time.perf_counter() < deadline:
+        wait_for(device)
+        start = now()
+        work()
+        wait_for(device)
+        taken.append(max(now() - start, SHORTEST_S))
+    return taken
+
+
+def typical_rate(work: Callable[[], object], amount: float, budget_s: float, threads: int) -> float:
+    """``amount`` a second on the processor, in the median run of :func:`time_runs`."""
+    return round_rate(amount / median(time_runs(work, budget_s, torch.device("cpu"), threads)))
+
+
+def best_rate(
+    work: Callable[[], object], amount: float, budget_s: float, device: torch.device
+) -> float:
+    """``amount`` a second in the fastest run of :func:`time_runs`, on as many threads as torch
+    has."""
+    return round_rate(amount / min(time_runs(work, budget_s, device, torch.get_num_threads())))
+
+
+def round_rate(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
+def wait_for(device: torch.device) -> None:
+    """Until everything on ``device``, CUDA's or another that torch has a module of, is done."""
+    if device.type != "cpu":
+        getattr(torch, device.type).synchronize(device)
+
+
+@contextlib.contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,8 @@
+"""What each library installed here reaches on this machine, measured on the parts themselves: a
+kernel's ``Adjacency`` and ``linear``, a sampler's ``sample``."""
+
+from __future__ import annotations
+
+from gnnbench.probing.libraries import Probed, Unmeasured, probe_libraries
+
+__all__ = ["Probed", "Unmeasured", "probe_libraries"]

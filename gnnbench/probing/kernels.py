@@ -1,0 +1,197 @@
+"""What a kernel takes on a device: its sums over edges, its products, and its calls.
+
+A sum takes a time for each row that it picks and one for each row that it writes, so that two
+blocks of as many edges, one with few of them to a destination and one with many, tell the two
+apart. Both depend on whether the rows lie in a cache, hence two sizes of the table that they are
+picked from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+import numpy as np
+import torch
+
+from gnnbench.parts import Adjacency, Kernel
+from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
+from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
+from gnnbench.records import Block
+
+WIDTHS = (4, 16, 64, 256, 1024)
+#: Narrower sides of weights with ``INNER`` rows, and how many rows they are multiplied with.
+NARROW_SIDES = (4, 16, 64, 256)
+INNER = 256
+UPDATED_ROWS = 2**13
+#: Edges to a destination in the two blocks, and bytes of rows that each picks.
+FEW, MANY = 4, 32
+PICKED_BYTES = 2**24
+#: Tables that lie in a last-level cache, and that no such cache holds.
+CACHED_BYTES = 2**22
+UNCACHED_BYTES = 2**27
+#: Calls before the first that counts: a library may try several ways to add up, and keep the best.
+WARMUPS = 6
+#: A sum of which one part is not to be told from noise has this share of it at least.
+LEAST_SHARE = 0.02
+#: Of the block that is bound again and again.
+BOUND_ROWS, BOUND_EDGES = 2**14, 2**17
+
+
+def draw_block(rows: int, degree: int, sources: int) -> Block:
+    """A block whose edges begin anywhere among its sources; ``degree`` of them end at each row."""
+    ends = np.random.default_rng(0).integers(0, sources, rows * degree, dtype=np.int32)
+    bounds = np.arange(0, rows * degree + 1, degree, dtype=np.int64)
+    return Block(np.arange(sources, dtype=np.int64), rows, bounds, ends)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelProbe:
+    """Measures one kernel where a device's tensors are, ``each_s`` a measurement."""
+
+    kernel: Kernel
+    device: Device
+    each_s: float
+
+    @property
+    def place(self) -> torch.device:
+        return torch.device(self.device.torch_device)
+
+    @property
+    def on_host(self) -> bool:
+        return self.place.type == "cpu"
+
+    def measure(self) -> LibraryRates:
+        """Rates, with all cores and with one."""
+        threads = self._count_threads()
+        sums = [self._measure_sums(count) for count in threads]
+        picked, cached, written = (
+            _join(WIDTHS, together, alone)
+            for together, alone in zip(sums[0], sums[-1], strict=True)
+        )
+        with torch_threads(1):
+            bound, transposed = self._measure_binding()
+        return LibraryRates(
+            aggregate=picked,
+            cached=cached,
+            written=written,
+            bound_edges_per_s=bound,
+            transposed_edges_per_s=transposed,
+        )
+
+    def measure_update(self) -> RateCurve:
+        """FLOP/s of UPDATE's products, with all cores and with one."""
+        threads = self._count_threads()
+        updates = [self._measure_products(count) for count in threads]
+        return _join(NARROW_SIDES, updates[0], updates[-1])
+
+    def _count_threads(self) -> list[int]:
+        return sorted({self.device.cores, 1}, reverse=True) if self.on_host else [0]
+
+    def _run(self, work: Callable[[], object], threads: int) -> list[float]:
+        with torch.no_grad():
+            return time_runs(work, self.each_s, self.place, threads)
+
+    def _time(self, work: Callable[[], object], threads: int) -> float:
+        """Seconds of the fastest run. Of two such the difference is taken, and what disturbs a
+        piece of work only ever adds."""
+        return min(self._run(work, threads))
+
+    # ------------------------------------------------------------------ sums over edges
+
+    def _bind(self, block: Block) -> Adjacency:
+        return self.kernel.adjacency(block, torch.float32, self.place)
+
+    def _measure_sums(self, threads: int) -> tuple[list[float], list[float], list[float]]:
+        """Bytes/s picked out of memory, picked out of a cache, and written, by width."""
+        picked, cached, written = [], [], []
+        with torch_threads(threads or torch.get_num_threads()):
+            for width in WIDTHS:
+                hit_s, row_s = self._split_sum(width, CACHED_BYTES, threads)
+                missed_s, _ = self._split_sum(width, UNCACHED_BYTES, threads)
+                size = 4.0 * width
+                cached.append(size / hit_s)
+                picked.append(size / max(missed_s, hit_s))
+                written.append(size / row_s)
+        return picked, cached, written
+
+    def _split_sum(self, width: int, table_bytes: int, threads: int) -> tuple[float, float]:
+        """Seconds of a picked row, and of a written one."""
+        edges = max(MANY, PICKED_BYTES // (4 * width))
+        table = torch.ones(max(MANY, table_bytes // (4 * width)), width, device=self.place)
+        sums = []
+        for degree in (FEW, MANY):
+            adjacency = self._bind(draw_block(edges // degree, degree, len(table)))
+            add_up = partial(adjacency.sum, table)
+            with torch.no_grad():
+                for _ in range(WARMUPS):
+                    add_up()
+            taken_s = self._time(add_up, threads)
+            sums.append((degree * (edges // degree), edges // degree, taken_s))
+        return split_time(sums[0], sums[1])
+
+    # ------------------------------------------------------------------ products and the rest
+
+    def _make_product(self, rows: int, inner: int, outer: int) -> Callable[[], object]:
+        a = torch.rand(rows, inner, device=self.place)
+        weight, bias = torch.rand(inner, outer, device=self.place), torch.zeros(outer).to(a)
+        return lambda: self.kernel.linear(a, weight, bias, relu=False)
+
+    def _measure_products(self, threads: int) -> list[float]:
+        """FLOP/s by the narrower side of the weights."""
+        with torch_threads(threads or torch.get_num_threads()):
+            return [
+                2.0
+                * UPDATED_ROWS
+                * INNER
+                * narrow
+                / median(self._run(self._make_product(UPDATED_ROWS, INNER, narrow), threads))
+                for narrow in NARROW_SIDES
+            ]
+
+    def _measure_binding(self) -> tuple[float, float]:
+        """Edges/s of a block that is new to the kernel, for a sum and for a transposed one: what
+        the first takes longer than the second."""
+        block = draw_block(BOUND_ROWS, BOUND_EDGES // BOUND_ROWS, BOUND_ROWS)
+        h = torch.rand(BOUND_ROWS, 1, device=self.place)
+        bound = self._bind(block)
+
+        def bind_for(transposed: bool) -> None:
+            fresh = self._bind(block)
+            fresh.sum_transposed(h) if transposed else fresh.sum(h)
+
+        again_s = self._time(lambda: bound.sum(h), 1)
+        back_s = self._time(lambda: bound.sum_transposed(h), 1)
+        first_s = self._time(lambda: bind_for(False), 1)
+        first_back_s = self._time(lambda: bind_for(True), 1)
+        created_s = self._time(lambda: self._bind(block), 1)
+        return (
+            round_rate(BOUND_EDGES / max(first_s - again_s, LEAST_SHARE * first_s)),
+            round_rate(
+                BOUND_EDGES / max(first_back_s - back_s - created_s, LEAST_SHARE * first_back_s)
+            ),
+        )
+
+
+def split_time(
+    one: tuple[float, float, float], other: tuple[float, float, float]
+) -> tuple[float, float]:
+    """Seconds of an edge and of a row, from two sums of so many edges and rows, and their seconds;
+    each has its ``LEAST_SHARE`` of the sum with the most rows."""
+    (edges, rows, taken_s), (more_edges, fewer_rows, less_s) = one, other
+    determinant = edges * fewer_rows - more_edges * rows
+    edge_s = (taken_s * fewer_rows - less_s * rows) / determinant
+    row_s = (edges * less_s - more_edges * taken_s) / determinant
+    if edge_s * edges < LEAST_SHARE * taken_s:
+        edge_s = LEAST_SHARE * taken_s / edges
+    if row_s * rows < LEAST_SHARE * taken_s:
+        row_s = LEAST_SHARE * taken_s / rows
+    return edge_s, row_s
+
+
+def _join(widths: tuple[int, ...], together: list[float], alone: list[float]) -> RateCurve:
+    """A curve of all cores, who are no slower than one alone, and of one."""
+    rates = [round_rate(max(pair)) for pair in zip(together, alone, strict=True)]
+    return RateCurve(widths, tuple(rates), tuple(round_rate(rate) for rate in alone))

@@ -1,0 +1,112 @@
+"""What a library takes on a device where it was measured, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnbench import plugins
+from gnnbench.conformance.graphs import fit_workload, make_sparse_dataset, make_this_host
+from gnnbench.costs import Library, Operation, price_calls, price_measured
+from gnnbench.costs.loading import price_sampling
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
+from gnnbench.price.dry_run import DryRun
+from gnnbench.records import Work
+from gnnbench_plugins.reference.kernel import TorchKernel
+
+
+def flat(rate: float) -> RateCurve:
+    return RateCurve((16,), (2 * rate,), (rate,))
+
+
+RATES = LibraryRates(
+    aggregate=flat(1e3),
+    cached=flat(4e3),
+    written=flat(2e3),
+    update=flat(5e3),
+    call_s=0.5,
+    fresh_call_s=0.75,
+    update_call_s=0.25,
+    batch_s=3.0,
+    bound_edges_per_s=100.0,
+    transposed_edges_per_s=50.0,
+    sampled_edges_per_s=1000.0,
+    sampling_call_s=0.1,
+)
+CPU = Device(
+    "host", "cpu", "", 1e9, 1e9, 1, cores=2, core_bandwidth_bytes_per_s=1e9, cache_bytes=6400.0
+)
+#: 1,000 rows of 64 bytes are picked, 100 of them different, and 10 written.
+SUM = Operation(
+    "aggregate",
+    read_bytes=4000.0,
+    written_bytes=640.0,
+    picked_rows=1000,
+    distinct_rows=100,
+    row_bytes=64.0,
+    width=16.0,
+    launches=0,
+)
+
+
+def price(*operations: Operation, threads: int = 1) -> float:
+    return price_measured(operations, CPU, Library(), RATES, threads)
+
+
+def test_rows_in_the_cache_are_picked_at_its_rate_and_written_at_theirs() -> None:
+    assert price(SUM) == pytest.approx(64_000 / 4e3 + 640 / 2e3)
+    assert price(SUM, threads=2) == pytest.approx((64_000 / 4e3 + 640 / 2e3) / 2)
+
+
+def test_what_the_cache_does_not_hold_comes_out_of_the_memory() -> None:
+    """Of 400 different rows a quarter fits."""
+    taken_s = price(replace(SUM, distinct_rows=400))
+    assert taken_s == pytest.approx(0.25 * 64_000 / 4e3 + 0.75 * 64_000 / 1e3 + 640 / 2e3)
+
+
+def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
+    product = Operation("product", read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
+    assert price(product) == pytest.approx(4.0)
+
+
+def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
+    again = Work("aggregate", edges=200)
+    assert price_calls(again, RATES) == 0.5
+    assert price_calls(again._replace(fresh=True), RATES) == 0.75 + 2.0
+    assert price_calls(again._replace(fresh=True, backward=True), RATES) == 0.75 + 4.0
+    assert price_calls(Work("update"), RATES) == 0.25
+    assert price_calls(Work("update", form="loss"), RATES) == 3.0
+
+
+def test_a_measured_kernel_is_priced_by_what_it_does_at_its_own_rates() -> None:
+    """Torch's sum of 1,000 edges of 16 values, 100 sources and 10 destinations."""
+    work = Work("aggregate", edges=1000, rows=10, features=16, threads=1, sources=100)
+    here = replace(CPU, libraries={"torch": RATES})
+    taken_s = TorchKernel().seconds(work, here)
+    assert taken_s == pytest.approx(64_000 / 4e3 + 640 / 2e3 + 0.5)
+    faster = replace(here, libraries={"torch": replace(RATES, cached=flat(8e3))})
+    assert TorchKernel().seconds(work, faster) == pytest.approx(8.0 + 0.32 + 0.5)
+    assert TorchKernel().seconds(work, replace(here, libraries={"dgl": RATES})) < 0.1
+
+
+def test_a_measured_sampler_has_its_own_calls() -> None:
+    work = Work("sample", edges=2000, threads=1, layers=2)
+    library = Library(sampled_edges_per_s=1.0, sampling_call_s=9.0)
+    assert price_sampling(work, CPU, library, RATES) == pytest.approx(2.0 + 0.2)
+
+
+def test_of_sparse_features_a_full_graph_multiplies_the_stored_values_alone() -> None:
+    data = make_sparse_dataset()
+    assert not isinstance(data.features, np.ndarray)
+    workload = replace(fit_workload(data), dims=(data.num_features, 2, data.num_classes))
+    setting = Setting(data, make_this_host(), workload, build(workload).shapes)
+    registry = plugins.load()
+    parts = registry.strategy("native").bundles["full-graph"]
+    dry = DryRun(plugins.assemble(registry, parts, {}), setting)
+    spans = [span for span in dry.run_epoch(0).spans if span.layer == 0 and span.work.macs]
+    assert {span.label for span in spans} == {"aggregate forward", "aggregate backward"}
+    assert {span.work.macs for span in spans} == {data.features.nnz * 2}

@@ -1,0 +1,106 @@
+"""The design phase of ``suites.predict_hyscale``: what it makes of recorded spans, and a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+
+from gnnbench import datasets
+from gnnbench.comparison import make_setting
+from gnnbench.design_phase import summarise_rounds
+from gnnbench.models import build
+from gnnbench.platforms.machine import Device, Platform
+from gnnbench.records import BatchProfile, HostThreads, Span, Stage, Work
+from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
+
+
+@pytest.fixture(scope="module")
+def suite(import_suite: Callable[[str], ModuleType]) -> ModuleType:
+    return import_suite("predict_hyscale")
+
+
+def span(stage: Stage, label: str, seconds: float, work: Work, layer: int = -1) -> Span:
+    return Span(0, stage, label, "host", (), work, (), 0, 0, layer, seconds, 0.0, seconds)
+
+
+@pytest.fixture
+def host() -> Device:
+    return Device("host", "cpu", "made for a test", 1e9, 1e9, 2**30, cores=1, virtual=False)
+
+
+@pytest.fixture
+def setting(suite, host):
+    data = datasets.load("sbm:vertices=200,edges=800,features=100,classes=4")
+    request = suite.make_request(data, "local", "mini-batch", "hyscale")
+    return make_setting(replace(request, platform=Platform("test", "", host, (), ())))
+
+
+def test_predicted_with_its_own_rates_a_round_takes_what_was_recorded(suite, setting, host):
+    """Every second of two rounds is found again: in a stage, or in what no equation has."""
+    recorded = [
+        span("sample", "sample", 0.5, Work("sample", edges=100)),
+        span(
+            "load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=300 * 100 * 4)
+        ),
+        span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 100), 0),
+        span("update", "update forward", 3.0, Work("update", rows=50), 0),
+        span("aggregate", "aggregate forward", 0.25, Work("aggregate", 20, 10, 256), 1),
+        span("update", "update forward", 0.125, Work("update", rows=10), 1),
+        span("update", "loss", 7.0, Work("update", rows=10)),
+        span("update", "update backward", 0.375, Work("update", rows=10), 1),
+        span("aggregate", "aggregate backward", 1.5, Work("aggregate", 20, 10, 256), 1),
+        span("update", "update backward", 4.0, Work("update", rows=50), 0),
+        span("synchronize", "average and step", 9.0, Work("copy")),
+    ]
+    wall_s = 2 * (sum(each.seconds for each in recorded) + 5.0)
+    found = summarise_rounds(setting, [*recorded, *recorded], wall_s, 2)
+    assert found.vertices == (300, 50, 10)
+    assert found.edges == (80, 20)
+    assert found.fixed_s == pytest.approx(7.0 + 9.0 + 5.0)
+    designed = replace(
+        setting,
+        platform=replace(setting.platform, host=suite.with_rates(host, found, found)),
+    )
+    seeds = setting.workload.batch_size
+    profile = BatchProfile(seeds, found.vertices, found.edges, ((1, found.sample_s),))
+    split = Split(seeds, HostThreads(1, 1, 1))
+    prediction = predict(designed, [profile], (), split, 0, found.fixed_s)
+    assert prediction.sample_s == pytest.approx(0.5)
+    assert prediction.load_s == pytest.approx(1.0)
+    assert prediction.train_cpu_s == pytest.approx(11.25)
+    assert prediction.epoch_s(2) == pytest.approx(wall_s)
+
+
+def test_a_cell_has_both_predictions_beside_the_clock(suite, monkeypatch, host):
+    monkeypatch.setattr(suite, "DESIGN_EPOCHS", 2)
+    platform = Platform("local", "", replace(host, sampled_edges_per_s=1e6), (), ())
+    graph = "sbm:vertices=2000,edges=8000,features=16,classes=4"
+    cell = suite.compare_with_wall_clock(graph, "gcn", platform, 2)
+    assert cell.predicted_s > 0.0
+    assert cell.probed_s > 0.0
+    assert cell.wall_s > 0.0
+    assert cell.label in suite.describe(cell)
+
+
+def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, setting, host):
+    """Its layer has no UPDATE to speak of, whose seconds are among those besides all stages."""
+    workload = replace(setting.workload, dims=(100, 256, 16))
+    layers = build(workload, {0}).shapes
+    recorded = [
+        span("load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=5_000)),
+        span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 256), 0),
+        span("update", "update forward", 0.5, Work("update", rows=50), 0),
+        span("aggregate", "aggregate backward", 3.0, Work("aggregate", 80, 50, 256), 0),
+        span("update", "update forward", 0.25, Work("update", rows=10), 1),
+    ]
+    few = replace(setting, workload=workload, layers=layers)
+    found = summarise_rounds(few, recorded, 7.25, 1)
+    assert found.fixed_s == pytest.approx(1.0)
+    assert found.gather.at(100) == 5_000
+    device = suite.with_rates(host, found, found)
+    sizes = ((300.0, 50.0), (80.0,), layers[:1])
+    assert trainer_seconds(device, 1, *sizes, 4) == pytest.approx(5.0)
+    assert trainer_seconds(device, 1, *sizes, 4, (120.0, 30.0)) == pytest.approx(5.0)

@@ -1,0 +1,129 @@
+"""What the probe makes of times that libraries take, and that it measures those it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gnnbench import plugins
+from gnnbench.platforms import load_platform, show_platform, to_toml
+from gnnbench.platforms.local import describe_unmeasured
+from gnnbench.platforms.machine import Platform
+from gnnbench.probing import kernels, probe_libraries, samplers
+from gnnbench.probing.kernels import KernelProbe, draw_block, split_time
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates that are wrong and soon measured."""
+    for name, size in (
+        ("WIDTHS", (4, 16)),
+        ("NARROW_SIDES", (4, 16)),
+        ("UPDATED_ROWS", 2**6),
+        ("PICKED_BYTES", 2**12),
+        ("CACHED_BYTES", 2**10),
+        ("UNCACHED_BYTES", 2**14),
+        ("BOUND_ROWS", 2**5),
+        ("BOUND_EDGES", 2**8),
+        ("WARMUPS", 1),
+    ):
+        monkeypatch.setattr(kernels, name, size)
+    monkeypatch.setattr(samplers, "VERTICES", 2**10)
+
+
+@pytest.fixture
+def machine() -> Platform:
+    platform = describe_unmeasured()
+    return replace(platform, accelerators=(), links=(), host=replace(platform.host, cores=1))
+
+
+def test_two_sums_tell_an_edge_from_a_row() -> None:
+    edge_s, row_s = split_time((1000, 250, 1000 * 3 + 250 * 40), (960, 30, 960 * 3 + 30 * 40))
+    assert (edge_s, row_s) == (pytest.approx(3.0), pytest.approx(40.0))
+
+
+def test_what_noise_hides_has_a_small_share() -> None:
+    """More rows that take less time would be negative seconds."""
+    edge_s, row_s = split_time((1000, 250, 10.0), (1000, 31, 11.0))
+    assert row_s == pytest.approx(0.02 * 10.0 / 250)
+    assert edge_s > 0.0
+
+
+def test_a_block_has_so_many_edges_to_a_row() -> None:
+    block = draw_block(rows=5, degree=3, sources=7)
+    assert (block.num_dst, block.num_src, block.num_edges) == (5, 7, 15)
+    assert set(block.indptr[1:] - block.indptr[:-1]) == {3}
+    assert 0 <= block.indices.min() <= block.indices.max() < 7
+
+
+def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(small, machine) -> None:
+    threads = torch.get_num_threads()
+    found = probe_libraries(machine, plugins.load(), 0.001)
+    assert torch.get_num_threads() == threads
+    libraries = found.platform.host.libraries
+    kernels_here = {name: rates for name, rates in libraries.items() if rates.aggregate}
+    samplers_here = {name: rates for name, rates in libraries.items() if rates.sampled_edges_per_s}
+    assert {"torch", "native"} <= set(kernels_here)
+    for rates in kernels_here.values():
+        for curve in (rates.aggregate, rates.cached, rates.written, rates.update):
+            assert curve is not None
+            assert curve.widths == (4, 16)
+            assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
+        assert rates.call_s is not None
+        calls = (rates.call_s, rates.fresh_call_s, rates.update_call_s, rates.batch_s)
+        assert all(1e-7 < seconds < 1.0 for seconds in calls)
+        assert min(rates.bound_edges_per_s, rates.transposed_edges_per_s) > 0.0
+    assert {"neighbour", "saint", "layerwise"} <= set(samplers_here)
+    assert all(1e2 < rates.sampled_edges_per_s < 1e12 for rates in samplers_here.values())
+    reasons = {each.part: each.reason for each in found.unmeasured}
+    assert "sparse accelerators" in reasons["kernel spu"]
+    assert not {f"kernel {name}" for name in kernels_here} & set(reasons)
+    assert not {f"sampler {name}" for name in samplers_here} & set(reasons)
+
+
+def test_what_libraries_reach_is_written_and_read_back(small, machine, tmp_path) -> None:
+    found = probe_libraries(machine, plugins.load(), 0.001).platform
+    path = tmp_path / "here.toml"
+    path.write_text(to_toml(found))
+    again = load_platform(str(path))
+    assert again.host.libraries == found.host.libraries
+    assert again.sources == found.sources
+    rows = {row.key: row for row in show_platform(again)}
+    assert (
+        "GB/s" in rows["host.libraries.torch.cached"].value
+        or "MB/s" in rows["host.libraries.torch.cached"].value
+    )
+    assert "edges/s" in rows["host.libraries.neighbour.sampling"].value
+    assert rows["host.libraries.torch.call"].source.startswith("measured here on")
+
+
+class _SlowOnce:
+    """A kernel whose sums take a known time for an edge and a row, by a clock that they move."""
+
+    def __init__(self, clock: list[float], edge_s: float, row_s: float) -> None:
+        self._clock, self._edge_s, self._row_s = clock, edge_s, row_s
+
+    def adjacency(self, block, dtype, device):
+        del dtype, device
+        kernel = self
+
+        class Adjacency:
+            def sum(self, h):
+                kernel._clock[0] += block.num_edges * kernel._edge_s * h.shape[1]
+                kernel._clock[0] += block.num_dst * kernel._row_s * h.shape[1]
+
+        return Adjacency()
+
+
+def test_rates_are_those_of_the_kernel(small, machine, monkeypatch) -> None:
+    """An edge's value takes a microsecond and a row's ten, so 4 MB/s are picked and 0.4 MB/s
+    written, whatever the width."""
+    clock = [0.0]
+    monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: clock[0])
+    slow = _SlowOnce(clock, 1e-6, 1e-5)
+    probe = KernelProbe(slow, machine.host, 0.0)
+    picked, cached, written = probe._measure_sums(1)
+    assert picked == cached == [pytest.approx(4e6)] * 2
+    assert written == [pytest.approx(4e5)] * 2
