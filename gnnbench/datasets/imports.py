@@ -106,15 +106,25 @@ def import_graph(
 class _Found:
     """A graph in a file: its edges between vertices 0, 1, 2, ..., and each one's id there.
 
-    ``renumbered`` are these ids where they are others.
+    ``ids`` is None where they count from ``first``; ``renumbered`` has them where they are others
+    than 0, 1, 2, ...
     """
 
     edges: IntArray | tuple[IntArray, IndexArray]
-    ids: Ids
+    num_vertices: int
     origin: str
     notes: tuple[str, ...] = ()
     stored: StoredArrays | None = None
+    ids: Ids | None = None
+    first: int = 0
     renumbered: Ids | None = None
+
+    def list_ids(self) -> Ids:
+        """The id of every vertex in the file."""
+        if self.ids is not None:
+            return self.ids
+        check_memory(self.origin, "its vertices", 8 * self.num_vertices)
+        return np.arange(self.first, self.first + self.num_vertices, dtype=np.int64)
 
 
 def _attach(name: str, found: _Found, attached: Attached) -> Dataset:
@@ -125,16 +135,16 @@ def _attach(name: str, found: _Found, attached: Attached) -> Dataset:
     masks = None if stored is None else stored.masks
     notes = list(found.notes)
     if attached.features is not None:
-        features = align_features(attached.features, found.ids)
+        features = align_features(attached.features, found.list_ids())
     if attached.labels is not None:
-        labels, said = align_labels(attached.labels, found.ids)
+        labels, said = align_labels(attached.labels, found.list_ids())
         notes += [*attached.notes, *said]
     if attached.split is not None:
-        masks = align_split(attached.split, found.ids)
+        masks = align_split(attached.split, found.list_ids())
     return build(
         name,
         found.edges,
-        num_vertices=len(found.ids),
+        num_vertices=found.num_vertices,
         features=features,
         labels=labels,
         masks=masks,
@@ -172,8 +182,8 @@ def choose_name(file: Path, name: str | None = None) -> str:
 
 def _read_npz(file: Path) -> _Found:
     stored = read_npz(file)
-    ids = np.arange(len(stored.indptr) - 1, dtype=np.int64)
-    return _Found((stored.indptr, stored.indices), ids, str(file), stored.notes, stored)
+    edges = (stored.indptr, stored.indices)
+    return _Found(edges, len(stored.indptr) - 1, str(file), stored.notes, stored)
 
 
 def _describe(error: BaseException) -> str:
@@ -230,9 +240,10 @@ def _read_matrix_market(file: Path) -> _Found:
     )
     return _Found(
         np.stack((row, column)),
-        np.arange(1, header.rows + 1, dtype=np.int64),
+        header.rows,
         f"imported from {file.name}",
         (WEIGHTS_IGNORED,) if weighted else (),
+        first=1,
     )
 
 
@@ -348,7 +359,8 @@ def _number(
         )
         renumbered = ids
     edges = np.searchsorted(ids, pairs).T.astype(np.int64)
-    return _Found(edges, ids, f"imported from {file.name}", tuple(said), renumbered=renumbered)
+    origin = f"imported from {file.name}"
+    return _Found(edges, len(ids), origin, tuple(said), ids=ids, renumbered=renumbered)
 
 
 def _fill_gaps(file: Path, ids: Ids) -> IntArray:

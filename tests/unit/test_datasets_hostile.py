@@ -286,7 +286,7 @@ def test_what_the_format_does_not_know_is_not_even_read(tmp_path: Path) -> None:
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten megabytes are free, as far as anybody can tell."""
     monkeypatch.setattr("gnnbench.datasets.memory.find_available_bytes", lambda: 10**7)
-    monkeypatch.setattr("gnnbench.datasets.imports.find_available_bytes", lambda: 10**7)
+    monkeypatch.setattr("gnnbench.datasets.texts.find_available_bytes", lambda: 10**7)
 
 
 def refuse(path: Path) -> str:
