@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gnnbench.platforms import load_platform
-from gnnbench.records import Cell, Table, TableRow
+from gnnbench.records import Cell, Stage, Table, TableRow
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.mixgcn.ordering import keep_order
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
@@ -16,7 +16,7 @@ from gnnbench_plugins.studies.mixgcn.tables import PLATFORM, QUOTED, Case, Order
 
 #: Two of the paper's five graphs, by stand-ins.
 GRAPHS = ("reddit:0.02", "orkut:0.01")
-STAGES = ("aggregate", "update", "transfer")
+STAGES: tuple[Stage, ...] = ("aggregate", "update", "transfer")
 
 
 class Figure8(Reproduction):
