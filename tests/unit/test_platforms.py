@@ -18,10 +18,9 @@ from gnnbench.platforms.describe import (
     load_platform,
     local_path,
     read_platform,
-    show_platform,
-    to_toml,
 )
 from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
+from gnnbench.platforms.show import show_platform, to_toml
 
 #: Whose accelerators are one group.
 GROUP_ALONE = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
