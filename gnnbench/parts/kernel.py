@@ -283,7 +283,7 @@ class Kernel(Part):
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
         measured = device.libraries.get(self.name, LibraryRates())
-        of_host = LibraryRates(device.aggregate, device.update)
+        of_host = LibraryRates(aggregate=device.aggregate, update=device.update)
         if measured.aggregate is not None:
             operations = self.operations(work, device)
             summed_s = price_measured(operations, device, self.library, measured, work.threads)
