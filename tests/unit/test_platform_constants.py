@@ -42,6 +42,7 @@ ASSUMED_TCP = (30 * US, "assumed: one message over TCP in a data centre")
 #: A lane carries 8 and 16 GT/s in PCIe 3.0 and 4.0: about 1 and 2 GB/s each way, times 16 lanes.
 PCIE_3 = (16 * 1 * GB, "PCIe 3.0 x16, one direction, nominal")
 PCIE_4 = (16 * 2 * GB, "PCIe 4.0 x16, one direction, nominal")
+PCIE_4_MEASURED = (25 * GB, "BaM's authors, ZaidQureshi/bam issue 54: an A100's measured peak")
 PCIE_5 = (16 * 4 * GB, "PCIe 5.0 x16, one direction, nominal")
 INFINIBAND = (400 / 8 * GB, "InfiniBand NDR: 400 Gbit/s a port")
 NVLINK_3 = (200 * GB, "HongTu, sections 2.1 and 7.1: 200 GB/s for a pair of A100")
@@ -187,7 +188,10 @@ DEVICES = {
             "launch_s": ASSUMED_REGION,
             "disk_bandwidth_bytes_per_s": ASSUMED_NVME3,
             "sockets": (4, "HongTu, section 7.1"),
-            "socket_bandwidth_bytes_per_s": (9.6 * 2 * GB, "QPI: 2 bytes at 9.6 GT/s"),
+            "socket_bandwidth_bytes_per_s": (
+                9.6 * 2 * GB / 2,
+                "assumed: QPI, 2 bytes at 9.6 GT/s, for the two GPUs of a side (HongTu, Figure 1)",
+            ),
             "power_w": (225 * 4, "AMD: TDP 225 W, four sockets"),
         },
         "gpu": {
@@ -301,7 +305,7 @@ LINKS = {
         ("gpu", "gpu"): (PINNED_3, ASSUMED_COPY, "host"),
     },
     "epyc7543x4-4xa100": {
-        ("host", "gpu"): (PCIE_4, ASSUMED_COPY, None),
+        ("host", "gpu"): (PCIE_4_MEASURED, ASSUMED_COPY, None),
         ("gpu", "gpu"): (NVLINK_3, ASSUMED_PEER, None),
     },
     "epyc7763x2-4xa5000": {
