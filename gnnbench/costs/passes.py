@@ -113,9 +113,12 @@ def project(work: Work) -> tuple[Operation, ...]:
 
 def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     """UPDATE: its products and ``passes`` over its output, and ``hidden`` ones in a layer that ends
-    with ReLU."""
+    with ReLU. Without a product the bias is added in a pass of its own, and its gradient is the
+    sum of one."""
     size = float(work.rows * work.features * work.itemsize)
     read, written = passes[work.backward]
+    if not work.macs:
+        read, written = max(read, 1.0), max(written, 0.0 if work.backward else 1.0)
     if work.form == "relu":
         more = hidden[work.backward]
         read, written = read + more[0], written + more[1]
