@@ -21,7 +21,7 @@ from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Workload
+from gnnbench.records import BatchProfile, HostThreads, StageTimes, Trace, Work, Workload
 from gnnbench.run import train
 from gnnbench_plugins.hyscale.drm import (
     Assignment,
@@ -40,6 +40,7 @@ from gnnbench_plugins.hyscale.performance import (
     trainer_seconds,
 )
 from gnnbench_plugins.hyscale.placement import HyScalePlacement, HyScaleSession, correct
+from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.hyscale.convergence import (
     Convergence,
     Settled,
@@ -848,6 +849,19 @@ def test_equation_10_aggregates_backward_at_a_rate_of_its_own():
     sizes = ([10, 4, 2], [15, 5], LAYERS, 4)
     expected = trainer_seconds(GPU, 0, *sizes) + 5 * 2 * 4 * (1 / 50 - 1 / 200)
     assert trainer_seconds(slower, 0, *sizes) == pytest.approx(expected)
+
+
+def test_the_clock_has_a_devices_own_rates_of_equations_11_and_12():
+    """As the prediction has, either without the other; none of them is a plain one."""
+    aggregate, update = (RateCurve((1,), (rate,), (rate,)) for rate in (50.0, 10.0))
+    aggregated = Work("aggregate", edges=30, rows=8, features=3)
+    updated = Work("update", rows=8, features=2, macs=48)
+    for device in (HOST, GPU):
+        both = replace(device, aggregate=aggregate, update=update)
+        for known in (both, replace(both, update=None)):
+            assert TorchKernel().seconds(aggregated, known) == pytest.approx(30 * 3 * 4 / 50)
+        for known in (both, replace(both, aggregate=None)):
+            assert TorchKernel().seconds(updated, known) == pytest.approx(2 * 48 / 10)
 
 
 def test_equation_13_synchronisation(prediction):

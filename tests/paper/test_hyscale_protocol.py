@@ -27,7 +27,7 @@ from gnnbench.footprint import ROUNDS_UNDER_WAY
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.models import build
 from gnnbench.parts import Bundle, SeedSession, Setting, hand_out
-from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.plugins import assemble, load
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
@@ -61,7 +61,11 @@ def small_graph():
 
 def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_per_s=1e5):
     """A host with ``accelerators`` GPUs, slow enough that a small round's sizes matter. Of a
-    ``real`` one all devices are this machine's processor, so that its stages run on threads."""
+    ``real`` one all devices are this machine's processor, so that its stages run on threads.
+
+    The rates of all of a step are known: the equations that DRM's guard goes by are the clock's."""
+    memory = RateCurve((1,), (1e8,), (2e7,))
+    products = RateCurve((1,), (1e9,), (1e9 / 8,))
     host = Device(
         name="host",
         kind="cpu",
@@ -73,6 +77,9 @@ def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_
         core_bandwidth_bytes_per_s=2e7,
         sampled_edges_per_s=1e5,
         virtual=not real,
+        gather=memory,
+        aggregate=memory,
+        update=products,
     )
     gpus = tuple(
         Device(
@@ -84,6 +91,8 @@ def make_machine(accelerators, *, real=False, memory_bytes=10**8, sampled_edges_
             memory_bytes=memory_bytes,
             sampled_edges_per_s=sampled_edges_per_s,
             virtual=not real,
+            aggregate=memory,
+            update=products,
         )
         for number in range(accelerators)
     )

@@ -461,11 +461,27 @@ def describe(prepared):
     return add_described(prepared.prediction, prepared.setting, prepared.profiles, accelerators, 0)
 
 
+def with_rates_of_steps(platform):
+    """Its GPUs' plain rates as those of all of a step, each of which is one launch then; else a
+    step has the launches of a library's kernels, as far as their work does not hide them."""
+
+    def give(device):
+        if device.kind != "gpu":
+            return device
+        aggregate, update = (
+            RateCurve((1,), (rate,), (rate,))
+            for rate in (device.memory_bandwidth_bytes_per_s, device.flops_per_s)
+        )
+        return replace(device, aggregate=aggregate, update=update)
+
+    return replace(platform, accelerators=tuple(map(give, platform.accelerators)))
+
+
 @pytest.mark.parametrize("name", [FPGAS, GPUS])
 def test_what_a_description_adds_is_what_training_records(name):
     """Of one accelerator that has the whole round, whose mini-batch the design phase drew as well:
     what the link takes, to the last digit, and what launches add to a trainer."""
-    platform = with_accelerators(load_platform(name), 1)
+    platform = with_rates_of_steps(with_accelerators(load_platform(name), 1))
     plan, times, _ = train_a_round(platform)
     found, plain = describe(plan), plan.prediction
     assert found.transfer_s > plain.transfer_s

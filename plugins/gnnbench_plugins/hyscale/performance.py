@@ -314,7 +314,8 @@ def add_described(
 
     A trainer launches two kernels a layer forward, two backward, in the first layer one, and the
     loss; with layers that multiply first one more. A pipelined device launches AGGREGATE and UPDATE
-    at the same time.
+    at the same time. Where a device has no rates of all of a step, a library's kernels are launched
+    for it, which are more and which its work hides: the equations have neither.
     """
     depth, host = len(task.layers), task.platform.host
 
