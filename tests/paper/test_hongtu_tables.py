@@ -16,6 +16,7 @@ from gnnbench.lowering.host_plan import HostRows
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
+from gnnbench.platforms.machine import RateCurve
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Work, Workload
@@ -100,11 +101,22 @@ class Run:
     outlook: Outlook
 
 
+def follow_equations(device):
+    """The device with a curve of its peak, so that AGGREGATE takes HyScale-GNN's Equation 11, in
+    which there are edges alone."""
+    peak = device.memory_bandwidth_bytes_per_s
+    return replace(device, aggregate=RateCurve((1,), (peak,), (peak,)))
+
+
 @cache
-def run_epoch(model, layers, label, topology, memory="hongtu", machine=PLATFORM):
-    """n = 8 on ego_twitter, on as many devices as the machine has."""
+def run_epoch(model, layers, label, topology, memory="hongtu", machine=PLATFORM, blind=False):
+    """n = 8 on ego_twitter, on as many devices as the machine has; ``blind`` ones do not see how
+    many rows a kernel is handed."""
     communication, options = COMMUNICATIONS[label]
     data, platform = ego_twitter(), load_platform(machine)
+    if blind:
+        devices = tuple(map(follow_equations, platform.accelerators))
+        platform = replace(platform, accelerators=devices)
     workload = Workload(
         model=model,
         dims=(data.num_features, *[16] * (layers - 1), data.num_classes),
@@ -162,9 +174,16 @@ def test_an_outlook_is_the_epoch_of_training(setting):
 
 @pytest.mark.parametrize("label", ["vanilla", "+RU"])
 def test_an_outlook_knows_the_rows_of_other_nodes(label):
-    """Hosts of two nodes, each with the rows of its own devices' partitions."""
+    """Hosts of two nodes, each with the rows of its own devices' partitions. To the last digits
+    where AGGREGATE's price does not count the rows of its buffer. Where it does, an outlook takes
+    a buffer never to become less full, so that it is the longer one, if only by rows of which a
+    sum writes zeros."""
+    blind = run_epoch("gcn", 2, label, "device", machine=CLUSTER, blind=True)
+    assert blind.outlook.epoch_s == pytest.approx(blind.modelled.epoch_s, rel=1e-12)
+    assert blind.outlook.peak_bytes == blind.peak_bytes
     run = run_epoch("gcn", 2, label, "device", machine=CLUSTER)
-    assert run.outlook.epoch_s == pytest.approx(run.modelled.epoch_s, rel=1e-12)
+    error = run.outlook.epoch_s / run.modelled.epoch_s - 1
+    assert -1e-12 <= error <= (1e-12 if label == "vanilla" else 1e-4)
     assert run.outlook.peak_bytes == run.peak_bytes
 
 

@@ -397,7 +397,7 @@ def test_nodes_share_their_port_between_all_peers():
     assert [device.kind for device in platform.accelerators] == ["cpu"] * 16
     node0, node1 = platform.accelerators[:2]
     assert platform.route(node0, node1).lanes == ("node0>host", "host>node1")
-    # Both ways of the port and every peer's: as fast as fitted, of the 20 Gbps that it has nominally.
+    # Every port is as fast as fitted, both ways; nominally it has 20 Gbps.
     rates = {link.bandwidth_bytes_per_s for link in platform.links}
     assert rates == {0.27e9}
     assert max(rates) < 20e9 / 8
