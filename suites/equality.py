@@ -238,17 +238,19 @@ def train_row(
     setting: Setting,
     parts: Parts,
     updates: int = 3,
-    tamper: Callable[[Training], None] | None = None,
+    tamper: Callable[[Dataset], Dataset] | None = None,
 ) -> Trained | None:
-    """Train, keeping updates; None where the parts do not fit together."""
+    """Train, keeping updates, on what ``tamper`` makes of the data set; None where the parts do not
+    fit together."""
     bundle = assemble(registry, parts, {})
     if bundle.refusal(setting) is not None:
         return None
     evidence = Evidence(setting, updates)
     clock = ModelClock(setting.platform, bundle.kernel, bundle.sampler)
-    training = Training(bundle, setting, clock, evidence)
+    trained_on = setting
     if tamper is not None:
-        tamper(training)
+        trained_on = replace(setting, dataset=tamper(setting.dataset))
+    training = Training(bundle, trained_on, clock, evidence)
     epochs = [training.run_epoch(number) for number in range(setting.workload.epochs)]
     return Trained(bundle, evidence, [epoch.round_losses for epoch in epochs])
 
@@ -371,14 +373,13 @@ def list_hosts(fault: str) -> list[tuple[str, Mode]]:
     return list(HOSTS)
 
 
-def shift_labels(training: Training) -> None:
+def shift_labels(dataset: Dataset) -> Dataset:
     """Every vertex has the label of the one before."""
-    engine = training._engine
-    engine._labels = engine._labels.roll(1)
+    return replace(dataset, labels=np.roll(dataset.labels, 1))
 
 
 #: Faults that no part can have.
-TAMPERED: Mapping[str, Callable[[Training], None]] = {"labels-shifted": shift_labels}
+TAMPERED: Mapping[str, Callable[[Dataset], Dataset]] = {"labels-shifted": shift_labels}
 
 
 def run_faults(
@@ -465,7 +466,7 @@ def measure_change(
     exact: Setting,
     parts: Parts,
     fault: str,
-    tamper: Callable[[Training], None] | None,
+    tamper: Callable[[Dataset], Dataset] | None,
 ) -> float:
     """How much a fault changes, by a run in float64 beside models that share no code with it."""
     if fault in {part.name for part in faulty_sampling.SAMPLERS}:

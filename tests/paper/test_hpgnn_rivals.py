@@ -129,9 +129,20 @@ def test_the_table():
     for cells in rows.values():
         assert len(cells) == len(table.columns) == 4
         assert all(cell.provenance == "modelled" for cell in cells)
+    values = {label: [cell.value for cell in cells] for label, cells in rows.items()}
     for label in ("HP-GNN over GraphACT", "HP-GNN over Rubik"):
-        print(label, [f"{cell.value:.2f}" for cell in rows[label]])
-        assert all(cell.value is not None and cell.value >= 1 for cell in rows[label])
+        print(label, [f"{value:.2f}" for value in values[label]])
+    assert all(value >= 1 for value in values["HP-GNN over Rubik"])
+    # The 745 features of amazon_photo fill a die's block RAM at n = 1: HP-GNN then aggregates one
+    # word a cycle as GraphACT does, which reads less; elsewhere its lanes are worth more than that.
+    assert [n > 1 for n in values["HP-GNN: n"]] == [True, True, False, False]
+    assert all(value > 1 for value in values["HP-GNN over GraphACT"][:2])
+    # Layer 1 takes as long as its update. Layer 2 of the subgraph has half of the edges, and is
+    # gone through forward and backward: 256 values an edge, 16 a cycle of 300 MHz, on four dies.
+    fewer = values["edges"][3] - values["GraphACT: reads once paired"][3]
+    apart_s = values["HP-GNN"][3] - values["GraphACT"][3]
+    assert apart_s == pytest.approx(2 * (fewer / 2) * 256 / (4 * 16 * 300e6))
+    assert 0 < values["HP-GNN"][2] - values["GraphACT"][2] < apart_s
     # What the text has is said, and nothing is compared with it.
     assert all(cell.quoted is None for cells in rows.values() for cell in cells)
     assert [cell.text for cell in rows["GraphACT, GCN instead"]] == ["refused"] * 4

@@ -105,10 +105,16 @@ def test_a_platforms_constant_moves_the_ledger(platform, way, tmp_path):
     hold(tmp_path, path, way, list_quick_cells(machine=platform))
 
 
+#: Where devices compute for longer than a library's calls take, as in all of PyG's full-graph
+#: epochs, these cost nothing: a mini-batch of small layers shows them.
+CALLS_SHOW = {"pyg": ["salient-arxiv-pyg-train"]}
+
+
 @pytest.mark.parametrize("path", LIBRARIES, ids=lambda path: path.parent.name)
 def test_a_librarys_constant_moves_the_ledger(path, tmp_path):
     kernel = {"reference": "torch"}.get(path.parent.name, path.parent.name)
-    hold(tmp_path, path, ("call_s",), list_quick_cells(kernel=kernel))
+    ids = CALLS_SHOW.get(kernel) or list_quick_cells(kernel=kernel)
+    hold(tmp_path, path, ("call_s",), ids)
 
 
 def test_nothing_moves_where_nothing_is_changed(tmp_path):

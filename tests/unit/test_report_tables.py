@@ -158,6 +158,7 @@ def test_the_document_has_every_cell_and_is_strict_json():
         "error": pytest.approx(-0.5),
         "text": "",
         "quoted_text": "",
+        "fitted_on": [],
     }
     assert first["agreement"]["close"] == 2
     assert second["rows"][0]["cells"][0]["value"] is None

@@ -178,7 +178,7 @@ class Bench:
 
 
 def cpu_seconds(bench: Bench, case: Case) -> float:
-    """An iteration on the host alone: it samples, loads, and trains by Equations 10 to 12."""
+    """The host alone samples, loads and trains an iteration by HyScale-GNN's Equations 10 to 12."""
     host, batch = bench.platform.host, make_batch(case)
     sample_s = sum(batch.edges) / (host.sampled_edges_per_s * host.cores)
     load_s = batch.feature_bytes / host.gather_bytes_per_s(batch.widths[0])

@@ -156,10 +156,12 @@ def _rubik_load_s(batch: Batch, layer: int, design: Design, board: Board) -> flo
 
 @dataclass(frozen=True, slots=True)
 class RivalTimes:
-    """One graph and sampler: edges, reads after pairing, and seconds of propagation of each."""
+    """One graph and sampler: edges, reads after pairing, the n of the design that is explored, and
+    seconds of propagation of each."""
 
     edges: int
     reads: int
+    n: int
     hpgnn_s: float
     graphact_s: float
     rubik_s: float
@@ -200,6 +202,7 @@ def compare_rivals(
     return RivalTimes(
         edges=sum(block.num_edges for block in blocks),
         reads=sum(reads),
+        n=best.design.n,
         hpgnn_s=best.propagate_s,
         graphact_s=price_graphact("sage", batch, reads, best.design, board, link_bytes_per_s),
         rubik_s=price_rubik(batch, best.design, board),
@@ -236,6 +239,7 @@ class Rivals(Reproduction):
                 rows=(
                     _row("edges", compared, lambda each: Cell(each.edges)),
                     _row("GraphACT: reads once paired", compared, lambda each: Cell(each.reads)),
+                    _row("HP-GNN: n", compared, lambda each: Cell(each.n)),
                     _row("HP-GNN", compared, lambda each: Cell(each.hpgnn_s, "s")),
                     _row("GraphACT", compared, lambda each: Cell(each.graphact_s, "s")),
                     _row("GraphACT, GCN instead", compared, lambda each: Cell(text="refused")),
@@ -262,6 +266,8 @@ class Rivals(Reproduction):
                     "their own clocks, MACs and memories are not in the text; an ASIC's are "
                     "another matter than a board's",
                     "by these equations aggregation costs nothing where the update takes longer",
+                    "where wide features leave a die's block RAM room for n = 1, HP-GNN aggregates "
+                    "one word a cycle too, and pairs alone tell GraphACT from it",
                     "NS: 1,024 targets, fan-outs 25 and 10; SS: GraphSAINT's node sampler, 2,750",
                 ),
             ),
