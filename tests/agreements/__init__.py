@@ -18,7 +18,7 @@ from gnnbench.agreement import compares_words, find_error, same_words
 from gnnbench.records import Table
 from gnnbench.toml import read_toml
 
-__all__ = ["BASELINE", "REPRODUCTIONS", "collect_errors", "compare", "load", "write"]
+__all__ = ["BASELINE", "REPRODUCTIONS", "choose", "collect_errors", "compare", "load", "write"]
 
 BASELINE = Path(__file__).with_name("baseline.toml")
 #: Those that are modelled; the first are quick enough for every run of the tests.
@@ -71,12 +71,17 @@ def write(errors: Mapping[str, float], path: Path = BASELINE) -> None:
     path.write_text(heading + "\n".join(sorted(lines)) + "\n", encoding="utf-8")
 
 
+def choose(errors: Mapping[str, float], names: Iterable[str]) -> dict[str, float]:
+    """Those in the tables ``names``, and in tables that are parts of these: ``NAME-PART``."""
+    chosen = tuple(f"{name}{end}" for name in names for end in " -")
+    return {name: error for name, error in errors.items() if name.startswith(chosen)}
+
+
 def compare(
     before: Mapping[str, float], found: Mapping[str, float], names: Iterable[str]
 ) -> list[str]:
     """What has moved in the tables ``names``, those cells first that got worse."""
-    chosen = tuple(f"{name} " for name in names)
-    was = {name: error for name, error in before.items() if name.startswith(chosen)}
+    was = choose(before, names)
     worse, others = list(_list_strangers(was, found)), []
     for name in sorted(was.keys() & found.keys()):
         growth = abs(found[name]) - abs(was[name])

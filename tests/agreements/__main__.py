@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from gnnbench import plugins
-from tests.agreements import BASELINE, REPRODUCTIONS, collect_errors, compare, load, write
+from tests.agreements import BASELINE, REPRODUCTIONS, choose, collect_errors, compare, load, write
 
 
 def main() -> int:
@@ -23,8 +23,8 @@ def main() -> int:
     for line in moved:
         print(line)
     if options.write:
-        chosen = tuple(f"{name} " for name in options.only)
-        kept = {name: error for name, error in before.items() if not name.startswith(chosen)}
+        replaced = choose(before, options.only)
+        kept = {name: error for name, error in before.items() if name not in replaced}
         write(kept | found)
         return 0
     print(f"{len(found)} cells: {len(moved)} are not those of {BASELINE.name}")
