@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -185,8 +185,7 @@ def write_errors() -> str:
     ledger = plugins.load().reproduction("validation")
     assert issubclass(ledger, Ledger)
     study = ledger()
-    summary, *kinds = study.run()
-    entries = {entry.id: entry for entry in study.entries()}
+    summary, entries = study.run()[0], study.entries()
     lines = [
         "# How wrong may a modelled number be?",
         "",
@@ -198,9 +197,9 @@ def write_errors() -> str:
         "",
         *_as_markdown(summary),
     ]
-    for table in kinds:
-        lines += ["", f"## {table.title[:1].upper()}{table.title[1:]}", ""]
-        lines += _list_entries(table, entries)
+    for kind in dict.fromkeys(entry.kind for entry in entries):
+        lines += ["", f"## {kind}: the furthest off first", ""]
+        lines += _list_entries([entry for entry in entries if entry.kind == kind])
     return "\n".join(lines) + "\n"
 
 
@@ -213,11 +212,10 @@ def _as_markdown(table: Table) -> Iterator[str]:
         yield from ("", _sentence(note))
 
 
-def _list_entries(table: Table, entries: Mapping[str, LedgerEntry]) -> Iterator[str]:
+def _list_entries(entries: Sequence[LedgerEntry]) -> Iterator[str]:
     yield "| measurement | machine | predicted | measured | error | source |"
     yield "|---|---|---|---|---|---|"
-    for row in table.rows:
-        entry = entries[row.label.split(" · ")[0]]
+    for entry in sorted(entries, key=lambda each: (-each.factor, each.id)):
         fitted = " (fitted on)" if entry.fitted_on else ""
         yield (
             f"| {entry.what}{fitted} | {entry.machine} | {format_si(entry.predicted, entry.unit)} "
