@@ -20,7 +20,7 @@ from gnnbench.datasets.standins import STAND_INS
 from gnnbench.models import build
 from gnnbench.parts import LayerShape
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, Table, TableRow, Workload
 from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
 from gnnbench.studies import Reproduction
@@ -28,6 +28,7 @@ from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.design import Batch, Point, explore
 from gnnbench_plugins.hpgnn.resources import Usage, budget_of
 from gnnbench_plugins.hyscale.performance import trainer_seconds
+from gnnbench_plugins.studies.hyscale.assumptions import scale_curve, scale_trainer
 from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, profile_stand_in
 
 PLATFORM = "ryzen3990x-a100-u250"
@@ -242,16 +243,6 @@ def averages() -> tuple[Quantity[Bench], ...]:
     )
 
 
-def _scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
-    if curve is None:
-        return None
-    return replace(
-        curve,
-        rates=tuple(factor * rate for rate in curve.rates),
-        core_rates=tuple(factor * rate for rate in curve.core_rates),
-    )
-
-
 def _on_host(change: Callable[[Device, float], Device]) -> Callable[[Bench, float], Bench]:
     return lambda bench, factor: replace(
         bench,
@@ -284,14 +275,6 @@ def _scale_links(bench: Bench, factor: float) -> Bench:
     return replace(bench, platform=replace(bench.platform, links=links))
 
 
-def _scale_trainer(host: Device, factor: float) -> Device:
-    return replace(
-        host,
-        aggregate=_scale_curve(host.aggregate, factor),
-        update=_scale_curve(host.update, factor),
-    )
-
-
 def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
     """What the three platforms' times rest on, by what has a datasheet and what has not."""
     platform = bench.platform
@@ -302,14 +285,14 @@ def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
             host.aggregate_bytes_per_s(1),
             "B/s",
             sources["host.aggregate"],
-            _on_host(_scale_trainer),
+            _on_host(scale_trainer),
         ),
         Assumption(
             "the rate at which the host loads rows",
             host.gather_bytes_per_s(1),
             "B/s",
             sources["host.gather"],
-            _on_host(lambda each, factor: replace(each, gather=_scale_curve(each.gather, factor))),
+            _on_host(lambda each, factor: replace(each, gather=scale_curve(each.gather, factor))),
         ),
         Assumption(
             "the rate at which a core samples",

@@ -127,7 +127,8 @@ def _epoch(
 # --------------------------------------------------------------------------- the assumptions
 
 
-def _scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
+def scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
+    """A device's curve with all its rates so many times as high, where it has one."""
     if curve is None:
         return None
     return replace(
@@ -159,12 +160,12 @@ def _both(machines: Machines, change: Callable[[Device], Device]) -> Machines:
     )
 
 
-def _scale_trainer(device: Device, factor: float) -> Device:
+def scale_trainer(device: Device, factor: float) -> Device:
     """Equations 11 and 12 of a CPU trainer."""
     return replace(
         device,
-        aggregate=_scale_curve(device.aggregate, factor),
-        update=_scale_curve(device.update, factor),
+        aggregate=scale_curve(device.aggregate, factor),
+        update=scale_curve(device.update, factor),
     )
 
 
@@ -238,7 +239,7 @@ def host_assumptions() -> tuple[Assumption[Machines], ...]:
             "B/s",
             sources["host.gather"],
             lambda machines, factor: _both(
-                machines, lambda each: replace(each, gather=_scale_curve(each.gather, factor))
+                machines, lambda each: replace(each, gather=scale_curve(each.gather, factor))
             ),
         ),
         Assumption(
@@ -256,7 +257,7 @@ def host_assumptions() -> tuple[Assumption[Machines], ...]:
             host.aggregate_bytes_per_s(1),
             "B/s",
             sources["host.aggregate"],
-            lambda machines, factor: _both(machines, lambda each: _scale_trainer(each, factor)),
+            lambda machines, factor: _both(machines, lambda each: scale_trainer(each, factor)),
         ),
     )
 
