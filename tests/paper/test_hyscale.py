@@ -776,6 +776,18 @@ def test_equation_8_transfer(prediction):
     assert prediction.transfer_s == pytest.approx(10 * 3 * 4 / 60)
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+def test_equation_8_is_of_the_slowest_link(tiny, slow):
+    links = tuple(
+        replace(link, bandwidth_bytes_per_s=15.0 if number == slow else 60.0)
+        for number, link in enumerate(tiny.platform.links)
+    )
+    platform = replace(tiny.platform, links=links)
+    unequal = replace(tiny, platform=platform)
+    found = predict(unequal, PROFILES, platform.accelerators, SPLIT)
+    assert found.transfer_s == pytest.approx(10 * 3 * 4 / 15)
+
+
 def test_equations_7_and_8_count_what_is_fetched_as_it_crosses(tiny):
     """A cache that has half of a mini-batch, and float16: loading and transfer are of the rest."""
     profiles = [
