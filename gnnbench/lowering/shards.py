@@ -154,6 +154,8 @@ class ShardPlan(Shards):
         self._broadcasts = broadcasts
         self.owned = [np.flatnonzero(owner == slot).astype(np.int64) for slot in range(slots)]
         self._position = np.empty(len(owner), dtype=np.int64)
+        #: Where a unit has the row of each vertex; -1 for a vertex that it does not read.
+        self._places = np.full(len(owner), -1, dtype=np.int64)
         for ids in self.owned:
             self._position[ids] = np.arange(len(ids))
         #: By round and slot, where a unit's outputs are in its own shard.
@@ -184,25 +186,30 @@ class ShardPlan(Shards):
         return self._position[ids]
 
     def _plan_reads(self, unit: Unit, fetch: Fetch) -> tuple[Read, ...]:
-        order = np.argsort(unit.input_ids, kind="stable")
-        ascending = unit.input_ids[order]
-        own = np.intersect1d(fetch.reused, fetch.needed, assume_unique=True)
+        inputs, places = unit.input_ids, self._places
+        places[inputs] = np.arange(len(inputs))
+        own = fetch.reused[places[fetch.reused] >= 0]
         parts = [(fetch.slot, own), *((peer.slot, peer.ids) for peer in fetch.from_peers)]
-        brought = np.sort(np.concatenate([ids for _, ids in parts]))
-        if not np.array_equal(brought, ascending):
+        here = [places[ids] for _, ids in parts]
+        known = len(fetch.needed) == len(inputs) and bool((places[fetch.needed] >= 0).all())
+        places[inputs] = -1
+        brought = np.concatenate(here)
+        once = len(brought) == len(inputs) and bool((brought >= 0).all())
+        if not (known and once and (np.bincount(brought, minlength=len(inputs)) == 1).all()):
             raise ValueError(
-                f"the plan does not bring slot {fetch.slot} each of its {len(ascending):,} rows "
+                f"the plan does not bring slot {fetch.slot} each of its {len(inputs):,} rows "
                 f"exactly once from the devices; the communication part must place every needed "
                 f"row in the own partition or in one peer fetch"
             )
         if self._broadcasts:
             asked = {slot for slot, _ in parts}
-            parts += [(slot, own[:0]) for slot in range(len(self.owned)) if slot not in asked]
+            absent = [slot for slot in range(len(self.owned)) if slot not in asked]
+            parts += [(slot, own[:0]) for slot in absent]
+            here += [here[0][:0] for _ in absent]
         reads = []
-        for slot, ids in parts:
-            here = order[np.searchsorted(ascending, ids)]
+        for (slot, ids), into in zip(parts, here, strict=True):
             whole = self._broadcasts and slot != fetch.slot
-            reads.append(Read(slot, here, self.find(ids, slot), self.owned[slot] if whole else ids))
+            reads.append(Read(slot, into, self.find(ids, slot), self.owned[slot] if whole else ids))
         return tuple(read for read in reads if read.rows)
 
 

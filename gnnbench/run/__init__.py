@@ -109,8 +109,6 @@ class Training:
             raise IncompatibleParts(reason)
         self._setting = setting
         recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
-        # The first optimiser of a process imports for a second what no run should be charged with.
-        torch.optim.Adam([torch.zeros(1)])
         self._bundle = bundle
         with self._at_work():
             started_s = time.perf_counter()

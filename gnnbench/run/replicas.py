@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from gnnbench.models import GNN, build
 from gnnbench.parts import Setting
@@ -23,7 +24,47 @@ class State:
     """Parameters and Adam's state at one moment."""
 
     parameters: dict[str, Tensor]
-    optimiser: dict[str, object]
+    optimiser: tuple[Tensor, ...]
+
+
+class Adam:
+    """Adam with L2 decay over fixed parameters, in PyTorch's functional form.
+
+    ``torch.optim.Adam`` computes the same to the bit, but imports PyTorch's compiler at its first
+    step, which takes longer than a small run.
+    """
+
+    def __init__(self, parameters: list[Tensor], workload: Workload) -> None:
+        self._parameters = parameters
+        self._rate, self._decay = workload.learning_rate, workload.weight_decay
+        self._means = [torch.zeros_like(parameter) for parameter in parameters]
+        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
+        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
+
+    @property
+    def state(self) -> tuple[Tensor, ...]:
+        """Both moments and the number of steps of each parameter; what a step changes."""
+        return (*self._means, *self._squares, *self._steps)
+
+    @torch.no_grad()
+    def step(self, gradients: list[Tensor]) -> None:
+        """One step with the gradient of each parameter, in their order."""
+        adam(
+            self._parameters,
+            gradients,
+            self._means,
+            self._squares,
+            [],
+            self._steps,
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            beta1=0.9,
+            beta2=0.999,
+            eps=1e-8,
+            lr=self._rate,
+            weight_decay=self._decay,
+        )
 
 
 class Replicas:
@@ -46,39 +87,31 @@ class Replicas:
                     device.torch_device
                 )
         #: The master's, in the order of ``take_gradients``.
-        self.parameters = [
+        self.parameters: list[Tensor] = [
             parameter for layer in self.master.stack for parameter in layer.parameters()
         ]
-        self._optimiser = torch.optim.Adam(
-            self.master.parameters(),
-            lr=workload.learning_rate,
-            weight_decay=workload.weight_decay,
-            fused=True,
-        )
+        self._optimiser = Adam(self.parameters, workload)
 
     def on(self, device: Device) -> GNN:
         return self._copies[device.torch_device]
 
     def step(self, gradients: list[Tensor]) -> None:
         """One optimiser step on the master with averaged gradients, then broadcast."""
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-        self._optimiser.step()
-        for parameter in self.parameters:
-            parameter.grad = None
+        self._optimiser.step(gradients)
         self._broadcast()
 
     def save(self) -> State:
         """A copy of the current state."""
         return State(
             {name: value.clone() for name, value in self.master.state_dict().items()},
-            copy.deepcopy(self._optimiser.state_dict()),
+            tuple(value.clone() for value in self._optimiser.state),
         )
 
     def restore(self, state: State) -> None:
         """Go back to a saved state."""
         self.master.load_state_dict(state.parameters)
-        self._optimiser.load_state_dict(copy.deepcopy(state.optimiser))
+        for value, saved in zip(self._optimiser.state, state.optimiser, strict=True):
+            value.copy_(saved)
         self._broadcast()
 
     def _broadcast(self) -> None:

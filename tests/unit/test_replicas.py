@@ -39,11 +39,10 @@ def test_a_saved_state_stays_what_it_was():
     replicas = make_replicas()
     replicas.step(gradients(replicas, 1.0))
     before, state = weights(replicas), replicas.save()
-    moments = [entry["exp_avg"].clone() for entry in state.optimiser["state"].values()]
+    moments = [value.clone() for value in state.optimiser]
     replicas.step(gradients(replicas, -3.0))
     assert_same(state.parameters, before)
-    after = [entry["exp_avg"] for entry in state.optimiser["state"].values()]
-    assert all(torch.equal(a, b) for a, b in zip(moments, after, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(moments, state.optimiser, strict=True))
     assert any(not torch.equal(before[name], weights(replicas)[name]) for name in before)
 
 
@@ -72,6 +71,23 @@ def test_a_step_leaves_no_gradient_and_is_adam_s():
         towards = torch.sign(0.5 + decayed * before[name])
         torch.testing.assert_close(value, before[name] - rate * towards, rtol=0, atol=rate * 1e-5)
     assert all(parameter.grad is None for parameter in replicas.master.parameters())
+
+
+def test_steps_are_those_of_torchs_adam_to_the_bit():
+    replicas = make_replicas()
+    workload = make_workload()
+    copies = [p.detach().clone().requires_grad_() for p in replicas.parameters]
+    torchs = torch.optim.Adam(
+        copies, lr=workload.learning_rate, weight_decay=workload.weight_decay, fused=True
+    )
+    for value in (1.0, -3.0, 0.01, 0.0):
+        gradient = [value * torch.cos(p.detach()) for p in copies]
+        for copied, given in zip(copies, gradient, strict=True):
+            copied.grad = given.clone()
+        torchs.step()
+        replicas.step(gradient)
+        for ours, theirs in zip(replicas.parameters, copies, strict=True):
+            assert torch.equal(ours, theirs)
 
 
 def test_devices_of_one_processor_share_a_replica():
