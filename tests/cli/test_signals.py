@@ -66,23 +66,23 @@ def run(number, kind, where, *words):
 IN_TRAINING = ("gnnbench_plugins.hongtu.sampler:read_sets", "gnnbench.run.evaluate:evaluate")
 
 
-@pytest.mark.parametrize("number", ENDS, ids=lambda number: number.name)
-@pytest.mark.parametrize(
-    ("kind", "where"),
-    [
-        ("import", "click"),
-        ("import", "gnnbench.cli.reproduce"),
-        ("import", "torch"),
-        ("import", "gnnbench_plugins.hongtu.search"),
-        ("call", "gnnbench.cli.compare:parse_strategies"),
-        ("call", "gnnbench.plugins.loading:load"),
-        ("call", "gnnbench.datasets.synthetic:check_size"),
-        ("call", "gnnbench_plugins.hongtu.sampler:read_sets"),
-        ("call", "gnnbench.run.evaluate:evaluate"),
-        ("call", "gnnbench.results.schema:to_document"),
-    ],
+#: Both signals where a comparison has begun, and either at the other places.
+PLACES = (
+    ("SIGINT", "import", "click"),
+    ("SIGTERM", "import", "gnnbench.cli.reproduce"),
+    ("SIGINT", "import", "torch"),
+    ("SIGTERM", "import", "gnnbench_plugins.hongtu.search"),
+    ("SIGINT", "call", "gnnbench.cli.compare:parse_strategies"),
+    ("SIGTERM", "call", "gnnbench.plugins.loading:load"),
+    ("SIGINT", "call", "gnnbench.datasets.synthetic:check_size"),
+    *((name, "call", where) for where in IN_TRAINING for name in ("SIGINT", "SIGTERM")),
+    ("SIGTERM", "call", "gnnbench.results.schema:to_document"),
 )
-def test_a_signal_ends_the_command_wherever_it_comes(tmp_path, number, kind, where):
+
+
+@pytest.mark.parametrize(("name", "kind", "where"), PLACES)
+def test_a_signal_ends_the_command_wherever_it_comes(tmp_path, name, kind, where):
+    number = signal.Signals[name]
     found = tmp_path / "found.json"
     ended = run(number, kind, where, *COMPARE, "--json", str(found))
     status, word = ENDS[number]

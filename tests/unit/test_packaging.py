@@ -27,8 +27,9 @@ PYTHONS = ("3.10", "3.11", "3.12")
 
 
 def copy_sources(target: Path) -> Path:
-    """What a clone has of the files that decide what is installed; nothing that was built."""
-    built = shutil.ignore_patterns("__pycache__", "*.so", "*.c", "*.egg-info", ".*_cache")
+    """What a clone has of the files that decide what is installed, and Cython's work, as it stands;
+    nothing that a compiler built."""
+    built = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", ".*_cache")
     for folder in ("gnnbench", "plugins", "cython_ext"):
         shutil.copytree(ROOT / folder, target / folder, ignore=built)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
