@@ -279,6 +279,9 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
         ('value = 3, unit = "ms", mark = "fitted", plausible = [1, 5]', "fitted on"),
         ('value = 3, unit = "ms", mark = "guessed", plausible = [1, 5]', "mark"),
         ('value = 3, unit = "GB", mark = "assumed", plausible = [1, 5]', "unit"),
+        ('value = 3, mark = "quoted", fitted_on = ["a"], plausible = [1, 5]', "goes with"),
+        ('value = 3, unit = "ms", plausible = [1, 5]', "mark"),
+        ('value = 3, unit = "ms", mark = "assumed", plausible = [1]', "at least 2"),
     ],
 )
 def test_a_constant_has_its_range_its_mark_and_its_unit(tmp_path, entry, says):
