@@ -224,7 +224,7 @@ sampling = {{ value = 3, unit = "Medges/s", {source} }}
     host = read_platform(path).host
     assert host.cache_bytes == 8e6
     assert host.libraries["dgl"] == LibraryRates(
-        RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
+        aggregate=RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
     )
 
 
