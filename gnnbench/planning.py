@@ -12,7 +12,7 @@ from gnnbench.comparison.request import Options
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS, parse_count
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream
-from gnnbench.model_error import describe_error
+from gnnbench.model_error import describe_error, find_kind
 from gnnbench.parts import Bundle, LayerClass
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
@@ -27,6 +27,7 @@ from gnnbench.records import (
     BYTE_KINDS,
     Cell,
     Dataset,
+    MachineKind,
     Metric,
     Mode,
     RunResult,
@@ -149,8 +150,28 @@ def make_plan(
         request = PlanRequest(
             job.graph, job.workload, job.machine, job.model, progress or SilentPasses()
         )
-        tables += _count_besides(job.planner, job.bundle, request, over=not drawn)
+        counted = _count_besides(job.planner, job.bundle, request, over=not drawn)
+        tables += _note_error(counted, job) if drawn else counted
     return runs, tables
+
+
+def _note_error(tables: tuple[Table, ...], job: PlannedJob) -> tuple[Table, ...]:
+    """The tables of a drawn graph, of which the first that has modelled seconds says how far these
+    may be off; the machine is what its trainers are together."""
+    trainers = [device.name for device in job.bundle.placement.trainers(job.machine)]
+    for place, table in enumerate(tables):
+        cells = [cell for row in table.rows for cell in row.cells]
+        if any(cell.unit == "s" and cell.provenance == "modelled" for cell in cells):
+            noted = replace(
+                table, notes=(_describe_trust(find_kind(job.machine, trainers)), *table.notes)
+            )
+            return (*tables[:place], noted, *tables[place + 1 :])
+    return tables
+
+
+def _describe_trust(kind: MachineKind) -> str:
+    """How far a modelled time on a kind of machine may be off, and who says so."""
+    return f"good to {describe_error(kind)} (reproduce validation)"
 
 
 def _draw(sizes: Sizes, seed: int) -> RmatStream:
@@ -236,7 +257,7 @@ def tabulate_run(run: RunResult, machine: Platform) -> tuple[Table, ...]:
         row_of("host", metrics["peak_host_bytes"]),
     ]
     kind = run.work.kind if run.work is not None else None
-    believed = () if kind is None else (f"good to {describe_error(kind)} (reproduce validation)",)
+    believed = () if kind is None else (_describe_trust(kind),)
     title = f"one epoch on {machine.name}"
     tables = [Table("run time", title, ("seconds",), tuple(times), believed)]
     if traffic:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import wraps
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -13,15 +11,26 @@ import click
 from gnnbench.cli.compare import ProgressBar, parse_fanouts, parse_settings, parse_swaps
 from gnnbench.cli.options import (
     MODEL_NAMES,
-    POSITIVE,
-    SEED,
-    THREADS,
-    check_files,
+    Decorator,
+    TrainingOptions,
+    batch_size_option,
+    epochs_option,
+    fanouts_option,
+    gather_options,
+    hidden_option,
+    layers_option,
     load_registry,
+    mode_option,
+    model_option,
+    platform_option,
     plugin_option,
+    seed_option,
+    set_option,
     shared_options,
+    swap_option,
+    threads_option,
 )
-from gnnbench.cli.values import check_threads, check_widths
+from gnnbench.cli.values import check_widths
 from gnnbench.preparation import count_cores, load_dataset, load_machine
 
 if TYPE_CHECKING:
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from gnnbench.plugins import Registry
     from gnnbench.records import Mode
 
-_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
+_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--dataset",
         metavar="NAME or FILE.npz",
@@ -43,130 +52,57 @@ _OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
         metavar="A,B,...",
         help="Combine the parts of these strategies alone.  [default: all that are installed]",
     ),
-    click.option(
-        "--model",
-        metavar="NAME",
-        default="gcn",
-        show_default=True,
-        help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
-    ),
-    click.option(
-        "--layers", type=POSITIVE, default=2, show_default=True, help="Layers of the GNN."
-    ),
-    click.option(
-        "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
-    ),
-    click.option(
-        "--mode",
-        type=click.Choice(("full-graph", "mini-batch")),
-        help="Answer for this mode alone.  [default: for both, apart]",
-    ),
-    click.option(
-        "--epochs", type=POSITIVE, default=1, show_default=True, help="Epochs to go through."
-    ),
-    click.option(
-        "--batch-size",
-        type=POSITIVE,
-        default=1024,
-        show_default=True,
-        help="Seeds of one mini-batch iteration, over all trainers together.",
-    ),
-    click.option(
-        "--fanouts",
-        metavar="N,N...",
-        help="Neighbours to sample a vertex, as in 'gnnbench compare'.  [default: 25,10, then 10 "
-        "for each further layer]",
-    ),
-    click.option(
-        "--platform",
-        metavar="NAME or FILE.toml",
-        help="The machine to use; see 'gnnbench platforms'.  [default: as in 'gnnbench compare']",
+    model_option,
+    layers_option,
+    hidden_option,
+    mode_option("Answer for this mode alone.  [default: for both, apart]"),
+    epochs_option(1, "Epochs to go through."),
+    batch_size_option,
+    fanouts_option("Neighbours to sample a vertex, as in 'gnnbench compare'."),
+    platform_option(
+        "The machine to use; see 'gnnbench platforms'.  [default: as in 'gnnbench compare']"
     ),
     click.option(
         "--device-memory",
         metavar="SIZE",
         help="As if each accelerator had so much memory, such as 24GB.",
     ),
-    click.option(
-        "--swap",
-        "swaps",
-        multiple=True,
-        metavar="PART=NAME",
-        help="Combine with this part alone, such as sampler=neighbour. May be repeated.",
-    ),
-    click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="PART.option=value",
-        help="Set an option of a part, which is then not searched. May be repeated.",
-    ),
-    click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed."),
-    click.option(
-        "--threads",
-        type=THREADS,
-        callback=check_threads,
-        help="Threads to plan and train with.  [default: all cores]",
-    ),
+    swap_option("Combine with this part alone, such as sampler=neighbour."),
+    set_option("Set an option of a part, which is then not searched."),
+    seed_option,
+    threads_option("Threads to plan and train with."),
     click.option("--details", is_flag=True, help="Print everything that was found."),
     plugin_option,
     shared_options,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AdviceOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceOptions(TrainingOptions):
     """What ``matrix`` and ``advise`` were told, as it was typed."""
 
     dataset: str
     plugins: str | None
-    model: str
     layers: int
     hidden: int
     mode: Mode | None
-    epochs: int
-    batch_size: int
-    fanouts: str | None
-    platform: str | None
     device_memory: str | None
-    swaps: tuple[str, ...]
-    settings: tuple[str, ...]
-    seed: int
-    threads: int | None
     details: bool
-    extra_plugins: tuple[str, ...]
-    json_path: Path | None
 
 
 def advice_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a question; ``command`` is handed them together, as ``options``."""
-
-    @wraps(command)
-    def call(*given: object, **values: object) -> int:
-        own = {field.name: values.pop(field.name) for field in fields(AdviceOptions)}
-        options = AdviceOptions(**own)  # type: ignore[arg-type]
-        check_widths(1, options.hidden, options.layers, 1, dense=options.model in MODEL_NAMES)
-        check_texts(options)
-        return command(*given, options=options, **values)
-
-    for option in reversed(_OPTIONS):
-        call = option(call)
-    return call
+    return gather_options(AdviceOptions, _OPTIONS, check_options, command)
 
 
-def check_texts(options: AdviceOptions) -> None:
+def check_options(options: AdviceOptions) -> None:
     """Refuse what cannot be, before the first slow import."""
+    check_widths(1, options.hidden, options.layers, 1, dense=options.model in MODEL_NAMES)
     parse_fanouts(options.fanouts, options.layers)
     parse_settings(options.settings)
     parse_swaps(options.swaps)
     read_size(options.device_memory)
-    check_files(
-        options.json_path,
-        dataset=options.dataset,
-        platform=options.platform,
-        plugins=options.extra_plugins,
-        settings=options.settings,
-    )
+    options.check_files()
 
 
 def read_size(text: str | None) -> int | None:

@@ -19,7 +19,6 @@ from gnnbench.cli.options import (
     CommandLine,
     ComparisonOptions,
     FilePath,
-    check_comparison_files,
     comparison_options,
     load_registry,
     open_console,
@@ -168,7 +167,7 @@ def check_texts(options: ComparisonOptions) -> None:
     parse_fanouts(options.fanouts, options.layers)
     parse_swaps(options.swaps)
     parse_settings(options.settings)
-    check_comparison_files(options)
+    options.check_files(options.trace_path, options.html_path)
 
 
 def prepare(
@@ -206,7 +205,7 @@ def prepare(
         check=not options.no_check,
         plain=plain,
     )
-    check_comparison_files(options)
+    options.check_files(options.trace_path, options.html_path)
     registry = load_registry(options.extra_plugins)
     if line.debug:
         os.environ["GNNBENCH_DEBUG"] = "1"  # a run that fails then raises

@@ -17,6 +17,7 @@ from gnnbench.cli.options import (
     has_subcommand,
     open_console,
     print_rows,
+    seed_option,
     shared_options,
     write_document,
 )
@@ -180,7 +181,7 @@ def import_graph(
 
 @datasets.command("make")
 @click.argument("name")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed.")
+@seed_option
 @out_option
 @overwrite_option
 @shared_options

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -118,63 +118,162 @@ THREADS = WholeNumber(1, MOST_THREADS)
 #: Beyond it Adam's first step is no number in float32.
 MOST_LEARNING_RATE = 1e6
 
-_COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], ...] = (
+Decorator: TypeAlias = "Callable[[Callable[..., int]], Callable[..., int]]"
+
+model_option = click.option(
+    "--model",
+    metavar="NAME",
+    default="gcn",
+    show_default=True,
+    help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
+)
+layers_option = click.option(
+    "--layers", type=POSITIVE, default=2, show_default=True, help="Layers of the GNN."
+)
+hidden_option = click.option(
+    "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
+)
+batch_size_option = click.option(
+    "--batch-size",
+    type=POSITIVE,
+    default=1024,
+    show_default=True,
+    help="Seeds of one mini-batch iteration, over all trainers together.",
+)
+seed_option = click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed.")
+
+
+def epochs_option(default: int, meaning: str) -> Decorator:
+    """``--epochs``."""
+    return click.option("--epochs", type=POSITIVE, default=default, show_default=True, help=meaning)
+
+
+def mode_option(meaning: str) -> Decorator:
+    """``--mode``, which is None where it is not given."""
+    return click.option("--mode", type=click.Choice(("full-graph", "mini-batch")), help=meaning)
+
+
+def fanouts_option(meaning: str) -> Decorator:
+    """``--fanouts``, as text."""
+    default = "[default: 25,10, then 10 for each further layer]"
+    return click.option("--fanouts", metavar="N,N...", help=f"{meaning}  {default}")
+
+
+def platform_option(meaning: str) -> Decorator:
+    """``--platform``, as text."""
+    return click.option("--platform", metavar="NAME or FILE.toml", help=meaning)
+
+
+def swap_option(meaning: str) -> Decorator:
+    """``--swap``, as texts."""
+    return click.option(
+        "--swap",
+        "swaps",
+        multiple=True,
+        metavar="PART=NAME",
+        help=f"{meaning} May be repeated.",
+    )
+
+
+def set_option(meaning: str) -> Decorator:
+    """``--set``, as texts."""
+    return click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="PART.option=value",
+        help=f"{meaning} May be repeated.",
+    )
+
+
+def threads_option(meaning: str) -> Decorator:
+    """``--threads``, which is None where it is not given."""
+    return click.option(
+        "--threads",
+        type=THREADS,
+        callback=check_threads,
+        help=f"{meaning}  [default: all cores]",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOptions:
+    """What a command that trains, or predicts what training takes, was told, as it was typed."""
+
+    dataset: str | None
+    model: str
+    epochs: int
+    batch_size: int
+    fanouts: str | None
+    platform: str | None
+    swaps: tuple[str, ...]
+    settings: tuple[str, ...]
+    seed: int
+    threads: int | None
+    extra_plugins: tuple[str, ...]
+    json_path: Path | None
+
+    def check_files(self, *others: Path | None) -> None:
+        """:func:`check_files` for what it reads, and for ``--json`` and ``others``, which it
+        writes."""
+        check_files(
+            self.json_path,
+            *others,
+            dataset=self.dataset,
+            platform=self.platform,
+            plugins=self.extra_plugins,
+            settings=self.settings,
+        )
+
+
+Options = TypeVar("Options", bound=TrainingOptions)
+
+
+def gather_options(
+    kind: type[Options],
+    decorators: Sequence[Decorator],
+    check: Callable[[Options], None],
+    command: Callable[..., int],
+) -> Callable[..., int]:
+    """``command`` with options, which it is handed together, as ``options``, once they were
+    checked; values that ``kind`` has no field for are handed on as they are."""
+
+    @wraps(command)
+    def call(*given: object, **values: object) -> int:
+        own: dict[str, Any] = {field.name: values.pop(field.name) for field in fields(kind)}
+        options = kind(**own)
+        check(options)
+        return command(*given, options=options, **values)
+
+    decorated: Callable[..., int] = call
+    for decorate in reversed(decorators):
+        decorated = decorate(decorated)
+    return decorated
+
+
+_COMPARISON_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--dataset",
         metavar="NAME or FILE.npz",
         help="A dataset; see 'gnnbench datasets'.  [default: a labelled block model made in "
         "memory]",
     ),
-    click.option(
-        "--model",
-        metavar="NAME",
-        default="gcn",
-        show_default=True,
-        help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
+    model_option,
+    layers_option,
+    hidden_option,
+    epochs_option(10, "Epochs to train each."),
+    batch_size_option,
+    fanouts_option(
+        "Neighbours to sample a vertex, a number for each layer, from the seeds outwards; 0 is "
+        "every neighbour."
     ),
-    click.option(
-        "--layers", type=POSITIVE, default=2, show_default=True, help="Layers of the GNN."
-    ),
-    click.option(
-        "--hidden", type=POSITIVE, default=256, show_default=True, help="Width of hidden layers."
-    ),
-    click.option(
-        "--epochs", type=POSITIVE, default=10, show_default=True, help="Epochs to train each."
-    ),
-    click.option(
-        "--batch-size",
-        type=POSITIVE,
-        default=1024,
-        show_default=True,
-        help="Seeds of one mini-batch iteration, over all trainers together.",
-    ),
-    click.option(
-        "--fanouts",
-        metavar="N,N...",
-        help="Neighbours to sample a vertex, a number for each layer, from the seeds outwards; 0 "
-        "is every neighbour.  [default: 25,10, then 10 for each further layer]",
-    ),
-    click.option(
-        "--platform",
-        metavar="NAME or FILE.toml",
-        help="The machine to run on or to model; see 'gnnbench platforms'.  [default: this machine "
+    platform_option(
+        "The machine to run on or to model; see 'gnnbench platforms'.  [default: this machine "
         "where it has a CUDA device, else that of the first strategy's paper, else "
-        "epyc7763x2-4xa5000, or another that has what the strategies train on]",
+        "epyc7763x2-4xa5000, or another that has what the strategies train on]"
     ),
-    click.option(
-        "--swap",
-        "swaps",
-        multiple=True,
-        metavar="PART=NAME",
-        help="Put another part into the strategies. May be repeated.",
-    ),
-    click.option(
-        "--set",
-        "settings",
-        multiple=True,
-        metavar="PART.option=value",
-        help="Set an option of a part; 'gnnbench plugins show' lists them. May be repeated.",
-    ),
+    swap_option("Put another part into the strategies."),
+    set_option("Set an option of a part; 'gnnbench plugins show' lists them."),
     click.option(
         "--learning-rate",
         type=RealNumber(0.0, MOST_LEARNING_RATE),
@@ -197,13 +296,8 @@ _COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], .
         help="Times to run each strategy, each with a seed of its own.",
     ),
     click.option("--same-seed", is_flag=True, help="Give all repeats the same seed."),
-    click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed."),
-    click.option(
-        "--threads",
-        type=THREADS,
-        callback=check_threads,
-        help="Threads to use.  [default: all cores]",
-    ),
+    seed_option,
+    threads_option("Threads to use."),
     click.option(
         "--target-accuracy",
         type=RealNumber(0.0, 1.0),
@@ -235,50 +329,32 @@ _COMPARISON_OPTIONS: tuple[Callable[[Callable[..., int]], Callable[..., int]], .
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonOptions(TrainingOptions):
     """What ``compare`` and ``ablate`` were told, as it was typed."""
 
-    dataset: str | None
-    model: str
     layers: int
     hidden: int
-    epochs: int
-    batch_size: int
-    fanouts: str | None
-    platform: str | None
-    swaps: tuple[str, ...]
-    settings: tuple[str, ...]
     learning_rate: float | None
     scaling: ScalingChoice
     repeats: int
     same_seed: bool
-    seed: int
-    threads: int | None
     target_accuracy: float | None
     trace_path: Path | None
     html_path: Path | None
     no_check: bool
     details: bool
-    extra_plugins: tuple[str, ...]
-    json_path: Path | None
 
 
 def comparison_options(command: Callable[..., int]) -> Callable[..., int]:
     """The options of a comparison; ``command`` is handed them together, as ``options``."""
 
-    @wraps(command)
-    def call(*given: object, **values: object) -> int:
-        own = {field.name: values.pop(field.name) for field in fields(ComparisonOptions)}
-        options = ComparisonOptions(**own)  # type: ignore[arg-type]
+    def check(options: ComparisonOptions) -> None:
         # A feature and a class are the fewest; what the dataset has is not known yet.
         check_widths(1, options.hidden, options.layers, 1, dense=options.model in MODEL_NAMES)
         check_records(options.epochs, options.repeats)
-        return command(*given, options=options, **values)
 
-    for option in reversed(_COMPARISON_OPTIONS):
-        call = option(call)
-    return call
+    return gather_options(ComparisonOptions, _COMPARISON_OPTIONS, check, command)
 
 
 def has_subcommand(ctx: click.Context, *given: object) -> bool:
@@ -335,19 +411,6 @@ def check_files(
 
         inputs += [find_plugin(text) or Path(text) for text in plugins]
     check_outputs(outputs, inputs)
-
-
-def check_comparison_files(options: ComparisonOptions) -> None:
-    """:func:`check_files` for what ``compare`` and ``ablate`` read and write."""
-    check_files(
-        options.json_path,
-        options.trace_path,
-        options.html_path,
-        dataset=options.dataset,
-        platform=options.platform,
-        plugins=options.extra_plugins,
-        settings=options.settings,
-    )
 
 
 def open_console(json_path: Path | None) -> Console:

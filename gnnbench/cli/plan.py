@@ -19,17 +19,25 @@ from gnnbench.cli.compare import (
 from gnnbench.cli.options import (
     MODEL_NAMES,
     POSITIVE,
-    SEED,
-    THREADS,
     CommandLine,
-    check_files,
+    TrainingOptions,
+    batch_size_option,
+    epochs_option,
+    fanouts_option,
     load_registry,
+    mode_option,
+    model_option,
     open_console,
+    platform_option,
     plugin_option,
+    seed_option,
+    set_option,
     shared_options,
+    swap_option,
+    threads_option,
     write_document,
 )
-from gnnbench.cli.values import LARGEST, check_dims, check_threads, check_widths, read_list
+from gnnbench.cli.values import LARGEST, check_dims, check_widths, read_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,28 +46,16 @@ if TYPE_CHECKING:
     from gnnbench.records import Mode, PartKind, RunResult, Table
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions(TrainingOptions):
     """What ``plan`` was told, as it was typed."""
 
-    dataset: str | None
     vertices_text: str | None
     edges_text: str | None
     dims_text: str | None
     layers: int | None
     hidden: int | None
-    model: str
     mode: Mode | None
-    epochs: int
-    batch_size: int
-    fanouts: str | None
-    platform: str | None
-    swaps: tuple[str, ...]
-    settings: tuple[str, ...]
-    seed: int
-    threads: int | None
-    extra_plugins: tuple[str, ...]
-    json_path: Path | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,60 +100,18 @@ class Asked:
 )
 @click.option("--layers", type=POSITIVE, help="Layers of the GNN.  [default: 2]")
 @click.option("--hidden", type=POSITIVE, help="Width of hidden layers.  [default: 256]")
-@click.option(
-    "--model",
-    metavar="NAME",
-    default="gcn",
-    show_default=True,
-    help=f"The GNN: {', '.join(MODEL_NAMES)}, or one that a plugin offers.",
+@model_option
+@mode_option("How to train, of a strategy that can do both.  [default: its usual mode]")
+@epochs_option(10, "Epochs to go through.")
+@batch_size_option
+@fanouts_option("Neighbours to sample a vertex, as in 'gnnbench compare'.")
+@platform_option(
+    "The machine to plan for; see 'gnnbench platforms'.  [default: as in 'gnnbench compare']"
 )
-@click.option(
-    "--mode",
-    type=click.Choice(("full-graph", "mini-batch")),
-    help="How to train, of a strategy that can do both.  [default: its usual mode]",
-)
-@click.option(
-    "--epochs", type=POSITIVE, default=10, show_default=True, help="Epochs to go through."
-)
-@click.option(
-    "--batch-size",
-    type=POSITIVE,
-    default=1024,
-    show_default=True,
-    help="Seeds of one mini-batch iteration, over all trainers together.",
-)
-@click.option(
-    "--fanouts",
-    metavar="N,N...",
-    help="Neighbours to sample a vertex, as in 'gnnbench compare'.  [default: 25,10, then 10 for "
-    "each further layer]",
-)
-@click.option(
-    "--platform",
-    metavar="NAME or FILE.toml",
-    help="The machine to plan for; see 'gnnbench platforms'.  [default: as in 'gnnbench compare']",
-)
-@click.option(
-    "--swap",
-    "swaps",
-    multiple=True,
-    metavar="PART=NAME",
-    help="Put another part into the strategy, such as memory=pagraph. May be repeated.",
-)
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PART.option=value",
-    help="Set an option of a part, such as sampler.chunks_per_partition=32. May be repeated.",
-)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--threads",
-    type=THREADS,
-    callback=check_threads,
-    help="Threads to count with.  [default: all cores]",
-)
+@swap_option("Put another part into the strategy, such as memory=pagraph.")
+@set_option("Set an option of a part, such as sampler.chunks_per_partition=32.")
+@seed_option
+@threads_option("Threads to count with.")
 @plugin_option
 @shared_options
 @click.pass_obj
@@ -230,13 +184,7 @@ def read_texts(options: PlanOptions) -> Asked:
         parse_settings(options.settings),
         parse_swaps(options.swaps),
     )
-    check_files(
-        options.json_path,
-        dataset=options.dataset,
-        platform=options.platform,
-        plugins=options.extra_plugins,
-        settings=options.settings,
-    )
+    options.check_files()
     return asked
 
 

@@ -9,36 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
-from gnnbench.constants import Constant
+from gnnbench.constants import Constant, MarkKind
+from gnnbench.platforms.schema import Marked
 from gnnbench.toml import read_toml
 from gnnbench.units import unit_scale
 
 DEVICES = Path(__file__).with_name("devices.toml")
 
-Text = Annotated[str, Field(min_length=1)]
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Entry(BaseModel):
-    """A constant as a file has it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Entry(Marked):
+    """A constant as a file has it, which always says its mark."""
 
     value: _Number
     unit: str = ""
-    mark: Literal["measured", "quoted", "assumed", "fitted"]
-    source: Text
-    plausible: tuple[_Number, _Number]
-    fitted_on: tuple[Text, ...] = ()
+    mark: MarkKind
+    plausible: Annotated[list[_Number], Field(min_length=2, max_length=2)]
 
     @model_validator(mode="after")
-    def _check(self) -> Entry:
-        if (self.mark == "fitted") != bool(self.fitted_on):
-            raise ValueError("a fitted constant, and no other, names what it was fitted on")
+    def _check_plausible(self) -> Entry:
         low, high = self.plausible
         if not low <= self.value <= high:
             raise ValueError(f"{self.value:g} is not within its plausible {low:g} to {high:g}")

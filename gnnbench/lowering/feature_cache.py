@@ -80,11 +80,12 @@ class FeatureCache:
 
     def _check(self, slot: int, asked: IntArray, admitted: IntArray, evicted: IntArray) -> None:
         places = self._places[slot]
-        if len(np.unique(evicted)) != len(evicted) or (places[evicted] < 0).any():
+        if (places[evicted] < 0).any() or not _are_distinct(evicted, places):
             raise ValueError(f"a row is evicted that the cache of slot {slot} does not have")
-        if len(np.unique(admitted)) != len(admitted) or (places[admitted] >= 0).any():
+        if (places[admitted] >= 0).any() or not _are_distinct(admitted, places):
             raise ValueError(f"a row is admitted that the cache of slot {slot} has already")
-        if not np.isin(admitted, asked).all():
+        first, behind = (np.searchsorted(asked, admitted, side) for side in ("left", "right"))
+        if (first == behind).any():
             raise ValueError(f"a row is admitted that slot {slot} did not ask for in the round")
         room = len(self._free[slot]) + len(evicted)
         if len(admitted) > room:
@@ -157,3 +158,13 @@ def open_cache(
             ledger.allocate(name, "cached feature rows", count * row_bytes)
             cache.keep(slot, kept, count)
     return cache
+
+
+def _are_distinct(ids: IntArray, table: IndexArray) -> bool:
+    """Whether no id is there twice: each then finds the number that it left in ``table``, whose
+    entries are put back."""
+    before, numbers = table[ids], np.arange(len(ids), dtype=table.dtype)
+    table[ids] = numbers
+    distinct = np.array_equal(table[ids], numbers)
+    table[ids] = before
+    return distinct

@@ -50,7 +50,7 @@ class RateCurve:
         return rates[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryRates:
     """What a library was measured to reach on a device; None and 0 where that was not measured.
 

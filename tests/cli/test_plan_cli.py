@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 import gnnbench.datasets
+from gnnbench.model_error import describe_error
 
 STREAM = ("--vertices", "4k", "--edges", "30k", "--dims", "16,8,4")
 
@@ -76,6 +77,25 @@ def test_measured_and_modelled_are_told_apart(run):
     }
     counted = {name: {"measured"} for name in ("chunks", "replication", "volumes", "counting")}
     assert provenance == counted | {"memory": {"modelled"}, "epoch": {"modelled"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("hongtu",), "multi-gpu"),
+        (("hongtu", "--set", "placement.accelerators=1"), "gpu"),
+        (("hpgnn",), "fpga"),
+    ],
+)
+def test_modelled_seconds_of_sizes_say_how_far_they_may_be_off(run, words, kind):
+    """In one note, of the table that has them."""
+    tables = read_plan(run("plan", *words, *STREAM, "--json", "-"))["tables"]
+    told = [(table, note) for table in tables for note in table["notes"] if "x/÷" in note]
+    ((table, note),) = told
+    assert note == f"good to {describe_error(kind)} (reproduce validation)"
+    seconds = [cell for row in table["rows"] for cell in row["cells"] if cell["unit"] == "s"]
+    assert seconds
+    assert {cell["provenance"] for cell in seconds} == {"modelled"}
 
 
 def test_json_says_what_was_planned(run):

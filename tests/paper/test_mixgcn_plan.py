@@ -19,10 +19,11 @@ from gnnbench.models import MODELS, build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform, RateCurve
-from gnnbench.records import Dataset, Table, Workload
+from gnnbench.records import Dataset, Table, Work, Workload
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.mixgcn.outlook import describe_counted, foresee
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
+from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.mixgcn import tables
 
 NODE = "xeon8462-8xh100-8xspu"
@@ -216,6 +217,16 @@ def test_table_4_has_stages_and_speed_ups_beside_the_paper_s() -> None:
         assert 0 <= columns["idle, reordered"].value < 100
     assert "MixGCN SPU" in spu.notes[0]
     assert "Xeon" in cpu.notes[0]
+    told = ["Equation 11" in " ".join(table.notes) for table in (spu, cpu)]
+    assert told == [follows_equation_11("sparse"), follows_equation_11("host")] == [True, False]
+
+
+def follows_equation_11(sparse: str) -> bool:
+    """Whether AGGREGATE takes a row for every edge over the memory's bandwidth, and a launch."""
+    device = MixGCNPlacement(sparse=sparse).aggregators(load_platform(NODE))[0]
+    work = Work("aggregate", edges=10**7, rows=10**6, features=128, sources=10**6)
+    rows_s = 10**7 * 128 * 4 / device.memory_bandwidth_bytes_per_s
+    return TorchKernel().seconds(work, device) == pytest.approx(device.launch_s + rows_s)
 
 
 @pytest.mark.usefixtures("few_graphs")

@@ -224,7 +224,7 @@ sampling = {{ value = 3, unit = "Medges/s", {source} }}
     host = read_platform(path).host
     assert host.cache_bytes == 8e6
     assert host.libraries["dgl"] == LibraryRates(
-        RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
+        aggregate=RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
     )
 
 
@@ -279,6 +279,9 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
         ('value = 3, unit = "ms", mark = "fitted", plausible = [1, 5]', "fitted on"),
         ('value = 3, unit = "ms", mark = "guessed", plausible = [1, 5]', "mark"),
         ('value = 3, unit = "GB", mark = "assumed", plausible = [1, 5]', "unit"),
+        ('value = 3, mark = "quoted", fitted_on = ["a"], plausible = [1, 5]', "goes with"),
+        ('value = 3, unit = "ms", plausible = [1, 5]', "mark"),
+        ('value = 3, unit = "ms", mark = "assumed", plausible = [1]', "at least 2"),
     ],
 )
 def test_a_constant_has_its_range_its_mark_and_its_unit(tmp_path, entry, says):

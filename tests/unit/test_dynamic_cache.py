@@ -187,6 +187,7 @@ class Told(CacheSession):
         (ids(2), ids(), "has already"),
         (ids(5, 5), ids(), "has already"),
         (ids(5), ids(6), "does not have"),
+        (ids(5), ids(0, 0), "does not have"),
         (ids(5, 7, 8), ids(), "has room for 2 rows, and 3 are to come in"),
     ],
 )

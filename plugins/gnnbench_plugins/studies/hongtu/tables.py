@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar
 
@@ -75,6 +76,34 @@ def sum_up(ours: Iterable[Cell], peers: Iterable[Cell]) -> str:
         for who, cells in (("HongTu", tuple(ours)), ("peers", tuple(peers)))
     ]
     return f"nothing was fitted on these cells; {'; '.join(told)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The cells of a table of epochs as they are predicted: HongTu's own with their cases, and its
+    peers'. ``table`` is ``"t5"``, ``"t6"`` or ``"t7"``."""
+
+    table: str
+    gpus: int = PARTITIONS
+    own: list[tuple[Case, Cell]] = field(default_factory=list)
+    peers: list[Cell] = field(default_factory=list)
+
+    def predict(
+        self, system: str, model: str, graph: PaperGraph, layers: int, quoted: float | None
+    ) -> Cell:
+        """A system's epoch beside the paper's seconds, which are None where its memory was full."""
+        if system not in OURS:
+            self.peers.append(predict_peer(self.table, system, model, graph, layers, quoted))
+            return self.peers[-1]
+        case = Case(graph, model, layers, OURS[system], self.gpus)
+        self.own.append((case, predict_cell(case, quoted)))
+        return self.own[-1][1]
+
+    def notes(self, *of_table: str) -> tuple[str, ...]:
+        """What was fitted and how large errors are, a table's own notes, and what far cells rest
+        on."""
+        errors = sum_up((cell for _, cell in self.own), self.peers)
+        return (*fit_notes(), errors, *of_table, *explain_cells(self.own))
 
 
 class Table1(Reproduction):
@@ -195,19 +224,13 @@ class Table5(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         rows = []
-        predicted: list[tuple[Case, Cell]] = []
-        peers: list[Cell] = []
+        epochs = Epochs("t5", gpus=1)
+        columns = [(model, graph) for model in ("gcn", "gat") for graph in SMALL]
         for (layers, system), quoted in TABLE_5.items():
-            cells = []
-            columns = [(model, graph) for model in ("gcn", "gat") for graph in SMALL]
-            for (model, graph), seconds in zip(columns, quoted, strict=True):
-                if system in OURS:
-                    case = Case(graph, model, layers, OURS[system], gpus=1)
-                    cells.append(predict_cell(case, seconds))
-                    predicted.append((case, cells[-1]))
-                else:
-                    cells.append(predict_peer("t5", system, model, graph, layers, seconds))
-                    peers.append(cells[-1])
+            cells = [
+                epochs.predict(system, model, graph, layers, seconds)
+                for (model, graph), seconds in zip(columns, quoted, strict=True)
+            ]
             rows.append(TableRow(f"{layers} {system}", tuple(cells)))
         return (
             Table(
@@ -215,13 +238,10 @@ class Table5(Reproduction):
                 title="HongTu Table 5: seconds of one epoch on one GPU (DistGNN: one CPU server)",
                 columns=("GCN RDT", "GCN OPT", "GAT RDT", "GAT OPT"),
                 rows=tuple(rows),
-                notes=(
-                    *fit_notes(),
-                    sum_up((cell for _, cell in predicted), peers),
+                notes=epochs.notes(
                     "HongTu on one GPU: one partition of one chunk, with the whole graph's rows "
                     "crossing its one host link",
                     PEERS_NOTE,
-                    *explain_cells(predicted),
                 ),
             ),
         )
@@ -235,18 +255,12 @@ class Table6(Reproduction):
 
     def run(self) -> tuple[Table, ...]:
         rows, held = [], []
-        predicted: list[tuple[Case, Cell]] = []
-        peers: list[Cell] = []
+        epochs = Epochs("t6")
         for (depth, system), quoted in TABLE_6.items():
-            cells = []
-            for (graph, layers), seconds in zip(list_depths(depth), quoted, strict=True):
-                if system in OURS:
-                    case = Case(graph, "gcn", layers, OURS[system])
-                    cells.append(predict_cell(case, seconds))
-                    predicted.append((case, cells[-1]))
-                else:
-                    cells.append(predict_peer("t6", system, "gcn", graph, layers, seconds))
-                    peers.append(cells[-1])
+            cells = [
+                epochs.predict(system, "gcn", graph, layers, seconds)
+                for (graph, layers), seconds in zip(list_depths(depth), quoted, strict=True)
+            ]
             rows.append(TableRow(f"{depth} {system}", tuple(cells)))
             if system in OURS:
                 held += tabulate_memory(depth, system, quoted)
@@ -258,16 +272,13 @@ class Table6(Reproduction):
                 "(small/large graphs) and system",
                 columns=columns,
                 rows=tuple(rows),
-                notes=(
-                    *fit_notes(),
-                    sum_up((cell for _, cell in predicted), peers),
+                notes=epochs.notes(
                     "RDT and OPT have one chunk a partition, so every row crosses the host link "
                     "once a pass; of what goes between GPUs the paper says nothing, assumed: "
                     "alpha 4 for RDT (492 edges a vertex: every partition reads every row), 1.52 "
                     "for OPT (Table 3's ogbn-paper at 4 partitions)",
                     PEERS_NOTE,
                     compare_papers_gpus(),
-                    *explain_cells(predicted),
                 ),
             ),
             Table(
@@ -321,15 +332,13 @@ class Table7(Reproduction):
     def run(self) -> tuple[Table, ...]:
         graphs = {graph.label: graph for graph in LARGE}
         rows = []
-        predicted: list[tuple[Case, Cell]] = []
-        peers: list[Cell] = []
+        epochs = Epochs("t7")
+        columns = [(model, system) for model in ("gcn", "gat") for system in ("DistGNN", "HongTu")]
         for (layers, label), quoted in TABLE_7.items():
-            graph, cells = graphs[label], []
-            for model, (peer, own) in (("gcn", quoted[:2]), ("gat", quoted[2:])):
-                peers.append(predict_peer("t7", "DistGNN", model, graph, layers, peer))
-                case = Case(graph, model, layers)
-                predicted.append((case, predict_cell(case, own)))
-                cells += [peers[-1], predicted[-1][1]]
+            cells = [
+                epochs.predict(system, model, graphs[label], layers, seconds)
+                for (model, system), seconds in zip(columns, quoted, strict=True)
+            ]
             rows.append(TableRow(f"{layers} {label}", tuple(cells)))
         return (
             Table(
@@ -337,15 +346,12 @@ class Table7(Reproduction):
                 title="HongTu Table 7: seconds of one epoch, by layers and graph",
                 columns=("GCN DistGNN", "GCN HongTu", "GAT DistGNN", "GAT HongTu"),
                 rows=tuple(rows),
-                notes=(
-                    *fit_notes(),
-                    sum_up((cell for _, cell in predicted), peers),
+                notes=epochs.notes(
                     "GAT has twice as many chunks as Table 8 counts; its volumes are Table 8's "
                     "times Table 3's growth of alpha from 32 to 64 (IT) and 128 to 256 partitions",
                     "GAT's edges have tensors, as Equation 3 is written: the products of both ends "
                     "side by side, read again for the score, forward, again and backward",
                     PEERS_NOTE,
-                    *explain_cells(predicted),
                 ),
             ),
         )

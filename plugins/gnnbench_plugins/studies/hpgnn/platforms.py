@@ -28,8 +28,12 @@ from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.design import Batch, Point, explore
 from gnnbench_plugins.hpgnn.resources import Usage, budget_of
 from gnnbench_plugins.hyscale.performance import trainer_seconds
-from gnnbench_plugins.studies.hyscale.assumptions import scale_curve, scale_trainer
 from gnnbench_plugins.studies.hyscale.neighbourhoods import PowerLaw, profile_stand_in
+from gnnbench_plugins.studies.hyscale.platform_assumptions import (
+    Change,
+    accelerator_assumptions,
+    host_assumptions,
+)
 
 PLATFORM = "ryzen3990x-a100-u250"
 #: Section 6: targets, neighbours from the targets outwards, and the node sampler's budget.
@@ -243,22 +247,8 @@ def averages() -> tuple[Quantity[Bench], ...]:
     )
 
 
-def _on_host(change: Callable[[Device, float], Device]) -> Callable[[Bench, float], Bench]:
-    return lambda bench, factor: replace(
-        bench,
-        platform=replace(bench.platform, host=change(bench.platform.host, factor)),
-    )
-
-
-def _on_gpu(name: str) -> Callable[[Bench, float], Bench]:
-    def scale(bench: Bench, factor: float) -> Bench:
-        devices = tuple(
-            replace(each, **{name: factor * getattr(each, name)}) if each.kind == "gpu" else each
-            for each in bench.platform.accelerators
-        )
-        return replace(bench, platform=replace(bench.platform, accelerators=devices))
-
-    return scale
+def _on_platform(bench: Bench, change: Change) -> Bench:
+    return replace(bench, platform=change(bench.platform))
 
 
 def _on_board(name: str) -> Callable[[Bench, float], Bench]:
@@ -267,75 +257,13 @@ def _on_board(name: str) -> Callable[[Bench, float], Bench]:
     )
 
 
-def _scale_links(bench: Bench, factor: float) -> Bench:
-    links = tuple(
-        replace(link, bandwidth_bytes_per_s=factor * link.bandwidth_bytes_per_s)
-        for link in bench.platform.links
-    )
-    return replace(bench, platform=replace(bench.platform, links=links))
-
-
 def assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
-    """What the three platforms' times rest on, by what has a datasheet and what has not."""
-    platform = bench.platform
-    host, sources = platform.host, platform.sources
-    return (
-        Assumption(
-            "the CPU's aggregation and update",
-            host.aggregate_bytes_per_s(1),
-            "B/s",
-            sources["host.aggregate"],
-            _on_host(scale_trainer),
-        ),
-        Assumption(
-            "the rate at which the host loads rows",
-            host.gather_bytes_per_s(1),
-            "B/s",
-            sources["host.gather"],
-            _on_host(lambda each, factor: replace(each, gather=scale_curve(each.gather, factor))),
-        ),
-        Assumption(
-            "the rate at which a core samples",
-            host.sampled_edges_per_s,
-            "edges/s",
-            sources["host.sampling"],
-            _on_host(
-                lambda each, factor: replace(
-                    each, sampled_edges_per_s=factor * each.sampled_edges_per_s
-                )
-            ),
-        ),
-        *_board_assumptions(bench),
-    )
-
-
-def _board_assumptions(bench: Bench) -> tuple[Assumption[Bench], ...]:
-    """Of the GPU and its link, and of the FPGA's board."""
+    """What the three platforms' times rest on: of the host, of the GPU and its link, and of the
+    FPGA's board."""
     platform, board = bench.platform, bench.board
-    sources = platform.sources
-    gpu = next(each for each in platform.accelerators if each.kind == "gpu")
     return (
-        Assumption(
-            "the GPU's memory bandwidth",
-            gpu.memory_bandwidth_bytes_per_s,
-            "B/s",
-            sources["gpu.memory_bandwidth"],
-            _on_gpu("memory_bandwidth_bytes_per_s"),
-        ),
-        Assumption(
-            "the GPU's arithmetic rate",
-            gpu.flops_per_s,
-            "FLOP/s",
-            sources["gpu.flops"],
-            _on_gpu("flops_per_s"),
-        ),
-        Assumption(
-            "the GPU's PCIe link",
-            platform.host_link(gpu).bandwidth_bytes_per_s,
-            "B/s",
-            sources["host-gpu.bandwidth"],
-            _scale_links,
-        ),
+        *host_assumptions(platform, _on_platform, "the CPU"),
+        *accelerator_assumptions(platform, "gpu", _on_platform),
         Assumption(
             "the board's memory bandwidth",
             board.bandwidth_bytes_per_s,

@@ -8,16 +8,20 @@ one figure may spoil the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
 from gnnbench.constants import Bound
 from gnnbench.platforms import load_platform
-from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.platforms.machine import Platform
 from gnnbench.sensitivity import Assumption, Quantity
 from gnnbench_plugins.hyscale.performance import Prediction, Split, predict
 from gnnbench_plugins.studies.hyscale.neighbourhoods import cut_profiles
+from gnnbench_plugins.studies.hyscale.platform_assumptions import (
+    Change,
+    accelerator_assumptions,
+    host_assumptions,
+)
 from gnnbench_plugins.studies.hyscale.tables import (
     COLUMNS,
     FPGAS,
@@ -127,149 +131,24 @@ def _epoch(
 # --------------------------------------------------------------------------- the assumptions
 
 
-def scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
-    """A device's curve with all its rates so many times as high, where it has one."""
-    if curve is None:
-        return None
-    return replace(
-        curve,
-        rates=tuple(factor * rate for rate in curve.rates),
-        core_rates=tuple(factor * rate for rate in curve.core_rates),
-    )
+def _on_fpgas(machines: Machines, change: Change) -> Machines:
+    return replace(machines, fpgas=change(machines.fpgas))
 
 
-def _with_accelerators(platform: Platform, change: Callable[[Device], Device]) -> Platform:
-    return replace(platform, accelerators=tuple(map(change, platform.accelerators)))
+def _on_gpus(machines: Machines, change: Change) -> Machines:
+    return replace(machines, gpus=change(machines.gpus))
 
 
-def _scale_links(platform: Platform, factor: float) -> Platform:
-    return replace(
-        platform,
-        links=tuple(
-            replace(link, bandwidth_bytes_per_s=factor * link.bandwidth_bytes_per_s)
-            for link in platform.links
-        ),
-    )
-
-
-def _both(machines: Machines, change: Callable[[Device], Device]) -> Machines:
+def _on_both(machines: Machines, change: Change) -> Machines:
     """The host is the same machine beside FPGAs and GPUs."""
-    return Machines(
-        replace(machines.fpgas, host=change(machines.fpgas.host)),
-        replace(machines.gpus, host=change(machines.gpus.host)),
-    )
-
-
-def scale_trainer(device: Device, factor: float) -> Device:
-    """Equations 11 and 12 of a CPU trainer."""
-    return replace(
-        device,
-        aggregate=scale_curve(device.aggregate, factor),
-        update=scale_curve(device.update, factor),
-    )
-
-
-def _accelerator_assumptions(gpus: bool) -> tuple[Assumption[Machines], ...]:
-    """Memory, MACs and link of one platform's accelerators."""
-    platform = load_platform(GPUS if gpus else FPGAS)
-    device, kind = platform.accelerators[0], "GPU" if gpus else "FPGA"
-    group = device.name.rstrip("0123456789")
-    link = platform.host_link(device)
-
-    def change(machines: Machines, to: Callable[[Platform], Platform]) -> Machines:
-        if gpus:
-            return replace(machines, gpus=to(machines.gpus))
-        return replace(machines, fpgas=to(machines.fpgas))
-
-    def scale_memory(machines: Machines, factor: float) -> Machines:
-        return change(
-            machines,
-            lambda platform: _with_accelerators(
-                platform,
-                lambda each: replace(
-                    each,
-                    memory_bandwidth_bytes_per_s=factor * each.memory_bandwidth_bytes_per_s,
-                ),
-            ),
-        )
-
-    def scale_macs(machines: Machines, factor: float) -> Machines:
-        return change(
-            machines,
-            lambda platform: _with_accelerators(
-                platform, lambda each: replace(each, flops_per_s=factor * each.flops_per_s)
-            ),
-        )
-
-    return (
-        Assumption(
-            f"the {kind}'s memory bandwidth",
-            device.memory_bandwidth_bytes_per_s,
-            "B/s",
-            platform.sources[f"{group}.memory_bandwidth"],
-            scale_memory,
-        ),
-        Assumption(
-            f"the {kind}'s arithmetic rate",
-            device.flops_per_s,
-            "FLOP/s",
-            platform.sources[f"{group}.flops"],
-            scale_macs,
-        ),
-        Assumption(
-            f"the {kind}'s PCIe link",
-            link.bandwidth_bytes_per_s,
-            "B/s",
-            platform.sources[f"host-{group}.bandwidth"],
-            lambda machines, factor: change(
-                machines, lambda platform: _scale_links(platform, factor)
-            ),
-        ),
-    )
-
-
-def host_assumptions() -> tuple[Assumption[Machines], ...]:
-    """Loading, sampling and the CPU trainer of the host that both platforms have."""
-    platform = load_platform(FPGAS)
-    host, sources = platform.host, platform.sources
-    return (
-        Assumption(
-            "the rate at which the host loads rows",
-            host.gather_bytes_per_s(1),
-            "B/s",
-            sources["host.gather"],
-            lambda machines, factor: _both(
-                machines, lambda each: replace(each, gather=scale_curve(each.gather, factor))
-            ),
-        ),
-        Assumption(
-            "the rate at which a core samples",
-            host.sampled_edges_per_s,
-            "edges/s",
-            sources["host.sampling"],
-            lambda machines, factor: _both(
-                machines,
-                lambda each: replace(each, sampled_edges_per_s=factor * each.sampled_edges_per_s),
-            ),
-        ),
-        Assumption(
-            "the CPU trainer's aggregation and update",
-            host.aggregate_bytes_per_s(1),
-            "B/s",
-            sources["host.aggregate"],
-            lambda machines, factor: _both(machines, lambda each: scale_trainer(each, factor)),
-        ),
-    )
+    return Machines(change(machines.fpgas), change(machines.gpus))
 
 
 def all_assumptions() -> tuple[Assumption[Machines], ...]:
+    """Of both platforms' accelerators, and of the host that both have."""
+    fpgas, gpus = load_platform(FPGAS), load_platform(GPUS)
     return (
-        *_accelerator_assumptions(gpus=False),
-        *_accelerator_assumptions(gpus=True),
-        *host_assumptions(),
+        *accelerator_assumptions(fpgas, "fpga", _on_fpgas),
+        *accelerator_assumptions(gpus, "gpu", _on_gpus),
+        *host_assumptions(fpgas, _on_both),
     )
-
-
-def fpga_assumptions() -> tuple[Assumption[Machines], ...]:
-    """Without those of the GPUs."""
-    return (*_accelerator_assumptions(gpus=False), *host_assumptions())

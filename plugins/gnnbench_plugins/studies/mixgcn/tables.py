@@ -152,8 +152,8 @@ class Ordered:
 def foresee_counted(
     placement: MixGCNPlacement, platform: Platform, workload: Workload, rounds: Sequence[Piece]
 ) -> Outlook:
-    """An epoch of MixGCN's rounds by their sizes alone, whose AGGREGATE is priced by Equation 11 of
-    HyScale-GNN."""
+    """An epoch of MixGCN's rounds by their sizes alone, with plain torch's kernel: it prices
+    AGGREGATE of an SPU by Equation 11 of HyScale-GNN, and of the host by its operations."""
     counted = describe_counted(workload.dims, sum(each.size.num_dst for each in rounds))
     setting = Setting(counted, platform, workload, build(workload).shapes)
     parts = (MixGCNSampler(), placement, MixGCNCommunication(), ResidentMemory(), TorchKernel())
@@ -179,9 +179,14 @@ STAND_IN_NOTES = (
 )
 
 
-ROWS_NOTE = (
-    "an aggregation reads a row for every edge from its device's memory (HyScale-GNN Equation 11), "
+SPU_NOTE = (
+    "an aggregation reads a row for every edge from its SPU's memory (HyScale-GNN Equation 11), "
     "and nothing is masked: what an SPU's buffers and masks save is left out"
+)
+CPU_NOTE = (
+    "an aggregation is torch's sparse product on all of the host's cores, priced by what it reads, "
+    "picks and writes of the host's memory; the paper gives each GPU 8 cores and does not say how "
+    "they aggregate"
 )
 
 
@@ -268,7 +273,7 @@ class Table4(Reproduction):
                 "idle is the share of an epoch in which sparse devices wait between their first "
                 "batch and their last; pipelined are as many stages in the vertices' own order; "
                 "update and exchange are those of the busiest device and port",
-                ROWS_NOTE,
+                CPU_NOTE if placement.sparse == "host" else SPU_NOTE,
                 "batches have as many vertices each, not edges",
                 "the proposition takes a batch to be back when the next has been aggregated; where "
                 "update or exchange take longer than aggregation they pace the pipeline, and "
@@ -378,7 +383,7 @@ class GroupSizes(Reproduction):
                 rows=tuple(rows),
                 notes=(
                     *STAND_IN_NOTES,
-                    ROWS_NOTE,
+                    SPU_NOTE,
                     "the paper pairs every dense device with a sparse one, and names the latency "
                     "imbalance between the two as what is left (section 4.4.2)",
                     *absent,

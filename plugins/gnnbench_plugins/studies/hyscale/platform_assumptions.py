@@ -1,0 +1,142 @@
+"""What a study's predictions rest on of its platforms, each number to be scaled by itself.
+
+Studies keep their platforms in records of their own. How a change gets there is the study's to say:
+``apply`` is given its record and a change of a platform, and gives the record with that change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+from gnnbench.platforms.machine import Device, Platform, RateCurve
+from gnnbench.sensitivity import Assumption
+
+M = TypeVar("M")
+Change: TypeAlias = Callable[[Platform], Platform]
+Apply: TypeAlias = Callable[[M, Change], M]
+#: A platform with one of its numbers multiplied by a factor.
+Scaling: TypeAlias = Callable[[Platform, float], Platform]
+
+
+def scale_curve(curve: RateCurve | None, factor: float) -> RateCurve | None:
+    """A device's curve with all its rates so many times as high, where it has one."""
+    if curve is None:
+        return None
+    return replace(
+        curve,
+        rates=tuple(factor * rate for rate in curve.rates),
+        core_rates=tuple(factor * rate for rate in curve.core_rates),
+    )
+
+
+def scale_trainer(device: Device, factor: float) -> Device:
+    """Equations 11 and 12 of a CPU trainer."""
+    return replace(
+        device,
+        aggregate=scale_curve(device.aggregate, factor),
+        update=scale_curve(device.update, factor),
+    )
+
+
+def scale_links(platform: Platform, factor: float) -> Platform:
+    """All of them."""
+    links = tuple(
+        replace(link, bandwidth_bytes_per_s=factor * link.bandwidth_bytes_per_s)
+        for link in platform.links
+    )
+    return replace(platform, links=links)
+
+
+def _of_host(change: Callable[[Device, float], Device]) -> Scaling:
+    return lambda platform, factor: replace(platform, host=change(platform.host, factor))
+
+
+def _of_accelerators(kind: str, change: Callable[[Device, float], Device]) -> Scaling:
+    def scale(platform: Platform, factor: float) -> Platform:
+        devices = (
+            change(each, factor) if each.kind == kind else each for each in platform.accelerators
+        )
+        return replace(platform, accelerators=tuple(devices))
+
+    return scale
+
+
+def _within(apply: Apply[M], scale: Scaling) -> Callable[[M, float], M]:
+    return lambda model, factor: apply(model, lambda platform: scale(platform, factor))
+
+
+def host_assumptions(
+    platform: Platform, apply: Apply[M], trainer: str = "the CPU trainer"
+) -> tuple[Assumption[M], ...]:
+    """Loading, sampling and training of a platform's host, which is known as ``trainer`` there."""
+    host, sources = platform.host, platform.sources
+    loading = _of_host(lambda each, factor: replace(each, gather=scale_curve(each.gather, factor)))
+    sampling = _of_host(
+        lambda each, factor: replace(each, sampled_edges_per_s=factor * each.sampled_edges_per_s)
+    )
+    return (
+        Assumption(
+            "the rate at which the host loads rows",
+            host.gather_bytes_per_s(1),
+            "B/s",
+            sources["host.gather"],
+            _within(apply, loading),
+        ),
+        Assumption(
+            "the rate at which a core samples",
+            host.sampled_edges_per_s,
+            "edges/s",
+            sources["host.sampling"],
+            _within(apply, sampling),
+        ),
+        Assumption(
+            f"{trainer}'s aggregation and update",
+            host.aggregate_bytes_per_s(1),
+            "B/s",
+            sources["host.aggregate"],
+            _within(apply, _of_host(scale_trainer)),
+        ),
+    )
+
+
+def accelerator_assumptions(
+    platform: Platform, kind: str, apply: Apply[M]
+) -> tuple[Assumption[M], ...]:
+    """Memory, arithmetic and links of a platform's accelerators of a kind, ``"gpu"`` or
+    ``"fpga"``."""
+    device = next(each for each in platform.accelerators if each.kind == kind)
+    sources, group = platform.sources, device.name.rstrip("0123456789")
+    memory = _of_accelerators(
+        kind,
+        lambda each, factor: replace(
+            each, memory_bandwidth_bytes_per_s=factor * each.memory_bandwidth_bytes_per_s
+        ),
+    )
+    arithmetic = _of_accelerators(
+        kind, lambda each, factor: replace(each, flops_per_s=factor * each.flops_per_s)
+    )
+    return (
+        Assumption(
+            f"the {kind.upper()}'s memory bandwidth",
+            device.memory_bandwidth_bytes_per_s,
+            "B/s",
+            sources[f"{group}.memory_bandwidth"],
+            _within(apply, memory),
+        ),
+        Assumption(
+            f"the {kind.upper()}'s arithmetic rate",
+            device.flops_per_s,
+            "FLOP/s",
+            sources[f"{group}.flops"],
+            _within(apply, arithmetic),
+        ),
+        Assumption(
+            f"the {kind.upper()}'s PCIe link",
+            platform.host_link(device).bandwidth_bytes_per_s,
+            "B/s",
+            sources[f"host-{group}.bandwidth"],
+            _within(apply, scale_links),
+        ),
+    )
