@@ -72,6 +72,46 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
 
 
+# --------------------------------------------------------------------------- fidelity
+
+
+def write_fidelity() -> str:
+    """The card of every installed strategy: what of its system is here, and what is not."""
+    strategies = plugins.load().strategies
+    lines = [
+        "# How faithful is each strategy to its system?",
+        "",
+        "A strategy stands for a published system, or says that there is none. Its card says what "
+        "of that system is implemented, what is simpler here, what is left out, and what the rest "
+        "was held against: a command that prints ours beside the paper's, or a file of tests. "
+        "`gnnbench plugins show NAME` prints the same.",
+        "",
+        "| strategy | simplified | left out | validated |",
+        "|---|---|---|---|",
+    ]
+    carded = [(strategy, strategy.card) for strategy in strategies if strategy.card is not None]
+    for strategy, card in carded:
+        counts = map(len, (card.simplified, card.left_out, card.validated))
+        cells = " | ".join(map(str, counts))
+        lines.append(f"| [{strategy.name}](#{strategy.name}) | {cells} |")
+    for strategy, card in carded:
+        lines += ["", f"## {strategy.name}", "", _sentence(strategy.summary)]
+        if strategy.source:
+            lines += ["", f"Source: {_sentence(strategy.source)}"]
+        for heading, clauses in card.by_heading().items():
+            lines += ["", f"{heading.capitalize()}:", ""]
+            lines += [f"- {_mark_up(clause)}" for clause in clauses]
+    return "\n".join(lines) + "\n"
+
+
+def _mark_up(clause: str) -> str:
+    """A clause with the command or the file at its beginning as code."""
+    what, colon, shows = clause.partition(":")
+    if colon and (what.startswith("gnnbench reproduce ") or what.endswith(".py")):
+        return f"`{what}`:{shows}"
+    return clause
+
+
 # --------------------------------------------------------------------------- equations
 
 
@@ -232,6 +272,7 @@ def _format(cell: Cell) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "strategies.md": write_strategies,
+    "fidelity.md": write_fidelity,
     "equations.md": write_equations,
     "errors.md": write_errors,
 }

@@ -126,16 +126,7 @@ def _strategy_document(registry: Registry, strategy: Strategy) -> dict[str, Json
 
 
 def _card_document(card: Card) -> dict[str, Json]:
-    return {heading: list(clauses) for heading, clauses in _card_clauses(card).items()}
-
-
-def _card_clauses(card: Card) -> dict[str, tuple[str, ...]]:
-    return {
-        "implemented": card.implemented,
-        "simplified": card.simplified,
-        "left out": card.left_out,
-        "validated": card.validated,
-    }
+    return {heading: list(clauses) for heading, clauses in card.by_heading().items()}
 
 
 def _model_document(registry: Registry, name: str) -> dict[str, Json]:
@@ -226,7 +217,7 @@ def _print_strategy(console: Console, registry: Registry, strategy: Strategy) ->
     if strategy.card is not None:
         console.print()
         console.print("how faithful it is", style="bold")
-        for heading, clauses in _card_clauses(strategy.card).items():
+        for heading, clauses in strategy.card.by_heading().items():
             for clause in clauses:
                 _print_wrapped(console, f"{heading}: {clause}", "  ")
 

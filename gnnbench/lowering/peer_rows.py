@@ -128,6 +128,8 @@ class PeerRows(FullGraphLowering):
         if size:
             device = self.trainers[crossing.slot].name
             row_bytes = self.layers[crossing.number].in_features * self._itemsize
+            # An average takes two reads and a write of each element.
+            passes = 3 if self.staleness.decay("rows") else 1
             yield Step(
                 "take rows",
                 (taken,),
@@ -135,7 +137,7 @@ class PeerRows(FullGraphLowering):
                 "take rows that arrived",
                 device,
                 (device,),
-                Work("copy", rows=size // row_bytes, bytes=size),
+                Work("copy", rows=size // row_bytes, bytes=passes * size),
                 crossing.number,
                 self._round,
                 (self._meeting, under_way),
@@ -170,11 +172,12 @@ class PeerRows(FullGraphLowering):
             chosen = self._choose(number, "gradients", slot, read)
             crossing = Crossing(number, self._round, slot, read, chosen)
             if read.slot != slot and self.staleness.delays("gradients"):
-                taken, _, held = self._receive("gradients", crossing, read.slot)
+                taken, arrived, held = self._receive("gradients", crossing, read.slot)
                 yield held
                 if len(read.there):
                     kept = np.arange(len(read.there))
-                    step = self._add_kept(taken, kept, width)
+                    averaged = arrived if self.staleness.decay("gradients") else 0
+                    step = self._add_kept(taken, kept, width, averaged)
                     step.reads, step.adds = (self._meeting,), (shard, after)
                     yield step
                 size = 0
@@ -196,12 +199,12 @@ class PeerRows(FullGraphLowering):
                     step.reads, step.writes, step.adds = (rows,), (turn,), (shard, after)
                     yield step
 
-    def _add_kept(self, crossing: Crossing, kept: IntArray, width: int) -> Step:
+    def _add_kept(self, crossing: Crossing, kept: IntArray, width: int, averaged: int = 0) -> Step:
         """Add to a shard the gradients that its device has ``kept`` of a unit, some of those that
-        the unit reads."""
+        the unit reads; before that ``averaged`` bytes that have arrived go into what is kept."""
         device = self.trainers[crossing.read.slot].name
-        # Each element is read twice and written once by the addition.
-        size = 3 * len(kept) * width * self._itemsize
+        # Each element is read twice and written once by the addition, and so it is by an average.
+        size = 3 * (len(kept) * width * self._itemsize + averaged)
         return Step(
             "add stale gradients",
             (crossing, kept),

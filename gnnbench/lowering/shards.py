@@ -235,6 +235,11 @@ class Staleness:
         """Whether what crosses arrives in a later epoch."""
         return self.keeps(what) and self.delay > 0
 
+    def decay(self, what: PeerData) -> float:
+        """The share of what stands that stays when more arrives; 0 where it is replaced."""
+        exchange = self._exchange
+        return exchange.decay(what) if exchange is not None and self.delays(what) else 0.0
+
     def choose(self, epoch: int, layer: int, what: PeerData, read: Read) -> BoolArray:
         """Which rows that a unit reads of a peer, and may be stale, cross in an epoch, bool."""
         exchange = self._exchange

@@ -201,6 +201,15 @@ class StaleExchange(HaloExchange):
         """
         return 0
 
+    def decay(self, what: PeerData) -> float:
+        """What share of a row, or of a gradient, stays when another arrives for it in a later epoch
+        than it was sent: 0, the default, for none, or else a number below 1.
+
+        What is read is then an average over the epochs, whose weights fall by this factor from one
+        to the one before. Asked of what may be ``stale`` where there are ``arrival_epochs``.
+        """
+        return 0.0
+
     def choose_crossing(self, epoch: int, layer: int, what: PeerData, ids: IntArray) -> BoolArray:
         """Which of a peer's rows, or their gradients on the way back, cross in an epoch.
 

@@ -61,6 +61,15 @@ class Card:
     left_out: tuple[str, ...]
     validated: tuple[str, ...]
 
+    def by_heading(self) -> dict[str, tuple[str, ...]]:
+        """The clauses under the words by which a reader knows them."""
+        return {
+            "implemented": self.implemented,
+            "simplified": self.simplified,
+            "left out": self.left_out,
+            "validated": self.validated,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Strategy:

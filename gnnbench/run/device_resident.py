@@ -147,7 +147,7 @@ class DeviceResidentEngine(Engine):
     def _take_rows(self, crossing: Crossing) -> None:
         rows = self._input_of(crossing)
         places, arrived = self._under_way.pop((*crossing.way("rows"), crossing.sent_in))
-        rows.index_copy_(0, _on(rows, places), arrived)
+        _put(rows, places, arrived, self._lowering.staleness.decay("rows"))
 
     def _keep_rows(self, part: Tensor, crossing: Crossing) -> None:
         sent = self._arrived(part, crossing)
@@ -292,12 +292,21 @@ class DeviceResidentEngine(Engine):
     def _add_stale_gradients(self, crossing: Crossing, stays: IntArray) -> None:
         shard = self._gradients[crossing.number, crossing.read.slot]
         kept = self._kept_gradients(crossing, shard)
-        if crossing.sent_in >= 0:  # it stays where it arrived, which takes no time
+        if crossing.sent_in >= 0:  # it stays where it arrived, which takes no time but to average
             way = (*crossing.way("gradients"), crossing.sent_in)
             places, arrived = self._under_way.pop(way)
-            kept.index_copy_(0, _on(kept, places), arrived)
+            _put(kept, places, arrived, self._lowering.staleness.decay("gradients"))
         there = crossing.read.there[stays]
         shard.index_add_(0, _on(shard, there), kept[_on(kept, stays)])
+
+
+def _put(tensor: Tensor, places: IntArray, arrived: Tensor, decay: float) -> None:
+    """Write rows at ``places`` that have arrived, or average them with those that stand there, of
+    which the share ``decay`` stays."""
+    at = _on(tensor, places)
+    if decay:
+        arrived = tensor.index_select(0, at).mul_(decay).add_(arrived, alpha=1 - decay)
+    tensor.index_copy_(0, at, arrived)
 
 
 def _on(tensor: Tensor, places: IntArray | BoolArray) -> Tensor:

@@ -126,44 +126,43 @@ class Exchange(Function):
     """What every device sees of all rows, ``(m, V, f)``, and what comes back of their gradients.
 
     ``past`` has the rows and the gradients of every epoch so far, to which this one's are added;
-    ``when`` says, ``(m, V)``, of which epoch a device's copy is, -1 for nothing, which is zero, and
+    ``seen`` says, ``(m, V, epochs)``, what share of each epoch's row a device's copy is, and
     ``returned`` the same of its gradients.
     """
 
     @staticmethod
-    def forward(ctx, h, past, when, returned):
+    def forward(ctx, h, past, seen, returned):
         ctx.past, ctx.returned = past["gradients"], torch.from_numpy(returned)
         past["rows"].append(h.detach().clone())
-        when = torch.from_numpy(when)
-        seen = torch.stack(past["rows"])[when, torch.arange(len(h))]
-        return seen * (when >= 0)[:, :, None]
+        return torch.einsum("mve,evf->mvf", torch.from_numpy(seen), torch.stack(past["rows"]))
 
     @staticmethod
     def backward(ctx, g):
         ctx.past.append(g.clone())
-        devices, vertices = torch.meshgrid(
-            torch.arange(g.shape[0]), torch.arange(g.shape[1]), indexing="ij"
-        )
-        counts = torch.stack(ctx.past)[ctx.returned, devices, vertices]
-        return (counts * (ctx.returned >= 0)[:, :, None]).sum(dim=0), None, None, None
+        counts = torch.einsum("mve,emvf->vf", ctx.returned, torch.stack(ctx.past))
+        return counts, None, None, None
 
 
-def date_copies(own, crossing, epoch, layer, what, late):
-    """The epoch of every device's copy of every row, int ``(m, V)``: of its own rows this one, of
-    others' the last one that is ``late`` epochs or more ago and in which they crossed."""
-    when = np.full(own.shape, -1)
+def weigh_copies(own, crossing, epoch, layer, what, late, decay):
+    """What share of each epoch's row a device's copy is, ``(m, V, epochs)``: of its own rows all of
+    this one's; of others' those that crossed ``late`` epochs ago or more, the last of them with
+    1 - ``decay`` of the copy, and each before with the share that the later ones have left."""
+    share = np.zeros((*own.shape, epoch + 1))
     for earlier in range(epoch - late + 1):
-        when[crossing(earlier, layer, what)] = earlier
-        if earlier == late == 0:
-            when[:] = 0
-    when[own] = epoch
-    return when
+        arrived = np.ones(own.shape, dtype=bool)
+        if earlier or late:
+            arrived = crossing(earlier, layer, what)
+        share[arrived] *= decay
+        share[arrived, earlier] = 1 - decay
+    share[own] = np.arange(epoch + 1) == epoch
+    return share
 
 
-def train_densely(setting, owner, crossing, late=0):
+def train_densely(setting, owner, crossing, late=0, decays=(0.0, 0.0)):
     """Losses of a GCN on dense matrices, whose devices see each other's rows as ``crossing``
     (epoch, layer, what) lets them, bool ``(m, V)``, ``late`` epochs after they crossed. Where that
-    is in the same epoch, all rows cross in the first."""
+    is in the same epoch, all rows cross in the first. ``decays`` are those of averages of rows and
+    of gradients."""
     graph, workload = setting.dataset.graph, setting.workload
     num, devices = graph.num_vertices, len(setting.platform.accelerators)
     dense = torch.eye(num, dtype=torch.float64)
@@ -182,11 +181,11 @@ def train_densely(setting, owner, crossing, late=0):
     for epoch in range(workload.epochs):
         h = torch.from_numpy(setting.dataset.features).double()
         for number, layer in enumerate(model.stack):
-            dated = [
-                date_copies(own, crossing, epoch, number, what, late)
-                for what in ("rows", "gradients")
+            weighed = [
+                weigh_copies(own, crossing, epoch, number, what, late, decay)
+                for what, decay in zip(("rows", "gradients"), decays, strict=True)
             ]
-            seen = Exchange.apply(h, past[number], *dated)
+            seen = Exchange.apply(h, past[number], *weighed)
             # Row v of the product is computed by the device that owns v.
             aggregate = (dense @ seen)[torch.from_numpy(owner), torch.arange(num)]
             h = aggregate @ layer.weight + layer.bias
@@ -228,6 +227,54 @@ def test_pipegcn_reads_rows_and_gradients_of_the_epoch_before(staleness):
     trace = run("pipegcn", setting, staleness=staleness)
     expected = train_densely(setting, owner, crossing, late=staleness)
     assert losses(trace) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("staleness", [1, 2])
+@pytest.mark.parametrize(
+    ("smoothing", "decays"),
+    [("rows", (0.95, 0.0)), ("gradients", (0.0, 0.95)), ("both", (0.95, 0.95))],
+)
+def test_pipegcn_averages_what_arrives(smoothing, decays, staleness):
+    """PipeGCN-F, -G and -GF: averages that start at zero, by default with its program's 0.95."""
+    setting = setting_for(num_layers=3)
+    owner, _ = partition_of("pipegcn", setting)
+
+    def crossing(epoch, layer, what):
+        return np.full((3, len(owner)), True)
+
+    trace = run("pipegcn", setting, staleness=staleness, smoothing=smoothing)
+    expected = train_densely(setting, owner, crossing, staleness, decays)
+    assert losses(trace) == pytest.approx(expected, rel=1e-9)
+    assert any("which decay by 0.95" in note for note in trace.notes)
+
+
+def test_smoothing_moves_and_holds_as_much_and_takes_longer():
+    """An average reads twice and writes once what a copy writes; the rest is a run's without it."""
+    setting = setting_for(num_layers=3)
+    plain, smooth = (run("pipegcn", setting, smoothing=what) for what in ("none", "both"))
+    assert smooth.peak_bytes == plain.peak_bytes
+    assert [e.bytes for e in smooth.epochs] == [e.bytes for e in plain.epochs]
+    owner, needs = partition_of("pipegcn", setting)
+    halo = sum(int((owner[ids] != reader).sum()) for reader, ids in needs.items())
+    widths = setting.workload.dims[:-1]
+    for label, more in (
+        ("take rows that arrived", 2 * halo * sum(widths)),
+        ("add stale gradients", 3 * halo * sum(widths[1:])),
+    ):
+        sizes = [
+            sum(span.work.bytes for span in trace.epochs[-1].spans if span.label == label)
+            for trace in (plain, smooth)
+        ]
+        assert sizes[1] - sizes[0] == more * ITEM
+    assert (
+        digest(smooth.epochs[-1], "modelled").epoch_s > digest(plain.epochs[-1], "modelled").epoch_s
+    )
+
+
+def test_an_average_that_keeps_nothing_is_what_arrived():
+    setting = setting_for(num_layers=3)
+    options = {"smoothing": "both", "decay_rate": 0.0}
+    assert losses(run("pipegcn", setting, **options)) == losses(run("pipegcn", setting))
 
 
 @pytest.mark.parametrize("delay", [1, 2, 5])
@@ -375,6 +422,7 @@ def test_nothing_but_the_shards_of_others_crosses():
         ("sancus", {"staleness": -1}, "communication.staleness is -1; let a copy be 0 epochs"),
         ("distgnn", {"delay": -1}, "communication.delay is -1; make it 0 epochs"),
         ("pipegcn", {"staleness": -1}, "communication.staleness is -1; let rows arrive 0 epochs"),
+        ("pipegcn", {"decay_rate": 1}, "communication.decay_rate is 1.0; it is a share of what"),
     ],
 )
 def test_bounds_that_mean_nothing_are_refused(name, option, sentence):

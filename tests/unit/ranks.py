@@ -58,6 +58,7 @@ VARIANTS = (
     "hongtu communication.p2p=false",
     "hyscale communication=hongtu",
     "sancus communication.stale_gradients=true",
+    "pipegcn communication.smoothing=both",
 )
 
 

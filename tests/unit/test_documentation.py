@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from gnnbench import plugins
+
 pytest.importorskip("mkdocs", reason="the documentation needs the extra 'test'")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,16 @@ def test_citations_are_read(text, default, cited):
     assert found == cited
 
 
+def test_the_page_of_cards_has_every_clause_of_every_strategy():
+    page = GENERATOR.write_fidelity().replace("`", "")
+    for strategy in plugins.load().strategies:
+        section = page.partition(f"\n## {strategy.name}\n")[2].partition("\n## ")[0]
+        assert strategy.card is not None
+        for clauses in strategy.card.by_heading().values():
+            for clause in clauses:
+                assert f"\n- {clause.replace('`', '')}\n" in f"{section}\n"
+
+
 @pytest.mark.long
 def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     site = tmp_path / "site"
@@ -81,7 +93,9 @@ def test_the_site_builds_and_a_reader_fetches_nothing_from_elsewhere(tmp_path):
     assert done.returncode == 0, done.stderr
     assert not done.stderr.strip()
     pages = list(site.rglob("*.html"))
-    assert {"tutorial.html", "errors.html", "equations.html"} < {page.name for page in pages}
+    assert {"tutorial.html", "errors.html", "equations.html", "fidelity.html"} < {
+        page.name for page in pages
+    }
     for page in pages:
         text = page.read_text(encoding="utf-8")
         loaded = re.findall(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=\"([^\"]*)\"", text)

@@ -209,13 +209,17 @@ def test_broadcasts_move_the_whole_partition():
     assert counted["device_to_device"] == 2 * N * (F0 + F1 + F1) * S
 
 
-def test_pipegcn_waits_for_no_halo():
+@pytest.mark.parametrize(("smoothing", "averaged"), [("none", False), ("both", True)])
+def test_pipegcn_waits_for_no_halo(smoothing, averaged):
     """From the second epoch on rows of peers are there: they are taken into the input rows, and
-    gradients that have come are added (two reads and a write), which nothing crosses for."""
+    gradients that have come are added (two reads and a write), which nothing crosses for. To
+    average them with those before takes two reads and a write of each as well."""
     parts = Parts("hongtu-im", "hongtu", "pipegcn", "resident", "torch")
-    result, _, _ = run(parts, "pair", epochs=3)
+    options = {"communication": {"smoothing": smoothing}}
+    result, _, _ = run(parts, "pair", epochs=3, options=options)
+    taken, added = (3, 6) if averaged else (1, 3)
     forward = sum(
-        moved(N, width) + moved(HALO_PAIR, width) + aggregated(WITHIN_PAIR, width)
+        moved(N, width) + taken * moved(HALO_PAIR, width) + aggregated(WITHIN_PAIR, width)
         + updated(N, width, after)
         for width, after in ((F0, F1), (F1, F2))
     )  # fmt: skip
@@ -224,7 +228,7 @@ def test_pipegcn_waits_for_no_halo():
         + updated(N, F1, F2, products=2)
         + aggregated(WITHIN_PAIR, F1)
         + moved(N, F1)
-        + 3 * moved(HALO_PAIR, F1)
+        + added * moved(HALO_PAIR, F1)
         + updated(N, F0, F1)
     )
     assert result.epoch_s == pytest.approx(forward + LOSS + backward + RING + STEP, rel=1e-12)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, FullGraphSampler, MiniBatchSampler
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.cagnet.card import CARD
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
 from gnnbench_plugins.cagnet.sampler import RandomPartitionSampler
 
@@ -32,5 +33,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "algorithm (as MixGCN has it)",
             bundles={"full-graph": Parts("random", "hongtu", "cagnet", "resident", "torch")},
             plain="partition",
+            card=CARD,
         )
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Kernel, MiniBatchSampler
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.dgl.card import CARD
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
 
@@ -31,5 +32,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "full-graph": Parts("full-graph", "single", "none", "resident", "dgl"),
             },
             plain="reference",
+            card=CARD,
         )
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, Placement
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.distgnn.card import CARD
 from gnnbench_plugins.distgnn.communication import DistGNNCommunication
 from gnnbench_plugins.distgnn.placement import DistGNNPlacement
 
@@ -34,5 +35,6 @@ def gnnbench_strategy() -> list[Strategy]:
             },
             plain="partition",
             platform="ecs-r5x16",
+            card=CARD,
         )
     ]

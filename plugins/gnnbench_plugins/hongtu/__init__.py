@@ -18,6 +18,7 @@ from gnnbench.parts import (
 )
 from gnnbench.records import Ablation, Parts, Strategy
 from gnnbench.studies import Planner
+from gnnbench_plugins.hongtu.card import HONGTU, HONGTU_IM
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner
 from gnnbench_plugins.hongtu.memory import (
@@ -68,6 +69,7 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+RU"),
             ),
             platform="epyc7543x4-4xa100",
+            card=HONGTU,
         ),
         Strategy(
             name="hongtu-im",
@@ -76,6 +78,7 @@ def gnnbench_strategy() -> list[Strategy]:
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "hongtu-im", "torch")},
             plain="partition",
             platform="epyc7543x4-4xa100",
+            card=HONGTU_IM,
         ),
     ]
 

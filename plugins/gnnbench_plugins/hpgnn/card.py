@@ -29,6 +29,7 @@ CARD = Card(
     validated=(
         "gnnbench reproduce hpgnn-designs: the workloads that the authors published",
         "gnnbench reproduce hpgnn-table5: designs of the paper's workloads; its rows are lost",
+        "gnnbench reproduce hpgnn-rivals: GraphACT and Rubik as cost models of its equations",
         "gnnbench reproduce hpgnn-table7: contradicted, with what would have to be otherwise",
         "tests/paper/test_hpgnn_generator.py: the C simulation computes what the reference does, "
         "counts what the cycle model counts, and trains as torch does",

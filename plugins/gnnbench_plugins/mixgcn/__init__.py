@@ -15,6 +15,7 @@ from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication, FullGraphSampler, Kernel, MiniBatchSampler, Placement
 from gnnbench.records import Ablation, Parts, Strategy
 from gnnbench.studies import Planner
+from gnnbench_plugins.mixgcn.card import CARD
 from gnnbench_plugins.mixgcn.communication import MixGCNCommunication
 from gnnbench_plugins.mixgcn.kernel import SpuKernel
 from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
@@ -58,6 +59,7 @@ def gnnbench_strategy() -> list[Strategy]:
                 Ablation("+reordering", options=(("sampler", "schedule", "reordered"),)),
             ),
             plain="partition",
+            card=CARD,
         )
     ]
 

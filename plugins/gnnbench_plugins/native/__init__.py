@@ -5,6 +5,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Kernel
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.native.card import CARD
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 
 
@@ -25,5 +26,6 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("neighbour", "single", "vanilla", "host", "native"),
             },
             plain="reference",
+            card=CARD,
         )
     ]

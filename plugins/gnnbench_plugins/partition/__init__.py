@@ -9,6 +9,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import FullGraphSampler, MiniBatchSampler
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.partition.card import DISTDGL_FULL_GRAPH, PARTITION
 from gnnbench_plugins.partition.sampler import MultiHopSampler
 
 
@@ -25,6 +26,7 @@ def gnnbench_strategy() -> list[Strategy]:
             summary="METIS parts on devices, whose halo crosses at every layer",
             source="MixGCN, Algorithm 1",
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "halo", "resident", "torch")},
+            card=PARTITION,
         ),
         Strategy(
             name="distdgl-full-graph",
@@ -33,5 +35,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "for Billion-Scale Graphs",
             bundles={"full-graph": Parts("multi-hop", "hongtu", "halo", "resident", "torch")},
             plain="partition",
+            card=DISTDGL_FULL_GRAPH,
         ),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Communication
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.pipegcn.card import CARD
 from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 
 
@@ -26,5 +27,6 @@ def gnnbench_strategy() -> list[Strategy]:
             "Pipelined Feature Communication",
             bundles={"full-graph": Parts("hongtu-im", "hongtu", "pipegcn", "resident", "torch")},
             plain="partition",
+            card=CARD,
         )
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from gnnbench.parts import (
     Bundle,
@@ -24,13 +24,23 @@ class PipeGCNCommunication(StaleExchange):
 
     As in PipeGCN's own program there is nothing to read in the first epoch: rows of peers, the
     features among them, and the gradients that they return are zero. Every row crosses in every
-    epoch, features too. Its smoothing of stale rows and gradients (PipeGCN-F and -G) is left out.
+    epoch, features too.
+
+    Smoothed, what is read is an average over the epochs (PipeGCN-F of rows, -G of gradients, -GF of
+    both): of what it was, the share ``decay`` stays when more arrives. As in PipeGCN's own program
+    it starts at zero and is not corrected for that, so that after t arrivals of the same row it is
+    1 - decay^t times that row.
     """
 
     name: ClassVar[str] = "pipegcn"
     summary: ClassVar[str] = "the halo of the epoch before, while the next one is on its way"
 
     staleness: int = option(1, "epochs from sending a row or a gradient to using it; 0 = none")
+
+    smoothing: Literal["none", "rows", "gradients", "both"] = option(
+        "none", "what is averaged over epochs: rows (PipeGCN-F), gradients (-G) or both (-GF)"
+    )
+    decay_rate: float = option(0.95, "with smoothing, the share of an average that an epoch keeps")
 
     @property
     def stale(self) -> frozenset[PeerData]:
@@ -46,14 +56,25 @@ class PipeGCNCommunication(StaleExchange):
                 f"communication.staleness is {self.staleness}; "
                 f"let rows arrive 0 epochs or more after they were sent."
             )
+        if not 0 <= self.decay_rate < 1:
+            return (
+                f"communication.decay_rate is {self.decay_rate}; it is a share of what is "
+                f"kept, 0 or more and below 1."
+            )
         return None
+
+    def decay(self, what: PeerData) -> float:
+        return self.decay_rate if self.smoothing in (what, "both") else 0.0
 
     def open(self, owner: IntArray) -> TrafficSession:
         if not (self.staleness and owner.any()):
             return HaloTraffic(owner)
         epochs = "1 epoch" if self.staleness == 1 else f"{self.staleness} epochs"
-        note = (
-            f"rows of peers and their gradients are {epochs} old, zero before the first arrive; "
-            f"PipeGCN's smoothing is not modelled"
-        )
-        return HaloTraffic(owner, (note,))
+        note = f"rows of peers and their gradients are {epochs} old, zero before the first arrive"
+        return HaloTraffic(owner, (f"{note}; {self._describe_smoothing()}",))
+
+    def _describe_smoothing(self) -> str:
+        if self.smoothing == "none":
+            return "they are not smoothed"
+        what = "rows and gradients" if self.smoothing == "both" else self.smoothing
+        return f"{what} are averages over epochs, which decay by {self.decay_rate:g}"

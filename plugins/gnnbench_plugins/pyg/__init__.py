@@ -8,6 +8,7 @@ from __future__ import annotations
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Kernel, MiniBatchSampler
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.pyg.card import PYG, PYG_MULTI_GPU
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, can_draw
 
@@ -40,6 +41,7 @@ def gnnbench_strategy() -> list[Strategy]:
             "2019",
             bundles={"mini-batch": mini_batch, "full-graph": full_graph},
             plain="reference",
+            card=PYG,
         ),
         Strategy(
             name="pyg-multi-gpu",
@@ -48,5 +50,6 @@ def gnnbench_strategy() -> list[Strategy]:
             # PyG's own sampler draws others for a vertex when a round is split otherwise.
             bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "pyg")},
             plain="data-parallel",
+            card=PYG_MULTI_GPU,
         ),
     ]

@@ -12,6 +12,7 @@ from gnnbench.parts import (
     Placement,
 )
 from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.reference.card import DATA_PARALLEL, REFERENCE
 from gnnbench_plugins.reference.communication import (
     HaloCommunication,
     NoCommunication,
@@ -61,11 +62,13 @@ def gnnbench_strategy() -> list[Strategy]:
                 "mini-batch": Parts("neighbour", "single", "vanilla", "host", "torch"),
                 "full-graph": Parts("full-graph", "single", "none", "resident", "torch"),
             },
+            card=REFERENCE,
         ),
         Strategy(
             name="data-parallel",
             summary="even shares of the seeds on all accelerators, features on the host",
             source="HyScale-GNN, section VI-E1: the multi-GPU baseline",
             bundles={"mini-batch": Parts("neighbour", "data-parallel", "vanilla", "host", "torch")},
+            card=DATA_PARALLEL,
         ),
     ]

@@ -1,0 +1,42 @@
+"""How faithful strategy 'mixgcn' is to MixGCN."""
+
+from __future__ import annotations
+
+from gnnbench.records import Card
+
+CARD = Card(
+    implemented=(
+        "mixture of parallelism: AGGREGATE by ranges of features, UPDATE by ranges of vertices, "
+        "an all-to-all between them (Algorithm 2)",
+        "sparse and dense devices as groups, which are the same, the host (MixGCN-CPU) or sparse "
+        "accelerators (MixGCN-SPU) (`placement.sparse`)",
+        "the fine-grain pipeline in reverse Cuthill-McKee order, and Proposition 3.5 "
+        "(`sampler.schedule`, `sampler.stages`)",
+        "the adjacency divided among groups, which section 5.2.1 plans (`placement.row_groups`)",
+        "kernel spu, a cycle model of the sparse accelerator, and of its rivals HyGCN and AWB-GCN",
+    ),
+    simplified=(
+        "by default an epoch is one stage where that is shorter by the model, which the paper "
+        "does not ask (`sampler.schedule`)",
+        "at most 64 stages, and none where Proposition 3.5 has no number",
+        "lanes, buffers, banks and tiles of the accelerator are assumed: the paper prints adders, "
+        "memories and bandwidth; energy is counted by operations and bytes",
+        "the condition before Proposition 3.5 is read with its sign turned round",
+    ),
+    left_out=(
+        "synthesis of the accelerator: no clock, area or power was confirmed",
+        "Figure 7, throughput over DistDGL, CAGNET, PipeGCN and Sancus: no row beside it",
+        "NCCL on four nodes: devices and links are described ones",
+    ),
+    validated=(
+        "gnnbench reproduce mixgcn-table3 mixgcn-table4 mixgcn-table5 mixgcn-figure12: the "
+        "accelerator, stages and reordering beside the paper's",
+        "gnnbench reproduce mixgcn-figure8 mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: "
+        "shares of an epoch, memory, volume and balance, which the paper draws without numbers",
+        "gnnbench reproduce mixgcn-groups: as many sparse as dense devices, and better numbers",
+        "tests/paper/test_mixgcn.py: equality, and bytes of the closed form",
+        "tests/paper/test_mixgcn_pipeline.py: Figure 5 by hand, Proposition 3.5 by trial",
+        "tests/paper/test_mixgcn_machines.py: the machines by hand",
+        "tests/unit/test_hand_counts.py: an epoch by hand",
+    ),
+)

@@ -1,0 +1,60 @@
+"""What strategies 'pyg' and 'pyg-multi-gpu' use of PyTorch Geometric."""
+
+from __future__ import annotations
+
+from gnnbench.records import Card
+
+#: What both call.
+_CALLS = (
+    "aggregation by `torch_geometric.nn.MessagePassing`, over a sparse CSR tensor (its "
+    "`torch_geometric.utils.spmm`) where weights are constants, over an edge index where they "
+    "are trained; attention by `torch_geometric.utils.softmax`",
+    "who multiplies by W first is as in its GCNConv (always) and SAGEConv (never)",
+)
+#: What both do otherwise.
+_OWN = (
+    "layers, parameters, optimiser and loss are this project's, so that rows can be held equal: "
+    "PyG's own modules are not called",
+)
+_LEFT_OUT = (
+    "its data loaders and worker processes: rows are loaded as every strategy's",
+    "EdgeIndex and its cached transpose, whose backward pass is wrong for bipartite blocks (2.8.1)",
+    "torch.compile",
+)
+PYG = Card(
+    implemented=(
+        *_CALLS,
+        "mini-batches by `torch_geometric.sampler.NeighborSampler` where pyg-lib or torch-sparse "
+        "is installed",
+    ),
+    simplified=(
+        *_OWN,
+        "without pyg-lib and torch-sparse this project's sampler draws",
+        "PyG draws a vertex's neighbours once a mini-batch; each layer's block is cut from that",
+        "on a described platform its kernels are priced by what they read and write and begin",
+    ),
+    left_out=_LEFT_OUT,
+    validated=(
+        "gnnbench reproduce validation: what others measured of PyG, and what is predicted",
+        "tests/unit/test_peers.py: products and models equal dense ones, W comes where PyG's own "
+        "modules have it",
+    ),
+)
+PYG_MULTI_GPU = Card(
+    implemented=(
+        *_CALLS,
+        "HyScale-GNN's multi-GPU baseline (section VI-E1): accelerators train even shares of the "
+        "seeds, the processors sample and load but do not train (`placement.accelerators`)",
+    ),
+    simplified=(
+        *_OWN,
+        "this project's sampler draws, since PyG's draws depend on how a round is split",
+        "gradients are averaged on the host, where torch's distributed data parallel has a ring "
+        "that starts before the backward pass is over",
+    ),
+    left_out=_LEFT_OUT,
+    validated=(
+        "gnnbench reproduce hyscale-figure10: contradicted, with what would have to be otherwise",
+        "tests/paper/test_hyscale_peers.py: who trains what, equality",
+    ),
+)

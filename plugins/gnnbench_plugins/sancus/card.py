@@ -1,0 +1,34 @@
+"""How faithful strategy 'sancus' is to SANCUS."""
+
+from __future__ import annotations
+
+from gnnbench.records import Card
+
+CARD = Card(
+    implemented=(
+        "broadcasts of whole partitions that are skipped while copies are new enough, so that "
+        "rows are of earlier epochs: other maths than full-graph training "
+        "(`communication.staleness`; 0 is equal to it)",
+        "features cross once; no parameter server, but a ring that averages gradients",
+        "vertices dealt out at random, as MixGCN (section 4.3) says of it",
+    ),
+    simplified=(
+        "not adaptive: one bound in epochs for all devices and layers, where SANCUS skips a "
+        "broadcast by how stale the historical embeddings are, by several metrics of its own",
+        "gradients cross in every epoch, unless `communication.stale_gradients`",
+        "a broadcast to m - 1 peers takes m - 1 copies over the sender's links",
+    ),
+    left_out=(
+        "the staleness metrics, the bounds on errors that are proved for them, and the training "
+        "without any skip at the start that its public program has",
+        "quantised broadcasts of its successor",
+    ),
+    validated=(
+        "gnnbench reproduce hongtu-table6: epochs and full memories beside those that HongTu "
+        "measured",
+        "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: memory, volume and "
+        "balance on graphs at hand; MixGCN draws its own without numbers to hold them against",
+        "tests/paper/test_staleness.py: losses of a GCN on dense matrices with the same copies, "
+        "bytes and memory",
+    ),
+)
