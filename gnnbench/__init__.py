@@ -1,8 +1,8 @@
 """gnnbench: which GNN training system strategy wins on this graph, model and machine, and why.
 
-``gnnbench.compare`` and ``gnnbench.plan`` do what the commands of their names do, and
-``gnnbench.datasets`` makes data sets of PyG's, DGL's and NetworkX's graphs and of arrays. They are
-imported when they are first used, so that ``import gnnbench`` is instant.
+``gnnbench.advise``, ``gnnbench.compare`` and ``gnnbench.plan`` do what the commands of their names
+do, and ``gnnbench.datasets`` makes data sets of PyG's, DGL's and NetworkX's graphs and of arrays.
+They are imported when they are first used, so that ``import gnnbench`` is instant.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from gnnbench import datasets, platforms, plugins
-    from gnnbench.api import ComparisonResult, PlanResult, compare, plan
+    from gnnbench.api import AdviceResult, ComparisonResult, PlanResult, advise, compare, plan
 
 __all__ = [
+    "AdviceResult",
     "ComparisonResult",
     "PlanResult",
     "__version__",
+    "advise",
     "compare",
     "datasets",
     "plan",
@@ -28,7 +30,7 @@ __all__ = [
 ]
 
 #: What ``gnnbench.api`` offers under the package's own name.
-_OFFERED = ("ComparisonResult", "PlanResult", "compare", "plan")
+_OFFERED = ("AdviceResult", "ComparisonResult", "PlanResult", "advise", "compare", "plan")
 _MODULES = ("datasets", "platforms", "plugins")
 
 

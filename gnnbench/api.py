@@ -1,4 +1,4 @@
-"""gnnbench from Python: compare strategies and plan for them, by names or with objects.
+"""gnnbench from Python: compare strategies, plan and choose them, by names or with objects.
 
 What the command line takes as text is given here as values, and means the same::
 
@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from gnnbench.errors import UsageError
 from gnnbench.preparation import Job, find_kind, make_request, parse_strategies
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import Console
 
+    from gnnbench.advice import Advice
     from gnnbench.comparison import Progress
     from gnnbench.datasets import ScalingChoice
     from gnnbench.parts import LayerClass
@@ -56,6 +57,8 @@ T = TypeVar("T")
 StrategyLike: TypeAlias = "str | Strategy"
 #: The value of a part's option, as a part declares it or as text with a unit (``"2GB"``).
 OptionValue: TypeAlias = "str | int | float | bool"
+#: What advice makes least.
+Target: TypeAlias = 'Literal["time", "memory", "traffic"]'
 
 
 def compare(
@@ -177,6 +180,65 @@ def plan(
     return PlanResult(found, *make_plan(found, registry))
 
 
+def advise(
+    dataset: str | os.PathLike[str] | Dataset,
+    *,
+    strategies: StrategyLike | Sequence[StrategyLike] | None = None,
+    target: Target = "time",
+    model: str | LayerClass = "gcn",
+    layers: int = 2,
+    hidden: int = 256,
+    mode: Mode | None = None,
+    epochs: int = 1,
+    batch_size: int = 1024,
+    fanouts: Sequence[int] | None = None,
+    platform: str | os.PathLike[str] | Platform | None = None,
+    device_memory: int | str | None = None,
+    swap: Mapping[str, str] | None = None,
+    options: Mapping[str, OptionValue] | None = None,
+    train: int | None = None,
+    changes: bool = True,
+    seed: int = 0,
+    threads: int | None = None,
+    plugins: Sequence[object] = (),
+    progress: Progress | None = None,
+) -> AdviceResult:
+    """Which combination of parts to use on a graph and a machine, and with which settings.
+
+    Combinations of the parts of ``strategies``, of all where none is named, are planned, and the
+    best ``train`` of each mode trained. ``target`` is what is to be least, ``device_memory`` bytes
+    or text such as ``"24GB"``; ``changes=False`` is ``--no-changes``. Each other parameter is the
+    option of ``gnnbench advise`` of that name. Raises ``UsageError`` and its kin for what is not
+    known, for a machine that nobody has measured, and where no combination fits.
+    """
+    from gnnbench.advice import preparation
+    from gnnbench.advice.advise import advise as search
+
+    registry, chosen, model_name = _load_plugins(strategies, model, plugins)
+    job = preparation.AdviceJob(
+        dataset=os.fspath(dataset) if isinstance(dataset, os.PathLike) else dataset,
+        strategies=_without_swaps(chosen),
+        model=model_name,
+        layers=layers,
+        hidden=hidden,
+        mode=mode,
+        epochs=epochs,
+        batch_size=batch_size,
+        fanouts=_check_fanouts(fanouts, layers),
+        platform=_as_name(platform),
+        device_memory=device_memory,
+        swaps=_read_swaps(swap),
+        options=read_options(options),
+        seed=seed,
+        threads=threads,
+    )
+    with _own_threads():
+        question = preparation.make_question(job, registry)
+        count = preparation.count_trained(question) if train is None else train
+        found = search(question, target=target, train=count, vary=changes, progress=progress)
+    return AdviceResult(found)
+
+
 # --------------------------------------------------------------------------- results
 
 
@@ -296,21 +358,87 @@ class PlanResult:
         return f"{self.job.row.label} · {self.job.graph_name} · {dims} · {self.job.machine.name}"
 
     def _repr_html_(self) -> str:
-        from gnnbench.report.notebook import render_plan
+        from gnnbench.report.notebook import render_tables
 
-        return render_plan(self._title, self.tables)
+        return render_tables(self._title, self.tables)
 
     def __str__(self) -> str:
-        from gnnbench.report.tables import print_table
-
-        console = _open_console()
-        console.print(self._title, markup=False, highlight=False, soft_wrap=True)
-        for table in self.tables:
-            console.print()
-            print_table(table, console)
-        return _read_console(console)
+        return _print_tables(self._title, self.tables)
 
     __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class AdviceResult:
+    """What :func:`advise` returns; ``advice`` has everything as records, each choice's run and the
+    comparison in which the best were trained included."""
+
+    advice: Advice
+
+    @property
+    def answer(self) -> tuple[str, ...]:
+        """What to use in each mode and why, in sentences."""
+        from gnnbench.advice.tables import summarise
+
+        return tuple(sentence for each in self.advice.answers for sentence in summarise(each))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """For each answer its choices, the best first, and what would change it."""
+        from gnnbench.advice.tables import make_table
+
+        return tuple(map(make_table, self.advice.answers))
+
+    def frame(self) -> DataFrame:
+        """A row for every choice, answer by answer, the best first, with the columns of a
+        comparison's frame and what advice adds, in unprefixed SI units: ``place`` in its answer,
+        ``settings``, ``epoch_time_low`` and ``epoch_time_high`` between which the epoch is
+        expected, and ``why``."""
+        from gnnbench.advice.tables import list_lines
+        from gnnbench.results.frames import to_frame
+
+        return to_frame(list(list_lines(self.advice)))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the advice as ``.json``, as ``gnnbench advise --json`` does, or the frame as
+        ``.csv``. Returns the path."""
+        from gnnbench.advice.documents import describe_advice
+        from gnnbench.results.output import write_text
+
+        target = _choose_file(path, ".json", ".csv")
+        if target.suffix == ".csv":
+            write_text(target, self.frame().to_csv(index=False))
+            return target
+        content = {"schema": 1, **describe_advice(self.advice)}
+        write_text(target, f"{json.dumps(content, indent=2, allow_nan=False)}\n")
+        return target
+
+    @property
+    def _title(self) -> str:
+        asked = self.advice.question
+        return f"{asked.dataset.name} · {asked.workload.model} · {asked.platform.name}"
+
+    def _repr_html_(self) -> str:
+        from gnnbench.report.notebook import render_tables
+
+        return render_tables(self._title, self.tables, self.answer)
+
+    def __str__(self) -> str:
+        return _print_tables(self._title, self.tables, self.answer)
+
+    __repr__ = __str__
+
+
+def _print_tables(title: str, tables: Sequence[Table], answers: Sequence[str] = ()) -> str:
+    from gnnbench.report.tables import print_table
+
+    console = _open_console()
+    for line in (title, *answers):
+        console.print(line, markup=False, highlight=False, soft_wrap=line == title)
+    for table in tables:
+        console.print()
+        print_table(table, console)
+    return _read_console(console)
 
 
 def _open_console() -> Console:
@@ -339,7 +467,7 @@ def _choose_file(path: str | os.PathLike[str], *endings: str) -> Path:
 
 
 def _load_plugins(
-    strategies: StrategyLike | Sequence[StrategyLike],
+    strategies: StrategyLike | Sequence[StrategyLike] | None,
     model: str | LayerClass,
     plugins: Sequence[object],
 ) -> tuple[Registry, tuple[ChosenStrategy, ...], str]:
@@ -348,8 +476,8 @@ def _load_plugins(
     from gnnbench.plugins import load
     from gnnbench.records import Strategy
 
-    words = [strategies] if isinstance(strategies, (str, Strategy)) else list(strategies)
-    if not words:
+    words = [strategies] if isinstance(strategies, (str, Strategy)) else list(strategies or ())
+    if strategies is not None and not words:
         raise UsageError("no strategies are named; name some, such as ['hyscale', 'hongtu'].")
     extra = [os.fspath(each) for each in plugins if isinstance(each, (str, os.PathLike))]
     objects = [each for each in plugins if not isinstance(each, (str, os.PathLike))]
@@ -365,7 +493,16 @@ def _load_plugins(
     for problem in registry.problems:
         warnings.warn(problem, stacklevel=3)
     names = ",".join(each.name if isinstance(each, Strategy) else each for each in words)
-    return registry, parse_strategies(names), model if isinstance(model, str) else model.name
+    chosen = parse_strategies(names) if names else ()
+    return registry, chosen, model if isinstance(model, str) else model.name
+
+
+def _without_swaps(chosen: Sequence[ChosenStrategy]) -> tuple[str, ...]:
+    """Names alone: advice combines the parts of strategies anyway."""
+    for name, swaps in chosen:
+        if swaps:
+            raise UsageError(f"advice is of whole strategies; name {name!r} and use swap.")
+    return tuple(name for name, _ in chosen)
 
 
 @contextmanager

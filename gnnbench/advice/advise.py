@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gnnbench.advice.pricing import Pricer, Watch, read_metric, score
+from gnnbench.advice.pricing import TARGETS, Pricer, Watch, read_metric, score
 from gnnbench.advice.questions import Question
 from gnnbench.advice.recall import Recall
 from gnnbench.advice.search import Effort, Final, Found, Search, choose_effort, find_space
@@ -106,9 +106,13 @@ def advise(
     """What to use, of the combinations of all parts.
 
     ``train`` so many of each mode are trained, and their epochs ranked as they were found.
-    Raises ``UsageError`` where a number would be a guess: on a machine that nobody has measured;
-    and ``IncompatibleParts`` where no combination fits.
+    Raises ``UsageError`` for what cannot be asked, and where a number would be a guess: on a
+    machine that nobody has measured; and ``IncompatibleParts`` where no combination fits.
     """
+    if target not in TARGETS:
+        raise UsageError(f"there is no target {target!r}; the targets are {', '.join(TARGETS)}.")
+    if train < 0:
+        raise UsageError(f"train is {train}; give a whole number of at least 0.")
     refuse_guessing(question)
     recall = Recall()
     pricer = Pricer(question, recall, watch)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import ProgressBar, parse_fanouts, parse_settings, parse_swaps
+from gnnbench.cli.compare import (
+    ProgressBar,
+    parse_fanouts,
+    parse_settings,
+    parse_swaps,
+    said_of,
+)
 from gnnbench.cli.options import (
     MODEL_NAMES,
     Decorator,
@@ -31,13 +37,10 @@ from gnnbench.cli.options import (
     threads_option,
 )
 from gnnbench.cli.values import check_widths
-from gnnbench.preparation import count_cores, load_dataset, load_machine
 
 if TYPE_CHECKING:
     from gnnbench.advice import Question
     from gnnbench.comparison import PlannedRow
-    from gnnbench.platforms.machine import Platform
-    from gnnbench.plugins import Registry
     from gnnbench.records import Mode
 
 _OPTIONS: tuple[Decorator, ...] = (
@@ -110,50 +113,35 @@ def read_size(text: str | None) -> int | None:
     if text is None:
         return None
 
-    from gnnbench.units import parse_bytes
+    from gnnbench.advice import preparation
 
-    try:
-        size = parse_bytes(text)
-    except ValueError:
-        size = 0
-    if size <= 0:
-        raise click.BadParameter(
-            f"{text!r} is not a size above 0, such as 24GB.", param_hint="'--device-memory'"
-        )
-    return size
+    with said_of("'--device-memory'"):
+        return preparation.read_size(text)
 
 
 def make_question(options: AdviceOptions) -> Question:
     """The question that was asked."""
-    from gnnbench.advice import Question
-    from gnnbench.advice.questions import MODES
-    from gnnbench.advice.variations import with_device_memory
-    from gnnbench.comparison.rows import check_names
-    from gnnbench.records import Workload
+    from gnnbench.advice import preparation
 
     registry = load_registry(options.extra_plugins)
-    registry.model(options.model)
-    names = split_names(options.plugins)
-    platform = choose_platform(options, registry, names)
-    size = read_size(options.device_memory)
-    if size is not None:
-        platform = with_device_memory(platform, size)
-    dataset = load_dataset(options.dataset, options.seed)
-    between = [options.hidden] * (options.layers - 1)
-    workload = Workload(
+    job = preparation.AdviceJob(
+        dataset=options.dataset,
+        strategies=split_names(options.plugins),
         model=options.model,
-        dims=(dataset.num_features, *between, dataset.num_classes),
+        layers=options.layers,
+        hidden=options.hidden,
+        mode=options.mode,
         epochs=options.epochs,
         batch_size=options.batch_size,
         fanouts=parse_fanouts(options.fanouts, options.layers),
+        platform=options.platform,
+        device_memory=options.device_memory,
+        swaps=parse_swaps(options.swaps),
+        options=parse_settings(options.settings),
         seed=options.seed,
-        threads=options.threads or count_cores(),
+        threads=options.threads,
     )
-    kept = parse_swaps(options.swaps)
-    settings = parse_settings(options.settings)
-    check_names(kept, settings, registry)
-    modes = MODES if options.mode is None else (options.mode,)
-    return Question(dataset, workload, platform, registry, modes, names, kept, settings)
+    return preparation.make_question(job, registry)
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
@@ -164,14 +152,6 @@ def split_names(text: str | None) -> tuple[str, ...]:
     if not names:
         raise click.BadParameter("name at least one strategy.", param_hint="'--plugins'")
     return names
-
-
-def choose_platform(options: AdviceOptions, registry: Registry, names: Sequence[str]) -> Platform:
-    """The machine that was named, or that of the first strategy."""
-    own = registry.strategy(names[0]).platform if names else ""
-    for name in names[1:]:
-        registry.strategy(name)
-    return load_machine(options.platform, own=own)
 
 
 class PlanProgress:

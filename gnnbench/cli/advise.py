@@ -14,12 +14,9 @@ from gnnbench.cli.values import RealNumber, WholeNumber
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gnnbench.advice import Advice, Answer, Offer, Question
+    from gnnbench.advice import Advice, Offer, Question
     from gnnbench.advice.advise import Choice
 
-#: Where times are measured, so many are trained of a graph of at most so many stored edges, whose
-#: epochs take seconds.
-_TRAINED, _TRAINED_EDGES = 2, 2_000_000
 _HEADING = ("combination", "epoch [modelled]", "within", "peak device", "links", "settings")
 
 
@@ -70,11 +67,11 @@ def advise(
 
     from gnnbench.advice import advise as ask
     from gnnbench.advice.documents import describe_advice
+    from gnnbench.advice.preparation import count_trained
     from gnnbench.advice.search import choose_effort
 
     if train is None:
-        small = question.dataset.graph.num_edges <= _TRAINED_EDGES
-        train = _TRAINED if small and not question.platform.virtual else 0
+        train = count_trained(question)
     effort = choose_effort(question.dataset.graph)
     with PlanProgress(effort.plans * len(question.modes)) as plans, ProgressBar() as epochs:
         found = ask(
@@ -111,6 +108,8 @@ def answer_within(question: Question, within_s: float, options: AdviceOptions) -
 
 def print_advice(found: Advice, console: Console, *, details: bool) -> None:
     """The answers, each with its table and what would change it."""
+    from gnnbench.advice.tables import summarise
+
     question = found.question
     console.print(
         f"gnnbench advise · {question.dataset.name} · {question.workload.model} · "
@@ -121,7 +120,7 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
     )
     for answer in found.answers:
         console.print()
-        for sentence in summarise(answer, found):
+        for sentence in summarise(answer):
             console.print(sentence, markup=False, highlight=False)
         console.print()
         shown = answer.choices if details else answer.choices[:4]
@@ -151,60 +150,13 @@ def print_advice(found: Advice, console: Console, *, details: bool) -> None:
     )
 
 
-def summarise(answer: Answer, found: Advice) -> list[str]:
-    """The answer in a few sentences."""
-    from gnnbench.ranking import MODE_TITLES
-    from gnnbench.units import format_si
-
-    title = MODE_TITLES[answer.mode]
-    title = f"{title[0].upper()}{title[1:]}, {answer.law}"
-    best = answer.best
-    searched = (
-        f"{answer.planned:,} plans, of {answer.fitting:,} combinations that fit and are ranked"
-    )
-    if best is None:
-        return [f"{title}: no combination fits the memories ({searched})."]
-
-    from gnnbench.advice.sentences import describe_row
-
-    said = [
-        f"{title}: use {describe_row(best.row)}, {format_si(best.epoch_s, 's')} an epoch "
-        f"[modelled]. {best.reason} ({searched})"
-    ]
-    if answer.gain is not None and answer.as_it_comes is not None:
-        said.append(
-            f"It has parts of different systems, and is {answer.gain:.2f} times as fast as the "
-            f"best strategy as it comes, {answer.as_it_comes.row.label}."
-        )
-    if best.interval_s is None:
-        said.append("How wrong that may be is not known: no measurement is of such devices.")
-    if best.trained is not None:
-        said.append(describe_training(best))
-    return said
-
-
-def describe_training(choice: Choice) -> str:
-    """What training the best came to."""
-    from gnnbench.units import format_si
-
-    run = choice.trained
-    if run is None or run.status != "done":
-        return f"It was trained, and failed: {'' if run is None else run.reason}"
-    epoch = run.metrics["epoch_time"]
-    equal = (
-        ""
-        if run.equivalence is None
-        else (", equal to the reference" if run.equivalence.holds else f", {run.equivalence.fault}")
-    )
-    return f"It was trained: {format_si(epoch.value, 's')} an epoch [{epoch.provenance}]{equal}."
-
-
 def describe_choice(choice: Choice) -> tuple[str, ...]:
     """A choice as a line of a table."""
     from gnnbench.advice.pricing import LINK_METRICS, read_metric
+    from gnnbench.advice.tables import name_settings
     from gnnbench.units import format_si
 
-    settings = " ".join(f"{kind}.{name}={text}" for kind, name, text in choice.row.options)
+    settings = name_settings(choice)
     if not choice.fits:
         return (choice.row.label, "does not fit", "", "", "", settings)
     interval = choice.interval_s

@@ -76,7 +76,7 @@ def deciding_columns(groups: Sequence[Group]) -> list[Column]:
     counts = [len(row.trainers) for row in done]
     if len(set(counts)) > 1:
         columns.append(_text_column("devices", [str(count) for count in counts]))
-        columns += _metric_columns(done, ("edges/s", "a device"), _edges_per_device)
+        columns += _metric_columns(done, ("edges/s", "a device"), edges_per_device)
     columns += _metric_columns(done, ("host", "links"), _sum_of(HOST_LINKS))
     columns += _metric_columns(done, ("peak", "device"), _sum_of(("peak_device_bytes",)))
     return _keep_filled([*columns, _test_column(done), _equality_column(done)])
@@ -119,7 +119,8 @@ def _keep_filled(columns: Sequence[Column]) -> list[Column]:
     return [column for column in columns if any(text != "-" for text, _ in column.cells)]
 
 
-def _edges_per_device(row: Row) -> Metric | None:
+def edges_per_device(row: Row) -> Metric | None:
+    """A row's rate by the devices that trained; None where either is not known."""
     rate = row.metric("throughput_edges")
     if rate is None or not row.trainers:
         return None

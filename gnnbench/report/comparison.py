@@ -52,12 +52,17 @@ def print_comparison(comparison: Comparison, console: Console, *, details: bool 
     write.blank()
     _print_panels(write, groups, deciding_columns(groups), with_failures=True)
     write.blank()
+    write.entry("", figures_line(comparison, groups), "dim", indent=1)
+    if details:
+        _print_details(write, comparison, groups)
+
+
+def figures_line(comparison: Comparison, groups: Sequence[Group]) -> str:
+    """What speeds are against, where there are any, and where the columns come from."""
     speeds = (
         "Speeds (x) are against the first ranked row of each group. " if _has_speeds(groups) else ""
     )
-    write.entry("", f"{speeds}{provenance_line(comparison)}", "dim", indent=1)
-    if details:
-        _print_details(write, comparison, groups)
+    return f"{speeds}{provenance_line(comparison)}"
 
 
 def _has_speeds(groups: Sequence[Group]) -> bool:

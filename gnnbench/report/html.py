@@ -1,25 +1,39 @@
-"""The comparison as one web page that needs nothing else: no script, font, style or picture."""
+"""The comparison as one web page that needs nothing else: its style, script and data are in it.
+
+In the order of the screen: the answer, the columns that decide, and then everything else. Without
+its script it shows every column.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gnnbench.model_error import format_factor
 from gnnbench.ranking import Group, Row, group_runs, list_devices
 from gnnbench.records import STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
-from gnnbench.report.columns import BYTE_COLUMNS, describe_equality, format_range, provenances
+from gnnbench.report.columns import (
+    BYTE_COLUMNS,
+    HOST_LINKS,
+    describe_equality,
+    edges_per_device,
+    format_range,
+    provenances,
+)
 from gnnbench.report.comparison import (
     clock_line,
     describe_mini_batches,
+    figures_line,
     graph_line,
     made_up_lines,
-    provenance_line,
     run_notes,
     title_line,
 )
@@ -34,7 +48,9 @@ from gnnbench.report.svg import (
     reduce_timeline,
 )
 from gnnbench.report.verdict import describe_noise, summarise
+from gnnbench.results.frames import list_lines
 from gnnbench.results.output import write_text
+from gnnbench.results.schema import dump_json, to_document
 from gnnbench.units import format_si
 
 _MARKS: dict[Provenance, str] = {"measured": "●", "modelled": "◇", "quoted": "□"}
@@ -43,12 +59,15 @@ _MEANINGS: dict[Provenance, str] = {
     "modelled": "what the described platform would take",
     "quoted": "taken from a paper",
 }
-#: Columns of the main table after the epoch, and the metrics whose sum they show.
-_FIGURES: Mapping[str, tuple[str, ...]] = {
-    "edges/s": ("throughput_edges",),
-    "time to accuracy": ("time_to_accuracy",),
-    "energy": ("energy",),
-    **{" ".join(lines).replace("- ", "-"): names for lines, names in BYTE_COLUMNS.items()},
+#: Columns of figures, the metrics whose sum they show, and whether a reader decides by them.
+_FIGURES: Mapping[str, tuple[tuple[str, ...], bool]] = {
+    "time to accuracy": (("time_to_accuracy",), True),
+    **{
+        " ".join(lines).replace("- ", "-"): (names, names in (HOST_LINKS, ("peak_device_bytes",)))
+        for lines, names in BYTE_COLUMNS.items()
+    },
+    "edges/s": (("throughput_edges",), False),
+    "energy": (("energy",), False),
 }
 #: Every metric in the order a reader asks for it; unknown ones follow.
 _METRICS = {
@@ -68,30 +87,55 @@ _METRICS = {
 
 
 class _Cell(NamedTuple):
-    """A cell of a table: its text, how it stands out, and what is small or marked behind it."""
+    """A cell of a table: its text, how it stands out, what is small or marked behind it, and what
+    it is sorted by, None where it has no value."""
 
     text: str
     style: str = ""
     small: str = ""
     provenance: Provenance | None = None
+    value: float | str | None = None
+
+
+class _Head(NamedTuple):
+    """The heading of a column, what stands below it, the name by which it is chosen and sorted, and
+    whether it is shown at first."""
+
+    title: str
+    below: str
+    key: str
+    decides: bool
+
+    @property
+    def name(self) -> str:
+        """The title with its provenance."""
+        provenance = self.below if self.below in _MARKS else self.key.removeprefix("speed-")
+        return f"{self.title} [{provenance}]" if provenance in _MARKS else self.title
 
 
 class _Line(NamedTuple):
-    """A line of a table, or why a run has none."""
+    """A line of a table, or why a run has none; the first of a row has the row's ``id``."""
 
     label: str
     cells: Sequence[_Cell] = ()
     failure: str = ""
+    id: str = ""
 
 
 class _Chart(NamedTuple):
-    """A drawing with its heading or label above, and its caption and legend below."""
+    """A drawing with its heading or label above, and its caption and legend below; its file is
+    called by its ``name``."""
 
     drawn: str
     legend: Sequence[tuple[str, str]]
     heading: str = ""
     label: str = ""
     caption: str = ""
+    name: str = ""
+
+
+#: A heading, and a cell for each finished row.
+_Column: TypeAlias = tuple[_Head, Sequence[_Cell]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +143,7 @@ class _Section:
     """What the page says of one group; ``labels`` head the columns of ``metrics``."""
 
     title: str
-    heads: Sequence[tuple[str, str]]
+    heads: Sequence[_Head]
     lines: Sequence[_Line]
     charts: Sequence[_Chart]
     labels: list[str]
@@ -114,25 +158,52 @@ def write_html(comparison: Comparison, path: Path) -> None:
 def make_page(comparison: Comparison) -> str:
     """The page as text."""
     groups = group_runs(comparison)
-    setting = [clock_line(comparison), graph_line(comparison), *made_up_lines(comparison)]
     warnings = [describe_noise(comparison, groups), comparison.interrupted]
     found = provenances(metric for run in comparison.runs for metric in run.metrics.values())
+    counts = {len(row.trainers) for group in groups for row in group.rows if row.done}
+    sections = [_describe_group(group, parted=len(counts) > 1) for group in groups]
     return render_page(
         "comparison.html",
         title_line(comparison),
+        made_up=made_up_lines(comparison),
         answers=[*summarise(groups), *filter(None, warnings)],
-        setting=[*setting, provenance_line(comparison)],
+        columns=list({head.key: head for section in sections for head in section.heads}.values()),
+        sections=sections,
+        below=figures_line(comparison, groups),
         marks=_MARKS,
         provenances=[(provenance, _MEANINGS[provenance]) for provenance in found],
-        sections=[_describe_group(group) for group in groups],
         notes=run_notes(groups),
+        setting=[clock_line(comparison), graph_line(comparison)],
         tables=_list_facts(comparison),
+        data=_make_files(comparison),
     )
 
 
-def _describe_group(group: Group) -> _Section:
+def _make_files(comparison: Comparison) -> dict[str, str]:
+    """What the page hands out: the result file, and a line for every run as CSV, whole as texts."""
+    document = to_document(comparison)
+    lines = list_lines(document)
+    stream = io.StringIO()
+    columns = dict.fromkeys(name for line in lines for name in line)
+    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return {
+        "name": _slug(f"gnnbench {comparison.dataset['name']}"),
+        "csv": stream.getvalue(),
+        "json": dump_json(document),
+    }
+
+
+def _slug(text: str) -> str:
+    """Letters, digits and dashes alone, for names of files and keys of columns."""
+    return re.sub(r"[^0-9a-z]+", "-", text.lower()).strip("-")
+
+
+def _describe_group(group: Group, *, parted: bool) -> _Section:
+    """``parted`` says that rows of the comparison trained on different numbers of devices."""
     done = [row for row in group.rows if row.done]
-    heads, lines = _fill_table(group, done)
+    heads, lines = _fill_table(group, done, parted=parted)
     stages = provenances(row.stage(stage) for row in done for stage in STAGES)
     ways = provenances(row.metric(name) for row in done for name in WAYS)
     charts = [
@@ -148,37 +219,81 @@ def _describe_group(group: Group) -> _Section:
 # --------------------------------------------------------------------------- tables
 
 
-def _fill_table(group: Group, done: Sequence[Row]) -> tuple[list[tuple[str, str]], list[_Line]]:
-    """The headings after the label's, and below each where its numbers come from; a line for each
-    strategy, where a run that did not finish says why."""
-    epochs = provenances(row.metric("epoch_time") for row in done)
-    figures = [
-        (title, provenance, metrics)
-        for title, names in _FIGURES.items()
-        for metrics in ({row.label: row.sum_metrics(*names) for row in done},)
-        for provenance in provenances(metrics.values())
-    ]
-    heads: list[tuple[str, str]] = [("loss", "computed"), ("test accuracy", "computed")]
-    for provenance in epochs:
-        base = group.base(provenance)
-        heads += [("epoch", provenance), ("speed", f"{base.label} = 1" if base is not None else "")]
-    heads += [(title, provenance) for title, provenance, _ in figures]
-    heads += [("equal to reference", "checked here"), ("trained on", "devices")]
+def _fill_table(
+    group: Group, done: Sequence[Row], *, parted: bool
+) -> tuple[list[_Head], list[_Line]]:
+    """The headings after the label's, those that decide first, and a line for each strategy, where
+    a run that did not finish says why."""
+    devices = _device_columns(done) if parted else ()
+    columns = [*_time_columns(group, done), *devices, *_figure_columns(done)]
+    for title, below, values in (
+        ("test accuracy", "computed", [row.test_accuracy for row in done]),
+        ("loss", "computed", [row.final_loss for row in done]),
+    ):
+        head = _Head(title, below, _slug(title), title != "loss")
+        columns.append((head, [_number(value) for value in values]))
+    columns.append((_Head("equal to reference", "checked here", "equal", True), _equality(done)))
+    trained = [list_devices(row.trainers) for row in done]
+    cells = [_Cell(text or "-", value=text or None) for text in trained]
+    columns.append((_Head("trained on", "devices", "trained-on", False), cells))
+    columns.sort(key=lambda column: not column[0].decides)
     lines = []
     for row in group.rows:
+        name = f"{row.mode}.{row.label}"
         if row.done:
-            bad = row.equivalence is not None and not row.equivalence.holds
-            cells = [
-                _number(row.final_loss),
-                _number(row.test_accuracy),
-                *(cell for p in epochs for cell in _epoch_cells(group, row, p)),
-                *(_figure(metrics[row.label], p) for _, p, metrics in figures),
-                _Cell(describe_equality(row), "bad" if bad else ""),
-                _Cell(list_devices(row.trainers) or "-"),
-            ]
-            lines.append(_Line(row.label, cells))
-        lines += [_Line(row.label, failure=failure) for failure in row.failures]
-    return heads, lines
+            number = done.index(row)
+            lines.append(_Line(row.label, [cells[number] for _, cells in columns], id=name))
+        lines += [
+            _Line(row.label, failure=failure, id="" if row.done or number else name)
+            for number, failure in enumerate(row.failures)
+        ]
+    return [head for head, _ in columns], lines
+
+
+def _time_columns(group: Group, done: Sequence[Row]) -> Iterator[_Column]:
+    """Epochs and speeds, two columns for each provenance."""
+    for provenance in provenances(row.metric("epoch_time") for row in done):
+        base = group.base(provenance)
+        pairs = [_epoch_cells(group, row, provenance) for row in done]
+        yield (
+            _Head("epoch", provenance, f"epoch-{provenance}", True),
+            [time for time, _ in pairs],
+        )
+        yield (
+            _Head("speed", f"{base.label} = 1" if base else "", f"speed-{provenance}", True),
+            [speed for _, speed in pairs],
+        )
+
+
+def _device_columns(done: Sequence[Row]) -> Iterator[_Column]:
+    """How many devices trained, and the rate of each."""
+    cells = [_Cell(f"{len(row.trainers)}", value=len(row.trainers)) for row in done]
+    yield _Head("devices", "", "devices", True), cells
+    rates = {row.label: edges_per_device(row) for row in done}
+    yield from _split_figures("edges/s a device", done, rates, True)
+
+
+def _figure_columns(done: Sequence[Row]) -> Iterator[_Column]:
+    for title, (names, decides) in _FIGURES.items():
+        metrics = {row.label: row.sum_metrics(*names) for row in done}
+        yield from _split_figures(title, done, metrics, decides)
+
+
+def _split_figures(
+    title: str, done: Sequence[Row], metrics: Mapping[str, Metric | None], decides: bool
+) -> Iterator[_Column]:
+    """A column for each provenance that a figure comes in."""
+    for provenance in provenances(metrics.values()):
+        head = _Head(title, provenance, _slug(f"{title} {provenance}"), decides)
+        yield head, [_figure(metrics[row.label], provenance) for row in done]
+
+
+def _equality(done: Sequence[Row]) -> list[_Cell]:
+    texts = [(describe_equality(row), row.equivalence) for row in done]
+    return [
+        _Cell(text, "bad" if found is not None and not found.holds else "", value=text)
+        for text, found in texts
+    ]
 
 
 def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[_Cell, _Cell]:
@@ -189,19 +304,23 @@ def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[_Cell,
     ratio = group.ratio(row)
     speed = "" if ratio is None else f"{ratio.ratio:.2f}x"
     within = "" if epoch.error_factor is None else format_factor(epoch.error_factor)
-    time = _Cell(format_si(epoch.value, "s"), "win" if first else "", small=within)
-    return time, _Cell(speed, small=format_range(ratio))
+    style = "win" if first else ""
+    time = _Cell(format_si(epoch.value, "s"), style, small=within, value=epoch.value)
+    return time, _Cell(speed, small=format_range(ratio), value=ratio.ratio if ratio else None)
 
 
 def _figure(metric: Metric | None, provenance: Provenance) -> _Cell:
     if metric is None or metric.provenance != provenance:
         return _Cell("-")
     # A rate's unit stands in its heading.
-    return _Cell(format_si(metric.value, "") if metric.unit.endswith("/s") else _format(metric))
+    text = format_si(metric.value, "") if metric.unit.endswith("/s") else _format(metric)
+    return _Cell(text, value=metric.value)
 
 
 def _number(value: float | None) -> _Cell:
-    return _Cell("-" if value is None else f"{value:.4f}")
+    if value is None:
+        return _Cell("-")
+    return _Cell(f"{value:.4f}", value=value if math.isfinite(value) else None)
 
 
 def _format(metric: Metric) -> str:
@@ -241,7 +360,8 @@ def _chart_stages(group: Group, done: Sequence[Row], provenance: Provenance) -> 
     chart = draw_bars(f"Seconds by stage, {group.title} [{provenance}]", bars, "s")
     caption = "Busy seconds of each stage's busiest resource, per epoch; stages may overlap."
     legend = [(f"stage-{stage}", stage) for stage in STAGES if stage in used]
-    return _Chart(chart, legend, f"Stages [{provenance}]", caption=caption)
+    heading, name = f"Stages [{provenance}]", _slug(f"{group.title} stages {provenance}")
+    return _Chart(chart, legend, heading, caption=caption, name=name)
 
 
 def _chart_traffic(group: Group, done: Sequence[Row], provenance: Provenance) -> Iterator[_Chart]:
@@ -259,14 +379,16 @@ def _chart_traffic(group: Group, done: Sequence[Row], provenance: Provenance) ->
     if used:
         chart = draw_bars(f"Bytes by way, {group.title} [{provenance}]", bars, "B")
         legend = [(f"bytes-{i}", title) for i, title in enumerate(WAYS.values()) if i in used]
-        yield _Chart(chart, legend, f"Bytes an epoch [{provenance}]")
+        name = _slug(f"{group.title} bytes {provenance}")
+        yield _Chart(chart, legend, f"Bytes an epoch [{provenance}]", name=name)
 
 
 def _chart_losses(group: Group, done: Sequence[Row]) -> Iterator[_Chart]:
     curves = {row.label: row.done[0].loss for row in done if row.done[0].loss}
     if curves:
         legend = [(f"series-{i % NUM_SERIES}", label) for i, label in enumerate(curves)]
-        yield _Chart(draw_curves(f"Loss, {group.title}", curves), legend, "Training loss")
+        chart = draw_curves(f"Loss, {group.title}", curves)
+        yield _Chart(chart, legend, "Training loss", name=_slug(f"{group.title} loss"))
 
 
 def _chart_timelines(done: Sequence[Row]) -> Iterator[_Chart]:
@@ -281,7 +403,8 @@ def _chart_timelines(done: Sequence[Row]) -> Iterator[_Chart]:
             legend = [(f"stage-{stage}", stage) for stage in STAGES if stage in stages]
             caption = f"{reduced.spans} spans. {reduced.describe()}"
             chart = draw_timeline(f"Timeline of {name}", reduced)
-            yield _Chart(chart, legend, heading, name, caption)
+            file = _slug(f"{row.mode} timeline {row.label}")
+            yield _Chart(chart, legend, heading, name, caption, file)
             heading = ""
 
 

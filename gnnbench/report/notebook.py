@@ -1,4 +1,4 @@
-"""A comparison and a plan as pieces of HTML, as notebooks show what a cell returns."""
+"""A comparison, a plan and advice as pieces of HTML, as notebooks show what a cell returns."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def render_comparison(comparison: Comparison) -> str:
     )
 
 
-def render_plan(title: str, tables: Sequence[Table]) -> str:
-    """The tables of a plan."""
+def render_tables(title: str, tables: Sequence[Table], answers: Sequence[str] = ()) -> str:
+    """The tables of a plan or of advice, below what they come to."""
     return render_page(
         "notebook.html",
         title,
-        answers=[],
+        answers=answers,
         heads=[],
         sections=[],
         tables=[describe_table(table) for table in tables],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gnnbench.records import STAGES
-from gnnbench.report.svg import NUM_SERIES
+from gnnbench.report.svg import NUM_COLOURS, NUM_DASHES, NUM_SERIES
 
 #: Ways that bytes go, by the metric that counts them; those reused go none.
 WAYS = {
@@ -17,8 +17,18 @@ WAYS = {
     "all_reduce_bytes": "all reduce",
     "reused_bytes": "reused (not moved)",
 }
-#: How the line of each series in a chart is dashed.
-_DASHES = ("none", "7 4", "2 3", "10 3 2 3", "4 4", "1 5")[:NUM_SERIES]
+#: How lines of series are dashed.
+_DASHES = ("none", "9 4", "2 3", "10 3 2 3")[:NUM_DASHES]
+#: Colours of series on a light and on a dark page. Every two differ by 30 or more (CIE 1976 L*a*b*)
+#: also as people see them who lack one of the three cones (Machado et al., 2009), and each has a
+#: contrast of at least 3 with its page, as WCAG 2.1 asks of graphics.
+_LIGHT = ("#303090", "#f06000", "#18a878", "#603048", "#9000f0", "#9090c0", "#781800")
+_DARK = ("#f0c000", "#6078c0", "#48d8d8", "#d80018", "#c0d890", "#9018f0", "#a84860")
+
+
+def list_series() -> list[tuple[int, str]]:
+    """The number of the colour of each series, and how its line is dashed."""
+    return [(number % NUM_COLOURS, _DASHES[number % NUM_DASHES]) for number in range(NUM_SERIES)]
 
 
 def render_page(template: str, title: str, **content: object) -> str:
@@ -30,5 +40,7 @@ def render_page(template: str, title: str, **content: object) -> str:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals.update(stages=STAGES, ways=WAYS, series=_DASHES)
+    environment.globals.update(
+        stages=STAGES, ways=WAYS, series=list_series(), light=_LIGHT, dark=_DARK
+    )
     return environment.get_template(template).render(title=title, **content)

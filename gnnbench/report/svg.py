@@ -21,7 +21,10 @@ _LABEL_WIDTH = 190
 _FIGURE_WIDTH = 110
 #: Most rectangles in one timeline; more are merged, then cut.
 MAX_RECTANGLES = 400
-NUM_SERIES = 6
+#: Curves differ in colour or in how they are dashed. The numbers have no common divisor, so that
+#: neighbours differ in both, and no two before their product are drawn alike.
+NUM_COLOURS, NUM_DASHES = 7, 4
+NUM_SERIES = NUM_COLOURS * NUM_DASHES
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,3 +226,59 @@ def test_a_data_set_of_arrays_is_compared():
     found = gnnbench.compare("reference", dataset=data, plain=False, **SMALL)
     assert set(found.frame()["dataset"]) == {"mine"}
     assert found.comparison.dataset["digest"] == dataclasses.replace(data).digest()
+
+
+# --------------------------------------------------------------------------- advice
+
+ASKED = {"hidden": 8, "mode": "full-graph", "device_memory": "24GB", "threads": 1}
+OF = ["hongtu", "partition"]
+
+
+def test_advice_is_what_the_command_line_finds(run, tmp_path):
+    words = ("advise", "--dataset", GRAPH, "--plugins", ",".join(OF), "--hidden", 8, "--threads", 1)
+    on = ("--platform", "epyc7543x4-4xa100", "--device-memory", "24GB", "--mode", "full-graph")
+    options = ("--set", "placement.numa_aware=false", "--train", 1)
+    settings = {"placement.numa_aware": False}
+    document = json.loads(run(*words, *on, *options, "--json", "-").stdout)
+    found = gnnbench.advise(
+        GRAPH, strategies=OF, platform="epyc7543x4-4xa100", options=settings, train=1, **ASKED
+    )
+    found.save(tmp_path / "advice.json")
+    assert json.loads((tmp_path / "advice.json").read_text()) == document
+    rows = found.frame()
+    assert len(rows) == len(document["choices"]) > 1
+    for (_, row), choice in zip(rows.iterrows(), document["choices"], strict=True):
+        assert (row["label"], row["kernel"]) == (choice["label"], choice["parts"]["kernel"])
+        assert row["why"] == choice["reason"]
+        if choice["fits"]:
+            assert row["epoch_time"] == choice["epoch_time"]
+            assert row["link_bytes"] == choice["link_bytes"]
+            assert [row["epoch_time_low"], row["epoch_time_high"]] == choice["interval"]
+    assert rows["place"][0] == 1
+    assert rows["trained"][0] == "done"
+    assert rows["trained_epoch_time"][0] == document["choices"][0]["trained"]["epoch_time"]
+    for text in (str(found), found._repr_html_()):
+        assert " ".join(found.answer[0].split()[:5]) in " ".join(text.split())
+        assert document["choices"][-1]["label"] in text
+    assert "<table" in found._repr_html_()
+    found.save(tmp_path / "advice.csv")
+    assert len(pd.read_csv(tmp_path / "advice.csv")) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"device_memory": "much"}, "'much' is not a size above 0"),
+        ({"device_memory": 0}, "0 is not a size above 0"),
+        ({"strategies": "hongtu:kernel=native"}, "advice is of whole strategies"),
+        ({"strategies": "hongto"}, "there is no strategy 'hongto'"),
+        ({"mode": "both"}, "there is no mode 'both'"),
+        ({"target": "speed"}, "there is no target 'speed'"),
+        ({"train": -1}, "train is -1"),
+        ({"epochs": 0}, "epochs is 0; give a whole number"),
+    ],
+)
+def test_what_cannot_be_advised_is_refused_in_a_sentence(given, words):
+    call = {"strategies": OF, "platform": "epyc7543x4-4xa100", **ASKED, **given}
+    with pytest.raises(UsageError, match=words):
+        gnnbench.advise(GRAPH, **call)

@@ -189,7 +189,7 @@ def test_the_page_marks_the_fastest_of_each_provenance():
         make_run("d", epoch_s=(0.001,), provenance="measured", fault="it is wrong"),
     )
     page = make_page(make_comparison(*runs))
-    assert re.findall(r'<td class="win">([^<]*)</td>', page) == ["118 ms", "2.00 ms"]
+    assert re.findall(r'<td class="win"[^>]*>([^<]*)</td>', page) == ["118 ms", "2.00 ms"]
 
 
 def test_time_to_accuracy_has_a_column_when_asked_for():
@@ -487,7 +487,7 @@ def test_overlap_on_a_place_without_resource_gets_its_own_lane():
 
 # --------------------------------------------------------------------------- page
 
-VOID = {"meta", "rect", "line", "circle"}
+VOID = {"meta", "rect", "line", "circle", "input"}
 
 
 class Reader(HTMLParser):
@@ -533,8 +533,11 @@ def test_the_page_needs_nothing_else_and_is_well_formed(tmp_path):
     assert "https:" not in page
     assert "url(" not in page
     reader = read_page(every_status())
-    assert not {"script", "link", "img", "iframe"} & set(reader.tags)
-    assert not {"src", "href"} & {name for name, _ in reader.attributes}
+    assert not {"link", "img", "iframe", "object", "base"} & set(reader.tags)
+    assert "src" not in {name for name, _ in reader.attributes}
+    assert all(text.startswith("#") for name, text in reader.attributes if name == "href")
+    # A browser is told to refuse whatever else might be asked for.
+    assert "default-src 'none'" in page
     assert "prefers-color-scheme:dark" in page
 
 
@@ -551,10 +554,27 @@ def test_the_page_says_what_the_table_says():
         assert words in text
 
 
+def test_the_page_shows_the_columns_of_the_screen_first():
+    """Checked boxes are what the screen has, also where groups differ in what they need."""
+    one, two = do_work("a"), do_work("b", devices=("gpu0", "gpu1"))
+    for runs in ((one, make_run("c")), (one, two, make_run("c"))):
+        comparison = make_comparison(*runs)
+        page = make_page(comparison)
+        shown = re.findall(r'data-column="([^"]*)" checked', page)
+        assert ("devices" in shown) is (two in runs)
+        (heading,) = (s for s in show(comparison, 240, details=False).splitlines() if " test " in s)
+        # The epoch's column has its speed beside it, which the screen does not name.
+        assert len(shown) - 1 == len(re.split(" {2,}", heading.strip())) - 1
+        firsts = [re.findall(r'data-key="([^"]*)"', part) for part in page.split("</thead>")]
+        groups = [keys for keys in firsts if keys]
+        assert len(groups) == 2
+        assert all(keys[1 : len(shown) + 1] == shown for keys in groups)
+
+
 def test_the_page_names_all_rows_of_a_note():
     page = make_page(shared_notes())
     assert "<li>a (full-graph), b, c: cut in 4</li>" in page
-    assert page.count("cut in 4") == 1
+    assert page.split('<script type="application/json"')[0].count("cut in 4") == 1
 
 
 def test_every_chart_has_a_title_and_a_description():

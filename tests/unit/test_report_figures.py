@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from gnnbench.records import Cell, Table, TableRow
+from gnnbench.report import page as pages
 from gnnbench.report.svg import draw_lines
 from gnnbench.report.tables_html import make_page, write_tables
 from gnnbench.results.tables import make_document
@@ -80,3 +82,66 @@ def test_a_table_without_an_axis_has_no_chart(tmp_path):
 def test_the_axis_stands_in_the_document():
     (table,) = json.loads(json.dumps(make_document((FIGURE,))))["tables"]
     assert table["axis"] == "accelerators"
+
+
+# --------------------------------------------------------------------------- colours
+
+#: What is seen of linear RGB by everybody, and without one of the three cones: Machado, Oliveira
+#: and Fernandes, "A physiologically-based model for simulation of color vision deficiency", 2009,
+#: severity 1.
+EYES = {
+    "all cones": np.eye(3),
+    "protanopia": np.array(
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
+    ),
+    "deuteranopia": np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    ),
+    "tritanopia": np.array(
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
+    ),
+}
+#: Linear sRGB to CIE XYZ of daylight D65, whose white is the sum of the columns.
+TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+
+def linear(colour: str) -> np.ndarray:
+    levels = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+    return np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+
+
+def to_lab(rgb: np.ndarray) -> np.ndarray:
+    share = TO_XYZ @ rgb.clip(0, 1) / TO_XYZ.sum(axis=1)
+    x, y, z = np.where(share > 216 / 24389, np.cbrt(share), share * 841 / 108 + 4 / 29)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize(("colours", "paper"), [("_LIGHT", "#ffffff"), ("_DARK", "#15181c")])
+def test_colours_of_series_are_told_apart_by_all_eyes(colours, paper):
+    colours = getattr(pages, colours)
+    assert f"--page:{paper[:4] if paper == '#ffffff' else paper}" in make_page((FIGURE,))
+    for eye in EYES.values():
+        seen = [to_lab(eye @ linear(colour)) for colour in colours]
+        assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) >= 30
+    behind = TO_XYZ[1] @ linear(paper)
+    for colour in colours:
+        low, high = sorted((behind, TO_XYZ[1] @ linear(colour)))
+        assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def test_no_two_of_twenty_series_are_drawn_alike():
+    looks = pages.list_series()
+    assert len(set(looks)) == len(looks) >= 20
+    assert all(one[0] != other[0] and one[1] != other[1] for one, other in pairwise(looks))
