@@ -51,7 +51,7 @@ SHARE_VERTICES: Bound[int] = 4096
 ALPHA: Mapping[str, float] = {"friendster": 5.48, "ogbn-papers100M": 4.46}
 #: Section 4.2: at most so many times as fast as each, by MixGCN-CPU, and MixGCN-SPU over it.
 AT_MOST = {"DistDGL": 4.2, "CAGNET": 10.4, "PipeGCN": 1.9, "Sancus": 5.5}
-SPU_OVER_CPU = 3.8
+SPU_OVER_CPU: Annotated[float, Constant("", "quoted", "MixGCN, section 4.2")] = 3.8
 #: The communication, whether partitions read all rows of others, and how many epochs are gone
 #: through, of which as many as the last number count.
 PEERS: Mapping[str, tuple[Communication, bool, int, int]] = {
