@@ -258,7 +258,7 @@ class Platform:
     def link(self, one: str, other: str) -> Link:
         """The link between two devices; raises ``PlatformError`` when there is none."""
         for link in self.links:
-            if set(link.ends) == {one, other}:
+            if link.ends in ((one, other), (other, one)):
                 return link
         raise PlatformError(
             f"platform {self.name} has no link between {one} and {other}; "

@@ -29,13 +29,16 @@ REPRODUCTIONS = (
     "hongtu-table6",
     "hongtu-table7",
     "hongtu-figure9",
+    "hongtu-figure10",
     "hyscale-table4",
     "hyscale-table6",
     "hyscale-table7",
     "hyscale-figure8",
     "hyscale-figure10",
     "hyscale-figure11",
+    "hpgnn-table6",
     "hpgnn-table7",
+    "mixgcn-figure7",
 )
 #: By how much an error may grow: rounding differs among machines.
 WITHIN = 1e-4

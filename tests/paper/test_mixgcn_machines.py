@@ -355,6 +355,14 @@ def test_table3_quotes_the_papers_joules(
     (winners,) = (note for note in table.notes if "least energy" in note)
     assert "Twitter (paper HyGCN, here SPU)" in winners
     assert any(note.startswith("sensitivity: SPU on Orkut") for note in table.notes)
+    # Section 4.1's power for as long as it takes, and 1.3 nJ for 8 bytes of DRAM.
+    stated_j = 38.96 * compared["SPU"].seconds + 1.3e-9 / 8 * compared["SPU"].bytes
+    assert rows["SPU, stated power"][0].value == pytest.approx(stated_j)
+    less = "less on" if compared["HyGCN"].energy_j < stated_j else "more on all"
+    assert any(
+        f"states 38.96 W. With that power and its DRAM HyGCN takes {less}" in note
+        for note in table.notes
+    )
 
 
 # --------------------------------------------------------------------------- kernel 'spu'

@@ -1,0 +1,342 @@
+"""MixGCN's Figure 7: epochs of MixGCN and of its peers on four nodes.
+
+The figure is a drawing without numbers; section 4.2 has the largest speed-ups. Nothing is drawn,
+cut or trained at full size: a step's price follows from how many vertices, edges and rows of others
+it has, so that graphs stand for Table 2's by their sizes, and what partitions read of each other is
+counted once. Peers are gone through on a share of graph and machine, as the ledger of others'
+measurements does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Annotated, ClassVar
+
+from gnnbench import datasets
+from gnnbench.constants import Bound, Constant
+from gnnbench.datasets import STAND_INS
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.lowering.shardings import Piece
+from gnnbench.models import build
+from gnnbench.parts import Bundle, Communication, Setting
+from gnnbench.platforms import load_platform
+from gnnbench.platforms.machine import Device, Link, Platform
+from gnnbench.price.epochs import price_epochs
+from gnnbench.records import BlockSize, Cell, Stage, Table, TableRow, Workload
+from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.studies import Reproduction
+from gnnbench_plugins.cagnet.communication import BroadcastCommunication
+from gnnbench_plugins.hongtu.placement import HongTuPlacement
+from gnnbench_plugins.mixgcn.placement import MixGCNPlacement
+from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
+from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.memory import ResidentMemory
+from gnnbench_plugins.sancus.communication import SancusCommunication
+from gnnbench_plugins.studies.mixgcn.figures import Job
+from gnnbench_plugins.studies.mixgcn.tables import BETWEEN, LAYERS, QUOTED, foresee_counted
+from gnnbench_plugins.studies.mixgcn.tables import PLATFORM as SPU_NODE
+from gnnbench_plugins.studies.validation.prediction import predict_full_graph_s, shrink
+from gnnbench_plugins.studies.validation.published import FullGraphEpoch
+from gnnbench_plugins.studies.validation.sizes import SizedPartitions, make_dataset
+
+CLUSTER = "xeon8462x4-32xh100"
+#: Section 4.1: four nodes of eight workers, each a GPU with eight cores or with an SPU.
+WORKERS: Bound[int] = 32
+CORES: Annotated[int, Constant("", "quoted", "MixGCN, section 4.1: 8 cores a worker")] = 8
+#: Vertices of the share of a graph that peers are gone through on.
+SHARE_VERTICES: Bound[int] = 4096
+#: Table 3 of HongTu: replication factors of 32 partitions by METIS.
+ALPHA: Mapping[str, float] = {"friendster": 5.48, "ogbn-papers100M": 4.46}
+#: Section 4.2: at most so many times as fast as each, by MixGCN-CPU, and MixGCN-SPU over it.
+AT_MOST = {"DistDGL": 4.2, "CAGNET": 10.4, "PipeGCN": 1.9, "Sancus": 5.5}
+SPU_OVER_CPU: Annotated[float, Constant("", "quoted", "MixGCN, section 4.2")] = 3.8
+#: The communication, whether partitions read all rows of others, and how many epochs are gone
+#: through, of which as many as the last number count.
+PEERS: Mapping[str, tuple[Communication, bool, int, int]] = {
+    "CAGNET": (BroadcastCommunication(), True, 1, 1),
+    "PipeGCN": (PipeGCNCommunication(), False, 2, 1),
+    "Sancus": (SancusCommunication(), True, 3, 2),
+}
+STAGES: tuple[Stage, ...] = ("aggregate", "update", "transfer")
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A graph of Table 2 by its sizes; ``edges`` are stored entries."""
+
+    spec: str
+    name: str
+    vertices: int
+    edges: int
+    dims: tuple[int, ...]
+
+    @classmethod
+    def of_stand_in(cls, spec: str) -> Sized:
+        """The graph that a stand-in stands for."""
+        name, quoted = spec.partition(":")[0], QUOTED[spec]
+        found = next(each for each in STAND_INS if each.name == name)
+        dims = (quoted.features, *BETWEEN, quoted.classes)
+        return cls(spec, name, found.vertices, 2 * found.edges, dims)
+
+    @property
+    def workload(self) -> Workload:
+        return Workload("gcn", self.dims, 1, 1, (0,) * LAYERS, 0)
+
+
+GRAPHS = tuple(map(Sized.of_stand_in, QUOTED))
+
+
+# --------------------------------------------------------------------------- MixGCN
+
+
+def pair_workers(cluster: Platform, like: Device, kind: str) -> Platform:
+    """The cluster with a device like that beside every GPU, on its node's PCIe and behind a port of
+    the network."""
+    inside = cluster.link(cluster.host.name, "node0_gpu0").bandwidth_bytes_per_s
+    network = cluster.link("node0_gpu0", "node1_gpu0")
+    beside: list[Device] = []
+    links: list[Link] = []
+    for gpu in cluster.accelerators:
+        node = gpu.name.partition("_")[0]
+        name = gpu.name.replace("gpu", kind)
+        beside.append(replace(like, name=name))
+        up = cluster.link(cluster.host.name, gpu.name)
+        links.append(replace(up, name=f"host-{name}", ends=(cluster.host.name, name)))
+        for other in cluster.accelerators:
+            near = other.name.startswith(f"{node}_")
+            rate = inside if near else network.bandwidth_bytes_per_s
+            ends = (name, other.name)
+            links.append(
+                replace(network, name="-".join(ends), ends=ends, bandwidth_bytes_per_s=rate)
+            )
+    return replace(
+        cluster,
+        accelerators=(*cluster.accelerators, *beside),
+        links=(*cluster.links, *links),
+    )
+
+
+def take_cores(host: Device, cores: int) -> Device:
+    """So many cores of a node, with as large a share of all that it has."""
+    share = cores / host.cores
+    return replace(
+        host,
+        cores=cores,
+        flops_per_s=host.flops_per_s * share,
+        memory_bandwidth_bytes_per_s=host.memory_bandwidth_bytes_per_s * share,
+        memory_bytes=round(host.memory_bytes * share),
+        cache_bytes=host.cache_bytes * share,
+    )
+
+
+@cache
+def lay_out(variant: str) -> tuple[Platform, MixGCNPlacement]:
+    """The cluster of MixGCN-CPU or MixGCN-SPU, and who aggregates there."""
+    cluster = load_platform(CLUSTER)
+    if variant == "MixGCN-CPU":
+        cores = take_cores(cluster.host, CORES)
+        placement = MixGCNPlacement(sparse="apart", sparse_devices=WORKERS)
+        return pair_workers(cluster, cores, "cpu"), placement
+    spu = next(each for each in load_platform(SPU_NODE).accelerators if each.kind == "sparse")
+    return pair_workers(cluster, spu, "spu"), MixGCNPlacement(sparse="sparse")
+
+
+@cache
+def stages_of(variant: str, graph: Sized) -> tuple[float, dict[Stage, float]]:
+    """Seconds of an epoch without the pipeline, and by stage of its busiest device or port."""
+    platform, placement = lay_out(variant)
+    size = BlockSize(graph.vertices, graph.vertices, graph.edges)
+    whole = (Piece(size, (0,), picks=False),)
+    found = foresee_counted(placement, platform, graph.workload, whole)
+    return found.epoch_s, {stage: found.busy_s.get(stage, 0.0) for stage in STAGES}
+
+
+# --------------------------------------------------------------------------- its peers
+
+
+@cache
+def halo_share(graph: Sized) -> float:
+    """Rows of others that partitions by METIS read, over all vertices."""
+    if graph.name in ALPHA:
+        return ALPHA[graph.name] - 1.0
+    cut = Job.of_dataset(datasets.load(graph.spec)).cut_metis(WORKERS)
+    return float((cut.rows[1] - cut.rows[0]).sum() / cut.rows[0].sum())
+
+
+@cache
+def price_peer(name: str, graph: Sized) -> float | None:
+    """Seconds of an epoch of a peer; None where a GPU cannot hold it."""
+    if name == "DistDGL":
+        return _price_distdgl(graph)
+    communication, all_rows, count, last = PEERS[name]
+    scale = min(1.0, SHARE_VERTICES / graph.vertices)
+    vertices, edges = round(graph.vertices * scale), round(graph.edges * scale)
+    share = WORKERS - 1 if all_rows else halo_share(graph)
+    halo = min(vertices - -(-vertices // WORKERS), round(share * vertices / WORKERS))
+    dataset = make_dataset(graph.name, vertices, edges, graph.dims, vertices)
+    workload = graph.workload
+    platform = shrink(load_platform(CLUSTER), scale)
+    bundle = Bundle(
+        SizedPartitions(halo=halo),
+        HongTuPlacement(WORKERS),
+        communication,
+        ResidentMemory(),
+        TorchKernel(),
+    )
+    setting = Setting(dataset, platform, workload, build(workload).shapes)
+    try:
+        epochs = price_epochs(bundle, setting, count)[-last:]
+    except DeviceOutOfMemory:
+        return None
+    return sum(epoch.epoch_s for epoch in epochs) / last / scale
+
+
+def _price_distdgl(graph: Sized) -> float | None:
+    """The features of all vertices reach every worker, most of them over the network, and each goes
+    through the whole graph: three hops, of which two reach all of every stand-in."""
+    task = FullGraphEpoch(
+        graph=graph.name, model="gcn", dims=graph.dims, vertices=graph.vertices, edges=graph.edges,
+        scale=min(1.0, SHARE_VERTICES / graph.vertices),
+    )  # fmt: skip
+    try:
+        alone_s = predict_full_graph_s(CLUSTER, "torch", task)
+    except DeviceOutOfMemory:
+        return None
+    cluster = load_platform(CLUSTER)
+    network = cluster.link("node0_gpu0", "node1_gpu0").bandwidth_bytes_per_s
+    nodes = len({gpu.name.partition("_")[0] for gpu in cluster.accelerators})
+    fetched = graph.vertices * (1 - 1 / nodes) * graph.dims[0] * graph.workload.itemsize
+    return alone_s + fetched / network
+
+
+# --------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Multiples of how fast a worker's cores, and its SPU, aggregate, and of how long the peers
+    take."""
+
+    cores: float = 1.0
+    spu: float = 1.0
+    peers: float = 1.0
+
+    def epoch_s(self, variant: str, graph: Sized) -> float:
+        """Of MixGCN, as if no device or port of the busiest kind were ever idle."""
+        faster = self.cores if variant == "MixGCN-CPU" else self.spu
+        stages_s = stages_of(variant, graph)[1]
+        return max(stages_s["aggregate"] / faster, stages_s["update"], stages_s["transfer"])
+
+
+def list_ratios(scene: Scene, name: str) -> list[float | None]:
+    """By graph, how many times as fast MixGCN-CPU is as a peer, or MixGCN-SPU as it; None where the
+    peer runs out of memory."""
+    ratios: list[float | None] = []
+    for graph in GRAPHS:
+        own_s = scene.epoch_s("MixGCN-CPU", graph)
+        if name == "MixGCN-SPU":
+            ratios.append(own_s / scene.epoch_s(name, graph))
+            continue
+        peer_s = price_peer(name, graph)
+        ratios.append(None if peer_s is None else scene.peers * peer_s / own_s)
+    return ratios
+
+
+def ask(name: str) -> Quantity[Scene]:
+    """The largest of these ratios."""
+    label = "MixGCN-SPU over MixGCN-CPU" if name == "MixGCN-SPU" else f"MixGCN-CPU over {name}"
+    return Quantity(
+        f"{label}, at most",
+        lambda scene: max(each for each in list_ratios(scene, name) if each is not None),
+        AT_MOST.get(name, SPU_OVER_CPU),
+        "x",
+    )
+
+
+def count_picks(variant: str) -> float:
+    """Edges that a worker goes through in a second of aggregating Reddit, a row picked for each."""
+    passes = 2 * LAYERS - 1
+    return passes * GRAPHS[0].edges / stages_of(variant, GRAPHS[0])[1]["aggregate"]
+
+
+def list_assumptions() -> tuple[Assumption[Scene], ...]:
+    """What the ratios rest on."""
+    return (
+        Assumption(
+            "what a worker's eight cores aggregate", count_picks("MixGCN-CPU"), "edges/s",
+            "on Reddit: all edges at every worker, and an assumed wait for each row",
+            lambda scene, factor: replace(scene, cores=factor),
+        ),
+        Assumption(
+            "what an SPU aggregates", count_picks("MixGCN-SPU"), "edges/s",
+            "on Reddit: a row for every edge, Equation 11",
+            lambda scene, factor: replace(scene, spu=factor),
+        ),
+        Assumption(
+            "peers' epochs", 1.0, "", "bytes, kernels and messages at nominal rates",
+            lambda scene, factor: replace(scene, peers=factor),
+        ),
+    )  # fmt: skip
+
+
+class Figure7(Reproduction):
+    """Throughput against the baselines."""
+
+    name: ClassVar[str] = "mixgcn-figure7"
+    summary: ClassVar[str] = "epochs of MixGCN-CPU and -SPU and of four peers, on four nodes"
+
+    def run(self) -> tuple[Table, ...]:
+        asked = [ask(name) for name in (*AT_MOST, "MixGCN-SPU")]
+        return (
+            Table(
+                name=self.name,
+                title="MixGCN Figure 7: an epoch of GCN on four nodes, and how many times as fast "
+                "MixGCN is",
+                columns=(*(graph.name for graph in GRAPHS), "at most"),
+                rows=(*_tabulate_times(), *_tabulate_ratios()),
+                notes=(
+                    f"priced on {CLUSTER}, with eight cores or an SPU beside every GPU, at the "
+                    f"sizes of Table 2's graphs; MixGCN without the pipeline, and beside it the "
+                    f"longest stage alone, which a pipeline without idle time comes to and of "
+                    f"which the ratios are",
+                    "the paper has the largest ratio of all graphs and of three models, and no "
+                    f"other number; its 17.2x is less than its {AT_MOST['CAGNET']:g} x "
+                    f"{SPU_OVER_CPU:g}, which are then of different graphs",
+                    "PipeGCN's halo is that of METIS on Friendster and ogbn-papers100M (HongTu "
+                    "Table 3, 32 partitions), and on a stand-in without locality elsewhere; "
+                    "DistDGL's workers go through the whole graph each, which three hops reach, "
+                    "and which is the most that it can be",
+                    "out of memory: a GPU of 80 GB cannot hold what the peer keeps; the drawing "
+                    "does not say where that was so",
+                    *note_contradictions(Scene(), asked, list_assumptions(), asked),
+                ),
+            ),
+        )
+
+
+def _tabulate_times() -> list[TableRow]:
+    rows = []
+    for variant in ("MixGCN-CPU", "MixGCN-SPU"):
+        whole = [Cell(stages_of(variant, graph)[0], "s") for graph in GRAPHS]
+        longest = [Cell(Scene().epoch_s(variant, graph), "s") for graph in GRAPHS]
+        rows += [
+            TableRow(variant, (*whole, Cell())),
+            TableRow(f"{variant}, never idle", (*longest, Cell())),
+        ]
+    for name in AT_MOST:
+        found = [price_peer(name, graph) for graph in GRAPHS]
+        cells = (Cell(text="out of memory") if s is None else Cell(s, "s") for s in found)
+        rows.append(TableRow(name, (*cells, Cell())))
+    return rows
+
+
+def _tabulate_ratios() -> list[TableRow]:
+    rows = []
+    for name in (*AT_MOST, "MixGCN-SPU"):
+        asked = ask(name)
+        cells = (Cell() if each is None else Cell(each, "x") for each in list_ratios(Scene(), name))
+        most = Cell(asked.predict(Scene()), "x", quoted=asked.quoted)
+        rows.append(TableRow(asked.label.removesuffix(", at most"), (*cells, most)))
+    return rows

@@ -1,0 +1,109 @@
+"""Every figure and table of the four papers is reproduced, or the page says why it is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gnnbench import plugins
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "papers.md"
+#: What each figure and table shows, as the papers number them from 1 on; counted by hand. Those
+#: with ``*`` are results, which experiments or designs gave.
+CONTENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "HongTu": {
+        "figure": (
+            "a machine of several GPUs", "partitions of a toy graph", "the system",
+            "recomputation and caching", "two-level partitions", "duplicated neighbours",
+            "communication between host and GPU", "* accuracy over 100 epochs",
+            "* what P2P and RU save", "* time and memory by chunks", "* one to four GPUs",
+        ),
+        "table": (
+            "* memory of three graphs", "other systems", "* replication factors by partitions",
+            "data sets", "* beside DGL and DistGNN, one GPU", "* beside systems of several GPUs",
+            "* beside DistGNN on 16 nodes", "* duplicated rows", "* cost of deduplication",
+        ),
+    },
+    "HyScale-GNN": {
+        "figure": (
+            "mini-batch training", "the architecture", "the system", "mapping of tasks",
+            "the protocol", "kernels", "prefetching in two stages", "* predicted beside actual",
+            "* scalability", "* beside a multi-GPU baseline", "* impact of optimisations",
+        ),
+        "table": (
+            "notation", "platforms", "data sets", "* resources of the design",
+            "set-ups of other systems", "* epochs beside other systems",
+            "* epochs times the platform's peak",
+        ),
+    },
+    "HP-GNN": {
+        "figure": (
+            "a layer", "the framework", "mapping to a platform", "layout of data", "aggregation",
+            "update", "the accelerator",
+        ),
+        "table": (
+            "interface", "sizes of mini-batches by sampler", "platforms", "data sets",
+            "* resources of designs", "* optimisations of the layout", "* beside CPU and GPU",
+            "* beside GraphACT and Rubik",
+        ),
+    },
+    "MixGCN": {
+        "figure": (
+            "partition parallelism", "mixture of parallelism", "S-SpMM", "the accelerator",
+            "pipelines", "reordering", "* throughput beside its peers", "* breakdown of time",
+            "* memory", "* communication volume", "* balance", "* the accelerator's speed-up",
+        ),
+        "table": (
+            "contributions", "data sets", "* energy", "* reordering", "* preprocessing",
+        ),
+    },
+}  # fmt: skip
+PREFIXES = {"HongTu": "hongtu", "HyScale-GNN": "hyscale", "HP-GNN": "hpgnn", "MixGCN": "mixgcn"}
+#: Reproductions with names of their own.
+NAMED = {"hpgnn-table8": "hpgnn-rivals"}
+
+
+def list_results(paper: str) -> tuple[set[str], set[str]]:
+    """The names of results, and of all else."""
+    results, others = set(), set()
+    for kind, contents in CONTENTS[paper].items():
+        for number, content in enumerate(contents, 1):
+            (results if content.startswith("*") else others).add(f"{kind}{number}")
+    return results, others
+
+
+def read_left_out(paper: str) -> dict[str, str]:
+    """What the page's table leaves out of a paper, each with its reason."""
+    found = {}
+    rows = re.findall(rf"^\| {re.escape(paper)} \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.M)
+    for items, reason in rows:
+        for kind, numbers in re.findall(r"(Figure|Table)s? ([\d, to]*\d)", items):
+            for span in numbers.split(", "):
+                first, _, last = span.partition(" to ")
+                for number in range(int(first), int(last or first) + 1):
+                    found[f"{kind.lower()}{number}"] = reason
+    return found
+
+
+@pytest.mark.parametrize("paper", CONTENTS)
+def test_every_result_is_reproduced_or_left_out_with_a_reason(paper: str) -> None:
+    offered = plugins.load().reproductions
+    results, others = list_results(paper)
+    left_out = read_left_out(paper)
+    names = {each: f"{PREFIXES[paper]}-{each}" for each in results | others}
+    there = {each for each, name in names.items() if NAMED.get(name, name) in offered}
+    assert there | left_out.keys() == results | others
+    assert not there & left_out.keys()
+    assert others <= left_out.keys()
+    assert all(len(reason.split()) > 1 for reason in left_out.values())
+
+
+def test_no_reproduction_has_a_number_that_its_paper_has_not() -> None:
+    for name in plugins.load().reproductions:
+        found = re.fullmatch(r"(\w+)-((?:figure|table)\d+)", name)
+        if found:
+            paper = next(each for each, prefix in PREFIXES.items() if prefix == found[1])
+            assert found[2] in list_results(paper)[0], name
