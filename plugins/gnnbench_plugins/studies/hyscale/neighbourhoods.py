@@ -19,6 +19,7 @@ from gnnbench.kernels.dispatch import sample_neighbours
 from gnnbench.records import BatchProfile, IntArray, Unit
 
 FloatingArray = npt.NDArray[np.float64]
+_PIECE = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,14 @@ class PowerLaw:
         head = self._cut_ranks * self._cutoff
         start = self._cut_ranks**rest
         tail = self._scale * (self._reached**rest - start) / rest
-        place = random.random(count) * (head + tail)
-        beyond = np.maximum(place - head, 0.0) * rest / self._scale + start
-        ranks = np.where(place < head, place / self._cutoff, beyond ** (1.0 / rest))
-        drawn: IntArray = np.minimum(ranks.astype(np.int64), self._reached - 1)
+        places = random.random(count)
+        drawn = np.empty(count, dtype=np.int64)
+        # In pieces that stay in a cache: fresh memory for long arrays costs more than the powers.
+        for begin in range(0, count, _PIECE):
+            place = places[begin : begin + _PIECE] * (head + tail)
+            beyond = np.maximum(place - head, 0.0) * rest / self._scale + start
+            ranks = np.where(place < head, place / self._cutoff, beyond ** (1.0 / rest))
+            drawn[begin : begin + _PIECE] = np.minimum(ranks.astype(np.int64), self._reached - 1)
         return drawn
 
 
@@ -94,6 +99,9 @@ class _Rows:
         self._law = law
         self._random = random
         self._ranks = seeds
+        #: By rank, a vertex's number and one more; 0, which takes no memory yet, until it is seen.
+        self._numbers = np.zeros(law.vertices, dtype=np.int32)
+        self._numbers[seeds] = 1 + np.arange(len(seeds))
         #: By vertex, how many neighbours it has; -1 where that was not drawn yet.
         self._lengths = np.full(len(seeds), -1, dtype=np.int64)
         self._chunks: list[tuple[IntArray, IntArray]] = []
@@ -107,19 +115,16 @@ class _Rows:
         self._chunks.append((np.repeat(fresh, lengths), neighbours))
 
     def _number(self, ranks: IntArray) -> IntArray:
-        """The vertices' numbers; those not seen before get the next ones."""
-        order = np.argsort(self._ranks, kind="stable")
-        distinct, positions = np.unique(ranks, return_inverse=True)
-        places = np.searchsorted(self._ranks, distinct, sorter=order)
-        found = order[np.minimum(places, len(order) - 1)]
-        known = self._ranks[found] == distinct
-        numbers = np.where(known, found, 0)
-        numbers[~known] = len(self._ranks) + np.arange(np.count_nonzero(~known))
-        self._ranks = np.concatenate((self._ranks, distinct[~known]))
-        self._lengths = np.concatenate(
-            (self._lengths, np.full(np.count_nonzero(~known), -1, dtype=np.int64))
-        )
-        return np.asarray(numbers[positions], dtype=np.int64)
+        """The vertices' numbers; those not seen before get the next ones, by rank."""
+        fresh = ranks[self._numbers[ranks] == 0]
+        # Of several places of one rank the last one's stays written, and stands for it.
+        places = np.arange(len(fresh), dtype=np.int32)
+        self._numbers[fresh] = places
+        fresh = np.sort(fresh[self._numbers[fresh] == places])
+        self._numbers[fresh] = len(self._ranks) + 1 + np.arange(len(fresh))
+        self._ranks = np.concatenate((self._ranks, fresh))
+        self._lengths = np.concatenate((self._lengths, np.full(len(fresh), -1, dtype=np.int64)))
+        return self._numbers[ranks].astype(np.int64) - 1
 
     def csr(self) -> tuple[IntArray, npt.NDArray[np.int32]]:
         """int64 ``(N+1,)`` and int32 ``(E,)`` over the N vertices seen."""
