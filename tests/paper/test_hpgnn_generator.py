@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -115,6 +116,22 @@ class Simulated:
     gradients: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
 
 
+def make_csim(generated: Generated, folder: Path, *flags: str) -> Path:
+    """The design's files and its C simulation, built by the folder's own Makefile."""
+    generated.write(folder)
+    built = subprocess.run(["make", "csim", *flags], cwd=folder, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr
+    return folder
+
+
+#: The Makefile's flags, but that what is built may take longer than to build it.
+QUICKLY = (
+    "CSIM_FLAGS=-std=c++17 -O0 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas "
+    "-I standin -I .",
+)
+
+
 def simulate(
     generated: Generated,
     layers: tuple[LayerInput, ...],
@@ -122,17 +139,13 @@ def simulate(
     batches: int = 1,
     labels: np.ndarray | None = None,
 ) -> Simulated:
-    """Write everything, build the C simulation with the folder's own Makefile, run it."""
-    generated.write(folder)
+    """Run what was built in the folder on batches that are written there."""
     parameters = draw_parameters(generated.abstraction.operators.update_widths)
     write_features(folder / "features.bin", features())
     write_weights(folder / "weights.bin", parameters)
     names = [f"batch_{i}.bin" for i in range(batches)]
     for name in names:
         write_batch(folder / name, layers, generated, labels)
-    built = subprocess.run(["make", "csim"], cwd=folder, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    assert "warning" not in built.stderr
     run = subprocess.run(
         ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin", *names],
         cwd=folder,
@@ -234,7 +247,9 @@ def check_update(simulated: Simulated, operators: Operators) -> None:
 def computed(request, tmp_path_factory) -> tuple[str, Path, Simulated]:
     """The design of a model by its name: its folder, and what it computed."""
     model, folder = request.param, tmp_path_factory.mktemp("computed")
-    return model, folder, simulate(generate(model), prepare(model), folder)
+    generated = generate(model)
+    make_csim(generated, folder)
+    return model, folder, simulate(generated, prepare(model), folder)
 
 
 @pytest.mark.parametrize("computed", ["GCN", "SAGE"], indirect=True)
@@ -262,6 +277,7 @@ def test_it_computes_the_reference(computed):
 def test_every_number_of_pes(design, tmp_path):
     """One PE, whose network has no stage; and more PEs than words in a row. Two mini-batches."""
     generated = generate("GIN", design)
+    make_csim(generated, tmp_path, *QUICKLY)
     simulated = simulate(generated, prepare("GIN"), tmp_path, batches=2)
     half = len(simulated.counts) // 2
     assert simulated.counts[:half] == simulated.counts[half:]
@@ -274,6 +290,7 @@ def test_destinations_that_the_gather_pes_cannot_keep_are_cut(tmp_path):
     """The same sums to the bit: a destination's edges stay together, and in order."""
     small = generate("SAGE", Design(4, 64), uram_bytes=4 * 4 * 64 * 3 * 3)
     assert rows_per_launch(small, WIDTHS[0]) == 12
+    make_csim(small, tmp_path, *QUICKLY)
     simulated = simulate(small, prepare("SAGE"), tmp_path)
     assert len(simulated.counts) > 2 * U250.dies
     check_sums(simulated)
@@ -296,15 +313,30 @@ def test_functions_of_ones_own_run_on_the_board(tmp_path):
     assert expressions.pieces == ("a / 2.0f", "own")
     assert expressions.finish == "fabsf((product + bias))"
     generated = generate("mine", operators=mine)
+    make_csim(generated, tmp_path, *QUICKLY)
     simulated = simulate(generated, prepare("GCN"), tmp_path)
     check_update(simulated, mine)
+
+
+@pytest.fixture(scope="module")
+def linear_csim(tmp_path_factory) -> Callable[[str, Generated], Path]:
+    """The folder of a design's C simulation, built once for its gradients and its training."""
+    built: dict[tuple[object, ...], Path] = {}
+
+    def build_once(model: str, generated: Generated) -> Path:
+        key = (model, generated.sweep.best.design, generated.board)
+        if key not in built:
+            built[key] = make_csim(generated, tmp_path_factory.mktemp(model), *QUICKLY)
+        return built[key]
+
+    return build_once
 
 
 @pytest.mark.parametrize(
     ("model", "board"),
     [("GCN", {}), ("SAGE", {"uram_bytes": 4 * 4 * 64 * 3 * 3}), ("mine", {})],
 )
-def test_gradients_are_those_of_autograd(model, board, tmp_path):
+def test_gradients_are_those_of_autograd(model, board, linear_csim):
     """Both layers' W and bias, by the kernels on a labelled mini-batch and by torch."""
     own = {}
     if model == "mine":
@@ -312,7 +344,8 @@ def test_gradients_are_those_of_autograd(model, board, tmp_path):
     generated = generate(model, Design(4, 64), **board, **own)
     layers = prepare("SAGE" if model == "mine" else model)
     labels = dataset().labels[sample()[-1].dst_ids] % WIDTHS[-1]
-    simulated = simulate(generated, layers, tmp_path, labels=labels)
+    folder = linear_csim(model, generated)
+    simulated = simulate(generated, layers, folder, labels=labels)
     operators = generated.abstraction.operators
     parameters = [
         tuple(torch.from_numpy(each).double().requires_grad_() for each in pair)
@@ -345,27 +378,25 @@ def test_gradients_are_those_of_autograd(model, board, tmp_path):
 
 
 @pytest.mark.parametrize("model", ["GCN", "SAGE", "GIN", "mine"])
-def test_the_host_trains_as_torch_does(model, tmp_path):
+def test_the_host_trains_as_torch_does(model, linear_csim):
     """Three mini-batches that the host draws itself, its losses, and the weights after them."""
     own = {"operators": LINEAR} if model == "mine" else {}
-    generated = generate(model, Design(2, 16), **own)
-    generated.write(tmp_path)
+    design = Design(4, 64) if model in ("GCN", "mine") else Design(2, 16)
+    generated = generate(model, design, **own)
+    folder = linear_csim(model, generated)
     data, steps, targets = dataset(), 3, 64
     parameters = draw_parameters(generated.abstraction.operators.update_widths)
-    write_features(tmp_path / "features.bin", features())
-    write_weights(tmp_path / "weights.bin", parameters)
+    write_features(folder / "features.bin", features())
+    write_weights(folder / "weights.bin", parameters)
     labels = data.labels % WIDTHS[-1]
     order = np.random.default_rng(5).permutation(data.graph.num_vertices)[: 2 * targets + 50]
-    write_graph(tmp_path / "graph.bin", data.graph, labels, order, seed=3, epoch=7)
-    built = subprocess.run(["make", "csim"], cwd=tmp_path, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    assert "warning" not in built.stderr
+    write_graph(folder / "graph.bin", data.graph, labels, order, seed=3, epoch=7)
     command = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
     run = subprocess.run(
-        [*command, "--train", "graph.bin", str(steps)], cwd=tmp_path, capture_output=True, text=True
+        [*command, "--train", "graph.bin", str(steps)], cwd=folder, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
-    losses, trained = read_training(tmp_path / "results.bin", generated, steps)
+    losses, trained = read_training(folder / "results.bin", generated, steps)
     due_losses, due = train_by_torch(generated, parameters, labels, order, steps)
     assert losses == pytest.approx(due_losses, rel=1e-5)
     assert due_losses[0] != pytest.approx(due_losses[2], rel=1e-2)
@@ -427,8 +458,7 @@ def test_only_neighbours_are_drawn_by_the_generated_host(tmp_path):
     assert "sampler.h" not in names
     readme = " ".join((tmp_path / "README.md").read_text().split())
     assert "since only a NeighborSampler is generated" in readme
-    built = subprocess.run(["make", "csim"], cwd=tmp_path, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    make_csim(generated, tmp_path, *QUICKLY)
 
 
 LINEAR = Operators(
