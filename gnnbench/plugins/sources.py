@@ -11,7 +11,8 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -110,10 +111,16 @@ def entry_origin(entry: metadata.EntryPoint) -> Origin:
 
 def module_origin(name: str) -> Origin:
     """A module asked for by name may belong to an installed distribution."""
-    owners = metadata.packages_distributions().get(name.partition(".")[0], [])
+    owners = _find_owners(tuple(sys.path)).get(name.partition(".")[0], [])
     if not owners:
         return Origin(name, None, None)
     return Origin(name, owners[0], metadata.version(owners[0]))
+
+
+@cache
+def _find_owners(_: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """The distributions of every package on this path, which takes a second to go through."""
+    return metadata.packages_distributions()
 
 
 def find_uninstalled(installed: Iterable[metadata.EntryPoint], problems: list[str]) -> list[str]:

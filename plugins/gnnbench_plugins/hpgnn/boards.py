@@ -6,6 +6,7 @@ A board of one's own is a copy of one of these files, named where a board is ask
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -144,8 +145,13 @@ def load_board(spec: str) -> Board:
 
 def find_board(model: str) -> Board | None:
     """The bundled board of this model, as a platform names it."""
-    boards = (load_board(path.stem) for path in sorted(BUNDLED.glob("*.toml")))
-    return next((board for board in boards if board.model == model), None)
+    return next((board for board in load_bundled() if board.model == model), None)
+
+
+@cache
+def load_bundled() -> tuple[Board, ...]:
+    """All bundled boards by name, read once: every time of a kernel is of one of them."""
+    return tuple(load_board(path.stem) for path in sorted(BUNDLED.glob("*.toml")))
 
 
 def _build(table: _BoardTable, path: Path) -> Board:
