@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from gnnbench.platforms import describe
+
 SMALL = ("--dataset", "sbm:vertices=300,edges=2k,features=12,classes=3", "--hidden", "8")
 ON = ("--platform", "epyc7763x2-4xa5000", "--batch-size", "64", "--fanouts", "4,3")
 FEW = ("--plugins", "hongtu,hongtu-im,partition,data-parallel,hyscale")
@@ -71,11 +73,20 @@ def test_the_screen_says_what_to_use_and_what_would_change_it(run):
     assert "PCIe" in words
 
 
-def test_the_cheapest_platform_within_a_time(run):
-    words = ("advise", *SMALL, *FEW, "--mode", "full-graph", "--within")
+def test_the_cheapest_platform_within_a_time(run, monkeypatch):
+    words = ("advise", *SMALL, "--plugins", "hongtu-im,partition", "--mode", "full-graph")
+    words += ("--within",)
     document = read(run(*words, "1000", "--json", "-"))
     assert [offer["in_time"] for offer in document["offers"]] == [True]
-    assert run(*words, "1e-9").exit_code == 4
+    # None will do: of three that are listed, one does not say what it draws.
+    three = ("epyc7763x2-4xa5000", "r6i-12xlarge", "xeon6246r")
+    listed = {entry.name: entry for entry in describe.list_platforms()}
+    monkeypatch.setattr(describe, "list_platforms", lambda: [listed[name] for name in three])
+    late = run(*words, "1e-9", "--json", "-")
+    assert late.exit_code == 4
+    offers = json.loads(late.stdout)["offers"]
+    assert [offer["in_time"] for offer in offers] == [False, False]
+    assert [offer["platform"] for offer in offers] == ["xeon6246r", "epyc7763x2-4xa5000"]
     wrong = run(*words, "1", "--platform", "p3-2xlarge")
     assert wrong.exit_code == 2
     assert "--within chooses the platform" in wrong.stderr

@@ -74,9 +74,8 @@ def make_labelled(kind):
     return build(kind, np.concatenate((pairs, hub), axis=1), features=features, labels=labels)
 
 
-@pytest.mark.parametrize("hidden", ["256", "16"])
 @pytest.mark.parametrize("model", MODEL_NAMES)
-@pytest.mark.parametrize("kind", ["words", "dense"])
+@pytest.mark.parametrize(("kind", "hidden"), [("words", "16"), ("dense", "256")])
 def test_each_model_improves(run, tmp_path, kind, model, hidden):
     path = store(make_labelled(kind), tmp_path)
     document = train(run, "--dataset", path, "--model", model, "--hidden", hidden, *BOTH_MODES)

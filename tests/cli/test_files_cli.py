@@ -289,7 +289,7 @@ def test_a_full_device_is_one_sentence_and_the_table_is_there(run):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["datasets list", "platforms list --json -"])
+@pytest.mark.parametrize("words", ["platforms list", "platforms list --json -"])
 def test_standard_output_that_is_full_or_closed(words, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "gnnbench", *words.split()]

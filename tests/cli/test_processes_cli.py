@@ -77,7 +77,17 @@ def ends(command):
 
 
 def test_a_killed_rank_ends_the_run_and_is_named(training):
+    """Until then nobody listens but on the loopback: neither the command, whose ranks meet, nor a
+    rank, whose peers connect to it."""
     command, ranks = training
+    listening = [
+        connection.laddr.ip
+        for process in (psutil.Process(command.pid), *ranks.values())
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) >= 4
+    assert {ipaddress.ip_address(ip).is_loopback for ip in listening} == {True}
     ranks[1].kill()
     assert ends(command).startswith("rank 1 was killed by SIGKILL, and the other ranks")
     assert command.returncode == 3
@@ -111,19 +121,6 @@ def test_a_signal_to_the_command_ends_all_ranks_and_is_said_once(training, name,
     assert ends(command) == {"SIGINT": "interrupted.", "SIGTERM": "terminated."}[name]
     assert command.returncode == status
     assert not any(rank.is_running() for rank in ranks.values())
-
-
-def test_nobody_listens_but_on_the_loopback(training):
-    """Neither the command, whose ranks meet, nor a rank, whose peers connect to it."""
-    command, ranks = training
-    listening = [
-        connection.laddr.ip
-        for process in (psutil.Process(command.pid), *ranks.values())
-        for connection in process.net_connections()
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert len(listening) >= 4
-    assert {ipaddress.ip_address(ip).is_loopback for ip in listening} == {True}
 
 
 @pytest.mark.long
@@ -229,21 +226,6 @@ def test_a_rank_that_is_not_done_with_the_others_ends_at_once(where, status):
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (status, "said\n")
-
-
-def test_two_processes_train_the_same_model_on_this_machine(tmp_path):
-    found = tmp_path / "found.json"
-    command = start("--processes", "2", "--epochs", "2", "--json", str(found))
-    text, said = command.communicate(timeout=HANGING_S)
-    assert (command.returncode, "error" in said) == (0, False)
-    assert "times are measured" in text
-    runs = {each["label"]: each for each in json.loads(found.read_text())["runs"]}
-    assert all(each["status"] == "done" for each in runs.values())
-    row = runs["mixgcn"]
-    assert row["equivalence"]["equal"] is True
-    assert row["metrics"]["all_to_all_bytes"]["value"] > 0
-    assert row["metrics"]["epoch_time"]["provenance"] == "measured"
-    assert any("2 processes (gloo); peak memory of each, measured" in n for n in row["notes"])
 
 
 def test_ranks_that_torchrun_starts_train_together(tmp_path):
@@ -400,9 +382,11 @@ def test_ranks_that_do_nothing_are_ended_after_as_long_as_was_asked_for(monkeypa
 #: Ranks of which the last never comes to meet the others.
 LOADING = """
 import os, sys, time
+if os.environ["RANK"] == "1":
+    while True:
+        time.sleep(0.02)
+        sum(range(20_000))
 from gnnbench.run.collectives import PeerLost, join
-if os.environ["RANK"] == "2":
-    while True: pass
 try:
     join(3)
 except PeerLost as error:
@@ -412,8 +396,8 @@ except PeerLost as error:
 
 def test_patience_covers_what_comes_before_training(monkeypatch):
     start_instead(monkeypatch, LOADING)
-    with pytest.raises(RankFailed, match="rank 2 did not answer: the other ranks waited 3 s for"):
-        run_ranks([], 3, 3)
+    with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 3 s for"):
+        run_ranks([], 2, 3)
 
 
 # --------------------------------------------------------------------------- what they import
@@ -460,34 +444,52 @@ def start_elsewhere(folder, path, *words):
 INTRUDER = "import os, sys; os.write(2, b'an intruder was imported\\n')"
 
 
-def test_ranks_import_nothing_from_the_current_folder_but_what_pythonpath_has(tmp_path):
-    """Neither a library of theirs nor another gnnbench; from PYTHONPATH as the user set it."""
-    here, asked_for = tmp_path / "here", tmp_path / "asked for"
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What two processes print in a folder full of libraries' names, with a plugin that prints."""
+    folder = tmp_path_factory.mktemp("trained")
+    here, asked_for = folder / "here", folder / "asked for"
     (here / "gnnbench").mkdir(parents=True)
     (here / "gnnbench" / "__init__.py").write_text(INTRUDER)
     for name in ("psutil", "click", "torch", "sitecustomize", "json"):
         (here / f"{name}.py").write_text(INTRUDER)
     asked_for.mkdir()
-    offering = "import os, sys; os.write(2, b'the plugin was imported\\n')\n" + NO_STRATEGY
-    (asked_for / "my_plugin.py").write_text(offering)
-    command = start_elsewhere(
-        here, asked_for, "--processes", "2", "--epochs", "1", "--plugin", "my_plugin"
-    )
-    _, said = command.communicate(timeout=HANGING_S)
+    (asked_for / "chatty.py").write_text(CHATTY)
+    words = ("--processes", "2", "--epochs", "2", "--plugin", "chatty", "--json", "-")
+    command = start_elsewhere(here, asked_for, *words)
+    text, said = command.communicate(timeout=HANGING_S)
     assert command.returncode == 0, said
+    return text, said
+
+
+def test_two_processes_train_the_same_model_on_this_machine(trained):
+    text, said = trained
+    assert "error" not in said
+    assert "times are measured" in said
+    runs = {each["label"]: each for each in json.loads(text)["runs"]}
+    assert all(each["status"] == "done" for each in runs.values())
+    row = runs["mixgcn"]
+    assert row["equivalence"]["equal"] is True
+    assert row["metrics"]["all_to_all_bytes"]["value"] > 0
+    assert row["metrics"]["epoch_time"]["provenance"] == "measured"
+    assert any("2 processes (gloo); peak memory of each, measured" in n for n in row["notes"])
+
+
+def test_ranks_import_nothing_from_the_current_folder_but_what_pythonpath_has(trained):
+    """Neither a library of theirs nor another gnnbench; from PYTHONPATH as the user set it."""
+    _, said = trained
     assert "intruder" not in said
-    # By the command, which looks for workers, and by rank 0; what rank 1 says is kept.
-    assert said.count("the plugin was imported") == 2
+    assert "chatter by print" in said
 
 
-def test_a_document_on_standard_output_is_alone_there_in_every_process(tmp_path):
+def test_a_document_on_standard_output_is_alone_there_in_every_process(trained, tmp_path):
     (tmp_path / "chatty.py").write_text(CHATTY)
-    for processes in ((), ("--processes", "2")):
-        words = ("--epochs", "1", "--plugin", "chatty", "--json", "-", *processes)
-        command = start_elsewhere(tmp_path, tmp_path, *words)
-        text, said = command.communicate(timeout=HANGING_S)
-        assert command.returncode == 0, said
+    words = ("--epochs", "1", "--plugin", "chatty", "--json", "-")
+    command = start_elsewhere(tmp_path, tmp_path, *words)
+    alone = command.communicate(timeout=HANGING_S)
+    assert command.returncode == 0, alone[1]
+    # By the command, and by rank 0; what rank 1 says is kept.
+    for (text, said), times in ((alone, 1), (trained, 2)):
         assert json.loads(text)["runs"][0]["status"] == "done"
         for how in ("print", "a child", "C"):
-            # By the command, and by rank 0; what rank 1 says is kept.
-            assert said.count(f"chatter by {how}") == (2 if processes else 1)
+            assert said.count(f"chatter by {how}") == times
