@@ -15,11 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.constants import Bound
 from gnnbench.kernels.dispatch import sample_neighbours
 from gnnbench.records import BatchProfile, IntArray, Unit
 
 FloatingArray = npt.NDArray[np.float64]
-_PIECE = 16_384
+_PIECE: Bound[int] = 16_384
 
 
 @dataclass(frozen=True, slots=True)
