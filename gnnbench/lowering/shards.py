@@ -154,17 +154,16 @@ class ShardPlan(Shards):
         self._broadcasts = broadcasts
         self.owned = [np.flatnonzero(owner == slot).astype(np.int64) for slot in range(slots)]
         self._position = np.empty(len(owner), dtype=np.int64)
-        #: Where a unit has the row of each vertex; -1 for a vertex that it does not read.
-        self._places = np.full(len(owner), -1, dtype=np.int64)
         for ids in self.owned:
             self._position[ids] = np.arange(len(ids))
         #: By round and slot, where a unit's outputs are in its own shard.
         self.outputs: dict[tuple[int, int], IntArray] = {}
         reads: dict[tuple[int, int], tuple[Read, ...]] = {}
+        places = np.full(len(owner), -1, dtype=np.int64)
         for round_, plan in zip(rounds, traffic, strict=True):
             for unit, fetch in zip(round_.units, plan.fetches, strict=True):
                 key = (round_.index, unit.slot)
-                reads[key] = self._plan_reads(unit, fetch)
+                reads[key] = self._plan_reads(unit, fetch, places)
                 self.outputs[key] = self.find(unit.output_ids, unit.slot)
         units = [unit for round_ in rounds for unit in round_.units]
         alone = slots == len(units) == len(units[0].blocks) == 1
@@ -185,8 +184,10 @@ class ShardPlan(Shards):
             )
         return self._position[ids]
 
-    def _plan_reads(self, unit: Unit, fetch: Fetch) -> tuple[Read, ...]:
-        inputs, places = unit.input_ids, self._places
+    def _plan_reads(self, unit: Unit, fetch: Fetch, places: IntArray) -> tuple[Read, ...]:
+        """``places`` has -1 for every vertex, before and after; meanwhile, where the unit has its
+        row."""
+        inputs = unit.input_ids
         places[inputs] = np.arange(len(inputs))
         own = fetch.reused[places[fetch.reused] >= 0]
         parts = [(fetch.slot, own), *((peer.slot, peer.ids) for peer in fetch.from_peers)]
