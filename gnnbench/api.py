@@ -216,7 +216,7 @@ def advise(
 
     registry, chosen, model_name = _load_plugins(strategies, model, plugins)
     job = preparation.AdviceJob(
-        dataset=os.fspath(dataset) if isinstance(dataset, os.PathLike) else dataset,
+        dataset=_as_name(dataset),
         strategies=_without_swaps(chosen),
         model=model_name,
         layers=layers,
@@ -541,7 +541,7 @@ def _check_sizes(
     return vertices, edges
 
 
-def _as_name(given: str | os.PathLike[str] | T | None) -> str | T | None:
+def _as_name(given: str | os.PathLike[str] | T) -> str | T:
     """A path as its text; names and objects as they are."""
     return os.fspath(given) if isinstance(given, os.PathLike) else given
 
