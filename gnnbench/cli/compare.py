@@ -108,13 +108,14 @@ def compare(
         )
     chosen = parse_strategies(strategies)
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
-    if processes and not ranks:
+    if not ranks and (processes or made_of_cores(options.platform)):
         check_texts(options)
 
         from gnnbench.cli.workers import check_processes
 
-        check_processes(processes, chosen, options)
-        return run_ranks(line.words[1:], processes, patience_s)
+        count = check_processes(processes, chosen, options)
+        if count:
+            return run_ranks(line.words[1:], count, patience_s)
     if processes and processes != ranks:
         raise click.BadParameter(
             f"this is one of {ranks} ranks, and {processes} are asked for; leave --processes out "
@@ -127,6 +128,13 @@ def compare(
     comparison = run_comparison(line, request, registry)
     write_results(comparison, options)
     return exit_status(comparison)
+
+
+def made_of_cores(platform: str | None) -> bool:
+    """Whether a platform's devices are this machine's cores, each a process."""
+    from gnnbench.platforms.describe import is_made_of_cores
+
+    return platform is not None and is_made_of_cores(platform)
 
 
 def compare_as_rank(

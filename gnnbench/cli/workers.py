@@ -22,13 +22,16 @@ RANK_BYTES = 200_000_000
 
 
 def check_processes(
-    processes: int, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
-) -> None:
-    """Refuse more processes than this machine has memory for, and a number that no row has
-    devices for. Raises ``BadParameter``, and what a name that is not known
-    raises."""
+    processes: int | None, chosen: Sequence[ChosenStrategy], options: ComparisonOptions
+) -> int:
+    """How many processes train what was asked for: ``processes``, or without a number as many as a
+    row has devices at most, 0 where all have one.
+
+    Raises ``BadParameter`` for more processes than this machine has memory for, and for a number
+    that no row has devices for, and what a name that is not known raises.
+    """
     here = memory_bytes()
-    if processes * RANK_BYTES > here:
+    if processes is not None and processes * RANK_BYTES > here:
         raise click.BadParameter(
             f"{processes} processes take {show_bytes(processes * RANK_BYTES)} or more, and this "
             f"machine has {show_bytes(here)} of memory; ask for {here // RANK_BYTES} at most.",
@@ -43,13 +46,15 @@ def check_processes(
     registry.model(options.model)
     rows, settings = list_rows(registry, chosen, options), parse_settings(options.settings)
     check_options(rows, settings, registry)
-    machine = load_machine(options.platform, processes)
+    machine = load_machine(options.platform, processes or 1)
     counts = []
     for row in rows:
         bundle = assemble(registry, row.parts, options_for(row, settings, registry))
         trainers = bundle.placement.trainers(machine)
         if len(trainers) > 1:
             counts.append(1 + max(assign_ranks(trainers, machine)))
+    if processes is None:
+        return max(counts, default=0)
     if counts and processes not in counts:
         at_work = " or ".join(map(str, sorted(set(counts))))
         raise click.BadParameter(
@@ -57,6 +62,7 @@ def check_processes(
             f"for each process; ask for {counts[0]}, or set placement.accelerators.",
             param_hint="'--processes'",
         )
+    return processes
 
 
 def list_rows(

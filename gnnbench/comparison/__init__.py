@@ -17,6 +17,7 @@ import psutil
 import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.machine import MachineLoad, describe_machine
+from gnnbench.comparison.orders import obey
 from gnnbench.comparison.progress import Progress, SilentProgress
 from gnnbench.comparison.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
 from gnnbench.comparison.rows import (
@@ -31,12 +32,9 @@ from gnnbench.comparison.rows import (
 from gnnbench.comparison.run import (
     Run,
     Scene,
-    clock_for,
     describe_failure,
     empty_result,
-    meet,
     needs_all,
-    seeded,
 )
 from gnnbench.datasets import EDGE_CONVENTION
 from gnnbench.errors import GnnbenchError, IncompatibleParts
@@ -45,8 +43,8 @@ from gnnbench.models import build
 from gnnbench.parts import Bundle, LayerClass, Setting
 from gnnbench.plugins import Registry, assemble
 from gnnbench.records import Comparison, Dataset, RunResult, Status
-from gnnbench.run import refuse_processes, train
-from gnnbench.run.collectives import PeerLost, Processes
+from gnnbench.run import refuse_processes
+from gnnbench.run.collectives import Processes
 
 __all__ = [
     "CHECKED_UPDATES",
@@ -118,6 +116,8 @@ def compare(
     runner = _RowRunner(scene, guard)
     for repeat in range(request.repeats):
         runner.perform([row for row in rows if row not in refusals], repeat)
+    if processes is not None:
+        processes.tell(None)
     results = [
         empty_result(row, repeat, refusals[row].status, refusals[row].reason)
         if row in refusals
@@ -166,7 +166,7 @@ class _RowRunner:
     def __init__(self, scene: Scene, guard: DatasetGuard) -> None:
         self._scene = scene
         self._guard = guard
-        self._in_turns = not scene.setting.platform.virtual and scene.processes is None
+        self._in_turns = not scene.setting.platform.virtual
         self._lots = 0
         self.results: dict[tuple[PlannedRow, int], RunResult] = {}
         self.interrupted = ""
@@ -310,29 +310,16 @@ def _find_rows(
 
 def serve(request: Request, registry: Registry, processes: Processes) -> None:
     """What a rank other than 0 does for a comparison: train its part of the rows of several
-    devices, each when rank 0 gets there.
+    devices, when rank 0 does.
 
     Raises ``PeerLost`` when the others are gone.
     """
     keep_pages()
     setting = make_setting(request, registry.model(request.workload.model))
-    rows, refusals = _find_rows(request, registry, setting, processes)
-    for repeat in range(request.repeats):
-        for row in rows:
-            bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
-            if row in refusals or not needs_all(bundle, setting):
-                continue
-            own = meet(processes, row, repeat, seeded(setting, request, repeat))
-            try:
-                train(bundle, own, clock_for(bundle, own), processes=processes)
-            except PeerLost:
-                raise
-            except GnnbenchError:
-                # Memories and parts are the same in every rank: rank 0 has met it too, and says so.
-                continue
+    obey(request, registry, setting, processes)
 
 
 def _refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | None) -> str | None:
-    if processes is None or not needs_all(bundle, setting):
+    if not needs_all(bundle, setting):
         return None
     return refuse_processes(bundle, setting, processes)

@@ -9,11 +9,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import psutil
 
 from gnnbench.comparison.equality import Judgement, Reference
+from gnnbench.comparison.orders import Order, seeded
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
@@ -31,9 +32,10 @@ from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
+from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
+from gnnbench.price.clocks import clock_for
 from gnnbench.price.folds import Digest, digest
-from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import (
     EpochTrace,
@@ -44,7 +46,7 @@ from gnnbench.records import (
     Status,
     Trace,
 )
-from gnnbench.run import Clock, Evidence, Training, train
+from gnnbench.run import Evidence, Training, train
 from gnnbench.run.collectives import PeerLost, Processes
 from gnnbench.run.evaluate import Evaluator
 from gnnbench.statistics import count_warmup
@@ -77,31 +79,9 @@ class Scene:
     shared: Shared = field(default_factory=Shared)
 
 
-def clock_for(bundle: Bundle, setting: Setting) -> Clock:
-    """The wall clock where every device exists here, else the model clock."""
-    if setting.platform.virtual:
-        return ModelClock(setting.platform, bundle.kernel, bundle.sampler)
-    return WallClock()
-
-
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
     """Whether every process has a part in training a bundle: one device needs no others."""
     return len(bundle.placement.trainers(setting.platform)) > 1
-
-
-def meet(processes: Processes, row: PlannedRow, repeat: int, setting: Setting) -> Setting:
-    """The setting in which all ranks train a row: on the platform that rank 0 has, as it was
-    measured there. It may come to a row later than others, who wait for it."""
-    processes.meet(f"{row.mode} {row.label} {repeat}")
-    return replace(setting, platform=processes.share(setting.platform))
-
-
-def seeded(setting: Setting, request: Request, repeat: int) -> Setting:
-    """The setting of a repeat: with a seed of its own, unless all are to have the same."""
-    if request.same_seed or not repeat:
-        return setting
-    workload = setting.workload
-    return replace(setting, workload=replace(workload, seed=workload.seed + repeat))
 
 
 class Run:
@@ -114,6 +94,8 @@ class Run:
         self._repeat = repeat
         self._name = f"{row.label} ({row.mode})"
         self._setting = seeded(scene.setting, scene.request, repeat)
+        #: The ranks that train a part of it, while they do.
+        self._led: Processes | None = None
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
         self._timed_s = 0.0
@@ -129,7 +111,7 @@ class Run:
             return True
         if len(self._epochs) < self._setting.workload.epochs:
             return False
-        measured = self._clock.provenance == "measured" and self._scene.processes is None
+        measured = self._clock.provenance == "measured"
         return not measured or len(self._epochs) >= ENOUGH_SAMPLES or self._timed_s >= ENOUGH_S
 
     @property
@@ -168,6 +150,13 @@ class Run:
         self.result = empty_result(self._row, self._repeat, status, reason)
         self._release()
 
+    def _lead(
+        self, do: Literal["open", "train", "finish", "leave"], platform: Platform | None = None
+    ) -> None:
+        """Have the other ranks do what this one is about to, if they have a part in the row."""
+        if self._led is not None:
+            self._led.tell(Order(do, self._row, self._repeat, platform))
+
     # ------------------------------------------------------------------ the three steps
 
     def _open(self) -> None:
@@ -186,12 +175,12 @@ class Run:
         if request.check:
             held = 0 if self._other_maths else request.checked_updates
             self._evidence = Evidence(setting, held)
-        processes = scene.processes if needs_all(self._bundle, setting) else None
-        if processes is not None:
-            setting = self._setting = meet(processes, row, self._repeat, setting)
         self._evaluator = Evaluator(setting, self._bundle.kernel, self._bundle.memory)
         # Evaluation between the epochs takes no memory beside training's; alone it has its own.
         lends = request.target_accuracy is not None
+        processes = scene.processes if needs_all(self._bundle, setting) else None
+        self._led = processes
+        self._lead("open", setting.platform)
         self._training = Training(
             self._bundle, setting, self._clock, self._evidence, processes, lends=lends
         )
@@ -201,6 +190,7 @@ class Run:
 
     def _run_epoch(self) -> None:
         number = len(self._epochs)
+        self._lead("train")
         epoch = self._training.run_epoch(number)
         found = digest(epoch, self._clock.provenance, self._setting.platform)
         self._digests.append(found)
@@ -225,7 +215,9 @@ class Run:
         row, setting = self._row, self._setting
         measured = self._clock.provenance == "measured"
         warmup = count_warmup([item.epoch_s for item in self._digests]) if measured else 0
+        self._lead("finish")
         trace = self._training.finish(self._epochs)
+        self._led = None
         trace = replace(trace, preprocessing_s=trace.preprocessing_s + self._design_s)
         metrics, stages = summarise(
             trace,
@@ -377,7 +369,9 @@ class Run:
         return None
 
     def _release(self) -> None:
-        """Let go of everything that was opened."""
+        """Let go of everything that was opened, in all ranks."""
+        self._lead("leave")
+        self._led = None
         for name in ("_training", "_evaluator", "_evidence", "_bundle"):
             self.__dict__.pop(name, None)
         self._digests, self._epochs = [], []

@@ -16,13 +16,16 @@ what is in between, such as the network cards of two machines. Transfers take tu
 unless the entry has ``shared = true``: they then share its bandwidth, as those through NVSwitch or
 a network card do.
 
-Several nodes are ``[[hosts]]``, each with a name, in place of ``[host]``: every accelerator is
-linked with the host of its node and no other, and any two hosts with each other. Inside, everything
-is unprefixed SI (:class:`gnnbench.platforms.machine.Platform`).
+A file with ``[[cores]]`` has devices that are made of this machine's cores
+(:mod:`gnnbench.platforms.workers`). Several nodes are ``[[hosts]]``, each with a name, in place of
+``[host]``: every accelerator is linked with the host of its node and no other, and any two hosts
+with each other. Inside, everything is unprefixed SI
+(:class:`gnnbench.platforms.machine.Platform`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import itertools
 import os
@@ -41,6 +44,8 @@ from gnnbench.platforms.machine import DISK, Device, LibraryRates, Link, Platfor
 from gnnbench.platforms.schema import (
     AcceleratorTable,
     ClusterTable,
+    CoreSetTable,
+    CoresTable,
     HostTable,
     LinkTable,
     Marked,
@@ -49,6 +54,7 @@ from gnnbench.platforms.schema import (
     TomlTable,
     explain,
     suggest,
+    table_of,
 )
 from gnnbench.toml import read_toml
 
@@ -56,6 +62,8 @@ BUNDLED = Path(__file__).parent
 #: What is modelled where there is no CUDA device.
 FALLBACK = "epyc7763x2-4xa5000"
 LOCAL = "local"
+#: What a platform of this machine's cores begins with: ``cores:1,1``.
+CORES = "cores:"
 #: How like a name must be to be offered for one that there is not.
 _LIKE: Bound[float] = 0.4
 
@@ -98,8 +106,14 @@ def load_platform(spec: str) -> Platform:
     """The platform called ``spec``, or described by the ``.toml`` file at that path.
 
     ``local`` is this machine: as probed, if it was, else as the operating system describes it.
-    Devices of every other platform are virtual. Raises ``PlatformError``.
+    ``cores:1,1`` has devices that are made of this machine's cores
+    (:mod:`gnnbench.platforms.workers`). Devices of every other platform are virtual. Raises
+    ``PlatformError``.
     """
+    if spec.startswith(CORES):
+        from gnnbench.platforms.workers import make_workers, parse_cores
+
+        return make_workers(parse_cores(spec), spec)
     if spec == LOCAL:
         from gnnbench.platforms.local import load_local
 
@@ -111,6 +125,17 @@ def load_platform(spec: str) -> Platform:
     close = difflib.get_close_matches(spec, names, n=2, cutoff=_LIKE)
     hint = f"did you mean {' or '.join(close)}" if close else f"choose from {', '.join(names)}"
     raise PlatformError(f"there is no platform called {spec!r}; {hint}, or name a .toml file.")
+
+
+def is_made_of_cores(spec: str) -> bool:
+    """Whether a platform's devices are to be this machine's cores; False as well for one that is
+    not there, or cannot be read."""
+    if spec.startswith(CORES):
+        return True
+    path = find_file(spec)
+    with contextlib.suppress(FileRefused):
+        return path is not None and path.is_file() and table_of(read_toml(path)) is CoresTable
+    return False
 
 
 def list_platforms() -> tuple[PlatformEntry, ...]:
@@ -143,7 +168,7 @@ def read_platform(path: Path) -> Platform:
     """
     try:
         data = read_toml(path)
-        return _build((ClusterTable if "hosts" in data else PlatformTable).model_validate(data))
+        return _build(table_of(data).model_validate(data))
     except FileRefused as error:
         raise PlatformError(f"platform file {error}") from None
     except ValidationError as error:
@@ -156,7 +181,11 @@ class _Contradiction(Exception):
     """Entries that are fine one by one and do not fit together."""
 
 
-def _build(table: PlatformTable | ClusterTable) -> Platform:
+def _build(table: TomlTable) -> Platform:
+    if isinstance(table, CoresTable):
+        return _make_workers(table)
+    if not isinstance(table, PlatformTable | ClusterTable):
+        raise TypeError(f"not a platform: {type(table).__name__}")
     hosts, groups = [], dict[str, tuple[Device, ...]]()
     numbers: dict[str, Marked] = {}
     for name, described in _name_hosts(table).items():
@@ -194,6 +223,22 @@ def _build(table: PlatformTable | ClusterTable) -> Platform:
         other_hosts=tuple(others),
         marks={key: number.marked for key, number in numbers.items()},
     )
+
+
+def _make_workers(table: CoresTable) -> Platform:
+    from gnnbench.platforms.workers import CoreSet, Sets, make_workers
+
+    def read(each: CoreSetTable) -> CoreSet:
+        return CoreSet(each.count, each.speed, round(each.memory.si) if each.memory else None)
+
+    link = table.link
+    sets = Sets(
+        devices=tuple(map(read, table.cores)),
+        host=read(table.host) if table.host else None,
+        bandwidth_bytes_per_s=link.bandwidth.si if link.bandwidth else None,
+        blocking=link.blocking,
+    )
+    return make_workers(sets, table.name, table.description)
 
 
 def _name_hosts(table: PlatformTable | ClusterTable) -> Mapping[str, HostTable]:

@@ -100,6 +100,9 @@ class Device:
 
     A host of several ``sockets`` has an equal share of its memory at each, and between any two of
     them ``socket_bandwidth_bytes_per_s``, one way.
+
+    A device that is made of this machine's cores has their numbers in ``pinned``. It is held to
+    ``speed``, a share of what they reach, which its rates have in them already.
     """
 
     name: str
@@ -126,6 +129,8 @@ class Device:
     cache_bytes: float = 0.0
     mapped_from_bytes: float = 0.0
     libraries: Mapping[str, LibraryRates] = field(default_factory=dict, hash=False)
+    pinned: tuple[int, ...] = ()
+    speed: float = 1.0
 
     def share_of_cores(self, threads: int) -> float:
         """The fraction of this device that ``threads`` cores are; 1.0 when ``threads`` is 0."""
@@ -174,6 +179,9 @@ class Link:
 
     ``picked_bytes_per_s`` is for rows that are picked one by one out of the host's memory, or added
     to it; None where they cross as fast as blocks.
+
+    Between devices made of cores a ``limited`` link really takes as long as its bandwidth says, and
+    at a ``blocking`` one both ends do nothing else until a transfer is over.
     """
 
     name: str
@@ -183,6 +191,8 @@ class Link:
     via: tuple[str, ...] = ()
     shared: bool = False
     picked_bytes_per_s: float | None = None
+    limited: bool = False
+    blocking: bool = False
 
     def rate(self, *, picked: bool) -> float:
         """Bytes of one direction a second, of blocks or of rows that are ``picked``."""
@@ -190,9 +200,10 @@ class Link:
         return min(fastest, self.picked_bytes_per_s or fastest) if picked else fastest
 
     def lanes(self, source: str) -> tuple[str, ...]:
-        """Those that a transfer from the end ``source`` goes over, one way."""
+        """Those that a transfer from the end ``source`` goes over, one way, and whom it keeps."""
         stops = (self.ends[0], *self.via, self.ends[1])
-        return tuple(f"{a}>{b}" for a, b in pairwise(stops if source == stops[0] else stops[::-1]))
+        ways = tuple(f"{a}>{b}" for a, b in pairwise(stops if source == stops[0] else stops[::-1]))
+        return (*ways, *self.ends) if self.blocking else ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +258,12 @@ class Platform:
     def virtual(self) -> bool:
         """True as soon as one device does not exist here: all times are then modelled."""
         return any(device.virtual for device in self.devices)
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether the host has no cores of its own beside those that accelerators are made of."""
+        taken = {core for device in self.accelerators for core in device.pinned}
+        return bool(taken.intersection(self.host.pinned))
 
     def device(self, name: str) -> Device:
         for device in self.devices:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, get_args
@@ -263,12 +263,31 @@ class ClusterTable(TomlTable):
     links: list[LinkTable] = []
 
 
-_ENTRIES: dict[str, type[TomlTable]] = {
-    "host": HostTable,
-    "hosts": NodeTable,
-    "accelerators": AcceleratorTable,
-    "links": LinkTable,
-}
+class CoreSetTable(TomlTable):
+    """Cores of this machine that are one device, or the host's own."""
+
+    count: Annotated[int, Field(gt=0, le=2**20)]
+    speed: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
+    memory: Capacity | None = None
+
+
+class CoreLinkTable(TomlTable):
+    bandwidth: Bandwidth | None = None
+    blocking: bool = False
+
+
+class CoresTable(TomlTable):
+    """Devices that are made of this machine's cores."""
+
+    name: Text
+    description: Text
+    cores: Annotated[list[CoreSetTable], Field(min_length=1, max_length=1024)]
+    host: CoreSetTable | None = None
+    link: CoreLinkTable = CoreLinkTable()
+
+
+#: The tables of a file, by the key that says which kind of file it is.
+KINDS: dict[str, type[TomlTable]] = {"cores": CoresTable, "hosts": ClusterTable}
 #: Every key that holds a quantity with a unit: which base unit it has in a Platform.
 BASE_UNIT = {
     "flops": Flops.base,
@@ -309,24 +328,30 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}" if close else f"choose from {', '.join(names)}"
 
 
+def table_of(data: Mapping[str, object]) -> type[TomlTable]:
+    """The schema of a file with these keys."""
+    return next((table for key, table in KINDS.items() if key in data), PlatformTable)
+
+
 def explain(error: ValidationError, data: dict[str, object]) -> str:
     """The first of pydantic's errors as a clause, and how many more there are.
 
     An unknown key comes first: it explains the missing one it was meant to be.
     """
+    root = table_of(data)
     details = error.errors(include_url=False)
     unknown = [one for one in details if one["type"] == "extra_forbidden"]
-    meant = {(*one["loc"][:-1], _closest_key(one)) for one in unknown}
+    meant = {(*one["loc"][:-1], _closest_key(root, one)) for one in unknown}
     others = [one for one in details if one not in unknown]
     rest = [one for one in others if not (one["type"] == "missing" and one["loc"] in meant)]
     ordered = unknown + rest
     more = f" (and {len(ordered) - 1} more)" if len(ordered) > 1 else ""
-    return _clause(ordered[0], data) + more
+    return _clause(root, ordered[0], data) + more
 
 
-def _clause(error: ErrorDetails, data: dict[str, object]) -> str:
+def _clause(root: type[TomlTable], error: ErrorDetails, data: dict[str, object]) -> str:
     loc = error["loc"]
-    where, keys = _place(loc, data)
+    where, keys = _place(root, loc, data)
     kind, given = error["type"], error["input"]
     key = keys[-1] if keys else ""
     table = f"{keys[0]} of {where}" if len(keys) > 1 else where
@@ -335,13 +360,13 @@ def _clause(error: ErrorDetails, data: dict[str, object]) -> str:
         subject = f"{key} of {subject}"
 
     if kind == "extra_forbidden":
-        return f"unknown key {key!r} in {table}; {suggest(key, _known_keys(loc))}"
+        return f"unknown key {key!r} in {table}; {suggest(key, _known_keys(root, loc))}"
     if kind == "missing":
-        return f"{table} has no {key}; add {_example(loc)}"
+        return f"{table} has no {key}; add {_example(root, loc)}"
     if kind == "model_type":
-        if not keys or key in _ENTRIES:
+        if not keys or key in _list_entries(root):
             return f"{key or where} is {_short(given)}; it must be a table"
-        example = _example(loc)
+        example = _example(root, loc)
         lacking = "a unit and a source" if "unit" in example else "a source"
         return f"{subject} is {_short(given)} without {lacking}; write {example}"
     if kind == "value_error":
@@ -372,28 +397,39 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _place(loc: Sequence[int | str], data: dict[str, object]) -> tuple[str, list[str]]:
+def _place(
+    root: type[TomlTable], loc: Sequence[int | str], data: dict[str, object]
+) -> tuple[str, list[str]]:
     """A location as the name of its table (``[host]``) and the keys below that."""
     top, *rest = loc
-    if top not in _ENTRIES or (not rest and top != "host"):
+    single = top in ("host", "link")
+    if top not in _list_entries(root) or (not rest and not single):
         return "the file", [str(part) for part in loc]
-    if top == "host":
-        return ("[host]", [str(part) for part in rest]) if rest else ("the file", ["host"])
-    index, *keys = rest
+    if single:
+        keys = [str(part) for part in rest]
+        return (f"[{top}]", keys) if rest else ("the file", [str(top)])
+    index, *inner = rest
     entries = data[str(top)]
     entry = entries[index] if isinstance(entries, list) and isinstance(index, int) else None
     named_by = ("from", "to") if top == "links" else ("name",)
     names = [entry.get(key) for key in named_by] if isinstance(entry, dict) else [None]
     texts = [name for name in names if isinstance(name, str)]
     label = " to ".join(texts) if len(texts) == len(names) else f"number {int(index) + 1}"
-    return f"[[{top}]] {label}", [str(key) for key in keys]
+    return f"[[{top}]] {label}", [str(key) for key in inner]
 
 
-def _table_at(loc: Sequence[int | str]) -> type[TomlTable]:
+def _list_entries(root: type[TomlTable]) -> list[str]:
+    """The keys of a file that are tables."""
+    keys = [field.alias or name for name, field in root.model_fields.items()]
+    return [key for key in keys if _type_of(root, key) is not TomlTable]
+
+
+def _table_at(root: type[TomlTable], loc: Sequence[int | str]) -> type[TomlTable]:
     """The schema of the table that holds the last key of ``loc``."""
-    table: type[TomlTable] = PlatformTable
+    table = root
     for key in (part for part in loc[:-1] if isinstance(part, str)):
-        table = _ENTRIES[key] if key in _ENTRIES else _type_of(table, key)
+        if key in table.model_fields:  # else a name that the file gives
+            table = _type_of(table, key)
     return table
 
 
@@ -406,21 +442,21 @@ def _type_of(table: type[TomlTable], key: str) -> type[TomlTable]:
     return TomlTable
 
 
-def _known_keys(loc: Sequence[int | str]) -> list[str]:
-    return [field.alias or name for name, field in _table_at(loc).model_fields.items()]
+def _known_keys(root: type[TomlTable], loc: Sequence[int | str]) -> list[str]:
+    return [field.alias or name for name, field in _table_at(root, loc).model_fields.items()]
 
 
-def _closest_key(error: ErrorDetails) -> str | None:
+def _closest_key(root: type[TomlTable], error: ErrorDetails) -> str | None:
     """The known key that an unknown one looks like."""
     loc = error["loc"]
-    close = difflib.get_close_matches(str(loc[-1]), _known_keys(loc), n=1)
+    close = difflib.get_close_matches(str(loc[-1]), _known_keys(root, loc), n=1)
     return close[0] if close else None
 
 
-def _example(loc: Sequence[int | str]) -> str:
+def _example(root: type[TomlTable], loc: Sequence[int | str]) -> str:
     """What to write for a missing key or a bare number."""
-    key, table = str(loc[-1]), _table_at(loc)
-    if key in _ENTRIES:
+    key, table = str(loc[-1]), _table_at(root, loc)
+    if key in _list_entries(root):
         return f"a [{key}] table"
     if issubclass(table, Quantity | Count | Rates):
         parts = re.split(r", (?=\w+ = )", table.example.strip("{ }"))

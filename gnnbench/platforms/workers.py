@@ -1,16 +1,303 @@
-"""This machine shared by several processes, one worker each."""
+"""This machine as several devices: one for each of its GPUs, or made of sets of its cores.
+
+``cores:1,1`` has two devices of a core each, and ``cores:1+1`` one device beside a host that has a
+core of its own to train on. A file says more: what a device may hold and how fast it may be, and
+how fast what they send each other,
+
+    name = "unequal"
+    description = "two cores of this machine, one at half its speed"
+
+    [[cores]]
+    count = 1
+
+    [[cores]]
+    count = 1
+    speed = 0.5
+    memory = { value = 2, unit = "GB", source = "a budget" }
+
+    [host]
+    count = 1
+
+    [link]
+    bandwidth = { value = 500, unit = "MB/s", source = "a limit" }
+    blocking = false
+
+All that but ``[[cores]]`` may be left out. Every device is a process that is pinned to its cores,
+so that times are measured.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from itertools import combinations
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+from pathlib import Path
+from typing import Annotated, TypeVar
 
+from gnnbench.constants import Constant
+from gnnbench.errors import PlatformError
 from gnnbench.platforms.local import load_local
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 
+#: Passes over the memory that a transfer between two processes takes: what it copies into memory
+#: that both have, and out of it, is read and written each time.
+PASSES: Annotated[float, Constant("", "assumed", "two copies, a read and a write each")] = 4.0
+#: From a message's sending to its arrival, however short.
+LATENCY_S: Annotated[float, Constant("s", "assumed", "order of magnitude, loopback")] = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class CoreSet:
+    """So many cores, held to a share of their speed; of ``memory_bytes`` at most, None for an even
+    share of the machine's."""
+
+    cores: int
+    speed: float = 1.0
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """Devices made of cores, a host that has cores of its own if any, and what joins them: as fast
+    as the memory is where there is no ``bandwidth_bytes_per_s``."""
+
+    devices: tuple[CoreSet, ...]
+    host: CoreSet | None = None
+    bandwidth_bytes_per_s: float | None = None
+    blocking: bool = False
+
+
+def parse_cores(spec: str) -> Sets:
+    """What ``cores:2,1`` or ``cores:1+1,1`` asks for; the host's come first. Raises
+    ``PlatformError``."""
+    found = re.fullmatch(r"cores:(?:(\d{1,6})\+)?(\d{1,6}(?:,\d{1,6})*)", spec)
+    counts = [int(each) for each in found[2].split(",")] if found else []
+    host = int(found[1]) if found and found[1] else None
+    if not counts or 0 in counts or host == 0:
+        raise PlatformError(
+            f"{spec!r} is not cores:A,B,... with so many cores for each device, such as cores:1,1; "
+            f"cores:1+1,1 gives the host one as well."
+        )
+    return Sets(tuple(map(CoreSet, counts)), None if host is None else CoreSet(host))
+
+
+def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
+    """The platform of devices made of this machine's cores, which are handed out in their order,
+    the devices' first. Rates are those of ``local``, of so many cores while all others are at work.
+
+    Raises ``PlatformError`` where the machine has fewer cores, or less memory.
+    """
+    local = load_local()
+    asked = [*sets.devices, *([sets.host] if sets.host else [])]
+    here, wanted = list_cores(), sum(each.cores for each in asked)
+    if wanted > len(here):
+        raise PlatformError(
+            f"platform {name} is made of {wanted} cores, and this process may use {len(here)}; ask "
+            f"for {len(here)} or fewer."
+        )
+    budgets = sum(each.memory_bytes or 0 for each in asked)
+    if budgets > local.host.memory_bytes:
+        raise PlatformError(
+            f"the devices of platform {name} may hold {budgets:,} bytes together, and this machine "
+            f"has {local.host.memory_bytes:,}; give them less memory."
+        )
+    ends = list(accumulate((each.cores for each in asked), initial=0))
+
+    def make(number: int, name: str) -> Device:
+        of = asked[number]
+        memory_bytes = of.memory_bytes or local.host.memory_bytes // len(asked)
+        return dataclasses.replace(
+            slow_down(take_cores(local.host, of.cores, at_work=wanted), of.speed),
+            name=name,
+            sockets=1,
+            pinned=tuple(here[ends[number] : ends[number + 1]]),
+            memory_bytes=memory_bytes,
+        )
+
+    workers = tuple(make(number, f"worker{number}") for number in range(len(sets.devices)))
+    # A host without cores of its own has all of them, and its work is done by whom it is for.
+    host = dataclasses.replace(
+        take_cores(local.host, wanted), sockets=1, pinned=tuple(here[: ends[-1]])
+    )
+    if sets.host is not None:
+        host = make(len(workers), host.name)
+    links = _join((host, *workers), sets, local.host)
+    own = f", beside a host of {_describe(sets.host)}" if sets.host else ""
+    described = f"{local.host.model}: {', '.join(map(_describe, sets.devices))}{own}"
+    return dataclasses.replace(
+        local,
+        name=name,
+        description=description or f"devices made of this machine's cores, {described}",
+        host=host,
+        accelerators=workers,
+        links=links,
+        sources=_of_all(local.sources, workers) | _list_sources(links, sets),
+        marks=_of_all(local.marks, workers),
+    )
+
+
+def list_cores() -> list[int]:
+    """The cores that this process may use, by one number each: where a core has several hardware
+    threads, that of the first."""
+    if not hasattr(os, "sched_getaffinity"):
+        raise PlatformError(
+            "this operating system does not let a process be pinned to cores; leave out --platform "
+            "and ask for --processes."
+        )
+    allowed = sorted(os.sched_getaffinity(0))
+    chosen, taken = [], set[int]()
+    for number in allowed:
+        if number not in taken:
+            chosen.append(number)
+            taken.update(_read_siblings(number))
+    return chosen
+
+
+def _read_siblings(core: int) -> Iterable[int]:
+    """The hardware threads of a core, itself among them."""
+    path = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    with contextlib.suppress(OSError, ValueError):
+        for each in path.read_text().strip().split(","):
+            first, _, last = each.partition("-")
+            yield from range(int(first), int(last or first) + 1)
+
+
+def take_cores(host: Device, count: int, at_work: int = 0) -> Device:
+    """A host of which so many cores are used, by what they reach without the others; or while
+    ``at_work`` cores are in use, these among them, which share what all reach together."""
+    share = count / at_work if at_work > count else 1.0
+
+    def cut(curve: RateCurve | None) -> RateCurve | None:
+        if curve is None:
+            return None
+        alone = [curve.at(width, count) for width in curve.widths]
+        shared = [rate * share for rate in curve.rates] if share < 1.0 else alone
+        return dataclasses.replace(curve, rates=tuple(map(min, alone, shared)))
+
+    if count >= host.cores:
+        return host
+    bandwidth = host.bandwidth_bytes_per_s(count)
+    return dataclasses.replace(
+        _map_curves(host, cut),
+        cores=count,
+        flops_per_s=host.flops_per_s * host.share_of_cores(count),
+        memory_bandwidth_bytes_per_s=min(bandwidth, host.memory_bandwidth_bytes_per_s * share),
+    )
+
+
+def slow_down(device: Device, speed: float) -> Device:
+    """A device that takes ``1 / speed`` as long for everything."""
+    if speed == 1.0:
+        return device
+
+    def slow(curve: RateCurve | None) -> RateCurve | None:
+        if curve is None:
+            return None
+        return dataclasses.replace(
+            curve,
+            rates=tuple(rate * speed for rate in curve.rates),
+            core_rates=tuple(rate * speed for rate in curve.core_rates),
+        )
+
+    made = _map_curves(device, slow)
+    libraries = {
+        name: dataclasses.replace(
+            rates,
+            call_s=None if rates.call_s is None else rates.call_s / speed,
+            fresh_call_s=rates.fresh_call_s / speed,
+            update_call_s=rates.update_call_s / speed,
+            batch_s=rates.batch_s / speed,
+            bound_edges_per_s=rates.bound_edges_per_s * speed,
+            transposed_edges_per_s=rates.transposed_edges_per_s * speed,
+            sampled_edges_per_s=rates.sampled_edges_per_s * speed,
+            sampling_call_s=rates.sampling_call_s / speed,
+        )
+        for name, rates in made.libraries.items()
+    }
+    return dataclasses.replace(
+        made,
+        speed=speed,
+        launch_s=device.launch_s / speed,
+        flops_per_s=device.flops_per_s * speed,
+        memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * speed,
+        core_bandwidth_bytes_per_s=device.core_bandwidth_bytes_per_s * speed,
+        sampled_edges_per_s=device.sampled_edges_per_s * speed,
+        libraries=libraries,
+    )
+
+
+def _map_curves(device: Device, change: Callable[[RateCurve | None], RateCurve | None]) -> Device:
+    """A device with other curves, its libraries' as well."""
+    return dataclasses.replace(
+        device,
+        gather=change(device.gather),
+        aggregate=change(device.aggregate),
+        aggregate_backward=change(device.aggregate_backward),
+        update=change(device.update),
+        libraries={
+            name: dataclasses.replace(
+                rates,
+                aggregate=change(rates.aggregate),
+                cached=change(rates.cached),
+                written=change(rates.written),
+                update=change(rates.update),
+            )
+            for name, rates in device.libraries.items()
+        },
+    )
+
+
+def _join(devices: Sequence[Device], sets: Sets, host: Device) -> tuple[Link, ...]:
+    """A link between any two devices."""
+    copied = host.bandwidth_bytes_per_s(1) / PASSES
+    rate = sets.bandwidth_bytes_per_s or copied
+    return tuple(
+        Link(
+            f"{one.name}-{other.name}",
+            (one.name, other.name),
+            rate,
+            LATENCY_S,
+            limited=sets.bandwidth_bytes_per_s is not None,
+            blocking=sets.blocking,
+        )
+        for one, other in combinations(devices, 2)
+    )
+
+
+def _list_sources(links: Iterable[Link], sets: Sets) -> dict[str, str]:
+    given = "the platform's limit" if sets.bandwidth_bytes_per_s else "two copies by one core"
+    found = {f"{link.name}.bandwidth": given for link in links}
+    return found | {f"{link.name}.latency": "assumed: order of magnitude" for link in links}
+
+
+T = TypeVar("T")
+
+
+def _of_all(of_host: Mapping[str, T], workers: Iterable[Device]) -> dict[str, T]:
+    """What is known of the host's numbers, of each device's too."""
+    own = {key: known for key, known in of_host.items() if key.startswith("host.")}
+    return own | {
+        f"{worker.name}.{key.removeprefix('host.')}": known
+        for worker in workers
+        for key, known in own.items()
+    }
+
+
+def _describe(cores: CoreSet) -> str:
+    count = "a core" if cores.cores == 1 else f"{cores.cores} cores"
+    return count if cores.speed == 1.0 else f"{count} at {cores.speed:g} of the speed"
+
+
+# --------------------------------------------------------------------------- without pinning
+
 
 def divide_machine(processes: int) -> Platform:
-    """``local`` as so many workers: a GPU each where there are enough, else a share of the host.
+    """``local`` as so many workers: a GPU each where there are enough, else a share of the host,
+    however many cores there are; ranks of several machines have it too, and nothing is pinned.
 
     All exist, so that their times are measured; what a processor's workers send each other goes
     through its memory, whose rate stands for the link between any two.
@@ -35,46 +322,15 @@ def divide_machine(processes: int) -> Platform:
         local,
         description=f"{local.description}, shared by {processes} processes",
         accelerators=workers,
-        links=tuple(_link(host, one, other) for one, other in combinations((host, *workers), 2)),
-    )
-
-
-def take_cores(host: Device, count: int) -> Device:
-    """A host of which so many cores are used, by what they reach without the others."""
-
-    def cut(curve: RateCurve | None) -> RateCurve | None:
-        if curve is None:
-            return None
-        rates = tuple(curve.at(width, count) for width in curve.widths)
-        return dataclasses.replace(curve, rates=rates)
-
-    if count >= host.cores:
-        return host
-    return dataclasses.replace(
-        host,
-        cores=count,
-        flops_per_s=host.flops_per_s * host.share_of_cores(count),
-        memory_bandwidth_bytes_per_s=host.bandwidth_bytes_per_s(count),
-        gather=cut(host.gather),
-        aggregate=cut(host.aggregate),
-        aggregate_backward=cut(host.aggregate_backward),
-        update=cut(host.update),
-        libraries={
-            name: dataclasses.replace(
-                rates,
-                aggregate=cut(rates.aggregate),
-                cached=cut(rates.cached),
-                written=cut(rates.written),
-                update=cut(rates.update),
+        links=tuple(
+            Link(
+                f"{one.name}-{other.name}",
+                (one.name, other.name),
+                host.memory_bandwidth_bytes_per_s,
             )
-            for name, rates in host.libraries.items()
-        },
+            for one, other in combinations((host, *workers), 2)
+        ),
     )
-
-
-def _link(host: Device, one: Device, other: Device) -> Link:
-    ends = (one.name, other.name)
-    return Link("-".join(ends), ends, host.memory_bandwidth_bytes_per_s)
 
 
 def _keep_accelerators(platform: Platform, count: int) -> Platform:

@@ -23,7 +23,7 @@ from gnnbench.run.feature_shards import FeatureShardsEngine
 from gnnbench.run.host_resident import HostResidentEngine
 from gnnbench.run.host_store import IdleMemory
 from gnnbench.run.mini_batch import MiniBatchEngine
-from gnnbench.run.processors import on_devices
+from gnnbench.run.processors import on_cores, on_devices
 from gnnbench.run.ranks import assign_ranks
 from gnnbench.run.recorder import Clock, Recorder
 
@@ -62,10 +62,18 @@ def make_engine(
     return DeviceResidentEngine(bundle, setting, recorder, evidence, processes)
 
 
-def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes) -> str | None:
-    """Why so many processes cannot train a bundle together, as a sentence; None when they can."""
+def refuse_processes(bundle: Bundle, setting: Setting, processes: Processes | None) -> str | None:
+    """Why so many processes cannot train a bundle together, or this one cannot do it alone, as a
+    sentence; None when they can."""
     platform = setting.platform
     trainers = bundle.placement.trainers(platform)
+    if processes is None:
+        if len(trainers) < 2 or not all(device.pinned for device in trainers):
+            return None
+        return (
+            f"each device of platform {platform.name} is a process of its own, and there is one "
+            f"process; start it by gnnbench compare."
+        )
     on_hosts = bundle.mode == "mini-batch" or isinstance(bundle.memory, OffloadingMemory)
     if platform.other_hosts and on_hosts:
         return (
@@ -103,13 +111,27 @@ class Training:
         lends: bool = False,
     ) -> None:
         reason = bundle.refusal(setting)
-        if reason is None and processes is not None:
+        if reason is None:
             reason = refuse_processes(bundle, setting, processes)
         if reason is not None:
             raise IncompatibleParts(reason)
         self._setting = setting
         recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
         self._bundle = bundle
+        self._trainers = bundle.placement.trainers(setting.platform)
+        ranks = [0] * len(self._trainers)
+        if processes is not None:
+            ranks = list(assign_ranks(self._trainers, setting.platform))
+        here = 0 if processes is None else processes.rank
+        #: Those of this process, where its devices are made of cores.
+        self._cores = sorted(
+            {
+                core
+                for device, rank in zip(self._trainers, ranks, strict=True)
+                for core in device.pinned
+                if rank == here
+            }
+        )
         with self._at_work():
             started_s = time.perf_counter()
             bundle = self._bundle = bundle.begin(setting)
@@ -171,9 +193,9 @@ class Training:
     def _at_work(self) -> Iterator[None]:
         """With the workload's threads, and torch's own out-of-memory as the project's."""
         threads = torch.get_num_threads()
-        torch.set_num_threads(self._setting.workload.threads or threads)
+        torch.set_num_threads(len(self._cores) or self._setting.workload.threads or threads)
         try:
-            with on_devices(self._bundle.placement.trainers(self._setting.platform)):
+            with on_devices(self._trainers), on_cores(self._cores):
                 yield
         finally:
             torch.set_num_threads(threads)

@@ -62,6 +62,8 @@ class Engine(ABC):
             self._rank = Rank(processes, recorder, self._dtype, ranks)
         #: The devices that this process has, by slot.
         self._here = tuple(slot for slot in range(len(self._trainers)) if self._has(slot))
+        #: What its devices are held to: a process has one, or all of theirs are alike.
+        self._speed = min([self._trainers[slot].speed for slot in self._here], default=1.0)
         self._itemsize = setting.workload.itemsize
         self._degrees = Degrees(setting.dataset.graph.degrees)
         self._labels = torch.from_numpy(setting.dataset.labels)
@@ -118,11 +120,11 @@ class Engine(ABC):
     def _take(self, items: Iterable[Item]) -> None:
         """Take the items of an epoch, or what this process does of them."""
         if self._rank is None:
-            take_items(items, self._recorder, self.ledger, self._bodies)
+            take_items(items, self._recorder, self.ledger, self._bodies, speed=self._speed)
             return
         with self._exchanging():
-            shared = self._rank.take(items)
-            take_items(shared, self._recorder, self.ledger, self._bodies, self._rank.arrive)
+            shared, arrive = self._rank.take(items), self._rank.arrive
+            take_items(shared, self._recorder, self.ledger, self._bodies, arrive, self._speed)
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:

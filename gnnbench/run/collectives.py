@@ -92,18 +92,28 @@ class Processes:
         self._patience_s = patience_s
         self.rank = group.get_rank()
         self.size = group.get_world_size()
+        self._told = 0
         nccl = group.get_backend() == "nccl"
         self.device = torch.device("cuda" if nccl else "cpu")
         #: What leaves here, with its memory, which has to stay as it is meanwhile.
         self._leaving: deque[tuple[str, Work, Tensor]] = deque()
 
-    def meet(self, what: str) -> None:
-        """Wait until rank 0 is at ``what``, however long it works alone before; once for each."""
-        if self.rank == 0:
-            self._store.set(what, "here")
-            return
+    def tell(self, told: object) -> None:
+        """Tell the others, as rank 0, which wait to :meth:`hear` it."""
+        self._told += 1
+        self._store.set(f"order {self._told}", "here")
+        self.share(told)
+
+    def hear(self, kind: type[Told]) -> Told | None:
+        """What rank 0 tells next, of a ``kind`` or None; it may work alone before for however
+        long."""
+        self._told += 1
         with self._together("waiting for rank 0", ALONE.total_seconds()):
-            self._store.wait([what], ALONE)
+            self._store.wait([f"order {self._told}"], ALONE)
+        told = self.share(None)
+        if told is not None and not isinstance(told, kind):
+            raise TypeError(f"rank 0 told {type(told).__name__}, not {kind.__name__}")
+        return told
 
     def share(self, told: Told) -> Told:
         """What rank 0 has, in every rank."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from gnnbench.constants import Bound
 from gnnbench.program import (
     Aside,
     Collective,
@@ -20,6 +22,8 @@ from gnnbench.program import (
 )
 from gnnbench.run.recorder import Recorder, Track, new_kind
 
+#: A sleep takes some 0.1 ms more than it is asked for, which the next one makes up for.
+LEAST_REST_S: Bound[float] = 5e-4
 #: What a step's operation computes, by its name.
 Bodies = Mapping[str, Callable[..., None]]
 #: Where a section is recorded and what it runs on.
@@ -34,18 +38,20 @@ def take_items(
     ledger: Ledger,
     bodies: Bodies | None,
     arrive: Arrive | None = None,
+    speed: float = 1.0,
 ) -> None:
     """Record the steps of an epoch, in order, and account for what memories hold.
 
     With ``bodies`` each step computes what it is for; without any nothing is computed.
     """
-    Reader(recorder, ledger, bodies, arrive=arrive).take(items)
+    Reader(recorder, ledger, bodies, arrive=arrive, speed=speed).take(items)
 
 
 class Reader:
     """Takes the items of one epoch, on one thread or the stages of rounds on several.
 
-    Where some come from other processes, ``arrive`` waits for them.
+    Where some come from other processes, ``arrive`` waits for them. A process that is held to a
+    share of its ``speed`` rests after a step for as long as that share makes it longer.
     """
 
     def __init__(
@@ -55,8 +61,11 @@ class Reader:
         bodies: Bodies | None,
         enter: Enter | None = None,
         arrive: Arrive | None = None,
+        speed: float = 1.0,
     ) -> None:
         self._arrive = arrive
+        self._rest = 1.0 / speed - 1.0
+        self._owed_s = 0.0
         self._recorder = recorder
         self._ledger = ledger
         self._bodies = bodies
@@ -75,7 +84,7 @@ class Reader:
         """Take items up to the section that begins next; None where they end."""
         # This goes on between kernels, when nothing of it is in a cache: all in one frame.
         ids, bodies, follow = self._recorder.ids, self._bodies, self._waits.follow
-        arrive = self._arrive
+        arrive, rests = self._arrive, self._rest > 0.0
         for item in items:
             if isinstance(item, Step):
                 number = next(ids)
@@ -88,6 +97,8 @@ class Reader:
                     item.index_work(item)
                 if bodies is not None and item.op:
                     bodies[item.op](*item.operands)
+                if rests:
+                    self._rest_after(track.read() - began)
                 kind = new_kind((item.stage, item.label, item.place, item.resources, item.layer))
                 item.seconds = track.add(kind, item.work, after, began, number).seconds
                 for counted, size_bytes in item.moves:
@@ -104,6 +115,14 @@ class Reader:
             else:
                 self._take_other(item)
         return None
+
+    def _rest_after(self, took_s: float) -> None:
+        """Sleep for what a step of so long is to take besides, once that is worth a sleep."""
+        self._owed_s += took_s * self._rest
+        if self._owed_s > LEAST_REST_S:
+            began_s = time.perf_counter()
+            time.sleep(self._owed_s)
+            self._owed_s -= time.perf_counter() - began_s
 
     def _take_other(self, item: Hold | Free | Take | Drop | Aside) -> None:
         if isinstance(item, Take):

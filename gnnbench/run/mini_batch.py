@@ -170,10 +170,10 @@ class MiniBatchEngine(InputMovement):
     def _open_reader(self) -> Callable[[Iterable[Item]], None]:
         """What takes the items of an epoch's rounds, some after the other."""
         rank = self._rank
-        if rank is None:
-            return Reader(self._recorder, self.ledger, self._bodies, self._enter).take
-        read = Reader(self._recorder, self.ledger, self._bodies, self._enter, rank.arrive).take
-        return lambda items: read(rank.take(items))
+        arrive = None if rank is None else rank.arrive
+        recorder, ledger, bodies = self._recorder, self.ledger, self._bodies
+        read = Reader(recorder, ledger, bodies, self._enter, arrive, self._speed).take
+        return read if rank is None else lambda items: read(rank.take(items))
 
     def _observe(self, round_: RoundUnderWay) -> None:
         """Tell the placement what a round's stages took: in all processes, so that all split the

@@ -7,8 +7,9 @@ there is nothing to choose, and a stage runs as it is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import torch
@@ -100,6 +101,29 @@ def on_devices(devices: Sequence[Device]) -> Iterator[None]:
         fullest = min(names, key=_free_bytes)
         name = names[fullest][0] if len(names[fullest]) == 1 else str(fullest)
         raise _out_of_memory(name, fullest) from error
+
+
+@contextmanager
+def on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """Run the body, and whatever other threads this process has meanwhile, on these cores of the
+    machine alone; on all that it may use where there are none."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    _pin_threads(cores)
+    try:
+        yield
+    finally:
+        _pin_threads(before)
+
+
+def _pin_threads(cores: Iterable[int]) -> None:
+    """Threads that begin later are where the one is that begins them."""
+    chosen = set(cores)
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), chosen)
 
 
 def _out_of_memory(device: str, where: torch.device) -> DeviceOutOfMemory:

@@ -97,7 +97,10 @@ class Arrival(NamedTuple):
 
 def assign_ranks(trainers: Sequence[Device], platform: Platform) -> tuple[int, ...]:
     """By slot, the rank that has the device: one for each, but for a host that trains beside
-    accelerators, which is with the first of them that belongs to it."""
+    accelerators, which is with the first of them that belongs to it, unless it is made of cores of
+    its own."""
+    if platform.host.pinned and not platform.shares_cores:
+        return tuple(range(len(trainers)))
     hosts = {host.name for host in platform.hosts}
     if all(device.name in hosts for device in trainers):
         return tuple(range(len(trainers)))
@@ -352,8 +355,9 @@ class Rank:
         self.processes.finish()
 
     def merge(self, trace: EpochTrace) -> EpochTrace:
-        """The epoch of all ranks: losses and bytes added up, and every span's wall time from the
-        rank that took it, or the longest where each took its own part."""
+        """The epoch of all ranks, which lasts until the last has ended: losses and bytes added up,
+        and every span's wall time from the rank that took it, or the longest where each took its
+        own part."""
         here, measured = self.processes.rank, self._recorder.measures
         numbers = self._recorder.list_numbers()
         starts, walls = [], []
@@ -366,7 +370,8 @@ class Rank:
         counted = [float(trace.bytes[kind]) for kind in BYTE_KINDS]
         values = torch.tensor([*losses, *counted, *starts], dtype=torch.float64)
         found = self.processes.sum(values).tolist()
-        walls = self.processes.largest(torch.tensor(walls, dtype=torch.float64)).tolist()
+        lasted = torch.tensor([trace.wall_s, trace.harness_s, *walls], dtype=torch.float64)
+        whole_s, harness_s, *walls = self.processes.largest(lasted).tolist()
         losses, rest = found[: len(losses)], found[len(losses) :]
         counted, starts = rest[: len(BYTE_KINDS)], rest[len(BYTE_KINDS) :]
         spans = tuple(
@@ -381,6 +386,8 @@ class Rank:
             bytes={kind: int(size) for kind, size in zip(BYTE_KINDS, counted, strict=True)},
             loss=losses[0],
             round_losses=tuple(losses[1:]),
+            wall_s=whole_s,
+            harness_s=harness_s,
         )
 
 

@@ -25,7 +25,7 @@ from gnnbench.comparison import (
     options_for,
     plan_row,
 )
-from gnnbench.comparison.run import clock_for
+from gnnbench.price.clocks import clock_for
 from gnnbench.datasets import scale_features
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import Bundle, Setting

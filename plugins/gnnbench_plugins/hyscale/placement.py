@@ -143,7 +143,8 @@ class HyScaleSession(SeedSession):
         self._placement, self._prefetch = placement, prefetch
         platform, total = setting.platform, profiles[-1].seeds
         self._trainers = placement.trainers(platform)
-        accelerators = [device for device in self._trainers if device.kind != "cpu"]
+        self._on_host = self._trainers[-1] == platform.host
+        accelerators = [device for device in self._trainers if device != platform.host]
         planned = plan_split(
             setting,
             profiles,
@@ -222,7 +223,7 @@ class HyScaleSession(SeedSession):
 
     def _make_shares(self, num_seeds: int, assigned: Assignment) -> tuple[Share, ...]:
         """The shares of so many seeds, by what is assigned of a full round."""
-        on_host = self._trainers[-1].kind == "cpu"
+        on_host = self._on_host
         total = self.balancer.total_seeds
         cpu = round(num_seeds * assigned.cpu_seeds / total) if on_host else 0
         if len(self._trainers) == 1 and on_host:

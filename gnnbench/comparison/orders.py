@@ -1,0 +1,92 @@
+"""What rank 0 of several tells the others, which train their part of a row when it does.
+
+Rank 0 leads a comparison: which row is opened, which trains its next epoch, and when one is over.
+Rows take turns as in one process, and each is trained for as many epochs as its times need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gnnbench.comparison.request import PlannedRow, Request
+from gnnbench.comparison.rows import options_for
+from gnnbench.errors import GnnbenchError
+from gnnbench.parts import Setting
+from gnnbench.platforms.machine import Platform
+from gnnbench.plugins import Registry, assemble
+from gnnbench.price.clocks import clock_for
+from gnnbench.records import EpochTrace
+from gnnbench.run import Training
+from gnnbench.run.collectives import PeerLost, Processes
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What all ranks do next with a row's repeat: open it on a ``platform``, as it was measured in
+    rank 0; train an epoch; sum up, after which it is over; or leave it, because it has failed."""
+
+    do: Literal["open", "train", "finish", "leave"]
+    row: PlannedRow
+    repeat: int
+    platform: Platform | None = None
+
+
+def seeded(setting: Setting, request: Request, repeat: int) -> Setting:
+    """The setting of a repeat: with a seed of its own, unless all are to have the same."""
+    if request.same_seed or not repeat:
+        return setting
+    workload = setting.workload
+    return replace(setting, workload=replace(workload, seed=workload.seed + repeat))
+
+
+def obey(request: Request, registry: Registry, setting: Setting, processes: Processes) -> None:
+    """Do what rank 0 says, until it says that all is done.
+
+    Raises ``PeerLost`` when the others are gone.
+    """
+    under_way: dict[tuple[PlannedRow, int], _Part] = {}
+    while (order := processes.hear(Order)) is not None:
+        key = order.row, order.repeat
+        if order.do == "leave":
+            under_way.pop(key, None)
+            continue
+        try:
+            if order.do == "open":
+                own = seeded(setting, request, order.repeat)
+                if order.platform is not None:
+                    own = replace(own, platform=order.platform)
+                under_way[key] = _Part(request, registry, own, order.row, processes)
+            elif order.do == "train":
+                under_way[key].train()
+            else:
+                under_way.pop(key).finish()
+        except PeerLost:
+            raise
+        except GnnbenchError:
+            # Memories and parts are the same in every rank: rank 0 has met it too, and says so.
+            under_way.pop(key, None)
+
+
+class _Part:
+    """This rank's part of a row's training."""
+
+    def __init__(
+        self,
+        request: Request,
+        registry: Registry,
+        setting: Setting,
+        row: PlannedRow,
+        processes: Processes,
+    ) -> None:
+        bundle = assemble(registry, row.parts, options_for(row, request.options, registry))
+        clock = clock_for(bundle, setting)
+        self._training = Training(bundle, setting, clock, processes=processes)
+        self._epochs: list[EpochTrace] = []
+
+    def train(self) -> None:
+        epoch = self._training.run_epoch(len(self._epochs))
+        self._epochs.append(replace(epoch, spans=()))
+
+    def finish(self) -> None:
+        self._training.finish(self._epochs)
