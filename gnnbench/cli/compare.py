@@ -153,9 +153,10 @@ def compare_as_rank(
 
     from gnnbench.comparison import serve
     from gnnbench.run.collectives import PeerLost, join, leave
+    from gnnbench.run.shared_memory import make_processes
 
     try:
-        processes = join(patience_s)
+        processes = join(patience_s, make_processes(request.platform))
         if processes.rank:
             serve(request, registry, processes)
             leave()

@@ -17,9 +17,10 @@ from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.program import Item
 from gnnbench.records import EpochTrace, IntArray
+from gnnbench.run.arrivals import Arrivals, LimitedLinks
 from gnnbench.run.collectives import Processes
 from gnnbench.run.evidence import Evidence
-from gnnbench.run.execute import Bodies, take_items
+from gnnbench.run.execute import Arrive, Bodies, Enter, Reader
 from gnnbench.run.host_store import IdleMemory
 from gnnbench.run.passes import take_gradients
 from gnnbench.run.ranks import Rank, assign_ranks
@@ -62,6 +63,8 @@ class Engine(ABC):
             self._rank = Rank(processes, recorder, self._dtype, ranks)
         #: The devices that this process has, by slot.
         self._here = tuple(slot for slot in range(len(self._trainers)) if self._has(slot))
+        self._arrivals = Arrivals(recorder) if self._rank is None else self._rank.arrivals
+        self._links = LimitedLinks(setting.platform, self._arrivals)
         #: What its devices are held to: a process has one, or all of theirs are alike.
         self._speed = min([self._trainers[slot].speed for slot in self._here], default=1.0)
         self._itemsize = setting.workload.itemsize
@@ -116,28 +119,39 @@ class Engine(ABC):
         self._recorder.start_epoch(epoch)
         if self._rank is not None:
             self._rank.start_epoch()
+        else:
+            self._arrivals.start()
 
     def _take(self, items: Iterable[Item]) -> None:
         """Take the items of an epoch, or what this process does of them."""
-        if self._rank is None:
-            take_items(items, self._recorder, self.ledger, self._bodies, speed=self._speed)
-            return
         with self._exchanging():
-            shared, arrive = self._rank.take(items), self._rank.arrive
-            take_items(shared, self._recorder, self.ledger, self._bodies, arrive, self._speed)
+            self._open_reader().take(items if self._rank is None else self._rank.take(items))
+
+    def _open_reader(self, enter: Enter | None = None) -> Reader:
+        """What takes the items of an epoch here."""
+        arrive: Arrive | None = None
+        if self._rank is not None:
+            arrive = self._rank.arrive
+        elif self._links:
+            arrive = self._arrive_alone
+        leave = self._links.leave if self._links else None
+        recorder, ledger, bodies = self._recorder, self.ledger, self._bodies
+        return Reader(recorder, ledger, bodies, enter, arrive, leave, self._speed)
+
+    def _arrive_alone(self, number: int, after: Sequence[int]) -> None:
+        self._arrivals.arrive(after, needed=True)
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
-        """An epoch's steps, at whose end nothing is on its way between processes; so it is where
-        memory runs out, which it does in all of them at once."""
+        """An epoch's steps, at whose end nothing is on its way any more; so it is where memory runs
+        out, which it does in all processes at once."""
+        ends = self._arrivals if self._rank is None else self._rank
         try:
             yield
         except DeviceOutOfMemory:
-            if self._rank is not None:
-                self._rank.abandon()
+            ends.abandon()
             raise
-        if self._rank is not None:
-            self._rank.finish()
+        ends.finish()
 
     def _end_epoch(self, loss: float, round_losses: list[float], seeds: int) -> EpochTrace:
         """What was recorded of an epoch, by all processes; each has its own part of the losses."""

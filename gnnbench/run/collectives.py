@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, cast
 
@@ -86,6 +86,9 @@ class Processes:
     Transfers are under way from when they are asked for. ``finish`` waits for those that nobody
     else waits for.
     """
+
+    #: Whether both ends of a transfer do nothing else until it is over.
+    blocking = False
 
     def __init__(self, store: Store, patience_s: float = PATIENCE_S) -> None:
         self._store = store
@@ -216,8 +219,12 @@ class Processes:
             ) from error
 
 
-def join(patience_s: float = PATIENCE_S) -> Processes:
+def join(
+    patience_s: float = PATIENCE_S,
+    make: Callable[[Store, float], Processes] | None = None,
+) -> Processes:
     """Join the ranks that this process was started among; NCCL where each has a GPU, else gloo.
+    ``make`` has other :class:`Processes` than usual made of them.
 
     In one collective, and here, a rank waits ``patience_s`` for the others. The environment is
     ``torchrun``'s: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``. Where the address is
@@ -251,7 +258,7 @@ def join(patience_s: float = PATIENCE_S) -> Processes:
             f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}; start all of them, "
             f"and where one takes longer than {patience_s:g} s to load, give a longer --patience."
         ) from error
-    return Processes(store, patience_s)
+    return (make or Processes)(store, patience_s)
 
 
 def _open_store(rank: int, size: int, patience: datetime.timedelta) -> Store:

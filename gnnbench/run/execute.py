@@ -30,6 +30,8 @@ Bodies = Mapping[str, Callable[..., None]]
 Enter = Callable[[Section], AbstractContextManager[Track]]
 #: Is told, before a step is taken, its number and those of the steps that it waits for, ascending.
 Arrive = Callable[[int, Sequence[int]], None]
+#: Is told, when a step has been taken here, that step and its number.
+Leave = Callable[[Step, int], None]
 
 
 def take_items(
@@ -38,19 +40,22 @@ def take_items(
     ledger: Ledger,
     bodies: Bodies | None,
     arrive: Arrive | None = None,
+    leave: Leave | None = None,
     speed: float = 1.0,
 ) -> None:
     """Record the steps of an epoch, in order, and account for what memories hold.
 
     With ``bodies`` each step computes what it is for; without any nothing is computed.
     """
-    Reader(recorder, ledger, bodies, arrive=arrive, speed=speed).take(items)
+    reader = Reader(recorder, ledger, bodies, arrive=arrive, leave=leave, speed=speed)
+    reader.take(items)
 
 
 class Reader:
     """Takes the items of one epoch, on one thread or the stages of rounds on several.
 
-    Where some come from other processes, ``arrive`` waits for them. A process that is held to a
+    Where some come from other processes, ``arrive`` waits for them, and ``leave`` is told of what
+    steps here send over links that take their time. A process that is held to a
     share of its ``speed`` rests after a step for as long as that share makes it longer.
     """
 
@@ -61,9 +66,11 @@ class Reader:
         bodies: Bodies | None,
         enter: Enter | None = None,
         arrive: Arrive | None = None,
+        leave: Leave | None = None,
         speed: float = 1.0,
     ) -> None:
         self._arrive = arrive
+        self._leave = leave
         self._rest = 1.0 / speed - 1.0
         self._owed_s = 0.0
         self._recorder = recorder
@@ -84,6 +91,7 @@ class Reader:
         """Take items up to the section that begins next; None where they end."""
         # This goes on between kernels, when nothing of it is in a cache: all in one frame.
         ids, bodies, follow = self._recorder.ids, self._bodies, self._waits.follow
+        leave = self._leave
         arrive, rests = self._arrive, self._rest > 0.0
         for item in items:
             if isinstance(item, Step):
@@ -97,6 +105,8 @@ class Reader:
                     item.index_work(item)
                 if bodies is not None and item.op:
                     bodies[item.op](*item.operands)
+                    if leave is not None:
+                        leave(item, number)
                 if rests:
                     self._rest_after(track.read() - began)
                 kind = new_kind((item.stage, item.label, item.place, item.resources, item.layer))

@@ -23,7 +23,7 @@ from gnnbench.models import BoundBlock
 from gnnbench.parts import MiniBatchSampler
 from gnnbench.program import Item, Section
 from gnnbench.records import Block, EpochTrace, IntArray, Unit
-from gnnbench.run.execute import Bodies, Reader
+from gnnbench.run.execute import Bodies
 from gnnbench.run.feature_cache import CachedRows
 from gnnbench.run.input_movement import InputMovement, UnitKey
 from gnnbench.run.movement import Buffers
@@ -141,7 +141,7 @@ class MiniBatchEngine(InputMovement):
         if self._evidence is not None:
             with recorder.excluded():
                 self._evidence.audit_seeds(epoch, seeds)
-        take = self._open_reader()
+        take = self._open_rounds()
 
         def begin(round_: RoundUnderWay) -> None:
             self._begin_update(round_.index, self._num_rounds)
@@ -167,12 +167,9 @@ class MiniBatchEngine(InputMovement):
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]
         return self._end_epoch(sum(self._loss_sums) / sum(counts), losses, sum(counts))
 
-    def _open_reader(self) -> Callable[[Iterable[Item]], None]:
+    def _open_rounds(self) -> Callable[[Iterable[Item]], None]:
         """What takes the items of an epoch's rounds, some after the other."""
-        rank = self._rank
-        arrive = None if rank is None else rank.arrive
-        recorder, ledger, bodies = self._recorder, self.ledger, self._bodies
-        read = Reader(recorder, ledger, bodies, self._enter, arrive, self._speed).take
+        rank, read = self._rank, self._open_reader(self._enter).take
         return read if rank is None else lambda items: read(rank.take(items))
 
     def _observe(self, round_: RoundUnderWay) -> None:

@@ -14,7 +14,6 @@ come earlier in the program, whatever the others do, so that no two wait for eac
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +25,10 @@ from torch import Tensor
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Collective, Item, Step
 from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace
-from gnnbench.run.collectives import Pending, Processes
+from gnnbench.run.arrivals import Arrivals
+from gnnbench.run.collectives import Processes
 from gnnbench.run.execute import Bodies
-from gnnbench.run.recorder import HOST, Recorder
-from gnnbench.run.timers import Moment
+from gnnbench.run.recorder import Recorder
 
 #: The operation of a step in which this rank sends or receives something.
 MESSAGES = "messages"
@@ -86,15 +85,6 @@ class Message(NamedTuple):
     receive: Callable[[Tensor], None]
 
 
-class Arrival(NamedTuple):
-    """What is on its way here since a moment, by the number of its step."""
-
-    number: int
-    since: Moment
-    pending: Pending
-    receive: Callable[[Tensor], None]
-
-
 def assign_ranks(trainers: Sequence[Device], platform: Platform) -> tuple[int, ...]:
     """By slot, the rank that has the device: one for each, but for a host that trains beside
     accelerators, which is with the first of them that belongs to it, unless it is made of cores of
@@ -133,19 +123,16 @@ class Rank:
         self._dtype = dtype
         self._recorder = recorder
         self._bodies: Bodies = {}
+        self.arrivals = Arrivals(recorder)
         self._start()
 
     def _start(self) -> None:
-        #: By the number of a step, which rank's time it has, None for the longest; and the number
-        #: of the last arrival here that has to be in its place before those that wait for the step.
+        #: By the number of a step, which rank's time it has, None for the longest.
         self._takers: list[int | None] = []
-        self._reach: list[int] = []
         self._number = -1
         #: Whether the step that comes next needs what it waits for here.
         self._needs = False
-        self._arriving: deque[Arrival] = deque()
-        self._arrivals: set[int] = set()
-        self._lasted_s: dict[int, float] = {}
+        self.arrivals.start()
 
     def equip(self, bodies: Bodies) -> Bodies:
         """The bodies, and that of messages."""
@@ -234,22 +221,8 @@ class Rank:
 
     def arrive(self, number: int, after: Sequence[int]) -> None:
         """Put in its place what a step, which is about to be taken, waits for."""
-        reach, arrivals = -1, self._arrivals
-        for earlier in after:
-            reach = max(reach, earlier if earlier in arrivals else self._reach[earlier])
-        self._reach.append(reach)
         self._number = number
-        if self._needs and self._arriving and self._arriving[0].number <= reach:
-            self._place(reach)
-
-    def _place(self, last: int) -> None:
-        """Put in place what arrives, in the order of the program, up to a step's number."""
-        with self._recorder.inside_part():
-            while self._arriving and self._arriving[0].number <= last:
-                arrival = self._arriving.popleft()
-                part = arrival.pending.wait()
-                _, self._lasted_s[arrival.number] = HOST.since(arrival.since)
-                arrival.receive(part)
+        self.arrivals.arrive(after, needed=self._needs)
 
     def _pass_on(self, messages: Sequence[Message], within: Callable[[], None] | None) -> None:
         """Send what leaves by the current step, and await what comes."""
@@ -259,9 +232,11 @@ class Rank:
                 processes.send(self._take_out(each), each.target, number)
             else:
                 pending = processes.receive(each.elements, self._dtype, each.source, number)
-                self._await(number, pending, each.receive)
+                self.arrivals.add(number, pending, each.receive)
         if within is not None:
             within()
+        if processes.blocking:
+            self.arrivals.place(number)
 
     def _take_out(self, message: Message) -> Tensor:
         """What a message takes from here, ``(n,)``, counted."""
@@ -274,10 +249,6 @@ class Rank:
         for kind in message.kinds:
             self._recorder.count_bytes(kind, tensor.numel() * tensor.element_size())
         return tensor
-
-    def _await(self, number: int, pending: Pending, receive: Callable[[Tensor], None]) -> None:
-        self._arriving.append(Arrival(number, HOST.read(), pending, receive))
-        self._arrivals.add(number)
 
     # ------------------------------------------------------------------ collectives
 
@@ -321,7 +292,9 @@ class Rank:
         for number, message in coming:
             begin = begins[number]
             part = pending.part(begin, begin + message.elements)
-            self._await(number, part, message.receive)
+            self.arrivals.add(number, part, message.receive)
+        if self.processes.blocking:
+            self.arrivals.place(self._number)
 
     def reduce(self, values: Sequence[Tensor], count: Callable[[int], int]) -> list[Tensor]:
         """The sums over all ranks of tensors, the same bits in each of them; ``count`` says how
@@ -344,14 +317,13 @@ class Rank:
 
     def finish(self) -> None:
         """Put in place what is still on its way: an epoch is over when everything has arrived."""
-        self._place(len(self._reach))
+        self.arrivals.finish()
         self.processes.finish()
 
     def abandon(self) -> None:
         """Let everything come and go that is on its way, for nobody: an epoch has ended before its
         time, in all ranks at the same step, and the next must not meet its messages."""
-        while self._arriving:
-            self._arriving.popleft().pending.wait()
+        self.arrivals.abandon()
         self.processes.finish()
 
     def merge(self, trace: EpochTrace) -> EpochTrace:
@@ -364,7 +336,7 @@ class Rank:
         for number, span in zip(numbers, trace.spans, strict=True):
             taker = self._takers[number]
             starts.append(span.wall_start_s if here == (taker or 0) else 0.0)
-            took_s = self._lasted_s.get(number, span.wall_s)
+            took_s = self.arrivals.lasted_s.get(number, span.wall_s)
             walls.append(took_s if taker in (None, here) else 0.0)
         losses = [trace.loss, *trace.round_losses]
         counted = [float(trace.bytes[kind]) for kind in BYTE_KINDS]
