@@ -180,17 +180,27 @@ class ShardsLayout(Lowering):
             for slot in self.shards.updaters
         ]
 
-    def _hold_round(self, number: int, index: int) -> list[Hold]:
-        """A round's aggregates, or their gradients, and the rows that are picked for it."""
-        holds, copies = [], self.copies(number)
-        for slot in self._aggregators(number):
-            piece, width = self.shards.pieces[index, slot], self.width(number, slot)
-            picked = piece.size.num_src if piece.picks else 0
-            holds += [
-                self._hold(slot, "aggregates of a round", piece.size.num_dst * width * copies),
-                self._hold(slot, "rows read by a round", picked * width),
-            ]
-        return holds
+    def _hold_aggregates(self, number: int, index: int) -> list[Hold]:
+        """A round's aggregates, or their gradients, beside those of the round before or after,
+        which cross meanwhile."""
+        copies, name = self.copies(number), f"aggregates of every second round, {index % 2}"
+        return [
+            self._hold(
+                slot,
+                name,
+                self.shards.pieces[index, slot].size.num_dst * self.width(number, slot) * copies,
+            )
+            for slot in self._aggregators(number)
+        ]
+
+    def _hold_picked(self, number: int, index: int) -> list[Hold]:
+        """The rows that are picked for a round."""
+        pieces = {slot: self.shards.pieces[index, slot] for slot in self._aggregators(number)}
+        return [
+            self._hold(slot, "rows read by a round", piece.size.num_src * self.width(number, slot))
+            for slot, piece in pieces.items()
+            if piece.picks
+        ]
 
     @staticmethod
     def _free(holds: Sequence[Hold]) -> Iterator[Free]:
@@ -238,22 +248,36 @@ class FeatureShardsLowering(ShardsLayout):
 
     def _forward_layer(self, number: int, inputs: Buffers) -> Generator[Item, None, Buffers]:
         """One layer of all rounds; the columns of its outputs, and after the last layer the
-        gradients of the logits."""
+        gradients of the logits. A round is updated when the next one has been aggregated, and
+        crosses meanwhile (the pipeline of §3.2.2)."""
         outputs = open_buffers(f"columns of h{number + 1}")
+        crossing: Iterator[Item] = iter(())
         for index in self.rounds:
             aggregated, whole = open_buffers("aggregates"), open_buffers("all columns of them")
-            updated = open_buffers("outputs")
-            holds = self._hold_round(number, index)
+            holds = self._hold_aggregates(number, index)
             yield from holds
+            picked = self._hold_picked(number, index)
+            yield from picked
             yield from self._aggregate(number, index, inputs, aggregated)
+            yield from self._free(picked)
             yield self._exchange(AGGREGATES, number, index, aggregated, whole)
-            yield from self._free(holds)
-            yield from self._update(number, index, whole, updated)
-            if number < len(self.layers) - 1:
-                yield self._exchange(ROWS, number + 1, index, updated, outputs)
-            else:
-                yield from self._take_loss(index, updated, outputs)
+            yield from crossing
+            crossing = self._update_round(number, index, whole, outputs, holds)
+        yield from crossing
         return outputs
+
+    def _update_round(
+        self, number: int, index: int, whole: Buffers, outputs: Buffers, holds: Sequence[Hold]
+    ) -> Iterator[Item]:
+        """What follows when a round's aggregates are with its updaters, and no longer held by the
+        aggregators."""
+        yield from self._free(holds)
+        updated = open_buffers("outputs")
+        yield from self._update(number, index, whole, updated)
+        if number < len(self.layers) - 1:
+            yield self._exchange(ROWS, number + 1, index, updated, outputs)
+        else:
+            yield from self._take_loss(index, updated, outputs)
 
     def _aggregate(
         self, number: int, index: int, inputs: Buffers, aggregated: Buffers
@@ -304,7 +328,9 @@ class FeatureShardsLowering(ShardsLayout):
 
     def _backward_layer(self, number: int, ready: Buffers) -> Generator[Item, None, Buffers]:
         """From the gradients of a layer's outputs, by round and updater, to those of its inputs,
-        by the round of the row and aggregator; the first layer's stay out."""
+        by the round of the row and aggregator; the first layer's stay out. As in the forward pass,
+        a round crosses while the next one is updated."""
+        crossing: Iterator[Item] = iter(())
         below, layer = open_buffers(f"columns of h{number}'s gradients"), self.layers[number]
         for index in self.rounds:
             parts, columns = open_buffers("gradients of aggregates"), open_buffers("their columns")
@@ -317,12 +343,23 @@ class FeatureShardsLowering(ShardsLayout):
                 step.adds = (self._sums[slot],)
                 yield step
             if number:
-                holds = self._hold_round(number, index)
+                holds = self._hold_aggregates(number, index)
                 yield from holds
                 yield self._exchange(AGGREGATE_GRADIENTS, number, index, parts, columns)
-                yield from self._aggregate_backward(number, index, columns, below)
-                yield from self._free(holds)
+                yield from crossing
+                crossing = self._return_columns(number, index, columns, below, holds)
+        yield from crossing
         return below
+
+    def _return_columns(
+        self, number: int, index: int, columns: Buffers, below: Buffers, holds: Sequence[Hold]
+    ) -> Iterator[Item]:
+        """What follows when the gradients of a round's aggregates are with the aggregators, which
+        hold them until it is over."""
+        picked = self._hold_picked(number, index)
+        yield from picked
+        yield from self._aggregate_backward(number, index, columns, below)
+        yield from self._free([*picked, *holds])
 
     def _aggregate_backward(
         self, number: int, index: int, columns: Buffers, below: Buffers

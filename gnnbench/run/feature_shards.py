@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +22,9 @@ from gnnbench.run.execute import Bodies
 from gnnbench.run.features import FILLED_BYTES, feature_rows
 from gnnbench.run.passes import UpdateTape, run_update, run_update_backward
 from gnnbench.run.ranks import Transfer
+
+#: Tensors by round and device.
+ByRound: TypeAlias = dict[tuple[int, int], Tensor]
 
 
 class FeatureShardsEngine(Engine):
@@ -118,13 +122,13 @@ class FeatureShardsEngine(Engine):
         #: Columns of a layer's input, and of their gradients, by layer and aggregator.
         self._columns = dict(self._features)
         self._column_gradients: dict[tuple[int, int], Tensor] = {}
-        #: Of a round, by aggregator: aggregates, and their gradients.
-        self._aggregates: dict[int, Tensor] = {}
-        self._aggregate_gradients: dict[int, Tensor] = {}
-        #: Of a round, by updater: all columns of the aggregates, outputs, gradients of aggregates.
-        self._whole: dict[int, Tensor] = {}
-        self._rows: dict[int, Tensor] = {}
-        self._parts: dict[int, Tensor] = {}
+        #: By round, of two at most, and aggregator: aggregates, and their gradients.
+        self._aggregates: ByRound = {}
+        self._aggregate_gradients: ByRound = {}
+        #: The same by updater: all columns of the aggregates, outputs, gradients of aggregates.
+        self._whole: ByRound = {}
+        self._rows: ByRound = {}
+        self._parts: ByRound = {}
         #: By round and updater, gradients of a layer's outputs.
         self._gradients: dict[tuple[int, int], Tensor] = {}
         self._tapes: dict[tuple[int, int, int], UpdateTape] = {}
@@ -157,20 +161,21 @@ class FeatureShardsEngine(Engine):
         with torch.no_grad():
             if sources is not None:
                 h = h.index_select(0, torch.from_numpy(sources).to(h.device))
-            self._aggregates[slot] = layer.aggregate(self._bounds[index, slot], h)
+            _forget_earlier(self._aggregates, index)
+            self._aggregates[index, slot] = layer.aggregate(self._bounds[index, slot], h)
             if layer.masks_below:
                 self._wanted[number, index, slot] = mask_positive(h)
 
     def _send_aggregates(self, number: int, index: int, overlap: Overlap) -> Tensor:
-        return self._aggregates[overlap.aggregator][overlap.there]
+        return self._aggregates[index, overlap.aggregator][overlap.there]
 
     def _receive_aggregates(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
         slot, copies = overlap.updater, self._lowering.copies(number)
         width = self.replicas.master.stack[number].in_features
-        if slot not in self._whole:
+        if (index, slot) not in self._whole:
             rows = self._shards.rows_of(index, slot)
-            self._whole[slot] = self._open(slot, rows, copies * width)
-        whole, (begin, end) = self._whole[slot], self._range(number, overlap)
+            self._whole[index, slot] = self._open(slot, rows, copies * width)
+        whole, (begin, end) = self._whole[index, slot], self._range(number, overlap)
         pieces = torch.split(part.view(overlap.rows, -1), end - begin, dim=1)
         for copy, piece in enumerate(pieces):
             whole[overlap.here, copy * width + begin : copy * width + end] = piece
@@ -182,15 +187,15 @@ class FeatureShardsEngine(Engine):
     def _update_forward(self, number: int, index: int, slot: int) -> None:
         layer = self._layer_on(number, slot)
         needs = needs_aggregate_gradient(layer, first=number == 0)
-        bound, whole = self._outputs[index, slot], self._whole.pop(slot)
-        self._aggregates.clear()  # all have been sent
+        bound, whole = self._outputs[index, slot], self._whole.pop((index, slot))
         tape = run_update(layer, bound, whole, needs_input_gradient=needs)
         self._tapes[number, index, slot] = tape
-        self._rows[slot] = tape.output.detach()
+        _forget_earlier(self._rows, index)
+        self._rows[index, slot] = tape.output.detach()
 
     def _send_rows(self, number: int, index: int, overlap: Overlap) -> Tensor:
         begin, end = self._range(number, overlap)
-        return self._rows[overlap.updater][overlap.here][:, begin:end]
+        return self._rows[index, overlap.updater][overlap.here][:, begin:end]
 
     def _receive_rows(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
         key = (number, overlap.aggregator)
@@ -199,7 +204,7 @@ class FeatureShardsEngine(Engine):
         self._columns[key][overlap.there] = part.view(overlap.rows, -1)
 
     def _take_loss(self, number: int, index: int, slot: int) -> None:
-        rows, (places, labels) = self._rows[slot], self._labelled[index, slot]
+        rows, (places, labels) = self._rows[index, slot], self._labelled[index, slot]
         self._keep_logits(self._shards.updated_ids(index, slot), rows)
         gradient = self._gradients[index, slot] = torch.zeros_like(rows)
         if len(places):
@@ -215,7 +220,8 @@ class FeatureShardsEngine(Engine):
         tape = self._tapes.pop((number, index, slot))
         gradient = run_update_backward(tape, self._gradients.pop((index, slot)))
         if gradient is not None:
-            self._parts[slot] = gradient
+            _forget_earlier(self._parts, index)
+            self._parts[index, slot] = gradient
         parameters = list(self.replicas.on(self._trainers[slot]).parameters())
         sums = torch.split(self._sums[slot], [each.numel() for each in parameters])
         for total, parameter in zip(sums, parameters, strict=True):
@@ -226,23 +232,24 @@ class FeatureShardsEngine(Engine):
     def _send_columns(self, number: int, index: int, overlap: Overlap) -> Tensor:
         begin, end = self._range(number, overlap)
         width = self.replicas.master.stack[number].in_features
-        rows = self._parts[overlap.updater][overlap.here]
+        rows = self._parts[index, overlap.updater][overlap.here]
         parts = [part[:, begin:end] for part in torch.split(rows, width, dim=1)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _receive_columns(self, part: Tensor, number: int, index: int, overlap: Overlap) -> None:
         slot, part = overlap.aggregator, part.view(overlap.rows, -1)
-        if slot not in self._aggregate_gradients:
+        if (index, slot) not in self._aggregate_gradients:
             rows = self._shards.pieces[index, slot].size.num_dst
-            self._aggregate_gradients[slot] = self._open(slot, rows, part.shape[1])
-        self._aggregate_gradients[slot][overlap.there] = part
+            self._aggregate_gradients[index, slot] = self._open(slot, rows, part.shape[1])
+        self._aggregate_gradients[index, slot][overlap.there] = part
 
     def _aggregate_backward(self, number: int, index: int, slot: int) -> None:
         bound, layer = self._bounds[index, slot], self._layer_on(number, slot)
         if layer.masks_below:
             bound = bound.masked(self._wanted.pop((number, index, slot)))
         with torch.no_grad():
-            rows = layer.aggregate_backward(bound, self._aggregate_gradients.pop(slot))
+            gradients = self._aggregate_gradients.pop((index, slot))
+            rows = layer.aggregate_backward(bound, gradients)
         key, sources = (number, slot), self._shards.sources[index, slot]
         if key not in self._column_gradients:
             self._column_gradients.pop((number + 1, slot), None)
@@ -286,6 +293,12 @@ class FeatureShardsEngine(Engine):
             self._step(
                 [part.view(each.shape) for part, each in zip(parts, parameters, strict=True)]
             )
+
+
+def _forget_earlier(of_rounds: ByRound, index: int) -> None:
+    """Let go of what all have sent on: of rounds before the one that crosses at the moment."""
+    for key in [key for key in of_rounds if key[0] not in (index - 1, index)]:
+        del of_rounds[key]
 
 
 def _fill_held(into: Tensor, rows: Tensor, begin: int, held: IntArray | None) -> None:
