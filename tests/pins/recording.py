@@ -25,7 +25,6 @@ from gnnbench.comparison import (
     options_for,
     plan_row,
 )
-from gnnbench.price.clocks import clock_for
 from gnnbench.datasets import scale_features
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import Bundle, Setting
@@ -33,6 +32,7 @@ from gnnbench.platforms.describe import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price import folds
+from gnnbench.price.clocks import clock_for
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.schedule import Task, schedule
 from gnnbench.records import Dataset, EpochTrace, Scheduled, Trace, Workload

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -29,6 +30,7 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Trace
 from gnnbench.run import train
 from gnnbench.run.collectives import Processes, join, leave
+from gnnbench.run.shared_memory import MemoryProcesses
 
 #: By the number of devices, what runs out of memory in the midst of an epoch on the small graph.
 TOO_LARGE = {
@@ -123,27 +125,28 @@ def sum_up(trace: Trace) -> dict[str, object]:
 
 def main() -> None:
     """``SIZE:PORT,SIZE:PORT.. DATASET MODEL STRATEGY STRATEGY..``: a group of so many ranks for
-    each size, one after the other."""
+    each size, one after the other; of ``SIZE:PORT:shared`` they share memory."""
     torch.set_num_threads(1)
     groups, dataset, model, *strategies = sys.argv[1:]
     for group in groups.split(","):
-        os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"] = group.split(":")
+        os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"], *shared = group.split(":")
         ranks = []
         for rank in range(int(os.environ["WORLD_SIZE"])):
             child = os.fork()
             if not child:
                 cases = [Case(strategy, dataset, model) for strategy in strategies]
-                os._exit(run_forked(rank, cases))
+                os._exit(run_forked(rank, cases, shared=bool(shared)))
             ranks.append(child)
         if any([os.waitpid(child, 0)[1] for child in ranks]):
             sys.exit(1)
 
 
-def run_forked(rank: int, cases: list[Case]) -> int:
+def run_forked(rank: int, cases: list[Case], *, shared: bool) -> int:
     """The exit status."""
     os.environ["RANK"] = str(rank)
     try:
-        processes = join()
+        platform = make_platform(2)
+        processes = join(make=partial(MemoryProcesses, platform) if shared else None)
         found = dict(run_cases(cases, processes))
         leave()
     except BaseException:

@@ -22,7 +22,7 @@ from gnnbench.run.recorder import Recorder
 class Group:
     """A group of three, of which this is rank 0: what it is asked for is noted in ``said``."""
 
-    rank, size, device = 0, 3, torch.device("cpu")
+    rank, size, device, blocking = 0, 3, torch.device("cpu"), False
 
     def __init__(self):
         self.said = []

@@ -38,10 +38,10 @@ def list_strategies(dataset, model):
 
 
 @cache
-def train_in_processes(dataset, model, sizes=(2, 4)):
-    """By size, what groups of so many real ranks found of every strategy."""
+def train_in_processes(dataset, model, sizes=(2, 4), how=""):
+    """By size, what groups of so many real ranks found of every strategy; ``how`` they send."""
     ports = find_ports(len(sizes))
-    groups = ",".join(f"{size}:{port}" for size, port in zip(sizes, ports, strict=True))
+    groups = ",".join(f"{size}:{port}{how}" for size, port in zip(sizes, ports, strict=True))
     names = [*TOO_LARGE.values(), *list_strategies(dataset, model)]
     command = subprocess.Popen(
         [sys.executable, ranks.__file__, groups, dataset, model, *names],
@@ -59,11 +59,11 @@ def train_in_processes(dataset, model, sizes=(2, 4)):
     return dict(zip(sizes, map(json.loads, said.splitlines()), strict=True))
 
 
-def hold(strategy, dataset, model, processes):
+def hold(strategy, dataset, model, processes, sizes=(2, 4), how=""):
     """What so many processes computed against one process, and what they sent against the program
     gone through without one."""
     case = Case(strategy, dataset, model)
-    found = train_in_processes(dataset, model)[processes][strategy]
+    found = train_in_processes(dataset, model, sizes, how)[processes][strategy]
     if model == "gat" and strategy in BY_COLUMNS:
         assert "choose" in found
         return
@@ -86,6 +86,12 @@ def hold(strategy, dataset, model, processes):
 def test_processes_train_what_one_process_trains(strategy, processes):
     """On a small graph, GCN; each group of ranks is started once for all strategies."""
     hold(strategy, "small", "gcn", processes)
+
+
+@pytest.mark.parametrize("strategy", list_strategies("small", "gcn"))
+def test_ranks_that_share_memory_train_what_one_process_trains(strategy):
+    """As devices made of one machine's cores do: what they send is not in messages."""
+    hold(strategy, "small", "gcn", 3, (3,), ":shared")
 
 
 def test_a_row_that_runs_out_of_memory_ends_in_all_processes_and_the_next_goes_on():
