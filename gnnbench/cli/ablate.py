@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from gnnbench.cli.compare import exit_status, prepare, run_comparison, write_results
+from gnnbench.cli.compare import Ranks, run_rows
 from gnnbench.cli.options import (
     CommandLine,
     ComparisonOptions,
     comparison_options,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gnnbench.comparison import PlannedRow, Request
+    from gnnbench.plugins import Registry
+    from gnnbench.records import Comparison
 
 
 @click.command(short_help="Show what each part of a strategy earns.")
@@ -29,13 +36,17 @@ def ablate(line: CommandLine, strategy: str, each_part: bool, options: Compariso
     Where the paper has no steps, each part is swapped for the reference's, one at a time.
     Combinations that cannot work say why.
     """
-    request, registry = prepare(line, [(strategy, ())], options)
 
-    from gnnbench.comparison import plan_ablation
-    from gnnbench.report.ablation import print_steps
+    def find_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:
+        from gnnbench.comparison import plan_ablation
 
-    rows = plan_ablation(request, registry, each_part=each_part)
-    comparison = run_comparison(line, replace(request, rows=rows), registry)
-    steps = () if each_part else registry.strategy(strategy).ablation
-    write_results(comparison, options, lambda console: print_steps(comparison, console, steps))
-    return exit_status(comparison)
+        return plan_ablation(request, registry, each_part=each_part)
+
+    def print_more(comparison: Comparison, registry: Registry, console: Console) -> None:
+        from gnnbench.report.ablation import print_steps
+
+        steps = () if each_part else registry.strategy(strategy).ablation
+        print_steps(comparison, console, steps)
+
+    chosen = [(strategy, ())]
+    return run_rows(line, chosen, options, Ranks(), find_rows=find_rows, print_more=print_more)

@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -33,6 +35,7 @@ from gnnbench.cli.values import (
     read_list,
     shorten,
 )
+from gnnbench.constants import Bound
 from gnnbench.errors import UsageError
 from gnnbench.rank import is_watched
 
@@ -42,11 +45,15 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from gnnbench.comparison import Request
+    from gnnbench.comparison import PlannedRow, Request
     from gnnbench.plugins import Registry
     from gnnbench.preparation import ChosenStrategy
     from gnnbench.records import Comparison, PartKind
     from gnnbench.run.collectives import Processes
+
+
+#: After how many seconds in a step a rank gives the others up.
+PATIENCE_S: Bound[int] = 60
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")
@@ -69,7 +76,7 @@ if TYPE_CHECKING:
     "--patience",
     "patience_s",
     type=WholeNumber(1, 86_400),
-    default=60,
+    default=PATIENCE_S,
     show_default=True,
     metavar="S",
     help="With processes: after how many seconds in one step the others give up a rank that does "
@@ -107,7 +114,32 @@ def compare(
             "no strategies are named; name them by --plugins A,B, or two result files to compare."
         )
     chosen = parse_strategies(strategies)
+    return run_rows(line, chosen, options, Ranks(processes, patience_s), plain=plain)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How many processes are asked for, None for as many as the platform's devices are, and after
+    how many seconds they give one of them up."""
+
+    processes: int | None = None
+    patience_s: int = PATIENCE_S
+
+
+def run_rows(
+    line: CommandLine,
+    chosen: Sequence[ChosenStrategy],
+    options: ComparisonOptions,
+    wanted: Ranks,
+    *,
+    plain: bool = False,
+    find_rows: Callable[[Request, Registry], tuple[PlannedRow, ...]] | None = None,
+    print_more: Callable[[Comparison, Registry, Console], None] | None = None,
+) -> int:
+    """Run the rows of the strategies, or those that ``find_rows`` gives, and write what came out:
+    in this process, as one of several ranks, or in ranks that this process starts and watches."""
     ranks = int(os.environ.get("WORLD_SIZE", 0)) if "RANK" in os.environ else 0
+    processes = wanted.processes
     if not ranks and (processes or made_of_cores(options.platform)):
         check_texts(options)
 
@@ -115,19 +147,27 @@ def compare(
 
         count = check_processes(processes, chosen, options)
         if count:
-            return run_ranks(line.words[1:], count, patience_s)
+            return run_ranks(line.words[1:], count, wanted.patience_s)
     if processes and processes != ranks:
         raise click.BadParameter(
             f"this is one of {ranks} ranks, and {processes} are asked for; leave --processes out "
             f"under torchrun.",
             param_hint="'--processes'",
         )
+    if ranks > 1 and is_watched():
+        end_with_starter()
+    request, registry = prepare(line, chosen, options, max(1, ranks), plain=plain)
+    if find_rows is not None:
+        request = replace(request, rows=find_rows(request, registry))
+
+    def write(comparison: Comparison) -> int:
+        more = None if print_more is None else partial(print_more, comparison, registry)
+        write_results(comparison, options, more)
+        return exit_status(comparison)
+
     if ranks > 1:
-        return compare_as_rank(line, chosen, options, ranks, patience_s, plain=plain)
-    request, registry = prepare(line, chosen, options, plain=plain)
-    comparison = run_comparison(line, request, registry)
-    write_results(comparison, options)
-    return exit_status(comparison)
+        return run_as_rank(line, request, registry, wanted.patience_s, write)
+    return write(run_comparison(line, request, registry))
 
 
 def made_of_cores(platform: str | None) -> bool:
@@ -137,20 +177,14 @@ def made_of_cores(platform: str | None) -> bool:
     return platform is not None and is_made_of_cores(platform)
 
 
-def compare_as_rank(
+def run_as_rank(
     line: CommandLine,
-    chosen: Sequence[ChosenStrategy],
-    options: ComparisonOptions,
-    ranks: int,
-    patience_s: int,
-    *,
-    plain: bool,
+    request: Request,
+    registry: Registry,
+    patience_s: float,
+    write: Callable[[Comparison], int],
 ) -> int:
     """The comparison as one of several ranks, of which the first writes and prints."""
-    if is_watched():
-        end_with_starter()
-    request, registry = prepare(line, chosen, options, ranks, plain=plain)
-
     from gnnbench.comparison import serve
     from gnnbench.run.collectives import PeerLost, join, leave
     from gnnbench.run.shared_memory import make_processes
@@ -166,9 +200,9 @@ def compare_as_rank(
         if is_watched():
             return error.exit_status  # whoever watches the ranks knows which one it was
         raise
-    write_results(comparison, options)
+    status = write(comparison)
     leave()
-    return exit_status(comparison)
+    return status
 
 
 def check_texts(options: ComparisonOptions) -> None:
