@@ -1,0 +1,274 @@
+"""``python -m suites.cores``: what systems' ideas earn on devices made of this machine's cores.
+
+Every strategy that has steps from a plain baseline to the whole is trained step by step on devices
+of a core each (``cores:1,1``; HyScale-GNN beside a host at half its speed), by ``gnnbench ablate``,
+so that steps take turns and their epochs are measured. Beside each stands the epoch that the model
+predicts for the same program from what ``gnnbench platforms probe`` has found of those cores.
+
+``drm`` holds DRM, from a split that is wrong by four times, against the best of a sweep of static
+splits. ``overlap`` holds transfers that go on beside computing against blocking ones, over a link
+on which both take about as long. Nothing here is part of a test: run it on a machine that does
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from gnnbench import plugins
+from gnnbench.comparison import PlannedRow, make_setting, options_for, plan_ablation, plan_rows
+from gnnbench.errors import GnnbenchError
+from gnnbench.plugins import Registry, assemble
+from gnnbench.preparation import Job, make_request
+from gnnbench.price.epochs import price_epochs
+from gnnbench.statistics import Difference, compare_pairs, compare_samples
+from gnnbench.units import format_si
+
+#: Two devices of a core each.
+EVEN = "cores:1,1"
+#: A device of a core, beside a host of one at half the speed.
+UNEQUAL = """
+name = "unequal"
+description = "a core beside a host of one core at half its speed"
+
+[[cores]]
+count = 1
+
+[host]
+count = 1
+speed = 0.5
+"""
+LIMITED = """
+name = "{name}"
+description = "two cores over a limited link"
+
+[[cores]]
+count = 1
+
+[[cores]]
+count = 1
+
+[link]
+bandwidth = {{ value = {rate}, unit = "B/s", source = "as long as computing" }}
+blocking = {blocking}
+"""
+#: How large a static share of the CPU is, in multiples of the planned one.
+SHARES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A row that was measured: its epochs in seconds, and what the model says of one."""
+
+    name: str
+    samples_s: tuple[float, ...]
+    predicted_s: float
+
+    @property
+    def epoch_s(self) -> float:
+        return median(self.samples_s)
+
+    @property
+    def error(self) -> float:
+        return self.predicted_s / self.epoch_s - 1.0
+
+
+def measure(*words: str) -> list[dict[str, Any]]:
+    """The runs of a command of gnnbench that are done, as its result file has them. Raises
+    ``CalledProcessError`` with what it said."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "result.json")
+        command = [sys.executable, "-m", "gnnbench", *words, "--json", str(path)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        runs: list[dict[str, Any]] = json.loads(path.read_text())["runs"]
+    return [run for run in runs if run["status"] == "done"]
+
+
+def list_samples(run: Mapping[str, Any]) -> tuple[float, ...]:
+    """The steady epochs of a run, seconds."""
+    metric = run["metrics"]["epoch_time"]
+    return tuple(metric.get("samples", [metric["value"]])[metric.get("warmup", 0) :])
+
+
+class Question:
+    """One strategy on one graph, model and platform, as the command line and the model have it."""
+
+    def __init__(self, registry: Registry, strategy: str, dataset: str, model: str, platform: str):
+        self.words = ("--dataset", dataset, "--model", model, "--platform", platform)
+        job = Job(strategies=[(strategy, ())], dataset=dataset, model=model, platform=platform)
+        self._registry = registry
+        self._request = make_request(job, registry)
+        self._strategy = strategy
+
+    def list_rows(self) -> tuple[PlannedRow, ...]:
+        """The steps of the strategy's ablation, or it alone."""
+        if self._registry.strategy(self._strategy).ablation:
+            return plan_ablation(self._request, self._registry, each_part=False)
+        return plan_rows(self._request, self._registry)
+
+    def predict(self, row: PlannedRow) -> float:
+        """Seconds of the row's first epoch by the model. Raises ``GnnbenchError``."""
+        options = options_for(row, self._request.options, self._registry)
+        bundle = assemble(self._registry, row.parts, options)
+        (price,) = price_epochs(bundle, make_setting(self._request), 1)
+        return price.epoch_s
+
+
+def ablate(question: Question, strategy: str) -> list[Step]:
+    """The strategy's steps, measured in turns and predicted."""
+    predicted = {row.label: question.predict(row) for row in question.list_rows()}
+    return [
+        Step(run["label"], list_samples(run), predicted[run["label"]])
+        for run in measure("ablate", strategy, *question.words)
+    ]
+
+
+def compare(questions: Mapping[str, Question]) -> list[Step]:
+    """Strategies in one comparison, measured in turns and predicted."""
+    predicted = {
+        row.label: question.predict(row)
+        for question in questions.values()
+        for row in question.list_rows()
+    }
+    words = next(iter(questions.values())).words
+    runs = measure("compare", "--plugins", ",".join(questions), "--no-plain", *words)
+    return [Step(run["label"], list_samples(run), predicted[run["label"]]) for run in runs]
+
+
+def describe(steps: Sequence[Step]) -> Iterator[str]:
+    """A line each: the measured and the predicted epoch, and the speed against the first one."""
+    first = steps[0]
+    for step in steps:
+        count = min(len(first.samples_s), len(step.samples_s))
+        found = compare_pairs(step.samples_s[-count:], first.samples_s[-count:])
+        modelled = first.predicted_s / step.predicted_s
+        measured = "" if step is first else f"  {tell(found)}, modelled {modelled:.2f}x"
+        times = f"{format_si(step.epoch_s, 's'):>9} {format_si(step.predicted_s, 's'):>9}"
+        yield f"  {step.name:22}{times} {step.error:>+6.0%}{measured}"
+
+
+def tell(found: Difference) -> str:
+    shown = "" if found.shown else ", not shown"
+    return f"{found.ratio:.2f}x ({found.low:.2f} to {found.high:.2f}{shown})"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Systems' ideas on devices made of this machine's cores."""
+
+
+@main.command()
+@click.option("--dataset", "datasets", multiple=True, default=("cora", "amazon_photo"))
+@click.option("--model", "models", multiple=True, default=("gcn", "sage"))
+def ideas(datasets: tuple[str, ...], models: tuple[str, ...]) -> None:
+    """What each idea earns, measured and modelled."""
+    registry = plugins.load()
+    found: list[Step] = []
+    with tempfile.TemporaryDirectory() as folder:
+        unequal = Path(folder, "unequal.toml")
+        unequal.write_text(UNEQUAL)
+        for dataset in datasets:
+            for model in models:
+                for strategy in ("hongtu", "mixgcn", "hyscale"):
+                    platform = str(unequal) if strategy == "hyscale" else EVEN
+                    question = Question(registry, strategy, dataset, model, platform)
+                    click.echo(f"{strategy} · {dataset} · {model}: measured, predicted, error")
+                    steps = ablate(question, strategy)
+                    found += steps
+                    click.echo("\n".join(describe(steps)))
+                click.echo(f"partition, pipegcn · {dataset} · {model}: measured, predicted, error")
+                names = ("partition", "pipegcn")
+                steps = compare(
+                    {name: Question(registry, name, dataset, model, EVEN) for name in names}
+                )
+                found += steps
+                click.echo("\n".join(describe(steps)))
+    errors = [abs(step.error) for step in found]
+    click.echo(
+        f"The median error of {len(errors)} predicted epochs is {median(errors):.0%}, and the "
+        f"largest is {max(errors):.0%}."
+    )
+
+
+@main.command()
+@click.option("--dataset", default="amazon_photo", show_default=True)
+@click.option("--model", default="gcn", show_default=True)
+@click.option("--epochs", default=12, show_default=True)
+def drm(dataset: str, model: str, epochs: int) -> None:
+    """DRM from a split wrong by four times, against the best static split."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "unequal.toml")
+        path.write_text(UNEQUAL)
+        asked = ("--dataset", dataset, "--model", model, "--platform", str(path), "--no-plain")
+        common = ("compare", "--plugins", "hyscale", "--epochs", str(epochs), *asked)
+        static: dict[float, tuple[float, ...]] = {}
+        for share in SHARES:
+            fixed = ("--set", "placement.drm=false", "--set", f"placement.skew={share}")
+            (run,) = measure(*common, *fixed)
+            static[share] = list_samples(run)
+            click.echo(f"  static, {share:g} of the plan: {format_si(median(static[share]), 's')}")
+        best = min(static, key=lambda share: median(static[share]))
+        for guard in ("model", "none"):
+            for wrong in (0.25, 4.0):
+                skew = ("--set", f"placement.skew={wrong}", "--set", f"placement.guard={guard}")
+                (run,) = measure(*common, *skew)
+                settled = list_samples(run)[-epochs:]
+                lost = compare_samples(static[best], settled)
+                click.echo(
+                    f"  DRM from {wrong:g} of the plan, guard {guard}: "
+                    f"{format_si(median(settled), 's')}, {lost.ratio:.2f} ({lost.low:.2f} to "
+                    f"{lost.high:.2f}) of the best static split's"
+                )
+
+
+@main.command()
+@click.option("--dataset", default="amazon_photo", show_default=True)
+@click.option("--model", default="gcn", show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+def overlap(dataset: str, model: str, rounds: int) -> None:
+    """Transfers beside computing, against blocking ones, over a link as slow as computing."""
+    registry = plugins.load()
+    for strategy in ("mixgcn", "hongtu"):
+        (run,) = measure(
+            *("compare", "--plugins", strategy, "--no-plain"),
+            *Question(registry, strategy, dataset, model, EVEN).words,
+        )
+        crossing = sum(
+            run["metrics"][f"{kind}_bytes"]["value"]
+            for kind in ("host_to_device", "device_to_host", "device_to_device")
+        )
+        # Each of two devices sends and receives half of it, and takes about as long to compute.
+        rate = crossing / 2 / median(list_samples(run))
+        samples: dict[bool, list[float]] = {False: [], True: []}
+        with tempfile.TemporaryDirectory() as folder:
+            for turn in range(rounds):
+                for blocking in (False, True) if turn % 2 else (True, False):
+                    path = Path(folder, "limited.toml")
+                    text = LIMITED.format(name="l", rate=rate, blocking=str(blocking).lower())
+                    path.write_text(text)
+                    asked = ("--dataset", dataset, "--model", model, "--platform", str(path))
+                    found = measure("compare", "--plugins", strategy, "--no-plain", *asked)
+                    samples[blocking] += list_samples(found[0])
+        gained = compare_samples(samples[False], samples[True])
+        click.echo(
+            f"{strategy} · {dataset} · {model}, {format_si(rate, 'B/s')} a link: "
+            f"{format_si(median(samples[False]), 's')} beside computing, "
+            f"{format_si(median(samples[True]), 's')} blocking: {tell(gained)}"
+        )
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except GnnbenchError as error:
+        raise SystemExit(f"error: {error}") from error
