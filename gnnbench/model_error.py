@@ -57,7 +57,8 @@ class ModelError:
 
 def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
     """The kind of machine that these devices of a platform are together. A described accelerator
-    that is no GPU counts as an FPGA, a CPU beside the host as a node of its own."""
+    that is no GPU counts as an FPGA, a CPU beside the host as a node of its own, and devices made
+    of one machine's cores as its CPU."""
     hosts = {host.name for host in platform.hosts}
     used = [device for device in platform.devices if device.name in set(devices)]
     beside = [device for device in used if device.name not in hosts]
@@ -65,9 +66,9 @@ def find_kind(platform: Platform, devices: Iterable[str]) -> MachineKind:
         return "fpga"
     if len({platform.host_of(device).name for device in used}) > 1:
         return "multi-node"
-    if any(device.kind == "cpu" for device in beside):
+    if any(device.kind == "cpu" and not device.pinned for device in beside):
         return "multi-node"
-    if not beside:
+    if all(device.kind == "cpu" for device in beside):
         return "cpu"
     return "gpu" if len(beside) == 1 else "multi-gpu"
 

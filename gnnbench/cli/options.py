@@ -161,7 +161,7 @@ def fanouts_option(meaning: str) -> Decorator:
 
 def platform_option(meaning: str) -> Decorator:
     """``--platform``, as text."""
-    return click.option("--platform", metavar="NAME or FILE.toml", help=meaning)
+    return click.option("--platform", metavar="NAME, FILE.toml or cores:A,B", help=meaning)
 
 
 def swap_option(meaning: str) -> Decorator:

@@ -289,8 +289,10 @@ def _add(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
 def _assemble(update: Update, ids: IntArray, others: Tensor | None) -> Tensor | None:
     """The run's logits in the order of ``ids``, and those of ``others`` where it has none; None
     where it has one twice, or not all and there are no others."""
-    if not update.logits or not update.gradients:
+    if not update.gradients or (not update.logits and others is None):
         return None
+    if not update.logits:  # all of them are others'
+        return others
     given = np.concatenate([part for part, _ in update.logits])
     rows = torch.cat([part for _, part in update.logits])
     order = np.argsort(ids, kind="stable")

@@ -38,6 +38,9 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
     for key, device, numbers in _device_entries(platform):
         rows.append(PlatformRow(f"{key}.kind", device.kind))
         rows.append(PlatformRow(f"{key}.model", device.model))
+        if device.pinned:
+            rows.append(PlatformRow(f"{key}.pinned", ", ".join(map(str, device.pinned))))
+            rows.append(PlatformRow(f"{key}.speed", f"{device.speed:g}"))
         if device.pipelined:
             rows.append(PlatformRow(f"{key}.pipelined", "true"))
         rows += _show_numbers(platform, key, numbers)

@@ -135,7 +135,12 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
         host=host,
         accelerators=workers,
         links=links,
-        sources=_of_all(local.sources, workers) | _list_sources(links, sets),
+        sources=_of_all(local.sources, workers)
+        | {
+            f"{worker.name}.memory": "its share of the machine's, or its budget"
+            for worker in workers
+        }
+        | _list_sources(links, sets),
         marks=_of_all(local.marks, workers),
     )
 
@@ -271,7 +276,7 @@ def _join(devices: Sequence[Device], sets: Sets, host: Device) -> tuple[Link, ..
 def _list_sources(links: Iterable[Link], sets: Sets) -> dict[str, str]:
     given = "the platform's limit" if sets.bandwidth_bytes_per_s else "two copies by one core"
     found = {f"{link.name}.bandwidth": given for link in links}
-    return found | {f"{link.name}.latency": "assumed: order of magnitude" for link in links}
+    return found | {f"{link.name}.latency": "order of magnitude" for link in links}
 
 
 T = TypeVar("T")

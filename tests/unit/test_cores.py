@@ -11,6 +11,7 @@ import pytest
 import gnnbench
 from gnnbench.conformance.graphs import make_dataset
 from gnnbench.errors import IncompatibleParts, PlatformError
+from gnnbench.model_error import find_kind
 from gnnbench.platforms import workers
 from gnnbench.platforms.describe import is_made_of_cores, load_platform
 from gnnbench.platforms.local import describe_unmeasured
@@ -149,6 +150,12 @@ def test_at_a_blocking_link_a_transfer_keeps_both_its_ends():
     assert Link("a", ends, 1.0).lanes("host") == ("host>worker0",)
     blocking = Link("a", ends, 1.0, blocking=True)
     assert blocking.lanes("worker0") == ("worker0>host", "host", "worker0")
+
+
+def test_devices_of_one_machine_are_its_cpu_and_no_nodes(machine):
+    """By which the factor that a modelled epoch may be off by is chosen."""
+    made = make_workers(parse_cores("cores:1,1"), "cores:1,1")
+    assert find_kind(made, ["worker0", "worker1"]) == "cpu"
 
 
 # --------------------------------------------------------------------------- files

@@ -335,6 +335,20 @@ def test_vertices_of_others_are_taken_to_be_right(registry, dataset):
     assert Reference(setting, plain, partial=True).judge(update, losses[0][0]).fault
 
 
+def test_a_process_that_computed_no_vertex_of_an_update_has_its_loss_and_gradients(
+    registry, dataset
+):
+    setting = make_setting(request(dataset))
+    evidence, losses = train(registry, setting, "native", updates=1)
+    (update,) = evidence.updates
+    update.logits = []
+    held = Reference(setting, plain_training(registry, setting), partial=True)
+    assert not held.judge(update, losses[0][0]).fault
+    assert held.judge(update, 1.01 * losses[0][0]).fault
+    update.gradients[0] *= 1.01
+    assert held.judge(update, losses[0][0]).fault
+
+
 def test_a_loss_that_its_logits_do_not_have_is_found(registry, dataset):
     setting = make_setting(request(dataset))
     evidence, losses = train(registry, setting, "native", updates=1)
