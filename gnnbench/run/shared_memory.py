@@ -1,8 +1,12 @@
 """Ranks of one machine that send each other tensors through memory that both have.
 
-What is sent is copied into memory of the sender, and a few numbers say where: the receiver copies
-it out. So a transfer takes its two ends two copies, and nothing of it is left when a rank has
-ended, however that was. Everything else goes through the process group.
+What is sent is copied into memory of the sender, and an entry in its mailbox for that receiver says
+where: the receiver copies it out. So a transfer takes its two ends two copies and no other process
+or thread, and nothing of it is left when a rank has ended, however that was. All-reduces go through
+the process group.
+
+Messages from one rank to another are sent in the order of the program, and awaited in that order:
+the next entry is always the one that is waited for.
 
 A limited link really takes as long as its bandwidth says: what crosses it is there from a moment on
 that the sender has computed, until when a receiver that needs it sleeps.
@@ -12,11 +16,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -25,25 +30,38 @@ from torch import distributed as group
 from gnnbench.constants import Bound
 from gnnbench.platforms.machine import Platform
 from gnnbench.run.arrivals import Lanes, Until
-from gnnbench.run.collectives import PATIENCE_S, Pending, Processes, Store, Work
+from gnnbench.run.collectives import PATIENCE_S, Pending, Processes, Store
+
+Found = TypeVar("Found")
 
 #: Bytes of a piece of memory before what is sent; the first says whether that is still wanted.
 HEADER: Bound[int] = 64
 #: The least memory for a message: small ones share pieces of one size.
 SMALLEST: Bound[int] = 1 << 16
+#: Messages that may be under way between two ranks.
+ENTRIES: Bound[int] = 1 << 14
+#: How long a receiver looks for an entry before it lets others have its core, and then between two
+#: looks; a sleep takes some 0.1 ms.
+SPIN_S: Bound[float] = 2e-4
+LOOK_S: Bound[float] = 5e-5
+#: Between two looks at whether a rank that is waited for is still there.
+ALIVE_S: Bound[float] = 0.2
 #: Tags of steps are below, those of collectives from here on.
 FIRST_COLLECTIVE: Bound[int] = 1 << 30
+#: Processors that show writes to memory to others in their order, which entries rest on.
+ORDERED = ("x86_64", "AMD64")
 
 
 def can_share_memory() -> bool:
     """Whether this system has what this module needs."""
-    return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")
+    return platform.machine() in ORDERED and hasattr(os, "memfd_create")
 
 
-def make_processes(platform: Platform) -> Callable[[Store, float], Processes]:
+def make_processes(described: Platform) -> Callable[[Store, float], Processes]:
     """What ranks of a platform are to be: devices made of cores share memory, where they can."""
-    made_of_cores = any(device.pinned for device in platform.accelerators)
-    return partial(MemoryProcesses, platform) if made_of_cores and can_share_memory() else Processes
+    if any(device.pinned for device in described.accelerators) and can_share_memory():
+        return partial(MemoryProcesses, described)
+    return Processes
 
 
 class Piece:
@@ -90,21 +108,59 @@ class Piece:
         return torch.frombuffer(self._memory, dtype=dtype, count=elements, offset=HEADER)
 
 
+class Mailbox:
+    """What one rank tells another of its messages, ``(ENTRIES, 3)``: a tag and one, 0 while there
+    is none; in which file what is sent lies; and from which nanosecond on it has crossed."""
+
+    def __init__(self, piece: Piece) -> None:
+        self.file = piece.file
+        self._entries = piece.view(3 * ENTRIES, torch.int64).view(ENTRIES, 3).numpy()
+        self._next = 0
+
+    @classmethod
+    def make(cls) -> Mailbox:
+        return cls(Piece.make(24 * ENTRIES))
+
+    def post(self, tag: int, file: int, until_ns: int) -> bool:
+        """Add an entry; False while there is no room for one."""
+        entry = self._entries[self._next % ENTRIES]
+        if entry[0]:
+            return False
+        entry[1], entry[2] = file, until_ns
+        entry[0] = tag + 1  # last: from now on the others may read it
+        self._next += 1
+        return True
+
+    def take(self, tag: int) -> tuple[int, int] | None:
+        """The next entry's file and moment; None while there is none. Raises ``ValueError`` where
+        it is not that of the ``tag``."""
+        entry = self._entries[self._next % ENTRIES]
+        if not entry[0]:
+            return None
+        if entry[0] != tag + 1:
+            raise ValueError(f"message {entry[0] - 1} has come where {tag} is waited for")
+        found = int(entry[1]), int(entry[2])
+        entry[0] = 0
+        self._next += 1
+        return found
+
+
 class InMemory(Pending):
     """A tensor that another rank has put into its memory, or will, and that is copied from there
     ``into`` this one's."""
 
-    def __init__(
-        self, ranks: MemoryProcesses, source: int, work: Work, where: Tensor, into: Tensor
-    ) -> None:
-        super().__init__(ranks, f"receiving from rank {source}", work, into)
+    def __init__(self, ranks: MemoryProcesses, source: int, tag: int, into: Tensor) -> None:
         self._ranks = ranks
         self._source = source
-        self._where = where
+        self._tag = tag
+        self._into = into
+
+    def part(self, begin: int, end: int) -> Pending:
+        raise TypeError("a message is taken whole")
 
     def wait(self) -> Tensor:
-        into = super().wait()
-        file, until_ns = self._where.tolist()
+        into = self._into
+        file, until_ns = self._ranks.take(self._source, self._tag)
         Until(until_ns * 1e-9).wait()
         piece = self._ranks.open(self._source, file)
         into.copy_(piece.view(into.numel(), into.dtype))
@@ -139,36 +195,59 @@ class _Part(Pending):
 
 
 class MemoryProcesses(Processes):
-    """Ranks of one machine, each a device of a ``platform`` that is made of its cores."""
+    """Ranks of one machine, each a device of a platform that is made of its cores."""
 
-    def __init__(self, platform: Platform, store: Store, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, described: Platform, store: Store, patience_s: float = PATIENCE_S) -> None:
         super().__init__(store, patience_s)
-        link = platform.links[0]
+        link = described.links[0]
         self._bytes_per_s = link.bandwidth_bytes_per_s if link.limited else float("inf")
         self.blocking = link.blocking
         self._lanes = Lanes()
         self._own: list[Piece] = []
         self._others: dict[tuple[int, int], Piece] = {}
         self._collectives = FIRST_COLLECTIVE
-        ids: list[int] = [0] * self.size
-        group.all_gather_object(ids, os.getpid())
-        self._ids = ids
+        self._outgoing = [Mailbox.make() for _ in range(self.size)]
+        told: list[tuple[int, list[int]]] = [(0, [])] * self.size
+        group.all_gather_object(told, (os.getpid(), [box.file for box in self._outgoing]))
+        self._ids = [process for process, _ in told]
+        self._incoming = [Mailbox(Piece.open(each, boxes[self.rank])) for each, boxes in told]
 
     def send(self, tensor: Tensor, rank: int, tag: int) -> None:
         source = tensor.reshape(-1)
-        piece = self._take(source.numel() * source.element_size())
+        size_bytes = source.numel() * source.element_size()
+        piece = self._take(size_bytes)
         piece.view(source.numel(), source.dtype).copy_(source)
         piece.wanted = True
-        size_bytes = source.numel() * source.element_size()
         until_s = self._lanes.send(rank, size_bytes, self._bytes_per_s)
-        # Exact to the nanosecond, and the same clock in every process.
-        where = torch.tensor([piece.file, round(until_s * 1e9)], dtype=torch.int64)
-        super().send(where, rank, tag)
+        box, until_ns = self._outgoing[rank], round(until_s * 1e9)
+        self._look(f"sending to rank {rank}", rank, lambda: box.post(tag, piece.file, until_ns))
         if self.blocking:
             Until(until_s).wait()
 
     def receive(self, elements: int, dtype: torch.dtype, rank: int, tag: int) -> Pending:
-        return self._expect(torch.empty(elements, dtype=dtype), rank, tag)
+        return InMemory(self, rank, tag, torch.empty(elements, dtype=dtype))
+
+    def take(self, rank: int, tag: int) -> tuple[int, int]:
+        """In which file of a rank a message lies, and from which nanosecond on it has crossed, once
+        it has been sent."""
+        box = self._incoming[rank]
+        return self._look(f"receiving from rank {rank}", rank, lambda: box.take(tag))
+
+    def _look(self, what: str, rank: int, find: Callable[[], Found | None]) -> Found:
+        """What is found, once it is not nothing; another ``rank`` has to do something for it."""
+        began_s = looked_s = time.monotonic()
+        with self._together(what, self._patience_s):
+            while not (found := find()):
+                now_s = time.monotonic()
+                if now_s - began_s > self._patience_s:
+                    raise RuntimeError(what)
+                if now_s - looked_s > ALIVE_S:
+                    looked_s = now_s
+                    if not os.path.exists(f"/proc/{self._ids[rank]}"):
+                        raise RuntimeError(what)
+                if now_s - began_s > SPIN_S:
+                    time.sleep(LOOK_S)
+        return found
 
     def all_to_all(
         self, sent: Tensor, send_counts: Sequence[int], receive_counts: Sequence[int]
@@ -177,7 +256,7 @@ class MemoryProcesses(Processes):
         received = sent.new_empty(sum(receive_counts))
         begins = accumulate(receive_counts, initial=0)
         expected = [
-            self._expect(received[begin : begin + count], rank, self._collectives)
+            InMemory(self, rank, self._collectives, received[begin : begin + count])
             for rank, (begin, count) in enumerate(zip(begins, receive_counts, strict=False))
             if count
         ]
@@ -199,12 +278,6 @@ class MemoryProcesses(Processes):
         if (rank, file) not in self._others:
             self._others[rank, file] = Piece.open(self._ids[rank], file)
         return self._others[rank, file]
-
-    def _expect(self, into: Tensor, rank: int, tag: int) -> InMemory:
-        where = torch.empty(2, dtype=torch.int64)
-        with self._together(f"receiving from rank {rank}", self._patience_s):
-            work = group.irecv(where, rank, tag=tag)
-        return InMemory(self, rank, cast(Work, work), where, into)
 
     def _take(self, size_bytes: int) -> Piece:
         """Memory of this rank that nobody has to read any more; the smallest that is enough."""

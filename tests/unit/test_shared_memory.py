@@ -1,0 +1,112 @@
+"""Memory that two ranks have; here the second is this process again."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gnnbench.conformance.graphs import make_platform
+from gnnbench.run import shared_memory
+from gnnbench.run.collectives import Processes
+from gnnbench.run.shared_memory import (
+    ENTRIES,
+    SMALLEST,
+    Gathered,
+    Mailbox,
+    MemoryProcesses,
+    Piece,
+    make_processes,
+)
+
+
+def other_end(box):
+    return Mailbox(Piece.open(os.getpid(), box.file))
+
+
+def test_what_is_written_into_a_piece_is_read_from_it_elsewhere():
+    piece = Piece.make(4 * 1000)
+    piece.view(1000, torch.float32).copy_(torch.arange(1000.0))
+    piece.wanted = True
+    other = Piece.open(os.getpid(), piece.file)
+    assert other.wanted
+    assert torch.equal(other.view(1000, torch.float32), torch.arange(1000.0))
+    other.wanted = False
+    assert not piece.wanted
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, SMALLEST, 3 * SMALLEST])
+def test_a_piece_has_room_for_what_was_asked_for(size_bytes):
+    assert size_bytes <= Piece.make(size_bytes).payload_bytes < max(2 * size_bytes, 2 * SMALLEST)
+
+
+def test_messages_come_in_the_order_in_which_they_were_sent():
+    box = Mailbox.make()
+    there = other_end(box)
+    assert there.take(7) is None
+    assert box.post(7, 11, 2**62)
+    assert box.post(0, 12, 5)
+    assert there.take(7) == (11, 2**62)
+    assert there.take(0) == (12, 5)
+    assert there.take(1) is None
+
+
+def test_a_message_that_is_not_the_one_waited_for_is_an_error():
+    box = Mailbox.make()
+    box.post(3, 11, 5)
+    with pytest.raises(ValueError, match="message 3 has come where 4 is waited for"):
+        other_end(box).take(4)
+
+
+def test_a_full_mailbox_takes_a_message_when_one_has_been_read():
+    box = Mailbox.make()
+    there = other_end(box)
+    assert all(box.post(tag, 1, 1) for tag in range(ENTRIES))
+    assert not box.post(ENTRIES, 1, 1)
+    assert there.take(0) == (1, 1)
+    assert box.post(ENTRIES, 2, 2)
+    assert all(there.take(tag) == (1, 1) for tag in range(1, ENTRIES))
+    assert there.take(ENTRIES) == (2, 2)
+
+
+def test_memory_is_used_again_when_it_has_been_read():
+    ranks = SimpleNamespace(_own=[])
+    small = MemoryProcesses._take(ranks, 10)
+    large = MemoryProcesses._take(ranks, 2 * SMALLEST)
+    assert small is not large
+    assert MemoryProcesses._take(ranks, 10) is small  # the smallest that is enough
+    small.wanted = True
+    assert MemoryProcesses._take(ranks, 10) is large
+    large.wanted = True
+    assert MemoryProcesses._take(ranks, 10) not in (small, large)
+    small.wanted = False
+    assert MemoryProcesses._take(ranks, 20) is small
+
+
+def test_a_part_of_what_several_send_is_there_when_all_is():
+    waited = []
+    parts = [
+        SimpleNamespace(wait=lambda: waited.append(0)),
+        SimpleNamespace(wait=lambda: waited.append(1)),
+    ]
+    whole = Gathered(parts, torch.arange(5.0))
+    second = whole.part(2, 5)
+    assert waited == []
+    assert second.wait().tolist() == [2.0, 3.0, 4.0]
+    assert waited == [0, 1]
+    assert whole.part(0, 2).wait().tolist() == [0.0, 1.0]
+    assert waited == [0, 1]
+
+
+def test_only_devices_made_of_cores_share_memory_and_only_where_writes_are_seen_in_order(
+    monkeypatch,
+):
+    described = make_platform(2)
+    assert make_processes(described) is Processes
+    pinned = SimpleNamespace(accelerators=[SimpleNamespace(pinned=(0,))])
+    monkeypatch.setattr(shared_memory.platform, "machine", lambda: "x86_64")
+    assert make_processes(pinned).func is MemoryProcesses
+    monkeypatch.setattr(shared_memory.platform, "machine", lambda: "aarch64")
+    assert make_processes(pinned) is Processes
