@@ -40,15 +40,12 @@ def take_items(
     ledger: Ledger,
     bodies: Bodies | None,
     arrive: Arrive | None = None,
-    leave: Leave | None = None,
-    speed: float = 1.0,
 ) -> None:
     """Record the steps of an epoch, in order, and account for what memories hold.
 
     With ``bodies`` each step computes what it is for; without any nothing is computed.
     """
-    reader = Reader(recorder, ledger, bodies, arrive=arrive, leave=leave, speed=speed)
-    reader.take(items)
+    Reader(recorder, ledger, bodies, arrive=arrive).take(items)
 
 
 class Reader:
