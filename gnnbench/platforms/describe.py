@@ -133,7 +133,7 @@ def is_made_of_cores(spec: str) -> bool:
     if spec.startswith(CORES):
         return True
     path = find_file(spec)
-    with contextlib.suppress(FileRefused):
+    with contextlib.suppress(FileRefused, OSError, ValueError):
         return path is not None and path.is_file() and table_of(read_toml(path)) is CoresTable
     return False
 
