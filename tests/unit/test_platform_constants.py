@@ -442,7 +442,8 @@ def test_every_number_of_a_link(name):
         assert link.via == (via if isinstance(via, tuple) else (via,) if via else ()), link.name
         assert link.shared == (via == CARDS)
         assert link.picked_bytes_per_s is None, link.name
-        assert not (link.limited or link.blocking), link.name
+        assert not link.limited, link.name
+        assert not link.blocking, link.name
     assert kinds == set(LINKS[name])
     assert {field.name for field in dataclasses.fields(Link)} == {
         "name", "ends", "bandwidth_bytes_per_s", "latency_s", "via", "shared", "picked_bytes_per_s",
