@@ -245,7 +245,7 @@ def overlap(dataset: str, model: str, rounds: int) -> None:
         )
         crossing = sum(
             run["metrics"][f"{kind}_bytes"]["value"]
-            for kind in ("host_to_device", "device_to_host", "device_to_device")
+            for kind in ("host_to_device", "device_to_host", "device_to_device", "all_to_all")
         )
         # Each of two devices sends and receives half of it, and takes about as long to compute.
         rate = crossing / 2 / median(list_samples(run))
