@@ -18,6 +18,10 @@ WATCHED = "GNNBENCH_WATCHED"
 #: File descriptors: of the pipe to report through, and of rank 0's listening socket.
 REPORT_FD, STORE_FD = "GNNBENCH_REPORT_FD", "GNNBENCH_STORE_FD"
 
+#: How long a rank waits for the others in one step before it gives them up, seconds, unless it is
+#: told otherwise. Ranks have equal shares of every step, and reach the next one together.
+PATIENCE_S = 60
+
 #: That a rank got as far as meeting the others, and that it has done all there was to do.
 Report = Literal["J", "D"]
 JOINED: Report = "J"

@@ -167,6 +167,10 @@ def main() -> None:
     """Systems' ideas on devices made of this machine's cores."""
 
 
+DATASET = click.option("--dataset", default="amazon_photo", show_default=True)
+MODEL = click.option("--model", default="gcn", show_default=True)
+
+
 @main.command()
 @click.option("--dataset", "datasets", multiple=True, default=("cora", "amazon_photo"))
 @click.option("--model", "models", multiple=True, default=("gcn", "sage"))
@@ -201,8 +205,8 @@ def ideas(datasets: tuple[str, ...], models: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.option("--dataset", default="amazon_photo", show_default=True)
-@click.option("--model", default="gcn", show_default=True)
+@DATASET
+@MODEL
 @click.option("--epochs", default=12, show_default=True)
 def drm(dataset: str, model: str, epochs: int) -> None:
     """DRM from a split wrong by four times, against the best static split."""
@@ -232,8 +236,8 @@ def drm(dataset: str, model: str, epochs: int) -> None:
 
 
 @main.command()
-@click.option("--dataset", default="amazon_photo", show_default=True)
-@click.option("--model", default="gcn", show_default=True)
+@DATASET
+@MODEL
 @click.option("--rounds", default=3, show_default=True)
 def overlap(dataset: str, model: str, rounds: int) -> None:
     """Transfers beside computing, against blocking ones, over a link as slow as computing."""

@@ -35,9 +35,8 @@ from gnnbench.cli.values import (
     read_list,
     shorten,
 )
-from gnnbench.constants import Bound
 from gnnbench.errors import UsageError
-from gnnbench.rank import is_watched
+from gnnbench.rank import PATIENCE_S, is_watched
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,10 +49,6 @@ if TYPE_CHECKING:
     from gnnbench.preparation import ChosenStrategy
     from gnnbench.records import Comparison, PartKind
     from gnnbench.run.collectives import Processes
-
-
-#: After how many seconds in a step a rank gives the others up.
-PATIENCE_S: Bound[int] = 60
 
 
 @click.command(short_help="Train strategies on one dataset and compare them.")

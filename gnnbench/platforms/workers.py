@@ -125,7 +125,14 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
     )
     if sets.host is not None:
         host = make(len(workers), host.name)
-    links = _join((host, *workers), sets, local.host)
+    copied = local.host.bandwidth_bytes_per_s(1) / PASSES
+    links = _join(
+        (host, *workers),
+        sets.bandwidth_bytes_per_s or copied,
+        LATENCY_S,
+        limited=sets.bandwidth_bytes_per_s is not None,
+        blocking=sets.blocking,
+    )
     own = f", beside a host of {_describe(sets.host)}" if sets.host else ""
     described = f"{local.host.model}: {', '.join(map(_describe, sets.devices))}{own}"
     return dataclasses.replace(
@@ -176,9 +183,7 @@ def take_cores(host: Device, count: int, at_work: int = 0) -> Device:
     ``at_work`` cores are in use, these among them, which share what all reach together."""
     share = count / at_work if at_work > count else 1.0
 
-    def cut(curve: RateCurve | None) -> RateCurve | None:
-        if curve is None:
-            return None
+    def cut(curve: RateCurve) -> RateCurve:
         alone = [curve.at(width, count) for width in curve.widths]
         shared = [rate * share for rate in curve.rates] if share < 1.0 else alone
         return dataclasses.replace(curve, rates=tuple(map(min, alone, shared)))
@@ -199,9 +204,7 @@ def slow_down(device: Device, speed: float) -> Device:
     if speed == 1.0:
         return device
 
-    def slow(curve: RateCurve | None) -> RateCurve | None:
-        if curve is None:
-            return None
+    def slow(curve: RateCurve) -> RateCurve:
         return dataclasses.replace(
             curve,
             rates=tuple(rate * speed for rate in curve.rates),
@@ -235,8 +238,12 @@ def slow_down(device: Device, speed: float) -> Device:
     )
 
 
-def _map_curves(device: Device, change: Callable[[RateCurve | None], RateCurve | None]) -> Device:
-    """A device with other curves, its libraries' as well."""
+def _map_curves(device: Device, change_known: Callable[[RateCurve], RateCurve]) -> Device:
+    """A device with other curves where it has any, its libraries' as well."""
+
+    def change(curve: RateCurve | None) -> RateCurve | None:
+        return None if curve is None else change_known(curve)
+
     return dataclasses.replace(
         device,
         gather=change(device.gather),
@@ -256,18 +263,23 @@ def _map_curves(device: Device, change: Callable[[RateCurve | None], RateCurve |
     )
 
 
-def _join(devices: Sequence[Device], sets: Sets, host: Device) -> tuple[Link, ...]:
-    """A link between any two devices."""
-    copied = host.bandwidth_bytes_per_s(1) / PASSES
-    rate = sets.bandwidth_bytes_per_s or copied
+def _join(
+    devices: Sequence[Device],
+    bytes_per_s: float,
+    latency_s: float = 0.0,
+    *,
+    limited: bool = False,
+    blocking: bool = False,
+) -> tuple[Link, ...]:
+    """A link between any two devices, all alike."""
     return tuple(
         Link(
             f"{one.name}-{other.name}",
             (one.name, other.name),
-            rate,
-            LATENCY_S,
-            limited=sets.bandwidth_bytes_per_s is not None,
-            blocking=sets.blocking,
+            bytes_per_s,
+            latency_s,
+            limited=limited,
+            blocking=blocking,
         )
         for one, other in combinations(devices, 2)
     )
@@ -327,14 +339,7 @@ def divide_machine(processes: int) -> Platform:
         local,
         description=f"{local.description}, shared by {processes} processes",
         accelerators=workers,
-        links=tuple(
-            Link(
-                f"{one.name}-{other.name}",
-                (one.name, other.name),
-                host.memory_bandwidth_bytes_per_s,
-            )
-            for one, other in combinations((host, *workers), 2)
-        ),
+        links=_join((host, *workers), host.memory_bandwidth_bytes_per_s),
     )
 
 

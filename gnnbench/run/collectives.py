@@ -22,11 +22,8 @@ from torch import distributed as group
 from torch.distributed.rendezvous import rendezvous
 
 from gnnbench.errors import GnnbenchError
-from gnnbench.rank import DONE, JOINED, open_store_socket, report
+from gnnbench.rank import DONE, JOINED, PATIENCE_S, open_store_socket, report
 
-#: How long a rank waits for the others in one collective before it gives them up, seconds, unless
-#: it is told otherwise. Ranks have equal shares of every step, and reach the next one together.
-PATIENCE_S = 60.0
 #: For rank 0, which does alone what needs no others.
 ALONE = datetime.timedelta(days=30)
 

@@ -52,8 +52,8 @@ class Reader:
     """Takes the items of one epoch, on one thread or the stages of rounds on several.
 
     Where some come from other processes, ``arrive`` waits for them, and ``leave`` is told of what
-    steps here send over links that take their time. A process that is held to a
-    share of its ``speed`` rests after a step for as long as that share makes it longer.
+    steps here send over links that take their time. A process that is held to a share of its
+    ``speed`` rests after a step for as long as that share makes it longer.
     """
 
     def __init__(

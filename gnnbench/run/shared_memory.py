@@ -29,8 +29,9 @@ from torch import distributed as group
 
 from gnnbench.constants import Bound
 from gnnbench.platforms.machine import Platform
+from gnnbench.rank import PATIENCE_S
 from gnnbench.run.arrivals import Lanes, Until
-from gnnbench.run.collectives import PATIENCE_S, Pending, Processes, Store
+from gnnbench.run.collectives import Pending, Processes, Store
 
 Found = TypeVar("Found")
 
