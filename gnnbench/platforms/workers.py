@@ -94,17 +94,7 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
     local = load_local()
     asked = [*sets.devices, *([sets.host] if sets.host else [])]
     here, wanted = list_cores(), sum(each.cores for each in asked)
-    if wanted > len(here):
-        raise PlatformError(
-            f"platform {name} is made of {wanted} cores, and this process may use {len(here)}; ask "
-            f"for {len(here)} or fewer."
-        )
-    budgets = sum(each.memory_bytes or 0 for each in asked)
-    if budgets > local.host.memory_bytes:
-        raise PlatformError(
-            f"the devices of platform {name} may hold {budgets:,} bytes together, and this machine "
-            f"has {local.host.memory_bytes:,}; give them less memory."
-        )
+    _check_they_fit(asked, len(here), local.host, name)
     ends = list(accumulate((each.cores for each in asked), initial=0))
 
     def make(number: int, name: str) -> Device:
@@ -150,6 +140,23 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
         | _list_sources(links, sets),
         marks=_of_all(local.marks, workers),
     )
+
+
+def _check_they_fit(asked: Sequence[CoreSet], cores: int, host: Device, name: str) -> None:
+    """Raises ``PlatformError`` where sets of cores want more of ``cores``, or of the host's memory,
+    than there is."""
+    wanted = sum(each.cores for each in asked)
+    if wanted > cores:
+        raise PlatformError(
+            f"platform {name} is made of {wanted} cores, and this process may use {cores}; ask "
+            f"for {cores} or fewer."
+        )
+    budgets = sum(each.memory_bytes or 0 for each in asked)
+    if budgets > host.memory_bytes:
+        raise PlatformError(
+            f"the devices of platform {name} may hold {budgets:,} bytes together, and this machine "
+            f"has {host.memory_bytes:,}; give them less memory."
+        )
 
 
 def list_cores() -> list[int]:
