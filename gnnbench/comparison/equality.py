@@ -133,21 +133,27 @@ class Case:
         return _number(torch.linalg.vector_norm(apart) / whole), _number(vertex)
 
     def gradient_errors(self, gradients: Sequence[Tensor], right: Sequence[Tensor]) -> list[float]:
-        """How far each parameter's gradient is off. None is held closer than a unit of rounding of
-        all gradients together."""
+        """How far each parameter's gradient is off, relative to its size."""
+        sizes = self._find_sizes(right)
         return [
             _number(torch.linalg.vector_norm(own.double() - exact) / size)
             if own.shape == exact.shape
             else math.inf
-            for own, exact, size in zip(gradients, right, gradient_sizes(right), strict=True)
+            for own, exact, size in zip(gradients, right, sizes, strict=True)
         ]
 
-
-def gradient_sizes(gradients: Sequence[Tensor]) -> list[float]:
-    """What the error of each gradient is relative to."""
-    norms = [float(torch.linalg.vector_norm(part)) for part in gradients]
-    least = max(math.hypot(*norms) * TINY, 1e-300)
-    return [max(norm, least) for norm in norms]
+    def _find_sizes(self, right: Sequence[Tensor]) -> list[float]:
+        """What the error of each gradient is relative to: no less than a share of all gradients
+        together. The last bias's is the sum of where the backward pass begins, a mean of
+        differences of probabilities: it rounds as numbers up to one do, however large the features,
+        and with them the gradients of weights, are."""
+        norms = [float(torch.linalg.vector_norm(part)) for part in right]
+        least = max(math.hypot(*norms) * TINY, 1e-300)
+        total = self.begins.sum(dim=0)
+        return [
+            max(norm, min(least, 1.0) if _is_near(part, total) else least)
+            for norm, part in zip(norms, right, strict=True)
+        ]
 
 
 class Reference:
@@ -276,6 +282,11 @@ class Reference:
         """Which rows of ``ids`` have a loss."""
         dataset = self._setting.dataset
         return torch.from_numpy(np.flatnonzero((dataset.train_mask & (dataset.labels >= 0))[ids]))
+
+
+def _is_near(one: Tensor, other: Tensor) -> bool:
+    """Whether two float64 tensors are of one shape, and the same but for their own rounding."""
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def _exceeds(errors: Sequence[float], allowed: Sequence[float]) -> bool:

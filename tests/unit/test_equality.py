@@ -150,6 +150,25 @@ def test_labels_of_the_neighbours_are_found(registry, dataset, import_suite):
     assert "the loss of" in fault or "gradient" in fault
 
 
+@pytest.mark.parametrize("factor", [1, 10_000])
+def test_the_last_bias_is_held_by_its_own_size(registry, import_suite, factor):
+    """However large features make the gradients of the weights, which attention that is nearly
+    even makes hard to round."""
+    suite = import_suite("equality")
+    made = suite.scale(datasets.load("sbm:vertices=1500,edges=15000,features=64,classes=8"), factor)
+    whole = registry.strategy("hongtu").bundles["full-graph"]
+    setting = suite.make_row(made, "gat", 16, 2, epochs=1)
+    biases = {}
+    for parts in (whole, with_swap(registry, whole, [("kernel", "unweighted")])):
+        trained = suite.train_row(registry, setting, parts)
+        (judged,) = suite.hold_row(registry, setting, parts, trained, Shared())
+        (biases[parts.kernel],) = [
+            each for each in judged.deviations if "gradient of layers.1.bias" in each.what
+        ]
+    assert biases[whole.kernel].holds
+    assert biases["unweighted"].error > 100 * biases["unweighted"].allowed
+
+
 # --------------------------------------------------------------------------- right rows
 
 
