@@ -252,11 +252,14 @@ class _Unpublished:
 
 
 @contextlib.contextmanager
-def publish_folder(path: Path) -> Iterator[Path]:
+def publish_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A new folder to fill, which stands at ``path`` when the block ends, whole.
 
     Where the block raises, nothing is left of it; what a killed process left is cleared away by the
-    next that makes a folder beside it. Where another process was quicker, its folder stays.
+    next that makes a folder beside it. Another folder at ``path`` is replaced with ``overwrite``,
+    and else stays.
+
+    Raises ``OSError``, among them ``FileExistsError`` where there is one that stays.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear_abandoned(path.parent)
@@ -266,11 +269,26 @@ def publish_folder(path: Path) -> Iterator[Path]:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield scratch
-        with contextlib.suppress(FileExistsError, OSError):
+        if overwrite and os.path.lexists(path):
+            old = path.parent / _draw_name()
+            os.rename(path, old)
             os.rename(scratch, path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            _rename_unless_taken(scratch, path)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         os.close(lock)
+
+
+def _rename_unless_taken(folder: Path, path: Path) -> None:
+    """Raises ``FileExistsError``; an empty folder that has the name gives it up."""
+    try:
+        os.rename(folder, path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
 
 
 def _clear_abandoned(parent: Path) -> None:

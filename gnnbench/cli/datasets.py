@@ -24,14 +24,24 @@ from gnnbench.cli.options import (
 from gnnbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from gnnbench.datasets import ScalingChoice
     from gnnbench.records import Dataset
 
 out_option = click.option(
     "--out",
     "out_path",
     type=FilePath(),
-    metavar="FILE.npz",
-    help="Where to write it.  [default: the user's cache, where its name resolves]",
+    metavar="FILE.npz|FOLDER",
+    help="Where to write it: a file, or a folder whose large arrays stay on disk when they are "
+    "used, and which is written in bounded memory.  [default: the user's cache, where its name "
+    "resolves]",
+)
+scaling_option = click.option(
+    "--scale-features",
+    "scaling",
+    type=click.Choice(("auto", "rows", "columns", "none")),
+    help="How features are scaled in a folder, which has them as they are trained on.  "
+    "[default: auto]",
 )
 overwrite_option = click.option(
     "--overwrite", is_flag=True, help="Replace the file where it exists."
@@ -59,7 +69,8 @@ def print_list(json_path: Path | None) -> int:
     """Files first, then what is made or downloaded when asked for."""
     from gnnbench import datasets as catalogue
 
-    check_files(json_path, files=catalogue.find_all_files())
+    files = [each for path in catalogue.find_all_files() for each in catalogue.list_files(path)]
+    check_files(json_path, files=files)
     entries = catalogue.list_datasets()
     if json_path is not None:
         content: list[Json] = [
@@ -134,6 +145,7 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     "every number up to the largest id.",
 )
 @out_option
+@scaling_option
 @overwrite_option
 @shared_options
 def import_graph(
@@ -145,6 +157,7 @@ def import_graph(
     string_ids: bool,
     keep_isolated: bool,
     out_path: Path | None,
+    scaling: ScalingChoice | None,
     overwrite: bool,
     json_path: Path | None,
 ) -> int:
@@ -159,12 +172,17 @@ def import_graph(
     from gnnbench.results.output import write_text
 
     stem = catalogue.choose_name(file, name)
-    target = choose_target(stem, out_path, overwrite)
-    ids_path = target.with_suffix(".ids.txt")
+    target, in_folder = choose_target(stem, out_path, scaling, overwrite)
+    ids_path = target.with_name(f"{target.name.removesuffix('.npz')}.ids.txt")
     read = [path for path in (file, features, labels, split) if path is not None]
-    check_files(json_path, target, ids_path, files=read)
+    check_files(json_path, *catalogue.list_files(target), ids_path, files=read)
     extras = catalogue.Extras(features, labels, split, string_ids, keep_isolated)
-    made = catalogue.import_graph(file, extras, name=name)
+    if in_folder:
+        made = catalogue.import_folder(
+            file, target, extras, name=name, scaling=scaling or "auto", overwrite=overwrite
+        )
+    else:
+        made = catalogue.import_graph(file, extras, name=name)
     if os.path.lexists(ids_path) and not overwrite:
         raise UsageError(
             f"{ids_path} exists and would not be that of {target.name}; allow it with --overwrite."
@@ -175,7 +193,9 @@ def import_graph(
         beside["ids"] = str(ids_path)
     else:
         ids_path.unlink(missing_ok=True)
-    write_dataset(made.dataset, target, overwrite, json_path, beside)
+    if not in_folder:
+        catalogue.save_npz(made.dataset, target, overwrite=overwrite)
+    print_written(made.dataset, target, json_path, beside)
     return 0
 
 
@@ -183,26 +203,42 @@ def import_graph(
 @click.argument("name")
 @seed_option
 @out_option
+@scaling_option
 @overwrite_option
 @shared_options
 def make(
-    name: str, seed: int, out_path: Path | None, overwrite: bool, json_path: Path | None
+    name: str,
+    seed: int,
+    out_path: Path | None,
+    scaling: ScalingChoice | None,
+    overwrite: bool,
+    json_path: Path | None,
 ) -> int:
-    """Make or download the dataset NAME and keep it as a file.
+    """Make or download the dataset NAME and keep it as a file, or as a folder.
 
     Such as rmat:vertices=1M,edges=16M, sbm, or a stand-in like ogbn-products:0.01.
     """
     from gnnbench import datasets as catalogue
 
     stem = "".join(c if c.isalnum() or c in "-_.=" else "_" for c in name)
-    target = choose_target(stem, out_path, overwrite)
-    check_files(json_path, target, dataset=name)
-    write_dataset(catalogue.load(name, seed=seed), target, overwrite, json_path)
+    target, in_folder = choose_target(stem, out_path, scaling, overwrite)
+    check_files(json_path, *catalogue.list_files(target), dataset=name)
+    if in_folder:
+        made = catalogue.make_folder(
+            name, target, seed=seed, scaling=scaling or "auto", overwrite=overwrite
+        )
+    else:
+        made = catalogue.load(name, seed=seed)
+        catalogue.save_npz(made, target, overwrite=overwrite)
+    print_written(made, target, json_path)
     return 0
 
 
-def choose_target(stem: str, out_path: Path | None, overwrite: bool) -> Path:
-    """The file to write, refused before the work starts when it cannot be."""
+def choose_target(
+    stem: str, out_path: Path | None, scaling: ScalingChoice | None, overwrite: bool
+) -> tuple[Path, bool]:
+    """The file or the folder to write, and whether it is a folder; refused before the work starts
+    when it cannot be written."""
     from gnnbench import datasets as catalogue
     from gnnbench.results.output import check_output, make_folder
 
@@ -211,25 +247,34 @@ def choose_target(stem: str, out_path: Path | None, overwrite: bool) -> Path:
         folder = catalogue.cache_folder()
         make_folder(folder)
         target = folder / f"{stem}.npz"
-    check_output(target)
-    if target.suffix != ".npz":
-        raise UsageError(f"{target}: datasets are stored as .npz; give a name that ends so.")
+    in_folder = not target.suffix
+    check_output(target.parent / f"{target.name}.ids.txt" if in_folder else target)
+    if target.suffix not in ("", ".npz"):
+        raise UsageError(
+            f"{target}: datasets are stored as .npz, or as folders; give a name that ends in .npz, "
+            f"or one without an ending for a folder."
+        )
+    if scaling is not None and not in_folder:
+        raise UsageError(
+            f"{target}: features in a file stay as they are and are scaled when they are used; "
+            f"leave out --scale-features, or give --out the name of a folder, without an ending."
+        )
     if os.path.lexists(target) and not overwrite:
         raise UsageError(f"{target} exists; give another --out, or allow it with --overwrite.")
-    return target
+    if in_folder and os.path.lexists(target) and not catalogue.is_folder(target):
+        raise UsageError(f"{target} exists and is no dataset; give another --out.")
+    return target, in_folder
 
 
-def write_dataset(
+def print_written(
     dataset: Dataset,
     target: Path,
-    overwrite: bool,
     json_path: Path | None,
     beside: Mapping[str, str] | None = None,
 ) -> None:
-    """Save a dataset and describe what was saved, in it and ``beside`` it."""
+    """Describe what was saved, in ``target`` and ``beside`` it."""
     from gnnbench import datasets as catalogue
 
-    catalogue.save_npz(dataset, target, overwrite=overwrite)
     print_facts({"file": str(target), **(beside or {}), **catalogue.describe(dataset)}, json_path)
 
 

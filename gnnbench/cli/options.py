@@ -400,8 +400,9 @@ def check_files(
     inputs = [*files, *(Path(text.partition("=")[2].strip()) for text in settings)]
     if dataset is not None:
         from gnnbench.datasets import find_file as find_dataset
+        from gnnbench.datasets import list_files
 
-        inputs.append(find_dataset(dataset) or Path(dataset))
+        inputs += list_files(find_dataset(dataset) or Path(dataset))
     if platform is not None:
         from gnnbench.platforms.describe import find_file as find_platform
 

@@ -10,8 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from gnnbench.mapped import count_written, let_go
 from gnnbench.records import Dataset
 
+#: Arrays of a data set in a folder that are mapped.
+_MAPPED = frozenset({"indices", "features", "features (data)", "features (indices)"})
 #: Copies are kept of data sets that take at most this share of the memory that is free.
 COPY_SHARE = 0.1
 
@@ -25,25 +28,38 @@ class DatasetGuard:
 
     def __init__(self, dataset: Dataset) -> None:
         self._arrays = dict(_arrays(dataset))
-        self._digests = {name: _digest(array) for name, array in self._arrays.items()}
-        size = sum(array.nbytes for array in self._arrays.values())
+        #: Pages that were written to are known to the system, and the files have them unaltered.
+        self._mapped = _MAPPED if dataset.folder else frozenset()
+        owned = {n: array for n, array in self._arrays.items() if n not in self._mapped}
+        self._digests = {name: _digest(array) for name, array in owned.items()}
+        size = sum(array.nbytes for array in owned.values())
         kept = size <= COPY_SHARE * psutil.virtual_memory().available
-        self._copies = {n: array.copy() for n, array in self._arrays.items()} if kept else {}
+        self._copies = {n: array.copy() for n, array in owned.items()} if kept else {}
 
     def restore(self) -> str:
         """What has been written to since, as a sentence, and bring it back; empty where nothing
         has. Without a copy it stays altered, and every later call says so."""
-        altered = [n for n, array in self._arrays.items() if _digest(array) != self._digests[n]]
+        altered = [name for name in self._arrays if self._is_altered(name)]
+        stay = False
         for name in altered:
-            if name in self._copies:
+            if name in self._mapped:
+                let_go(self._arrays[name])
+            elif name in self._copies:
                 _write_back(self._arrays[name], self._copies[name])
+            else:
+                stay = True
         if not altered:
             return ""
         what = ", ".join(altered)
-        outcome = "were restored" if self._copies else "stay altered, and no row after this counts"
+        outcome = "stay altered, and no row after this counts" if stay else "were restored"
         return (
             f"a part wrote into arrays of the data set that all rows share, {what}; they {outcome}."
         )
+
+    def _is_altered(self, name: str) -> bool:
+        if name in self._mapped:
+            return count_written(self._arrays[name]) > 0
+        return _digest(self._arrays[name]) != self._digests[name]
 
 
 def _write_back(array: npt.NDArray[np.generic], copy: npt.NDArray[np.generic]) -> None:

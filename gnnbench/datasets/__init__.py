@@ -15,11 +15,14 @@ from gnnbench.datasets.catalogue import (
     find_file,
     find_shared_data,
     list_datasets,
+    list_files,
     load,
     load_available,
 )
 from gnnbench.datasets.construct import build
+from gnnbench.datasets.conversion import import_folder, make_folder
 from gnnbench.datasets.external import from_ogb
+from gnnbench.datasets.folder import is_folder, load_folder
 from gnnbench.datasets.imports import Extras, Imported, choose_name, import_file, import_graph
 from gnnbench.datasets.npz import load_npz, save_npz
 from gnnbench.datasets.objects import from_arrays, from_dgl, from_networkx, from_pyg
@@ -56,11 +59,16 @@ __all__ = [
     "from_ogb",
     "from_pyg",
     "import_file",
+    "import_folder",
     "import_graph",
+    "is_folder",
     "list_datasets",
+    "list_files",
     "load",
     "load_available",
+    "load_folder",
     "load_npz",
+    "make_folder",
     "save_npz",
     "scale_features",
 ]

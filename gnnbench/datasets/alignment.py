@@ -68,12 +68,18 @@ class Attached:
 
 
 def read_attached(
-    features: Path | None, labels: Path | None, split: Path | None, string_ids: bool
+    features: Path | None,
+    labels: Path | None,
+    split: Path | None,
+    string_ids: bool,
+    *,
+    mapped: bool = False,
 ) -> Attached:
-    """What these files have. Raises :class:`DatasetError`."""
+    """What these files have; ``mapped`` features of a ``.npy`` stay on disk. Raises
+    :class:`DatasetError`."""
     read, notes = (None, ()) if labels is None else read_labels(labels, string_ids=string_ids)
     return Attached(
-        None if features is None else read_features(features, string_ids=string_ids),
+        None if features is None else read_features(features, string_ids=string_ids, mapped=mapped),
         read,
         None if split is None else Split(split, *read_split(split, string_ids=string_ids)),
         notes,
@@ -82,6 +88,12 @@ def read_attached(
 
 def align_features(attachment: Attachment, ids: Ids) -> AnyArray | sp.csr_matrix:
     """A row for every vertex. Raises :class:`DatasetError` for one that has none."""
+    rows: AnyArray | sp.csr_matrix = attachment.rows[find_places(attachment, ids)]
+    return rows
+
+
+def find_places(attachment: Attachment, ids: Ids) -> IntArray:
+    """Where the features of each vertex are. Raises :class:`DatasetError` for one without."""
     places = _find_rows(attachment, ids)
     if (places < 0).any():
         missing = ids[places < 0]
@@ -89,8 +101,7 @@ def align_features(attachment: Attachment, ids: Ids) -> AnyArray | sp.csr_matrix
             f"{attachment.file}: {len(missing):,} of {len(ids):,} vertices have no features, the "
             f"first of them {missing[0]}; give a row for each."
         )
-    rows: AnyArray | sp.csr_matrix = attachment.rows[places]
-    return rows
+    return places
 
 
 def align_labels(attachment: Attachment, ids: Ids) -> tuple[IntArray, tuple[str, ...]]:

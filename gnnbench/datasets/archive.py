@@ -12,35 +12,22 @@ import math
 import warnings
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import BinaryIO, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.npy import PIECE_BYTES, Header, parse_header
 from gnnbench.errors import DatasetError
 from gnnbench.files import FileRefused, open_input
 
 _SUFFIX = ".npy"
-#: NumPy's own bound for the text of a header that is safe to parse, and room for the rest.
-_HEADER_BYTES = 10_000
+#: Room for a header.
 _START_BYTES = 1 << 16
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _ENCRYPTED = 0x41
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What a member says of its array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def size_bytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 class Archive:
@@ -80,18 +67,10 @@ class Archive:
         member = self._members[name]
         with self._reading(member), self._zip.open(member) as stream:
             start = io.BytesIO(stream.read(_START_BYTES))
-            header = _parse_header(start)
-        if header.dtype.hasobject:
-            self._refuse(member, "holds pickled Python objects, which are never loaded")
-        if min(header.shape, default=0) < 0:
-            self._refuse(member, f"has the impossible shape {header.shape}")
-        stored_bytes = member.file_size - start.tell()
-        if stored_bytes != header.size_bytes:
-            self._refuse(
-                member,
-                f"holds {stored_bytes:,} bytes of data and its header, shape {header.shape} of "
-                f"{header.dtype}, asks for {header.size_bytes:,}",
-            )
+            header = parse_header(start)
+        fault = header.find_fault(member.file_size - start.tell())
+        if fault is not None:
+            self._refuse(member, fault)
         return header
 
     def read(self, name: str) -> npt.NDArray[np.generic]:
@@ -102,6 +81,23 @@ class Archive:
         with self._reading(member), self._zip.open(member) as stream:
             array: npt.NDArray[np.generic] = np.lib.format.read_array(stream, allow_pickle=False)
         return array
+
+    def pieces(self, name: str) -> Iterator[npt.NDArray[np.generic]]:
+        """An array from its first row to its last, some rows at a time, none of them kept; the
+        checksum is looked at behind the last."""
+        member = self._members[name]
+        header = self.header(name)
+        if header.by_columns:
+            self._refuse(member, "is stored by columns, and is read by rows; save it in C order")
+        width = math.prod(header.shape[1:])
+        step = max(1, PIECE_BYTES // max(1, width * header.dtype.itemsize))
+        with self._reading(member), self._zip.open(member) as stream:
+            parse_header(cast(BinaryIO, stream))
+            for begin in range(0, header.shape[0], step):
+                count = min(step, header.shape[0] - begin)
+                data = stream.read(count * width * header.dtype.itemsize)
+                yield np.frombuffer(data, header.dtype).reshape(count, *header.shape[1:])
+            stream.read(1)
 
     def _open_zip(self) -> zipfile.ZipFile:
         start = self._stream.read(6)
@@ -159,21 +155,3 @@ class Archive:
         raise DatasetError(
             f"{self._path}: this is not a readable .npz file: {member.filename} {what}."
         ) from cause
-
-
-def _parse_header(stream: io.BytesIO) -> Header:
-    """The header of a ``.npy`` file, after which ``stream`` stands; raises what NumPy raises."""
-    version = np.lib.format.read_magic(stream)
-    if version not in ((1, 0), (2, 0), (3, 0)):
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is not known")
-    begin, digits = stream.tell(), 2 if version == (1, 0) else 4
-    size_bytes = int.from_bytes(stream.read(digits), "little")
-    if size_bytes > _HEADER_BYTES:
-        raise ValueError(f"its header has {size_bytes:,} bytes")
-    stream.seek(begin)
-    # Versions 2 and 3 differ in the encoding of field names only.
-    read = (
-        np.lib.format.read_array_header_1_0 if digits == 2 else np.lib.format.read_array_header_2_0
-    )
-    shape, _, dtype = read(stream)
-    return Header(shape, dtype)

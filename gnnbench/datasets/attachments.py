@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.construct import AnyArray
 from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.npy import ArrayFile
 from gnnbench.datasets.texts import data_lines, split_fields
 from gnnbench.errors import DatasetError
 from gnnbench.files import FileRefused, open_input
@@ -47,13 +48,16 @@ class Attachment:
         return int(self.rows.shape[0])
 
 
-def read_features(file: Path, *, string_ids: bool = False) -> Attachment:
-    """Features, ``(V, f)``: ``.npy``, ``.pt``, a sparse ``.npz`` of SciPy, or text.
+def read_features(file: Path, *, string_ids: bool = False, mapped: bool = False) -> Attachment:
+    """Features, ``(V, f)``: ``.npy``, which may stay on disk, ``.pt``, a sparse ``.npz`` of SciPy,
+    or text.
 
     Raises :class:`DatasetError`: one sentence with the file and what is wrong.
     """
     if file.suffix == ".npz":
         return Attachment(file, _read_sparse(file))
+    if file.suffix == ".npy" and mapped:
+        return Attachment(file, _of_dimensions(file, ArrayFile.find(file).map(), 2))
     if file.suffix in (".npy", ".pt"):
         return Attachment(file, _of_dimensions(file, read_array(file), 2))
     ids, values = _read_text(file, string_ids)

@@ -15,10 +15,12 @@ import numpy as np
 
 from gnnbench.datasets.archive import Archive
 from gnnbench.datasets.external import has_ogb, load_dgl, load_ogb, load_pyg
+from gnnbench.datasets.folder import MANIFEST, is_folder, load_folder, read_manifest
 from gnnbench.datasets.npz import as_integers, load_npz
 from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
 from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
 from gnnbench.errors import DatasetError
+from gnnbench.mapped import let_go
 from gnnbench.records import Dataset
 
 EDGE_CONVENTION = "directed entries of the symmetric CSR, no self loops"
@@ -84,6 +86,12 @@ def cache_folder() -> Path:
     return Path(base) / "gnnbench" / "datasets"
 
 
+def verified_folder() -> Path:
+    """Where it is kept which data sets that are folders were checked: beside
+    :func:`cache_folder`."""
+    return cache_folder().with_name("verified")
+
+
 def find_shared_data() -> Path | None:
     """The first folder of ``$GNNBENCH_DATA`` that exists, else ``../shared/data``, else None."""
     for folder in _variable_folders():
@@ -102,23 +110,42 @@ def data_folders() -> tuple[Path, ...]:
 
 def find_file(spec: str) -> Path | None:
     """The file that holds the dataset ``spec``: a path ending in ``.npz``, whether or not it is
-    there, or one of that name in :func:`data_folders`; None for what is made or downloaded."""
+    there, or one of that name in :func:`data_folders`; of one that is a folder, its manifest. None
+    for what is made or downloaded."""
     if spec.endswith(".npz"):
         return Path(spec)
-    if spec and "/" not in spec and os.sep not in spec:
-        files = (folder / f"{spec}.npz" for folder in data_folders())
-        return next((file for file in files if os.path.isfile(file)), None)
+    if not spec or "\0" in spec:
+        return None
+    named = "/" not in spec and os.sep not in spec
+    places = [folder / spec for folder in data_folders()] if named else []
+    for place in [*places, Path(spec)]:
+        files = [place.with_name(f"{place.name}.npz")] if place in places else []
+        for file in [*files, place / MANIFEST]:
+            if os.path.isfile(file):
+                return file
     return None
 
 
+def list_files(path: Path) -> tuple[Path, ...]:
+    """The files of a dataset: the one at ``path``, or, where that is a folder or its manifest,
+    those that are in the folder."""
+    folder = path.parent if path.name == MANIFEST else path
+    with contextlib.suppress(OSError, ValueError):
+        return tuple(folder / name for name in sorted(os.listdir(folder)))
+    return (path,)
+
+
 def find_all_files() -> tuple[Path, ...]:
-    """Every ``.npz`` in :func:`data_folders`, by folder and name; a folder that cannot be read has
-    none."""
+    """Every ``.npz``, and the manifest of every dataset that is a folder, in
+    :func:`data_folders`, by folder and name; a folder that cannot be read has none."""
     files: list[Path] = []
     for folder in data_folders():
         with contextlib.suppress(OSError, ValueError):
-            names = sorted(name for name in os.listdir(folder) if name.endswith(".npz"))
-            files += [folder / name for name in names]
+            for path in sorted(map(folder.joinpath, os.listdir(folder))):
+                if path.suffix == ".npz":
+                    files.append(path)
+                elif is_folder(path):
+                    files.append(path / MANIFEST)
     return tuple(files)
 
 
@@ -128,9 +155,10 @@ def find_all_files() -> tuple[Path, ...]:
 def load(spec: str, *, seed: int = 0) -> Dataset:
     """The dataset ``spec`` names.
 
-    A path ending in ``.npz``; the name of one in :func:`data_folders`; ``rmat`` or ``sbm``, alone
-    or with sizes (``rmat:vertices=1M,edges=16M,features=100,classes=16``, undirected edges); a
-    stand-in ``NAME:SCALE`` (``ogbn-products:0.01``); ``pyg:CLASS[/NAME]``; ``dgl:NAME``;
+    A path ending in ``.npz``, or of a folder with a manifest; the name of one in
+    :func:`data_folders`; ``rmat`` or ``sbm``, alone or with sizes
+    (``rmat:vertices=1M,edges=16M,features=100,classes=16``, undirected edges); a stand-in
+    ``NAME:SCALE`` (``ogbn-products:0.01``); ``pyg:CLASS[/NAME]``; ``dgl:NAME``;
     ``ogbn-...``.
     ``seed`` makes synthetic graphs and stand-ins; real data are the same under every seed.
 
@@ -140,6 +168,8 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
     if seed < 0:
         raise DatasetError(f"dataset {spec!r}: seed {seed} is negative; use 0 or more.")
     file = find_file(spec)
+    if file is not None and file.name == MANIFEST:
+        return load_folder(file.parent, verified_folder())
     if file is not None:
         return load_npz(file)
     head, colon, _ = spec.partition(":")
@@ -191,7 +221,7 @@ def _unknown(spec: str) -> DatasetError:
             f"{spec}: only .npz datasets can be used directly; run "
             f"`gnnbench datasets import {spec}` first."
         )
-    files = [file.stem for file in find_all_files()]
+    files = [_name(file) for file in find_all_files()]
     made = [f"{row.name}:0.01" for row in STAND_INS]
     names = dict.fromkeys([*files, *DEFAULT_SIZES, *made, *(e.name for e in (*_OGB, *_PYG))])
     folded = {name.lower(): name for name in names}
@@ -199,7 +229,7 @@ def _unknown(spec: str) -> DatasetError:
     meant = "did you mean " + " or ".join(folded[name] for name in close) + "? " if close else ""
     return DatasetError(
         f"there is no dataset {spec!r}: {meant}`gnnbench datasets list` shows all, "
-        f"a path must end in .npz."
+        f"a path must end in .npz, or be that of a folder with a {MANIFEST}."
     )
 
 
@@ -238,6 +268,31 @@ def _peek(file: Path) -> DatasetEntry:
     return DatasetEntry(file.stem, "file", vertices, edges, features, classes, where)
 
 
+def _name(file: Path) -> str:
+    """What a dataset in :func:`data_folders` is loaded by."""
+    return file.parent.name if file.name == MANIFEST else file.stem
+
+
+def _peek_folder(file: Path) -> DatasetEntry:
+    """What a manifest says; none of its arrays is looked at."""
+    try:
+        manifest, _ = read_manifest(file)
+    except DatasetError as error:
+        reason = str(error).removeprefix(f"{file}: ").rstrip(".")
+        where = f"{file.parent} (cannot be used: {reason})"
+        return DatasetEntry(_name(file), "file", None, None, None, None, where)
+    (ends,), (entries,) = manifest.arrays["indptr"].shape, manifest.arrays["indices"].shape
+    return DatasetEntry(
+        _name(file),
+        "file",
+        ends - 1,
+        entries // 2,
+        manifest.num_features,
+        manifest.num_classes,
+        f"{file.parent} (stays on disk)",
+    )
+
+
 def list_datasets() -> tuple[DatasetEntry, ...]:
     """Everything :func:`load` knows by name: files, synthetic, stand-ins, OGB, PyG, in this order.
 
@@ -246,8 +301,8 @@ def list_datasets() -> tuple[DatasetEntry, ...]:
     """
     files: dict[str, DatasetEntry] = {}
     for file in find_all_files():
-        if file.stem not in files:
-            files[file.stem] = _peek(file)
+        if (name := _name(file)) not in files:
+            files[name] = _peek_folder(file) if file.name == MANIFEST else _peek(file)
     synthetic = (
         DatasetEntry(
             name,
@@ -281,6 +336,8 @@ def describe(dataset: Dataset) -> Mapping[str, str | int | float | tuple[str, ..
     graph, degrees = dataset.graph, dataset.graph.degrees
     stored = dataset.features
     filled = np.count_nonzero(stored) if isinstance(stored, np.ndarray) else stored.nnz
+    if dataset.folder and isinstance(stored, np.ndarray):
+        let_go(stored)
     return {
         "name": dataset.name,
         "origin": dataset.origin,

@@ -6,7 +6,7 @@ already, in :func:`annotate`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,8 @@ RANDOM_CLASSES = 16
 _BYTES_PER_EDGE = 50
 #: Vertex ids are stored as int32.
 MAX_VERTICES = 2**31 - 1
+#: How many values are checked at a time.
+_VALUES = 1 << 22
 #: Labels beyond this on a smaller graph are identifiers, not classes.
 _MAX_SPARSE_CLASSES = 1000
 
@@ -124,6 +126,12 @@ def find_fault(indptr: IntArray, indices: IndexArray) -> str | None:
 
 def check_csr(where: str, indptr: IntArray, indices: IntArray | IndexArray) -> None:
     """Raise :class:`DatasetError` unless the arrays are a CSR of at least one vertex and edge."""
+    check_offsets(where, indptr, len(indices))
+    _check_range(where, "indices", indices, len(indptr) - 1)
+
+
+def check_offsets(where: str, indptr: IntArray, num_entries: int) -> None:
+    """Raise :class:`DatasetError` unless these are offsets of rows with ``num_entries`` entries."""
     if len(indptr) < 2:
         raise DatasetError(
             f"{where}: indptr has length {len(indptr)}, so the graph has no vertices; "
@@ -143,16 +151,15 @@ def check_csr(where: str, indptr: IntArray, indices: IntArray | IndexArray) -> N
         raise DatasetError(
             f"{where}: indptr decreases after row {row:,}; store the ascending offsets of the rows."
         )
-    if indptr[-1] != len(indices):
+    if indptr[-1] != num_entries:
         raise DatasetError(
-            f"{where}: indptr ends at {indptr[-1]:,} but indices has {len(indices):,} entries; "
+            f"{where}: indptr ends at {indptr[-1]:,} but indices has {num_entries:,} entries; "
             f"store both whole, from the same graph."
         )
-    if len(indices) == 0:
+    if num_entries == 0:
         raise DatasetError(
             f"{where}: indices is empty, so the graph has no edges; a GNN needs at least one."
         )
-    _check_range(where, "indices", indices, len(indptr) - 1)
 
 
 def _check_range(where: str, array: str, ids: IntArray | IndexArray, bound: int) -> None:
@@ -179,34 +186,45 @@ def as_float_features(where: str, features: AnyArray, array: str = "x") -> tuple
         )
     with np.errstate(over="ignore"):
         single = np.asarray(features, dtype=np.float32)
-    if not np.isfinite(single).all():
+    broken = sum(int(np.count_nonzero(~np.isfinite(part))) for part in _split(single))
+    if broken:
         raise DatasetError(
             f"{where}: {array} contains NaN, infinite or too large values "
-            f"({int(np.count_nonzero(~np.isfinite(single))):,} of them); "
-            f"replace them by finite float32 numbers."
+            f"({broken:,} of them); replace them by finite float32 numbers."
         )
     rounded = features.dtype.itemsize > 2 and features.dtype != np.float32
     return single, rounded and not np.array_equal(single, features)
 
 
-def _check_features(
-    where: str, features: AnyArray | sp.csr_matrix, num_vertices: int
-) -> tuple[FloatArray | sp.csr_matrix, tuple[str, ...]]:
-    array = "x_shape" if sp.issparse(features) else "x"
-    if features.ndim != 2:
+def _split(array: FloatArray) -> Iterator[FloatArray]:
+    """Some values at a time, so that what is made of them stays small."""
+    flat = array.reshape(-1)
+    for begin in range(0, flat.size, _VALUES):
+        yield flat[begin : begin + _VALUES]
+
+
+def check_shape(where: str, array: str, shape: Sequence[int], num_vertices: int) -> None:
+    """Raise :class:`DatasetError` unless this is the shape of features."""
+    if len(shape) != 2:
         raise DatasetError(
-            f"{where}: {array} has {features.ndim} dimensions; store features as (vertices, width)."
+            f"{where}: {array} has {len(shape)} dimensions; store features as (vertices, width)."
         )
-    if features.shape[0] != num_vertices:
+    if shape[0] != num_vertices:
         raise DatasetError(
-            f"{where}: {array} says {features.shape[0]:,} rows but indptr {num_vertices:,} "
+            f"{where}: {array} says {shape[0]:,} rows but indptr {num_vertices:,} "
             f"vertices; store one row of features for each vertex."
         )
-    if features.shape[1] == 0:
+    if shape[1] == 0:
         raise DatasetError(
             f"{where}: {array} says features of width 0; store at least one feature, or leave "
             f"them out to get random ones."
         )
+
+
+def _check_features(
+    where: str, features: AnyArray | sp.csr_matrix, num_vertices: int
+) -> tuple[FloatArray | sp.csr_matrix, tuple[str, ...]]:
+    check_shape(where, "x_shape" if sp.issparse(features) else "x", features.shape, num_vertices)
     if sp.issparse(features):
         csr = sp.csr_matrix(features)
         data, rounded = as_float_features(where, csr.data, "x_data")
@@ -219,7 +237,8 @@ def _check_features(
     return checked, ("features were rounded to float32",) if rounded else ()
 
 
-def _check_labels(where: str, labels: IntArray, num_vertices: int) -> None:
+def check_labels(where: str, labels: IntArray, num_vertices: int) -> None:
+    """Raise :class:`DatasetError` unless there is one class, or -1, for each vertex."""
     if labels.shape != (num_vertices,):
         raise DatasetError(
             f"{where}: y has shape {labels.shape} but there are {num_vertices:,} vertices; store "
@@ -242,7 +261,8 @@ def _check_labels(where: str, labels: IntArray, num_vertices: int) -> None:
         )
 
 
-def _check_masks(where: str, masks: Masks, labels: IntArray) -> None:
+def check_masks(where: str, masks: Masks, labels: IntArray) -> None:
+    """Raise :class:`DatasetError` unless these are a split with something to train on."""
     for name, mask in zip(MASK_NAMES, masks, strict=True):
         if mask.shape != labels.shape:
             raise DatasetError(
@@ -268,8 +288,21 @@ def _check_masks(where: str, masks: Masks, labels: IntArray) -> None:
 
 def make_random_features(num_vertices: int, width: int, seed: int = 0) -> FloatArray:
     """Standard normal float32 ``(V, width)``, the same for the same seed."""
+    out = np.empty((num_vertices, width), dtype=np.float32)
+    begin = 0
+    for rows in draw_random_features(num_vertices, width, seed):
+        out[begin : begin + len(rows)] = rows
+        begin += len(rows)
+    return out
+
+
+def draw_random_features(num_vertices: int, width: int, seed: int = 0) -> Iterator[FloatArray]:
+    """The rows of :func:`make_random_features`, some at a time."""
     rng = np.random.default_rng((seed, 1))
-    return rng.standard_normal((num_vertices, width), dtype=np.float32)
+    step = max(1, _VALUES // width)
+    for begin in range(0, num_vertices, step):
+        count = min(step, num_vertices - begin)
+        yield rng.standard_normal((count, width), dtype=np.float32)
 
 
 def make_random_labels(num_vertices: int, classes: int, seed: int = 0) -> IntArray:
@@ -295,6 +328,11 @@ def make_split(
     return masks[0], masks[1], masks[2]
 
 
+def describe_random_features(width: int) -> str:
+    """What a note calls features that are made up."""
+    return f"features ({width} wide)"
+
+
 def annotate(
     name: str,
     graph: Graph,
@@ -306,12 +344,16 @@ def annotate(
     random_classes: int = RANDOM_CLASSES,
     origin: str = "in memory",
     notes: Sequence[str] = (),
+    made_up: Sequence[str] = (),
 ) -> Dataset:
-    """A dataset on a canonical ``graph``; see :func:`build`, which makes one canonical first."""
+    """A dataset on a canonical ``graph``; see :func:`build`, which makes one canonical first.
+
+    ``made_up`` says what of it was drawn at random already.
+    """
     num_vertices = graph.num_vertices
     where = origin if origin.endswith(".npz") else name
     said = list(notes)
-    made_up = []
+    made_up = list(made_up)
     if features is None:
         if random_features < 1:
             raise DatasetError(
@@ -319,7 +361,7 @@ def annotate(
             )
         check_memory(where, "making up its features", 4 * num_vertices * random_features)
         features = make_random_features(num_vertices, random_features)
-        made_up.append(f"features ({random_features} wide)")
+        made_up.append(describe_random_features(random_features))
     else:
         features, rounding = _check_features(where, features, num_vertices)
         said.extend(rounding)
@@ -332,11 +374,11 @@ def annotate(
         made_up.append(f"labels ({labels.max() + 1} classes)")
     else:
         labels = np.ascontiguousarray(labels, dtype=np.int64)
-        _check_labels(where, labels, num_vertices)
+        check_labels(where, labels, num_vertices)
     if masks is None:
         masks = make_split(labels)
         made_up.append("split 25/50/25 (train/val/test)")
-    _check_masks(where, masks, labels)
+    check_masks(where, masks, labels)
     if made_up:
         said.append("made up at random (seed 0): " + ", ".join(made_up))
     return Dataset(

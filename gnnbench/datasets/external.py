@@ -215,7 +215,8 @@ def _keep(spec: str, home: Path, open_at: Callable[[Path], T]) -> T:
     downloaded and parsed, and not before."""
     with _foreign(spec, home):
         if not home.is_dir():
-            with publish_folder(home) as scratch:
+            # Another process may be quicker.
+            with contextlib.suppress(FileExistsError), publish_folder(home) as scratch:
                 open_at(scratch)
         return open_at(home)
 

@@ -9,7 +9,6 @@ import lzma
 import os
 import warnings
 import zlib
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -27,6 +26,7 @@ from gnnbench.datasets.alignment import (
 from gnnbench.datasets.attachments import Ids, read_array
 from gnnbench.datasets.construct import MAX_VERTICES, build
 from gnnbench.datasets.content import WEIGHTS_IGNORED
+from gnnbench.datasets.edge_lists import note_columns, read_edges, readable
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npz import StoredArrays, read_npz
 from gnnbench.datasets.texts import (
@@ -313,23 +313,10 @@ def _read_pairs(file: Path, string_ids: bool) -> tuple[Ids, tuple[str, ...]]:
         # Two edges as two rows and as two columns look alike: rows are meant.
         pairs = edges.T if edges.shape[0] == 2 else edges
         return np.ascontiguousarray(pairs, dtype=np.int64), ()
-    try:
+    with readable(file):
         check_text(file)
-        first = next(data_lines(file), None)
-        if first is None:
-            raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
-        wide = len(split_fields(first[1])) > 2
-        notes = (f"{WEIGHTS_IGNORED}: columns after the second were not read",) if wide else ()
-        if string_ids:
-            return _parse_names(file), notes
-        separator = "," if "," in first[1] else None
-        quick = _parse_quickly(file, separator)
-        return (_parse_by_line(file) if quick is None else quick), notes
-    except _UNREADABLE as error:
-        raise DatasetError(
-            f"{file}: this is not a readable text file ({_describe(error)}); it may be truncated "
-            f"or of another format: give an edge list, .mtx, .npz, .npy or .pt."
-        ) from error
+        notes = note_columns(file)
+        return _parse_names(file) if string_ids else np.concatenate(list(read_edges(file))), notes
 
 
 def _number(
@@ -337,9 +324,24 @@ def _number(
 ) -> _Found:
     """Vertices numbered in ascending order of their ids: those of edges, and with
     ``keep_isolated`` all that are known of."""
-    if len(pairs) == 0:
+    ids, said, renumbered = number_vertices(
+        file, cast("Ids", np.unique(pairs)), notes, attached, keep_isolated
+    )
+    edges = np.searchsorted(ids, pairs).T.astype(np.int64)
+    origin = f"imported from {file.name}"
+    return _Found(edges, len(ids), origin, said, ids=ids, renumbered=renumbered)
+
+
+def number_vertices(
+    file: Path, ids: Ids, notes: tuple[str, ...], attached: Attached, keep_isolated: bool
+) -> tuple[Ids, tuple[str, ...], Ids | None]:
+    """The id of each vertex, of which those of edges are ``ids``, ascending; the ``notes`` and what
+    else to know; and the ids once more where they are others than 0, 1, 2, ...
+
+    Raises :class:`DatasetError` where there are none.
+    """
+    if len(ids) == 0:
         raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
-    ids = cast("Ids", np.unique(pairs))
     known = attached.list_ids(ids, file)
     alone = len(np.setdiff1d(known, ids))
     said = list(notes)
@@ -358,9 +360,7 @@ def _number(
             f"vertex ids ({ids[0]:,} to {ids[-1]:,}) were numbered anew, 0 to {len(ids) - 1:,}"
         )
         renumbered = ids
-    edges = np.searchsorted(ids, pairs).T.astype(np.int64)
-    origin = f"imported from {file.name}"
-    return _Found(edges, len(ids), origin, tuple(said), ids=ids, renumbered=renumbered)
+    return ids, tuple(said), renumbered
 
 
 def _fill_gaps(file: Path, ids: Ids) -> IntArray:
@@ -373,49 +373,6 @@ def _fill_gaps(file: Path, ids: Ids) -> IntArray:
         )
     check_memory(str(file), "its vertices", 64 * last)
     return np.arange(last + 1, dtype=np.int64)
-
-
-def _parse_quickly(file: Path, separator: str | None) -> IntArray | None:
-    """The pairs by NumPy's reader, int64 ``(E, 2)``; None where it stumbles, and a line is why.
-
-    It takes one comment sign only, so a file that uses the other below its head is left to
-    :func:`_parse_by_line`.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        try:
-            return np.loadtxt(
-                file,
-                dtype=np.int64,
-                delimiter=separator,
-                usecols=(0, 1),
-                ndmin=2,
-                comments="%" if _starts_with_percent(file) else "#",
-                encoding="utf-8-sig",
-            )
-        except (ValueError, Warning):
-            return None
-
-
-def _starts_with_percent(file: Path) -> bool:
-    with open_text(file) as stream:
-        return stream.read(1) == b"%"
-
-
-def _parse_by_line(file: Path) -> IntArray:
-    pairs = array("q")
-    for number, line in data_lines(file):
-        fields = split_fields(line)
-        try:
-            source, destination = np.int64(fields[0]), np.int64(fields[1])
-        except (ValueError, IndexError, OverflowError):
-            raise DatasetError(
-                f"{file}, line {number}: {line[:60]!r} is not an edge; write two integer vertex "
-                f"ids a line (or give --string-ids where vertices have names), and start headers "
-                f"and comments with #."
-            ) from None
-        pairs.extend((int(source), int(destination)))
-    return np.frombuffer(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 def _parse_names(file: Path) -> npt.NDArray[np.str_]:

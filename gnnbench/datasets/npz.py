@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,32 +141,38 @@ def _as_sparse_features(where: str, arrays: Mapping[str, AnyArray]) -> sp.csr_ma
     return features
 
 
-def _read_archive(path: Path) -> tuple[dict[str, AnyArray], tuple[str, ...]]:
-    """The arrays that the format knows, and the names of all."""
+def _read_archive(
+    path: Path, left_out: Sequence[str]
+) -> tuple[dict[str, AnyArray], tuple[str, ...]]:
+    """The arrays that the format knows, but for those that are left out, and the names of all."""
     with Archive(path) as archive:
-        known = [name for name in archive.names if name in FORMAT_NAMES]
+        known = [name for name in archive.names if name in FORMAT_NAMES and name not in left_out]
         # Checked and brought to their dtypes, arrays are there twice for a while.
         needed_bytes = 2 * sum(archive.header(name).size_bytes for name in known)
         check_memory(str(path), "reading its arrays", needed_bytes)
         return {name: archive.read(name) for name in known}, archive.names
 
 
-def read_npz(path: Path) -> StoredArrays:
-    """The arrays of ``path``, of the right kinds. Raises :class:`DatasetError`, one sentence."""
-    arrays, names = _read_archive(path)
+def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
+    """The arrays of ``path``, of the right kinds. Raises :class:`DatasetError`, one sentence.
+
+    ``indices`` and ``x`` may be left out, and are not looked at then.
+    """
+    arrays, names = _read_archive(path, left_out)
     where = str(path)
     for name in ("indptr", "indices"):
-        if name not in arrays:
+        if name not in names:
             raise DatasetError(
                 f"{where}: the array {name} is missing (found {', '.join(names) or 'none'}); "
                 f"store the in-neighbour CSR as indptr and indices."
             )
     indptr = as_integers(where, "indptr", arrays["indptr"])
-    indices = as_integers(where, "indices", arrays["indices"])
-    check_csr(where, indptr, indices)
+    indices = as_integers(where, "indices", arrays.get("indices", np.empty(0, dtype=np.int64)))
+    if "indices" in arrays:
+        check_csr(where, indptr, indices)
     features: AnyArray | sp.csr_matrix | None = arrays.get("x")
     if any(name in arrays for name in SPARSE_NAMES):
-        if features is not None:
+        if "x" in names:
             raise DatasetError(
                 f"{where}: there are both x and x_data; store features either dense or sparse."
             )

@@ -47,7 +47,8 @@ def scale_features(dataset: Dataset, choice: ScalingChoice = "auto") -> Dataset:
     taken in float64, so that features stored larger by any factor give the same, up to the last
     digit.
 
-    A data set that was scaled is returned as it is for ``auto`` and for what was done to it.
+    A data set that was scaled is returned as it is for ``auto`` and for what was done to it; one
+    that stays on disk was scaled when it was written, or is to have none.
     Raises :class:`DatasetError` for another scaling of it, for ``columns`` of sparse features,
     which would have to be made dense, and for a choice that there is not.
     """
@@ -55,6 +56,14 @@ def scale_features(dataset: Dataset, choice: ScalingChoice = "auto") -> Dataset:
         raise DatasetError(
             f"features of {dataset.name} cannot be scaled by {choice!r}; choose among "
             f"{', '.join(SCALING_CHOICES)}."
+        )
+    if dataset.folder:
+        if choice in ("auto", dataset.feature_scaling):
+            return dataset
+        raise DatasetError(
+            f"features of {dataset.name} stay on disk, where their scaling is "
+            f"{dataset.feature_scaling!r}, so they cannot have {choice!r}; write another folder "
+            f"with `gnnbench datasets import --out DIR --scale-features {choice}`."
         )
     if dataset.feature_scaling != "none":
         if choice in ("auto", dataset.feature_scaling):
@@ -68,21 +77,34 @@ def scale_features(dataset: Dataset, choice: ScalingChoice = "auto") -> Dataset:
         return dataset
     features: FloatArray | sp.csr_matrix
     if isinstance(dataset.features, np.ndarray):
-        scale = _scale_rows if scaling == "rows" else _scale_columns
-        features = scale(dataset.features)
+        features = np.empty_like(dataset.features)
+        begin = 0
+        for rows in scale_pieces(dataset.features, scaling):
+            features[begin : begin + len(rows)] = rows
+            begin += len(rows)
     elif scaling == "rows":
-        features = _scale_sparse_rows(dataset.features)
+        features = scale_sparse_rows(dataset.features)
     else:
-        raise DatasetError(
-            f"features of {dataset.name} are sparse, and scaling their columns would make them "
-            f"dense; scale rows."
-        )
+        raise refuse_columns(dataset.name)
     return replace(
         dataset,
         features=features,
         feature_scaling=scaling,
         stored_digest=dataset.digest(),
-        notes=(*dataset.notes, _SAID[scaling]),
+        notes=(*dataset.notes, describe_scaling(scaling)),
+    )
+
+
+def describe_scaling(scaling: FeatureScaling) -> str:
+    """What the notes of a data set say whose features were scaled."""
+    return _SAID[scaling]
+
+
+def refuse_columns(name: str) -> DatasetError:
+    """Why sparse features are not scaled by columns."""
+    return DatasetError(
+        f"features of {name} are sparse, and scaling their columns would make them dense; scale "
+        f"rows."
     )
 
 
@@ -90,24 +112,33 @@ def choose_scaling(features: FloatArray | sp.csr_matrix) -> FeatureScaling:
     """What suits features: ``rows`` where they are stored sparse or at least half of them are zero,
     as those of bags of words are; else ``columns``, or ``none`` where these are nearly of mean 0
     and deviation 1 already, as those drawn at random are."""
-    if not isinstance(features, np.ndarray) or 2 * np.count_nonzero(features) <= features.size:
+    if not isinstance(features, np.ndarray):
+        return "rows"
+    filled = sum(int(np.count_nonzero(features[rows])) for rows in _slices(features))
+    if 2 * filled <= features.size:
         return "rows"
     mean, deviation = _column_moments(features)
     standard = (np.abs(mean) <= NEAR_STANDARD) & (np.abs(deviation - 1.0) <= NEAR_STANDARD)
     return "none" if standard.all() else "columns"
 
 
-def _scale_rows(features: FloatArray) -> FloatArray:
-    scaled = np.empty_like(features)
+def scale_pieces(features: FloatArray, scaling: FeatureScaling) -> Iterator[FloatArray]:
+    """The rows of dense features, scaled, some at a time."""
+    if scaling == "columns":
+        mean, deviation = _column_moments(features)
+        factor = _invert(deviation)
+        for rows in _slices(features):
+            yield ((features[rows] - mean) * factor).astype(features.dtype)
+        return
     for rows in _slices(features):
         values = features[rows].astype(np.float64)
         lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
         values *= ROW_LENGTH * _invert(lengths)[:, None]
-        scaled[rows] = values
-    return scaled
+        yield values.astype(features.dtype)
 
 
-def _scale_sparse_rows(features: sp.csr_matrix) -> sp.csr_matrix:
+def scale_sparse_rows(features: sp.csr_matrix) -> sp.csr_matrix:
+    """Sparse features whose rows have the length :data:`ROW_LENGTH`, with as many values."""
     values = features.data.astype(np.float64)
     counts = np.diff(features.indptr)
     rows = np.repeat(np.arange(len(counts)), counts)
@@ -115,15 +146,6 @@ def _scale_sparse_rows(features: sp.csr_matrix) -> sp.csr_matrix:
     values *= ROW_LENGTH * _invert(np.sqrt(squares))[rows]
     arrays = (values.astype(features.dtype), features.indices, features.indptr)
     return sp.csr_matrix(arrays, shape=features.shape)
-
-
-def _scale_columns(features: FloatArray) -> FloatArray:
-    mean, deviation = _column_moments(features)
-    factor = _invert(deviation)
-    scaled = np.empty_like(features)
-    for rows in _slices(features):
-        scaled[rows] = (features[rows] - mean) * factor
-    return scaled
 
 
 def _column_moments(

@@ -17,6 +17,7 @@ from gnnbench.constants import Constant
 from gnnbench.datasets.construct import build, make_random_labels, make_split, symmetrise
 from gnnbench.datasets.synthetic import (
     SyntheticSize,
+    check_fits,
     check_size,
     draw_blocks,
     make_class_features,
@@ -218,6 +219,7 @@ def make_stand_in(spec: str, seed: int = 0) -> Dataset:
     """
     real, size = _parse(spec)
     check_size(f"dataset {spec!r}", size)
+    check_fits(f"dataset {spec!r}", size)
     labels = make_random_labels(size.vertices, real.classes, seed)
     homophily = _homophily(real, size)
     pairs = _draw_pairs(spec, real, size, labels, seed)
@@ -245,7 +247,8 @@ def make_stand_in(spec: str, seed: int = 0) -> Dataset:
 def draw_stand_in(spec: str, seed: int = 0) -> Graph:
     """The topology of :func:`make_stand_in` alone, without features; the same errors."""
     real, size = _parse(spec)
-    check_size(f"dataset {spec!r}", replace(size, features=0))
+    check_size(f"dataset {spec!r}", size)
+    check_fits(f"dataset {spec!r}", replace(size, features=0))
     labels = make_random_labels(size.vertices, real.classes, seed)
     src, dst = _draw_pairs(spec, real, size, labels, seed)
     return symmetrise(src, dst, size.vertices)[0]

@@ -7,7 +7,7 @@ specification and seed give the same dataset, to the bit, with the same NumPy.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated
@@ -27,7 +27,7 @@ from gnnbench.datasets.construct import (
 )
 from gnnbench.datasets.memory import check_memory
 from gnnbench.errors import DatasetError
-from gnnbench.records import Dataset, FloatArray, IntArray
+from gnnbench.records import BoolArray, Dataset, FloatArray, IntArray
 
 #: Quadrant probabilities a, b, c (d is the rest): Graph500's, after Chakrabarti et al. 2004.
 RMAT_QUADRANTS: Annotated[tuple[float, float, float], Constant("", "quoted", "Graph 500")] = (
@@ -50,6 +50,8 @@ _SURPLUS: Bound[float] = 1.1
 _MAX_ROUNDS: Bound[int] = 64
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _COUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kmg]?)", re.IGNORECASE)
+
+RMAT_NOTE = "synthetic R-MAT graph: random features, labels and split 25/50/25"
 
 Draw = Callable[[np.random.Generator, int], tuple[IntArray, IntArray]]
 
@@ -113,7 +115,7 @@ def parse_size(spec: str) -> SyntheticSize:
 
 
 def check_size(where: str, size: SyntheticSize) -> None:
-    """Raise :class:`DatasetError` for a graph that cannot exist, or not in memory here."""
+    """Raise :class:`DatasetError` for a graph that cannot exist."""
     if not 2 <= size.vertices <= MAX_VERTICES:
         raise DatasetError(
             f"{where}: {size.vertices:,} vertices is outside 2 to {MAX_VERTICES:,}; choose another "
@@ -129,6 +131,10 @@ def check_size(where: str, size: SyntheticSize) -> None:
             f"{where}: {size.classes:,} classes are more than {size.vertices:,} vertices; ask for "
             f"fewer classes."
         )
+
+
+def check_fits(where: str, size: SyntheticSize) -> None:
+    """Raise :class:`DatasetError` for a graph that cannot be made in this machine's memory."""
     needed = 4 * size.vertices * size.features + 100 * size.edges + 64 * size.vertices
     check_memory(where, "making it", needed)
 
@@ -145,21 +151,45 @@ def draw_distinct(
     surplus is dropped at random. Raises :class:`DatasetError` where the pairs keep repeating.
     """
     keys = np.empty(0, dtype=np.int64)
-    rounds = 0
-    while len(keys) < edges:
-        if rounds == _MAX_ROUNDS:
-            raise DatasetError(
-                f"{where}: only {len(keys):,} of {edges:,} distinct edges could be drawn; ask for "
-                f"fewer edges or more vertices."
-            )
-        rounds += 1
-        src, dst = draw(rng, max(4096, int(_SURPLUS * (edges - len(keys)))))
-        low, high = np.minimum(src, dst), np.maximum(src, dst)
-        fresh = (low * vertices + high)[low != high]
-        keys = sort_unique(np.concatenate((keys, fresh)))
-    kept = np.ones(len(keys), dtype=bool)
-    kept[rng.choice(len(keys), len(keys) - edges, replace=False)] = False
+
+    def draw_more(count: int) -> int:
+        nonlocal keys
+        keys = sort_unique(np.concatenate((keys, pack_pairs(*draw(rng, count), vertices))))
+        return len(keys)
+
+    kept = choose_kept(rng, draw_until(where, edges, draw_more), edges)
     return np.stack(np.divmod(keys[kept], vertices))
+
+
+def pack_pairs(src: IntArray, dst: IntArray, vertices: int) -> IntArray:
+    """Undirected edges that are no self loops, each as one number."""
+    low, high = np.minimum(src, dst), np.maximum(src, dst)
+    return np.asarray((low * vertices + high)[low != high], dtype=np.int64)
+
+
+def draw_until(where: str, edges: int, draw_more: Callable[[int], int]) -> int:
+    """Draw until at least ``edges`` are distinct, and say how many are.
+
+    ``draw_more`` draws so many candidates, and says how many are distinct then.
+    """
+    found = 0
+    for _ in range(_MAX_ROUNDS):
+        if found >= edges:
+            return found
+        found = draw_more(max(4096, int(_SURPLUS * (edges - found))))
+    if found >= edges:
+        return found
+    raise DatasetError(
+        f"{where}: only {found:,} of {edges:,} distinct edges could be drawn; ask for "
+        f"fewer edges or more vertices."
+    )
+
+
+def choose_kept(rng: np.random.Generator, found: int, wanted: int) -> BoolArray:
+    """Which of so many are kept, by chance; it takes 9 bytes for each."""
+    kept = np.ones(found, dtype=np.bool_)
+    kept[rng.choice(found, found - wanted, replace=False)] = False
+    return kept
 
 
 def draw_rmat(rng: np.random.Generator, count: int, vertices: int) -> tuple[IntArray, IntArray]:
@@ -168,9 +198,21 @@ def draw_rmat(rng: np.random.Generator, count: int, vertices: int) -> tuple[IntA
     Each edge descends ceil(log2 V) times into a quadrant of the adjacency matrix (Chakrabarti,
     Zhan and Faloutsos, R-MAT, SDM 2004). Where V is no power of two, edges outside are redrawn.
     """
+    src, dst = np.empty((2, count), dtype=np.int64)
+    filled = 0
+    for rows, columns in draw_rmat_pieces(rng, count, vertices):
+        end = filled + len(rows)
+        src[filled:end], dst[filled:end] = rows, columns
+        filled = end
+    return src, dst
+
+
+def draw_rmat_pieces(
+    rng: np.random.Generator, count: int, vertices: int
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """The edges of :func:`draw_rmat`, some at a time."""
     a, b, c = RMAT_QUADRANTS
     levels = max(1, (vertices - 1).bit_length())
-    src, dst = np.empty((2, count), dtype=np.int64)
     filled = 0
     while filled < count:
         row, column = np.zeros((2, min(_CHUNK, count - filled)), dtype=np.int64)
@@ -182,10 +224,8 @@ def draw_rmat(rng: np.random.Generator, count: int, vertices: int) -> tuple[IntA
             column <<= 1
             column |= ((u >= a) & ~below) | (u >= a + b + c)
         inside = (row < vertices) & (column < vertices)
-        end = filled + int(np.count_nonzero(inside))
-        src[filled:end], dst[filled:end] = row[inside], column[inside]
-        filled = end
-    return src, dst
+        filled += int(np.count_nonzero(inside))
+        yield row[inside], column[inside]
 
 
 def draw_blocks(
@@ -258,8 +298,9 @@ def make_rmat(spec: str, seed: int = 0) -> Dataset:
     a good part of the vertices has no edge.
     """
     size = parse_size(spec)
-    rng = np.random.default_rng((seed, 0))
     where = f"dataset {spec!r}"
+    check_fits(where, size)
+    rng = np.random.default_rng((seed, 0))
     pairs = draw_distinct(
         where, lambda r, n: draw_rmat(r, n, size.vertices), size.vertices, size.edges, rng
     )
@@ -272,10 +313,15 @@ def make_rmat(spec: str, seed: int = 0) -> Dataset:
         features=make_random_features(size.vertices, size.features, seed),
         labels=labels,
         masks=make_split(labels, seed),
-        origin=f"synthetic R-MAT, quadrants 0.57/0.19/0.19/0.05, seed {seed}",
-        notes=("synthetic R-MAT graph: random features, labels and split 25/50/25",),
+        origin=describe_rmat(seed),
+        notes=(RMAT_NOTE,),
         report_repairs=False,
     )
+
+
+def describe_rmat(seed: int) -> str:
+    """Where an R-MAT graph comes from."""
+    return f"synthetic R-MAT, quadrants 0.57/0.19/0.19/0.05, seed {seed}"
 
 
 def make_sbm(spec: str, seed: int = 0) -> Dataset:
@@ -286,6 +332,7 @@ def make_sbm(spec: str, seed: int = 0) -> Dataset:
     two-layer GCN reaches about 0.88 on the test vertices, a perceptron 0.26.
     """
     size = parse_size(spec)
+    check_fits(f"dataset {spec!r}", size)
     rng = np.random.default_rng((seed, 0))
     labels = make_random_labels(size.vertices, size.classes, seed)
     return build(

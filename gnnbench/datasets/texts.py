@@ -19,6 +19,9 @@ from gnnbench.units import format_si
 #: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
 BYTES_PER_EDGE = 120
 _COMMENTS = ("#", "%")
+_PIECE_BYTES = 1 << 24
+#: Without an end of line; lines that end in a carriage return alone are in one piece.
+_LONGEST_REST = 1 << 26
 _OPENERS: dict[str, Callable[[BinaryIO], object]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
@@ -35,12 +38,38 @@ def strip_compression(file: Path) -> Path:
 
 def data_lines(file: Path) -> Iterator[tuple[int, str]]:
     """The lines that hold data, comments cut off, each with its number in the file."""
-    with open_text(file) as stream, io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
+    with open_text(file) as stream:
+        yield from find_data(stream)
+
+
+def find_data(stream: BinaryIO, first: int = 1) -> Iterator[tuple[int, str]]:
+    """The lines of a text that hold data, where its first has the number ``first``."""
+    with io.TextIOWrapper(stream, encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=first):
             for comment in _COMMENTS:
                 line = line.partition(comment)[0]
             if line.strip():
                 yield number, line.strip()
+
+
+def text_pieces(file: Path) -> Iterator[tuple[int, bytes]]:
+    """A text, uncompressed, in pieces of whole lines, each with the number of its first."""
+    number, rest = 1, b""
+    with open_text(file) as stream:
+        while chunk := stream.read(_PIECE_BYTES):
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                yield number, rest + chunk[:end]
+                number += rest.count(b"\n") + chunk.count(b"\n", 0, end)
+                rest = b""
+            rest += chunk[end:]
+            if len(rest) > _LONGEST_REST:
+                raise DatasetError(
+                    f"{file}: line {number:,} is longer than {_LONGEST_REST:,} bytes; give two "
+                    f"vertex ids a line."
+                )
+    if rest:
+        yield number, rest
 
 
 @contextlib.contextmanager

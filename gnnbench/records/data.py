@@ -52,7 +52,8 @@ class Dataset:
     words where it comes from; ``notes`` names whatever was made up (a stand-in, random features,
     a split), and is printed above every comparison. ``feature_scaling`` says how the features were
     brought to one scale (``gnnbench.datasets.scale_features``), and ``stored_digest`` is the digest
-    from before that, which stays the data set's.
+    from before that, which stays the data set's. ``folder`` is where the arrays lie of one that
+    stays on disk: its topology and features are mapped, and read when they are used.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     feature_scaling: FeatureScaling = "none"
     stored_digest: str = ""
+    folder: str = ""
 
     @property
     def num_features(self) -> int:

@@ -74,7 +74,60 @@ def test_import_refuses_nonsense(run, tmp_path):
     assert run("datasets", "import", tmp_path / "none.txt").exit_code == 2
 
 
-@pytest.mark.parametrize("out", ["x.txt", "none/x.npz", "."])
+def test_import_into_a_folder_and_use_it_by_name(run, cache, edges):
+    (cache / "unused").mkdir(parents=True)
+    result = run("datasets", "import", edges, "--out", cache / "kept", "--scale-features", "rows")
+    assert result.exit_code == 0, result.output
+    names = {path.name for path in (cache / "kept").iterdir()}
+    assert {"manifest.json", "indptr.npy", "indices.npy", "x.npy", "y.npy"} <= names
+    for name in ("kept", cache / "kept"):
+        facts = json.loads(run("datasets", "info", name, "--json", "-").stdout)
+        assert (facts["num_vertices"], facts["num_edges"]) == (12, 24)
+        assert "features scaled: every row has length 2" in facts["notes"]
+    assert "stays on disk" in run("datasets", "list").stdout
+    refused = run("compare", "--plugins", "native", "--dataset", "kept", "--scale-features", "none")
+    assert refused.exit_code == 2
+    assert "--scale-features none" in refused.stderr
+
+
+def test_a_folder_is_overwritten_only_where_it_is_a_dataset_and_none_that_is_read(
+    run, edges, tmp_path
+):
+    out = tmp_path / "kept"
+    assert run("datasets", "import", edges, "--out", out).exit_code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    for words, said in (
+        (("import", edges, "--out", out), "--overwrite"),
+        (("import", edges, "--out", tmp_path, "--overwrite"), "is no dataset"),
+        (("make", "sbm", "--out", tmp_path / "x.npz", "--scale-features", "rows"), "leave out"),
+        (("make", out, "--out", out, "--overwrite"), "would be overwritten"),
+        (("import", edges, "--features", out / "x.npy", "--out", out, "--overwrite"), "would be"),
+        (("make", "sbm", "--out", out, "--overwrite", "--json", out / "x.npy"), "two outputs"),
+        (("info", out, "--json", out / "x.npy"), "would be overwritten"),
+        (("info", out, "--json", out / "manifest.json"), "would be overwritten"),
+    ):
+        refused = run("datasets", *words)
+        assert refused.exit_code == 2, (words, refused.output)
+        assert said in refused.stderr
+        assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    spec = "sbm:vertices=60,edges=200,features=4,classes=3"
+    assert run("datasets", "make", spec, "--out", out, "--overwrite").exit_code == 0
+    assert json.loads(run("datasets", "info", out, "--json", "-").stdout)["num_vertices"] == 60
+
+
+def test_a_damaged_folder_is_one_sentence(run, edges, tmp_path):
+    out = tmp_path / "kept"
+    assert run("datasets", "import", edges, "--out", out).exit_code == 0
+    content = bytearray((out / "x.npy").read_bytes())
+    content[-1] ^= 1
+    (out / "x.npy").write_bytes(content)
+    refused = run("compare", "--plugins", "native", "--dataset", out)
+    assert refused.exit_code == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "x.npy: its bytes are not those" in refused.stderr
+
+
+@pytest.mark.parametrize("out", ["x.txt", "none/x.npz", ".", "none/x"])
 def test_a_bad_target_is_refused(run, edges, tmp_path, out):
     result = run("datasets", "import", edges, "--out", tmp_path / out)
     assert result.exit_code == 2

@@ -1,0 +1,451 @@
+"""Data sets written to folders, in memory that grows with their vertices and not with their edges.
+
+Graphs come from edge lists, from arrays of edges, from ``.npz`` files, and from R-MAT; others are
+made in memory and written then. Edges are sorted in files beside what is written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from gnnbench.datasets.alignment import (
+    Attached,
+    align_features,
+    align_labels,
+    align_split,
+    find_places,
+    read_attached,
+)
+from gnnbench.datasets.archive import Archive
+from gnnbench.datasets.attachments import Ids
+from gnnbench.datasets.catalogue import load, verified_folder
+from gnnbench.datasets.construct import (
+    MASK_NAMES,
+    MAX_VERTICES,
+    RANDOM_FEATURES,
+    Masks,
+    annotate,
+    as_float_features,
+    check_offsets,
+    check_shape,
+    describe_random_features,
+    draw_random_features,
+    make_random_labels,
+    make_split,
+)
+from gnnbench.datasets.edge_lists import note_columns, read_edges
+from gnnbench.datasets.folder import (
+    check_files,
+    load_folder,
+    new_folder,
+    write_features,
+    write_manifest,
+)
+from gnnbench.datasets.imports import (
+    Extras,
+    Imported,
+    choose_name,
+    import_graph,
+    number_vertices,
+)
+from gnnbench.datasets.npy import ArrayFile, ArrayWriter, copy_to
+from gnnbench.datasets.npz import as_integers, read_npz
+from gnnbench.datasets.scaling import (
+    ScalingChoice,
+    choose_scaling,
+    describe_scaling,
+    refuse_columns,
+    scale_pieces,
+    scale_sparse_rows,
+)
+from gnnbench.datasets.sorting import KeyFiles, place_bounds, sort_edges
+from gnnbench.datasets.streaming import find_rows
+from gnnbench.datasets.synthetic import (
+    RMAT_NOTE,
+    choose_kept,
+    describe_rmat,
+    draw_rmat_pieces,
+    draw_until,
+    pack_pairs,
+    parse_size,
+)
+from gnnbench.datasets.texts import strip_compression
+from gnnbench.errors import DatasetError
+from gnnbench.mapped import AnyArray, let_go
+from gnnbench.records import Dataset, FloatArray, Graph, IntArray
+
+#: Of a graph in memory, or of an array of edges.
+EDGES_AT_A_TIME = 1 << 20
+
+Pairs = Iterable[tuple[IntArray, IntArray]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Source:
+    """A graph whose edges are read some at a time, and again; vertices are 0, 1, 2, ...
+
+    Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
+    """
+
+    num_vertices: int
+    edges: Callable[[], Pairs]
+    origin: str
+    notes: tuple[str, ...]
+    pieces: Callable[[], Iterator[AnyArray]] | None = None
+    sparse: sp.csr_matrix | None = None
+    labels: IntArray | None = None
+    masks: Masks | None = None
+    renumbered: Ids | None = None
+    report_repairs: bool = True
+
+
+# --------------------------------------------------------------------------- the two ways in
+
+
+def import_folder(
+    file: Path,
+    path: Path,
+    extras: Extras | None = None,
+    *,
+    name: str | None = None,
+    scaling: ScalingChoice = "auto",
+    overwrite: bool = False,
+) -> Imported:
+    """The graph in ``file`` as a data set in the folder ``path``.
+
+    It is the one that ``import_graph`` makes in memory, with features scaled as ``scaling`` says.
+    Matrix Market, ``.pt`` and graphs whose vertices have names are read into memory. Raises
+    :class:`DatasetError`, and :class:`GnnbenchError` where the disk refuses.
+    """
+    name, extras = choose_name(file, name), extras or Extras()
+    with new_folder(path, overwrite=overwrite) as folder:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        attached = read_attached(
+            extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
+        )
+        if file.suffix == ".npz":
+            source = _open_npz(file)
+        elif (
+            extras.string_ids
+            or file.suffix == ".pt"
+            or strip_compression(file).suffix.lower() == ".mtx"
+        ):
+            made = import_graph(file, extras, name=name)
+            source = replace(_hold(made.dataset), renumbered=made.ids)
+            attached = read_attached(None, None, None, string_ids=False)
+        else:
+            source = _open_pairs(file, extras, attached, scratch)
+        _write(folder, path, name, _attach(source, attached), scaling)
+    return Imported(load_folder(path, verified_folder(), checked=True), source.renumbered)
+
+
+def make_folder(
+    spec: str,
+    path: Path,
+    *,
+    seed: int = 0,
+    scaling: ScalingChoice = "auto",
+    overwrite: bool = False,
+) -> Dataset:
+    """The data set ``spec`` as the folder ``path``; it is the one that ``load`` gives.
+
+    R-MAT graphs are made in files, all others in memory. The same errors as ``load``'s, and
+    :class:`GnnbenchError` where the disk refuses.
+    """
+    if spec.partition(":")[0] != "rmat":
+        dataset = load(spec, seed=seed)
+        source, name = _hold(dataset), dataset.name
+        with new_folder(path, overwrite=overwrite) as folder:
+            (folder / "scratch").mkdir()
+            _write(folder, path, name, source, scaling)
+    else:
+        with new_folder(path, overwrite=overwrite) as folder:
+            (folder / "scratch").mkdir()
+            _write(folder, path, spec, _draw_rmat(spec, seed, folder / "scratch"), scaling)
+    return load_folder(path, verified_folder(), checked=True)
+
+
+# --------------------------------------------------------------------------- sources
+
+
+def _hold(dataset: Dataset) -> _Source:
+    """A data set that is in memory."""
+    graph, features = dataset.graph, dataset.features
+    if dataset.feature_scaling != "none":
+        raise DatasetError(f"features of {dataset.name} are scaled; write them as they were.")
+    dense = isinstance(features, np.ndarray)
+
+    def read() -> Pairs:
+        step = EDGES_AT_A_TIME
+        for begin in range(0, graph.num_edges, step):
+            columns = graph.indices[begin : begin + step].astype(np.int64)
+            yield find_rows(graph.indptr, begin, len(columns)), columns
+
+    return _Source(
+        graph.num_vertices,
+        read,
+        dataset.origin,
+        dataset.notes,
+        pieces=(lambda: iter((features,))) if dense else None,
+        sparse=None if dense else features,
+        labels=dataset.labels,
+        masks=(dataset.train_mask, dataset.val_mask, dataset.test_mask),
+        report_repairs=False,
+    )
+
+
+def _open_npz(file: Path) -> _Source:
+    where, stored = str(file), read_npz(file, left_out=("indices", "x"))
+    num_vertices = len(stored.indptr) - 1
+    with Archive(file) as archive:
+        names = archive.names
+        check_offsets(where, stored.indptr, archive.header("indices").shape[0])
+        if "x" in names:
+            check_shape(where, "x", archive.header("x").shape, num_vertices)
+
+    def read() -> Pairs:
+        begin = 0
+        with Archive(file) as archive:
+            for piece in archive.pieces("indices"):
+                columns = as_integers(where, "indices", piece)
+                if len(columns) and not 0 <= columns.min() <= columns.max() < num_vertices:
+                    raise DatasetError(
+                        f"{where}: indices go from {columns.min():,} to {columns.max():,}, outside "
+                        f"0 to {num_vertices - 1:,}; number from 0 and store every one that is "
+                        f"used."
+                    )
+                yield find_rows(stored.indptr, begin, len(columns)), columns
+                begin += len(columns)
+
+    def read_features() -> Iterator[AnyArray]:
+        with Archive(file) as archive:
+            yield from archive.pieces("x")
+
+    return _Source(
+        num_vertices,
+        read,
+        where,
+        stored.notes,
+        pieces=read_features if "x" in names else None,
+        sparse=stored.features,
+        labels=stored.labels,
+        masks=stored.masks,
+    )
+
+
+def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -> _Source:
+    """An edge list, or an array of edges; a copy of its ids goes to ``scratch``."""
+    notes: tuple[str, ...] = ()
+    if file.suffix == ".npy":
+        stored = _map_pairs(file)
+        parts: Iterable[IntArray] = (
+            stored[begin : begin + EDGES_AT_A_TIME].astype(np.int64)
+            for begin in range(0, len(stored), EDGES_AT_A_TIME)
+        )
+    else:
+        notes = note_columns(file)
+        parts = read_edges(file)
+    ids = np.empty(0, dtype=np.int64)
+    copied = scratch / "pairs.npy"
+    with ArrayWriter(copied, np.int64, (2,)) as writer:
+        for part in parts:
+            ids = np.union1d(ids, part)
+            writer.append(np.ascontiguousarray(part))
+    known, said, renumbered = number_vertices(file, ids, notes, attached, extras.keep_isolated)
+
+    def read() -> Pairs:
+        for part in ArrayFile.find(copied).pieces():
+            src, dst = np.searchsorted(known, part).T.astype(np.int64)
+            yield src, dst
+
+    origin = f"imported from {file.name}"
+    return _Source(len(known), read, origin, said, renumbered=renumbered)
+
+
+def _map_pairs(file: Path) -> AnyArray:
+    """An array of edges, two columns wide."""
+    stored = ArrayFile.find(file)
+    shape, dtype = stored.header.shape, stored.header.dtype
+    if len(shape) != 2 or 2 not in shape or dtype.kind not in "iu":
+        raise DatasetError(
+            f"{file}: it has shape {shape} and dtype {dtype}; give integers of shape (2, E), "
+            f"sources above destinations."
+        )
+    mapped = stored.map()
+    return mapped.T if shape[0] == 2 else mapped
+
+
+def _draw_rmat(spec: str, seed: int, scratch: Path) -> _Source:
+    """As ``synthetic.make_rmat`` draws it, in files; 9 bytes an edge are in memory for a while."""
+    size, where = parse_size(spec), f"dataset {spec!r}"
+    rng = np.random.default_rng((seed, 0))
+    drawn = scratch / "drawn"
+    drawn.mkdir()
+    files: KeyFiles | None = None
+
+    def draw_more(count: int) -> int:
+        nonlocal files
+        for src, dst in draw_rmat_pieces(rng, count, size.vertices):
+            keys = pack_pairs(src, dst, size.vertices).astype(np.uint64)
+            if files is None:
+                sample = np.sort(keys)
+                share = -(-count // max(1, len(sample)))
+                files = KeyFiles(drawn, place_bounds(sample, np.full(len(sample), share)))
+            files.add(keys)
+        assert files is not None
+        return files.keep_distinct()
+
+    found = draw_until(where, size.edges, draw_more)
+    kept = choose_kept(rng, found, size.edges)
+    shuffled = rng.permutation(size.vertices)
+
+    def read() -> Pairs:
+        begin = 0
+        assert files is not None
+        for keys in files.read():
+            chosen = keys[kept[begin : begin + len(keys)]].astype(np.int64)
+            begin += len(keys)
+            src, dst = np.divmod(chosen, size.vertices)
+            yield shuffled[src], shuffled[dst]
+
+    labels = make_random_labels(size.vertices, size.classes, seed)
+    return _Source(
+        size.vertices,
+        read,
+        describe_rmat(seed),
+        (RMAT_NOTE,),
+        pieces=lambda: draw_random_features(size.vertices, size.features, seed),
+        labels=labels,
+        masks=make_split(labels, seed),
+        report_repairs=False,
+    )
+
+
+def _attach(source: _Source, attached: Attached) -> _Source:
+    """The graph with what other files have of its vertices."""
+    known = source.renumbered
+    ids: Ids = np.arange(source.num_vertices, dtype=np.int64) if known is None else known
+    notes = source.notes
+    if attached.features is not None:
+        rows = attached.features.rows
+        if isinstance(rows, np.ndarray):
+            places = find_places(attached.features, ids)
+            step = max(1, (1 << 22) // max(1, rows.shape[1]))
+            begins = range(0, source.num_vertices, step)
+            source = replace(
+                source,
+                sparse=None,
+                pieces=lambda: (rows[places[begin : begin + step]] for begin in begins),
+            )
+        else:
+            source = replace(source, pieces=None, sparse=align_features(attached.features, ids))
+    if attached.labels is not None:
+        labels, said = align_labels(attached.labels, ids)
+        source, notes = replace(source, labels=labels), (*notes, *attached.notes, *said)
+    if attached.split is not None:
+        source = replace(source, masks=align_split(attached.split, ids))
+    return replace(source, notes=notes)
+
+
+# --------------------------------------------------------------------------- writing
+
+
+def _write(folder: Path, path: Path, name: str, source: _Source, scaling: ScalingChoice) -> None:
+    """Fill ``folder``, which will stand at ``path``."""
+    if not 0 < source.num_vertices <= MAX_VERTICES:
+        raise DatasetError(
+            f"{name}: {source.num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; number "
+            f"them from 0 without gaps."
+        )
+    keys = folder / "scratch" / "keys"
+    keys.mkdir()
+    into = folder / "indices.npy"
+    indptr, repairs = sort_edges(keys, source.num_vertices, source.edges, into)
+    shutil.rmtree(folder / "scratch")
+    if not indptr[-1]:
+        raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
+    copy_to(folder / "indptr.npy", indptr)
+    features, said, made_up = _write_features(folder, path, source)
+    indices = ArrayFile.find(into).map()
+    dataset = annotate(
+        name,
+        Graph(indptr, indices),  # type: ignore[arg-type]
+        features=features,
+        labels=source.labels,
+        masks=source.masks,
+        origin=source.origin,
+        notes=(*source.notes, *(repairs.sentences() if source.report_repairs else ()), *said),
+        made_up=made_up,
+    )
+    if not isinstance(dataset.features, np.ndarray):
+        write_features(folder, dataset.features)
+    for array, values in (("y", dataset.labels), *((n, getattr(dataset, n)) for n in MASK_NAMES)):
+        copy_to(folder / f"{array}.npy", values)
+    found = check_files(folder, path, indptr, dataset.num_features)
+    scaled = _scale(folder, replace(dataset, stored_digest=found.digest), scaling)
+    if scaled.feature_scaling != "none":
+        found = check_files(folder, path, indptr, dataset.num_features)
+    write_manifest(folder, scaled, found)
+
+
+def _write_features(
+    folder: Path, path: Path, source: _Source
+) -> tuple[FloatArray | sp.csr_matrix, tuple[str, ...], tuple[str, ...]]:
+    """The features, dense ones mapped from the file they were written to; what to know of them, and
+    what was made up."""
+    if source.sparse is not None:
+        return source.sparse, (), ()
+    pieces = source.pieces
+    made_up: tuple[str, ...] = ()
+    if pieces is None:
+        made_up = (describe_random_features(RANDOM_FEATURES),)
+
+        def pieces() -> Iterator[AnyArray]:
+            return draw_random_features(source.num_vertices, RANDOM_FEATURES)
+
+    rounded, into = False, folder / "x.npy"
+    writer: ArrayWriter | None = None
+    for piece in pieces():
+        single, rounding = as_float_features(str(path), piece)
+        rounded = rounded or rounding
+        if writer is None:
+            writer = ArrayWriter(into, np.float32, single.shape[1:])
+        writer.append(single)
+    assert writer is not None
+    writer.close()
+    features = ArrayFile.find(into).map()
+    said = ("features were rounded to float32",) if rounded else ()
+    return features, said, made_up
+
+
+def _scale(folder: Path, dataset: Dataset, choice: ScalingChoice) -> Dataset:
+    """The data set with its features scaled, in their files too."""
+    features = dataset.features
+    scaling = choose_scaling(features) if choice == "auto" else choice
+    if not isinstance(features, np.ndarray):
+        if scaling == "columns":
+            raise refuse_columns(dataset.name)
+        if scaling == "rows":
+            features = scale_sparse_rows(features)
+            for file in folder.glob("x_*.npy"):
+                file.unlink()
+            write_features(folder, features)
+    elif scaling != "none":
+        into = folder / "scaled.npy"
+        with ArrayWriter(into, np.float32, features.shape[1:]) as writer:
+            for piece in scale_pieces(features, scaling):
+                writer.append(piece)
+        os.replace(into, folder / "x.npy")
+        let_go(features)
+    if scaling == "none":
+        return dataset
+    notes = (*dataset.notes, describe_scaling(scaling))
+    return replace(dataset, feature_scaling=scaling, notes=notes)

@@ -1,0 +1,134 @@
+"""Edge lists with integer ids, read piece by piece: a text may be larger than memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import lzma
+import warnings
+import zlib
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from gnnbench.datasets.content import WEIGHTS_IGNORED
+from gnnbench.datasets.texts import data_lines, find_data, split_fields, text_pieces
+from gnnbench.errors import DatasetError
+from gnnbench.records import IntArray
+
+#: No integer with fewer digits is too large.
+_DIGITS = 18
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_edges(file: Path) -> Iterator[IntArray]:
+    """The ends of the edges, int64 ``(n, 2)``, in the order of the file.
+
+    Raises :class:`DatasetError` for a line that is no edge and for what is no text.
+    """
+    with readable(file):
+        for number, piece in text_pieces(file):
+            for parse in (_parse_plain, _parse_columns):
+                pairs = parse(piece)
+                if pairs is not None:
+                    yield pairs
+                    break
+            else:
+                yield _parse_by_line(file, number, piece)
+
+
+def note_columns(file: Path) -> tuple[str, ...]:
+    """What to know of an edge list that has more than two columns.
+
+    Raises :class:`DatasetError` for a file that has no edges or cannot be read.
+    """
+    with readable(file):
+        first = next(data_lines(file), None)
+    if first is None:
+        raise DatasetError(f"{file}: there are no edges in it; give two vertex ids a line.")
+    wide = len(split_fields(first[1])) > 2
+    return (f"{WEIGHTS_IGNORED}: columns after the second were not read",) if wide else ()
+
+
+@contextlib.contextmanager
+def readable(file: Path) -> Iterator[None]:
+    """Raises :class:`DatasetError` for what a damaged text makes its readers raise."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if isinstance(error, UnicodeDecodeError):
+            reason = "it is not text in UTF-8"
+        raise DatasetError(
+            f"{file}: this is not a readable text file ({reason}); it may be truncated "
+            f"or of another format: give an edge list, .mtx, .npz, .npy or .pt."
+        ) from error
+
+
+def _parse_plain(piece: bytes) -> IntArray | None:
+    """The pairs of a text of two integers a line; None for any other."""
+    text = piece.removeprefix(_BOM)
+    while text[:1] in (b"#", b"%"):
+        text = text.partition(b"\n")[2]
+    text = text.replace(b",", b" ")
+    if not text or text.translate(None, b"0123456789- \t\r\n"):
+        return None
+    if not text.endswith(b"\n"):
+        text += b"\n"
+    signs = np.frombuffer(text, dtype=np.uint8)
+    inside = signs > ord(",")  # digits and minus signs; blanks are smaller
+    changes = np.flatnonzero(np.diff(inside, prepend=False))
+    starts, ends = changes[::2], changes[1::2]
+    lines = np.flatnonzero(signs == ord("\n"))
+    minus = signs == ord("-")
+    told_apart = len(starts) == 2 * len(lines) and (ends - starts).max() <= _DIGITS
+    if not told_apart or (starts[::2] > lines).any() or (ends[1::2] > lines).any():
+        return None
+    if (starts[2::2] < lines[:-1]).any():
+        return None
+    if np.count_nonzero(minus) != np.count_nonzero(minus[starts]) or minus[ends - 1].any():
+        return None
+    return np.fromstring(text, dtype=np.int64, sep=" ").reshape(-1, 2)
+
+
+def _parse_columns(piece: bytes) -> IntArray | None:
+    """The first two columns by NumPy's reader; None where it stumbles, and a line is why.
+
+    It takes one comment sign only, so a piece that uses the other below its head is left to
+    :func:`_parse_by_line`.
+    """
+    first = next(find_data(io.BytesIO(piece)), None)
+    if first is None:
+        return np.empty((0, 2), dtype=np.int64)
+    text = io.TextIOWrapper(io.BytesIO(piece), encoding="utf-8-sig")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return np.loadtxt(
+                text,
+                dtype=np.int64,
+                delimiter="," if "," in first[1] else None,
+                usecols=(0, 1),
+                ndmin=2,
+                comments="%" if piece.removeprefix(_BOM)[:1] == b"%" else "#",
+            )
+        except (ValueError, Warning):
+            return None
+
+
+def _parse_by_line(file: Path, number: int, piece: bytes) -> IntArray:
+    pairs = array("q")
+    for at, line in find_data(io.BytesIO(piece), number):
+        fields = split_fields(line)
+        try:
+            source, destination = np.int64(fields[0]), np.int64(fields[1])
+        except (ValueError, IndexError, OverflowError):
+            raise DatasetError(
+                f"{file}, line {at}: {line[:60]!r} is not an edge; write two integer vertex "
+                f"ids a line (or give --string-ids where vertices have names), and start headers "
+                f"and comments with #."
+            ) from None
+        pairs.extend((int(source), int(destination)))
+    return np.frombuffer(pairs, dtype=np.int64).reshape(-1, 2)

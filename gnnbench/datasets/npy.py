@@ -1,0 +1,206 @@
+"""Files of one array, ``.npy``: read without trusting their headers, and written piece by piece.
+
+Nothing is ever unpickled. A large array is mapped, or read in pieces that are let go of again.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.datasets.memory import check_memory
+from gnnbench.errors import DatasetError
+from gnnbench.files import FileRefused, open_input
+from gnnbench.mapped import AnyArray, map_array
+
+#: How much of an array is read at a time.
+PIECE_BYTES = 1 << 24
+#: NumPy's own bound for the text of a header that is safe to parse.
+_HEADER_BYTES = 10_000
+#: What a header that is written here takes: a multiple of a cache line, as the format asks for.
+_WRITTEN_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file says of its array."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    by_columns: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def find_fault(self, stored_bytes: int) -> str | None:
+        """Why an array of ``stored_bytes`` cannot have this header, as a clause about it."""
+        if self.dtype.hasobject:
+            return "holds pickled Python objects, which are never loaded"
+        if min(self.shape, default=0) < 0:
+            return f"has the impossible shape {self.shape}"
+        if stored_bytes != self.size_bytes:
+            return (
+                f"holds {stored_bytes:,} bytes of data and its header, shape {self.shape} of "
+                f"{self.dtype}, asks for {self.size_bytes:,}"
+            )
+        return None
+
+
+def parse_header(stream: BinaryIO) -> Header:
+    """The header of a ``.npy`` file, after which ``stream`` stands; raises what NumPy raises."""
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not known")
+    begin, digits = stream.tell(), 2 if version == (1, 0) else 4
+    size_bytes = int.from_bytes(stream.read(digits), "little")
+    if size_bytes > _HEADER_BYTES:
+        raise ValueError(f"its header has {size_bytes:,} bytes")
+    stream.seek(begin)
+    # Versions 2 and 3 differ in the encoding of field names only.
+    read = (
+        np.lib.format.read_array_header_1_0 if digits == 2 else np.lib.format.read_array_header_2_0
+    )
+    shape, by_columns, dtype = read(stream)
+    return Header(shape, dtype, by_columns and len(shape) > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayFile:
+    """A ``.npy`` file whose data are as long as its header says, from byte ``offset`` on."""
+
+    path: Path
+    header: Header
+    offset: int
+
+    @classmethod
+    def find(cls, path: Path) -> ArrayFile:
+        """Raises :class:`DatasetError`: one sentence with the file and what is wrong."""
+        try:
+            with open_input(path) as stream:
+                size_bytes = os.fstat(stream.fileno()).st_size
+                start = io.BytesIO(stream.read(2 * _HEADER_BYTES))
+            header = parse_header(start)
+        except FileRefused as error:
+            raise DatasetError(f"{path}: {error.reason}; give the path of an array.") from error
+        except (ValueError, EOFError, OSError, RecursionError, MemoryError) as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise DatasetError(
+                f"{path}: this is no array of numbers ({lines[0].rstrip('.')}); save one with "
+                f"numpy.save."
+            ) from error
+        fault = header.find_fault(size_bytes - start.tell())
+        if fault is not None:
+            raise DatasetError(f"{path}: this array {fault}.")
+        return cls(path, header, start.tell())
+
+    def read(self) -> AnyArray:
+        """The array, whole, in memory. Raises :class:`DatasetError` where it is too large."""
+        check_memory(str(self.path), "reading it", self.header.size_bytes)
+        out = np.empty(self.header.shape, dtype=self.header.dtype)
+        begin = 0
+        flat = out.reshape(-1)
+        for piece in self.pieces():
+            flat[begin : begin + piece.size] = piece.reshape(-1)
+            begin += piece.size
+        return out
+
+    def map(self) -> AnyArray:
+        """The array, mapped (``gnnbench.mapped``). Raises :class:`DatasetError`."""
+        try:
+            with open_input(self.path) as stream:
+                shape = self.header.shape
+                if self.header.by_columns:
+                    return map_array(stream, self.offset, self.header.dtype, shape[::-1]).T
+                return map_array(stream, self.offset, self.header.dtype, shape)
+        except (FileRefused, OSError, ValueError) as error:
+            raise DatasetError(f"{self.path}: it cannot be mapped into memory: {error}.") from error
+
+    def pieces(self, rows: int = 0) -> Iterator[AnyArray]:
+        """The array from its first row to its last, ``rows`` at a time (0: about
+        :data:`PIECE_BYTES`); each is read when it is asked for, and no other is kept.
+
+        Raises :class:`DatasetError` where the disk refuses, and for one that is stored by columns.
+        """
+        if self.header.by_columns:
+            raise DatasetError(
+                f"{self.path}: this array is stored by columns, and is read by rows; save it in C "
+                f"order."
+            )
+        shape, itemsize = self.header.shape, self.header.dtype.itemsize
+        width = math.prod(shape[1:])
+        step = rows or max(1, PIECE_BYTES // max(1, width * itemsize))
+        try:
+            with open_input(self.path) as stream:
+                stream.seek(self.offset)
+                for begin in range(0, shape[0], step):
+                    count = min(step, shape[0] - begin)
+                    piece = np.fromfile(stream, self.header.dtype, count * width)
+                    if piece.size != count * width:
+                        raise DatasetError(f"{self.path}: it became shorter while it was read.")
+                    yield piece.reshape(count, *shape[1:])
+        except (FileRefused, OSError) as error:
+            raise DatasetError(f"{self.path} could not be read: {error}.") from error
+
+
+class ArrayWriter:
+    """Writes an array row by row into a new file; its length is known when it is closed.
+
+    ``width`` is the shape of a row. Raises ``OSError``.
+    """
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike, width: tuple[int, ...] = ()) -> None:
+        self._dtype, self._width = np.dtype(dtype), width
+        self._rows = 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._stream = os.fdopen(os.open(path, flags, 0o666), "wb")
+        self._stream.write(b"\0" * _WRITTEN_BYTES)
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        with self._stream:
+            if kind is None:
+                self.close()
+
+    def close(self) -> None:
+        """The array is whole."""
+        with self._stream:
+            self._stream.seek(0)
+            self._stream.write(self._make_header())
+
+    def append(self, rows: AnyArray) -> None:
+        """More rows, of the array's dtype."""
+        if rows.dtype != self._dtype or rows.shape[1:] != self._width:
+            raise TypeError(f"rows of {rows.dtype} {rows.shape[1:]} are not {self._dtype}")
+        np.ascontiguousarray(rows).tofile(self._stream)
+        self._rows += len(rows)
+
+    def _make_header(self) -> bytes:
+        described = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self._rows, *self._width),
+        }
+        begin = np.lib.format.magic(1, 0)
+        text_bytes = _WRITTEN_BYTES - len(begin) - 2
+        text = repr(described).ljust(text_bytes - 1) + "\n"
+        return begin + text_bytes.to_bytes(2, "little") + text.encode("latin1")
+
+
+def copy_to(path: Path, array: AnyArray) -> None:
+    """Write an array of any kind, some rows at a time. Raises ``OSError``."""
+    row_bytes = max(1, math.prod(array.shape[1:]) * array.dtype.itemsize)
+    step = max(1, PIECE_BYTES // row_bytes)
+    with ArrayWriter(path, array.dtype, array.shape[1:]) as writer:
+        for begin in range(0, len(array), step):
+            writer.append(array[begin : begin + step])

@@ -1,0 +1,165 @@
+"""Arrays on disk checked in one pass over their bytes, in memory that does not grow with them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gnnbench.datasets.construct import MASK_NAMES
+from gnnbench.datasets.npy import ArrayFile
+from gnnbench.errors import DatasetError
+from gnnbench.mapped import AnyArray
+from gnnbench.records import IntArray
+
+#: In which order a data set's digest goes over its arrays (``gnnbench.records.Dataset.digest``).
+_ORDER = ("indptr", "indices", "x", "x_data", "x_indices", "x_indptr", "y", *MASK_NAMES)
+
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The SHA-256 of each array's bytes, and the data set's digest."""
+
+    sha256: Mapping[str, str]
+    digest: str
+
+
+def check_stored(
+    where: str, files: Mapping[str, ArrayFile], indptr: IntArray, num_features: int
+) -> Found:
+    """Read all arrays once: the graph with offsets ``indptr`` is canonical, features are finite.
+
+    Raises :class:`DatasetError` for what is not.
+    """
+    whole = hashlib.sha256()
+    sums = {}
+    checks: dict[str, Callable[[AnyArray], None]] = {
+        "x": _Finite(where, "x").take,
+        "x_data": _Finite(where, "x_data").take,
+    }
+    topology = _Topology(where, indptr)
+    checks["indices"] = topology.take
+    if "x_indptr" in files:
+        offsets = files["x_indptr"].read().astype(np.int64)
+        checks["x_indices"] = _Rows(where, "x_indices", offsets, num_features).take
+    with ThreadPoolExecutor(3) as pool:
+        for name in (name for name in _ORDER if name in files):
+            own = hashlib.sha256()
+            for piece in files[name].pieces():
+                check = checks.get(name, _pass)
+                for done in (
+                    pool.submit(own.update, piece.data),
+                    pool.submit(whole.update, piece.data),
+                    pool.submit(check, piece),
+                ):
+                    done.result()
+            sums[name] = own.hexdigest()
+    topology.end()
+    return Found(sums, whole.hexdigest()[:16])
+
+
+def _pass(_: AnyArray) -> None:
+    """For arrays that are checked as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Finite:
+    """Every number of an array is one."""
+
+    where: str
+    name: str
+
+    def take(self, piece: AnyArray) -> None:
+        if not np.isfinite(piece).all():
+            raise DatasetError(
+                f"{self.where}: {self.name} contains NaN or infinite values; replace them by "
+                f"finite float32 numbers."
+            )
+
+
+class _Rows:
+    """Columns ascend in every row, and are all below ``bound``."""
+
+    def __init__(self, where: str, name: str, offsets: IntArray, bound: int) -> None:
+        self.where, self.name = where, name
+        self._offsets, self._bound = offsets, bound
+        self._begin = 0
+        self._last = (-1, -1)
+
+    def take(self, piece: AnyArray) -> None:
+        columns = piece.astype(np.int64)
+        rows = find_rows(self._offsets, self._begin, len(columns))
+        self._begin += len(columns)
+        if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < self._bound:
+            wrong = columns[(columns < 0) | (columns >= self._bound)][0]
+            self._refuse(f"contains {wrong:,}, outside 0 to {self._bound - 1:,}")
+        before = np.concatenate(([self._last[1]], columns[:-1]))
+        same = rows == np.concatenate(([self._last[0]], rows[:-1]))
+        for wrong, what in (
+            (same & (columns < before), "is not sorted in row"),
+            (same & (columns == before), "has an entry twice in row"),
+        ):
+            if wrong.any():
+                self._refuse(f"{what} {rows[int(np.argmax(wrong))]:,}")
+        self.see(rows, columns)
+        if len(columns):
+            self._last = int(rows[-1]), int(columns[-1])
+
+    def see(self, rows: IntArray, columns: IntArray) -> None:
+        """More of the entries, in range and in order."""
+
+    def _refuse(self, what: str) -> None:
+        raise DatasetError(
+            f"{self.where}: {self.name} {what}; write the folder anew with `gnnbench datasets "
+            f"import`."
+        )
+
+
+def find_rows(offsets: IntArray, begin: int, count: int) -> IntArray:
+    """Which rows the ``count`` entries from ``begin`` on are in, by the rows' ``offsets``."""
+    end = begin + count
+    first = int(np.searchsorted(offsets, begin, side="right")) - 1
+    last = max(first, int(np.searchsorted(offsets, end, side="left")))
+    ends: IntArray = np.clip(offsets[first : last + 1], begin, end)
+    counts = ends[1:] - ends[:-1]
+    return np.repeat(np.arange(first, first + len(counts), dtype=np.int64), counts)
+
+
+class _Topology(_Rows):
+    """A graph without self loops that has every edge in both directions.
+
+    Of the latter, sums tell: those of a hash of every edge and of its reverse are the same where
+    the edges are, and hardly ever else, as long as none comes twice.
+    """
+
+    def __init__(self, where: str, indptr: IntArray) -> None:
+        super().__init__(where, "indices", indptr, len(indptr) - 1)
+        self._balance = np.zeros(1, dtype=np.uint64)
+
+    def see(self, rows: IntArray, columns: IntArray) -> None:
+        loops = rows == columns
+        if loops.any():
+            self._refuse(f"has a self loop at vertex {rows[int(np.argmax(loops))]:,}")
+        self._balance += _hash(rows, columns).sum(keepdims=True)
+        self._balance -= _hash(columns, rows).sum(keepdims=True)
+
+    def end(self) -> None:
+        """Raises :class:`DatasetError` where an edge lacks its reverse."""
+        if self._balance[0]:
+            self._refuse("is directed: some edges are stored in one direction alone")
+
+
+def _hash(high: IntArray, low: IntArray) -> Words:
+    """SplitMix64's finaliser (Steele, Lea and Flood, OOPSLA 2014) of both as one word."""
+    word = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        word ^= word >> np.uint64(shift)
+        word *= np.uint64(factor)
+    word ^= word >> np.uint64(31)
+    return word

@@ -1,0 +1,577 @@
+"""Data sets as folders: what is written in pieces is what is made in memory, and is checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gnnbench import datasets, plugins
+from gnnbench.comparison import Request, compare
+from gnnbench.comparison.dataset_guard import DatasetGuard
+from gnnbench.conformance.graphs import make_platform
+from gnnbench.datasets import conversion, edge_lists, folder, npy, sorting, streaming, texts
+from gnnbench.datasets.edge_lists import read_edges
+from gnnbench.datasets.folder import MANIFEST, load_folder
+from gnnbench.datasets.sorting import KeyFiles, sort_edges
+from gnnbench.errors import DatasetError
+from gnnbench.mapped import count_written, let_go
+from gnnbench.records import Workload
+
+ARRAYS = ("labels", "train_mask", "val_mask", "test_mask")
+RMAT = "rmat:vertices=500,edges=3000,features=7,classes=4"
+SBM = "sbm:vertices=300,edges=1500,features=9,classes=3"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    """So that small graphs take many files and pieces, none of which ends where a row does."""
+    monkeypatch.setattr(npy, "PIECE_BYTES", 1000)
+    monkeypatch.setattr("gnnbench.datasets.archive.PIECE_BYTES", 1000)
+    monkeypatch.setattr(sorting, "KEYS_PER_FILE", 300)
+    monkeypatch.setattr(texts, "_PIECE_BYTES", 777)
+
+
+def parts(features):
+    return [features] if isinstance(features, np.ndarray) else [
+        features.data, features.indices, features.indptr,
+    ]  # fmt: skip
+
+
+def assert_same(one, other):
+    for mine, yours in (
+        (one.graph.indptr, other.graph.indptr),
+        (one.graph.indices, other.graph.indices),
+        *((getattr(one, name), getattr(other, name)) for name in ARRAYS),
+        *zip(parts(one.features), parts(other.features), strict=True),
+    ):
+        assert mine.dtype == yours.dtype
+        np.testing.assert_array_equal(mine, yours)
+    assert one.digest() == other.digest()
+    assert one.num_classes == other.num_classes
+    assert one.feature_scaling == other.feature_scaling
+    assert one.notes == other.notes
+
+
+# --------------------------------------------------------------------------- what is written
+
+
+@pytest.mark.parametrize("scaling", ["auto", "rows", "none"])
+@pytest.mark.parametrize("spec", [RMAT, SBM, "cora"])
+def test_a_folder_is_the_data_set_that_is_made_in_memory(tmp_path, spec, scaling):
+    made = datasets.make_folder(spec, tmp_path / "made", seed=3, scaling=scaling)
+    assert_same(made, datasets.scale_features(datasets.load(spec, seed=3), scaling))
+    assert made.folder == made.origin == str(tmp_path / "made")
+
+
+def test_columns_are_scaled_as_in_memory(tmp_path):
+    made = datasets.make_folder(SBM, tmp_path / "made", scaling="columns")
+    assert_same(made, datasets.scale_features(datasets.load(SBM), "columns"))
+    with pytest.raises(DatasetError, match="sparse, and scaling their columns"):
+        datasets.make_folder("cora", tmp_path / "other", scaling="columns")
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_r_mat_graph_whose_edges_repeat_is_drawn_in_rounds(tmp_path):
+    """Half of all pairs of 40 vertices: many candidates are drawn again and again."""
+    spec = "rmat:vertices=40,edges=300,features=3,classes=2"
+    assert_same(datasets.make_folder(spec, tmp_path / "made", scaling="none"), datasets.load(spec))
+
+
+TOY = "# a comment\n10 20\n20 10\n20 30\n20 30\n30 30\n10 40\n"
+
+
+def write_long(path, rng, columns=2, separator=" "):
+    """Some hundred lines, with loops, edges twice and edges both ways; ids are spread."""
+    rows = rng.integers(-40, 40, (900, columns)) * 7
+    lines = [separator.join(map(str, row)) for row in rows.tolist()]
+    path.write_text("% ids\n" + "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("columns", "separator"), [(2, " "), (2, ","), (2, "\t"), (3, " "), (3, ",")]
+)
+def test_an_edge_list_is_imported_as_in_memory(tmp_path, columns, separator):
+    file = tmp_path / "edges.txt"
+    write_long(file, np.random.default_rng(1), columns, separator)
+    made = datasets.import_folder(file, tmp_path / "made", scaling="none")
+    plain = datasets.import_graph(file)
+    assert_same(made.dataset, plain.dataset)
+    np.testing.assert_array_equal(made.ids, plain.ids)
+    assert any("self loops removed" in note for note in made.dataset.notes)
+
+
+@pytest.mark.parametrize(
+    "kind", ["rows", "columns", "directed npz", "own npz", "sparse npz", "mtx"]
+)
+def test_arrays_are_imported_as_in_memory(tmp_path, kind):
+    rng = np.random.default_rng(2)
+    ends = rng.integers(0, 60, (2, 700))
+    file = tmp_path / f"graph.{kind.split()[-1] if ' ' in kind or kind == 'mtx' else 'npy'}"
+    if kind == "mtx":
+        import scipy.io
+
+        scipy.io.mmwrite(file, sp.coo_matrix((np.ones(700), ends), shape=(60, 60)))
+    elif kind in ("rows", "columns"):
+        np.save(file, ends if kind == "rows" else ends.T)
+    elif kind == "directed npz":
+        indptr = np.concatenate(([0], np.cumsum(np.bincount(ends[0], minlength=60))))
+        indices = ends[1][np.argsort(ends[0], kind="stable")]
+        x = rng.random((60, 3))
+        np.savez_compressed(file, indptr=indptr, indices=indices, x=x, y=np.arange(60) % 3)
+    else:
+        own = datasets.load(SBM if kind == "own npz" else "cora")
+        datasets.save_npz(own, file)
+    made = datasets.import_folder(file, tmp_path / "made", scaling="none")
+    assert_same(made.dataset, datasets.import_graph(file).dataset)
+
+
+def test_files_beside_the_graph_are_imported_as_in_memory(tmp_path):
+    rng = np.random.default_rng(4)
+    file = tmp_path / "edges.txt"
+    file.write_text("\n".join(f"{a} {b}" for a, b in rng.integers(0, 50, (200, 2)).tolist()))
+    np.save(tmp_path / "x.npy", rng.random((50, 5)))
+    np.save(tmp_path / "y.npy", np.arange(50) % 4)
+    np.savez(tmp_path / "split.npz", train=np.arange(9), val=np.arange(9, 20), test=[30])
+    for kept in (False, True):
+        extras = datasets.Extras(
+            tmp_path / "x.npy", tmp_path / "y.npy", tmp_path / "split.npz", keep_isolated=kept
+        )
+        made = datasets.import_folder(file, tmp_path / f"made{kept}", extras, scaling="rows")
+        plain = datasets.import_graph(file, extras).dataset
+        assert_same(made.dataset, datasets.scale_features(plain, "rows"))
+        assert "features were rounded to float32" in made.dataset.notes
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=60),
+    st.integers(1, 9),
+)
+def test_edges_sorted_in_files_are_those_sorted_in_memory(tmp_path_factory, pairs, step):
+    scratch = tmp_path_factory.mktemp("keys")
+    ends = np.array(pairs, dtype=np.int64).T
+    (scratch / "keys").mkdir()
+
+    def read():
+        for begin in range(0, ends.shape[1], step):
+            yield ends[0, begin : begin + step], ends[1, begin : begin + step]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorting, "KEYS_PER_FILE", 5)
+        indptr, repairs = sort_edges(scratch / "keys", 13, read, scratch / "indices.npy")
+    graph, expected = datasets.construct.symmetrise(ends[0].copy(), ends[1].copy(), 13)
+    np.testing.assert_array_equal(indptr, graph.indptr)
+    np.testing.assert_array_equal(np.load(scratch / "indices.npy"), graph.indices)
+    assert repairs == expected
+
+
+def test_files_of_keys_are_even(tmp_path):
+    keys = np.random.default_rng(5).permutation(10_000).astype(np.uint64)
+    bounds = sorting.place_bounds(np.sort(keys), np.ones(10_000, dtype=np.int64))
+    files = KeyFiles(tmp_path, bounds)
+    for begin in range(0, 10_000, 999):
+        files.add(keys[begin : begin + 999])
+    sizes = [len(part) for part in files.read()]
+    assert len(sizes) == 10_000 // 300 + 1
+    assert max(sizes) <= 310
+    np.testing.assert_array_equal(np.concatenate(list(files.read())), np.arange(10_000))
+
+
+def test_memory_does_not_grow_with_the_edges(tmp_path):
+    def measure(edges):
+        rng = np.random.default_rng(0)
+        file = tmp_path / f"{edges}.npy"
+        np.save(file, rng.integers(0, 4000, (edges, 2)))
+        tracemalloc.start()
+        datasets.import_folder(file, tmp_path / f"made{edges}", scaling="none")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return peak
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(npy, "PIECE_BYTES", 1 << 15)
+        patch.setattr(sorting, "KEYS_PER_FILE", 1 << 12)
+        patch.setattr(conversion, "EDGES_AT_A_TIME", 1 << 12)
+        measure(9_000)  # what is imported and compiled on the way
+        small, large = measure(20_000), measure(160_000)
+    assert large < 1.3 * small
+
+
+# --------------------------------------------------------------------------- edge lists
+
+
+def parse_plainly(text):
+    return [tuple(int(word) for word in line.split()[:2]) for line in text.splitlines()]
+
+
+words = st.one_of(st.integers(-(10**19), 10**19).map(str), st.sampled_from(["-", "1-2", "", "x"]))
+lines = st.lists(words, max_size=4).map(" ".join)
+
+
+@given(st.lists(lines, min_size=1, max_size=6).map("\n".join), st.sampled_from(["", "\n"]))
+@example("1 2\n3 4 5\n6\n", "")
+@example("1\n2 3 4\n", "")
+@example("1 2\r\n3 4", "\n")
+@example("1 2 \n 3 4", "")
+def test_what_is_parsed_at_once_is_what_is_there(text, end):
+    pairs = edge_lists._parse_plain((text + end).encode())
+    if pairs is not None:
+        assert [tuple(pair) for pair in pairs.tolist()] == parse_plainly(text)
+
+
+def test_plain_lists_are_parsed_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(edge_lists, "_parse_columns", None)
+    file = tmp_path / "edges.txt"
+    file.write_text("# head\n" + "".join(f"{n} {-n}\n" for n in range(1000)))
+    pairs = np.concatenate(list(read_edges(file)))
+    np.testing.assert_array_equal(pairs[:, 0], np.arange(1000))
+    np.testing.assert_array_equal(pairs[:, 1], -np.arange(1000))
+
+
+def test_a_line_that_is_no_edge_is_named_in_a_later_piece(tmp_path):
+    file = tmp_path / "edges.txt"
+    file.write_text("# head\n" + "1 2\n" * 500 + "1 x\n")
+    with pytest.raises(DatasetError, match=r"line 502: '1 x' is not an edge"):
+        datasets.import_folder(file, tmp_path / "made")
+    assert os.listdir(tmp_path) == ["edges.txt"]
+
+
+# --------------------------------------------------------------------------- what is read
+
+
+@pytest.fixture
+def made(tmp_path):
+    datasets.make_folder(SBM, tmp_path / "made", scaling="none")
+    return tmp_path / "made"
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """Where no folder is known to have been checked."""
+    return tmp_path / "never"
+
+
+def alter(made, change):
+    """The manifest with something else in it."""
+    document = json.loads((made / MANIFEST).read_text())
+    change(document)
+    (made / MANIFEST).write_text(json.dumps(document))
+
+
+def replace_array(made, name, array):
+    """Another array, of which the manifest knows all."""
+    np.save(made / f"{name}.npy", array)
+
+    def change(document):
+        document["arrays"][name] = {
+            "dtype": np.lib.format.dtype_to_descr(array.dtype),
+            "shape": list(array.shape),
+            "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
+        }
+
+    alter(made, change)
+
+
+NAMES = ("indptr", "indices", "x", "y", "train_mask", "val_mask", "test_mask")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("way", ["cut", "longer", "missing", "empty", "a folder"])
+def test_a_file_that_is_not_whole_is_named(made, name, way):
+    file = made / f"{name}.npy"
+    content = file.read_bytes()
+    if way in ("missing", "a folder"):
+        file.unlink()
+        if way == "a folder":
+            file.mkdir()
+    else:
+        file.write_bytes({"cut": content[:-1], "longer": content + b"\0", "empty": b""}[way])
+    with pytest.raises(DatasetError, match=rf"{name}\.npy"):
+        datasets.load(str(made))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_bit_that_is_another_is_found(made, name):
+    file = made / f"{name}.npy"
+    content = bytearray(file.read_bytes())
+    content[128 + (len(content) - 128) // 3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DatasetError):
+        datasets.load(str(made))
+
+
+def test_of_features_it_is_the_checksum_that_finds_it(made):
+    content = bytearray((made / "x.npy").read_bytes())
+    content[-4] ^= 1
+    (made / "x.npy").write_bytes(content)
+    with pytest.raises(DatasetError, match=r"x\.npy: its bytes are not those"):
+        datasets.load(str(made))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("format", "other", "'other', version 1"),
+        ("version", 2, "version 2"),
+        ("name", 7, "no text"),
+        ("notes", [1], "no text"),
+        ("num_features", 8, "9 features and 3 classes"),
+        ("num_classes", 4, "9 features and 3 classes"),
+        ("num_classes", 0, "no numbers of features"),
+        ("num_classes", True, "no numbers of features"),
+        ("feature_scaling", "some", "no scaling"),
+        ("digest", "0" * 16, "says that the digest is 0000"),
+        ("arrays", {}, "lacks indptr"),
+        ("arrays", {"z": {}}, "no array 'z'"),
+        ("arrays", [], "not the manifest"),
+    ],
+)
+def test_a_manifest_that_lies_is_found(made, field, value, said):
+    alter(made, lambda document: document.update({field: value}))
+    with pytest.raises(DatasetError, match=said) as error:
+        datasets.load(str(made))
+    assert str(error.value).count(". ") == 0
+
+
+@pytest.mark.parametrize("field", ["dtype", "shape", "sha256"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_manifest_that_lies_of_an_array_is_found(made, name, field):
+    lies = {"dtype": "<f8", "shape": [5], "sha256": "0"}
+    alter(made, lambda document: document["arrays"][name].update({field: lies[field]}))
+    with pytest.raises(DatasetError, match=name):
+        datasets.load(str(made))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, "{}", "nonsense", '{"format": 1}'])
+def test_what_is_no_manifest_is_refused(made, text):
+    (made / MANIFEST).write_text(text)
+    with pytest.raises(DatasetError, match="not the manifest of a data set"):
+        datasets.load(str(made))
+
+
+def wrong_graphs():
+    """A canonical graph of four vertices, made wrong in one way each; rows 0: 1 2, 1: 0, 2: 0 3,
+    3: 2."""
+    right = [0, 2, 3, 5, 6], [1, 2, 0, 0, 3, 2]
+    yield "is directed", right[0], [1, 2, 0, 0, 3, 1]
+    yield "is not sorted in row 0", right[0], [2, 1, 0, 0, 3, 2]
+    yield "entry twice in row 2", right[0], [1, 2, 0, 3, 3, 2]
+    yield "self loop at vertex 3", right[0], [1, 2, 0, 0, 3, 3]
+    yield "contains 4, outside 0 to 3", right[0], [1, 2, 0, 0, 4, 2]
+    yield "contains -1", right[0], [1, 2, 0, -1, 3, 2]
+    yield "decreases after row 1", [0, 2, 1, 5, 6], right[1]
+    yield "starts at 1", [1, 2, 3, 5, 6], right[1]
+    yield "ends at 5", [0, 2, 3, 5, 5], right[1]
+
+
+@pytest.mark.parametrize(("said", "indptr", "indices"), list(wrong_graphs()))
+@pytest.mark.parametrize("piece", [4, 8, 1000])
+def test_a_graph_that_is_not_canonical_is_refused(
+    tmp_path, monkeypatch, said, indptr, indices, piece
+):
+    """Whatever piece of it is read at a time."""
+    file = tmp_path / "four.npz"
+    np.savez(file, indptr=[0, 2, 3, 5, 6], indices=[1, 2, 0, 0, 3, 2], x=np.ones((4, 2)))
+    made = tmp_path / "made"
+    assert_same(
+        datasets.import_folder(file, made, scaling="none").dataset, datasets.load(str(file))
+    )
+    replace_array(made, "indptr", np.array(indptr, dtype=np.int64))
+    replace_array(made, "indices", np.array(indices, dtype=np.int32))
+    monkeypatch.setattr(npy, "PIECE_BYTES", piece)
+    with pytest.raises(DatasetError, match=said):
+        datasets.load(str(made))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "said"),
+    [
+        ("x", (299, 8), np.nan, "x contains NaN or infinite"),
+        ("x", (0, 0), np.inf, "x contains NaN or infinite"),
+        ("y", 5, -2, "y contains -2"),
+        ("y", 5, 3, "4 classes"),
+    ],
+)
+def test_content_that_cannot_be_is_refused(made, name, place, value, said):
+    array = np.load(made / f"{name}.npy")
+    array[place] = value
+    replace_array(made, name, array)
+    with pytest.raises(DatasetError, match=said):
+        datasets.load(str(made))
+
+
+def test_sparse_features_are_checked(tmp_path):
+    made = tmp_path / "made"
+    features = datasets.make_folder("cora", made, scaling="none").features
+    twice = features.indices.copy()
+    twice[1] = twice[0]
+    for name, array, said in (
+        ("x_indices", twice, "entry twice in row 0"),
+        ("x_indices", features.indices + 1433, "outside 0 to 1,432"),
+        ("x_indptr", features.indptr[:-1], "x_indptr is not of 2,708 rows"),
+        ("x_data", features.data * np.float32(np.nan), "x_data contains NaN"),
+    ):
+        shutil.copytree(made, tmp_path / "wrong")
+        replace_array(tmp_path / "wrong", name, array)
+        with pytest.raises(DatasetError, match=said):
+            datasets.load(str(tmp_path / "wrong"))
+        shutil.rmtree(tmp_path / "wrong")
+
+
+# --------------------------------------------------------------------------- once checked
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """How often a folder's files have been read whole."""
+    count = []
+    monkeypatch.setattr(
+        folder, "check_stored", lambda *given: (count.append(1), streaming.check_stored(*given))[1]
+    )
+    return count
+
+
+def test_a_folder_is_checked_once(made, fresh, checks):
+    first = load_folder(made, fresh)
+    assert len(checks) == 1
+    again = load_folder(made, fresh)
+    assert len(checks) == 1
+    assert_same(first, again)
+    content = (made / "x.npy").read_bytes()
+    (made / "x.npy").write_bytes(content)
+    load_folder(made, fresh)
+    assert len(checks) == 2
+    alter(made, lambda document: document.update(name="other"))
+    load_folder(made, fresh)
+    assert len(checks) == 3
+
+
+def test_what_was_written_here_is_known(made, checks):
+    datasets.load(str(made))
+    assert not checks
+
+
+def test_another_folder_of_the_name_is_checked(made, fresh, tmp_path, checks):
+    load_folder(made, fresh)
+    shutil.move(made, tmp_path / "old")
+    shutil.copytree(tmp_path / "old", made)
+    load_folder(made, fresh)
+    assert len(checks) == 2
+
+
+def test_where_nothing_can_be_kept_it_is_checked_each_time(made, tmp_path, checks):
+    (tmp_path / "file").write_text("")
+    for _ in range(2):
+        load_folder(made, tmp_path / "file" / "below")
+    assert len(checks) == 2
+
+
+# --------------------------------------------------------------------------- its place
+
+
+def test_nothing_is_overwritten_unasked(made):
+    before = sorted(made.iterdir())
+    with pytest.raises(DatasetError, match="exists; choose another name or allow"):
+        datasets.make_folder(RMAT, made)
+    assert sorted(made.iterdir()) == before
+    assert datasets.make_folder(RMAT, made, overwrite=True).graph.num_vertices == 500
+    assert len(list(made.parent.iterdir())) == 2  # and the cache
+
+
+def test_a_folder_of_other_things_is_never_overwritten(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    with pytest.raises(DatasetError, match="not the folder of a data set"):
+        datasets.make_folder(RMAT, tmp_path / "mine", overwrite=True)
+    assert os.listdir(tmp_path / "mine") == ["thesis.tex"]
+
+
+def test_it_is_found_by_name_and_listed(made, monkeypatch):
+    monkeypatch.setenv("GNNBENCH_DATA", str(made.parent))
+    assert_same(datasets.load("made"), datasets.load(str(made)))
+    (entry,) = (each for each in datasets.list_datasets() if each.name == "made")
+    assert (entry.vertices, entry.edges, entry.features, entry.classes) == (300, 1500, 9, 3)
+    (made / MANIFEST).write_text("")
+    (entry,) = (each for each in datasets.list_datasets() if each.name == "made")
+    assert "cannot be used" in entry.where
+
+
+def test_its_scaling_is_that_of_its_files(made):
+    dataset = datasets.load(str(made))
+    assert datasets.scale_features(dataset, "auto") is dataset
+    assert datasets.scale_features(dataset, "none") is dataset
+    with pytest.raises(DatasetError, match=r"stay on disk.*--scale-features rows"):
+        datasets.scale_features(dataset, "rows")
+
+
+# --------------------------------------------------------------------------- in use
+
+
+def test_arrays_are_mapped_and_what_is_written_to_them_is_seen_and_undone(made):
+    dataset = datasets.load(str(made))
+    digest = hashlib.sha256((made / "x.npy").read_bytes()).hexdigest()
+    right = dataset.features.copy()
+    guard = DatasetGuard(dataset)
+    assert guard.restore() == ""
+    assert count_written(dataset.features) == 0
+    dataset.features[4, 2] += 1
+    assert count_written(dataset.features) > 0
+    assert count_written(dataset.graph.indices) == 0
+    assert "features; they were restored" in guard.restore()
+    np.testing.assert_array_equal(dataset.features, right)
+    assert guard.restore() == ""
+    assert hashlib.sha256((made / "x.npy").read_bytes()).hexdigest() == digest
+
+
+def test_pages_that_are_let_go_come_back(made):
+    features = datasets.load(str(made)).features
+    total = float(features.sum())
+    let_go(features)
+    assert float(features.sum()) == total
+
+
+def test_an_empty_array_is_mapped(tmp_path):
+    np.save(tmp_path / "none.npy", np.empty((0, 3), dtype=np.float32))
+    assert npy.ArrayFile.find(tmp_path / "none.npy").map().shape == (0, 3)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        (SBM, ("reference", "hongtu", "hyscale", "mixgcn", "dgl", "pyg", "p3", "partition")),
+        ("cora", ("hongtu", "hyscale", "pyg")),
+    ],
+)
+def test_strategies_train_as_in_memory(tmp_path, spec, names):
+    held = datasets.scale_features(datasets.load(spec))
+    stored = datasets.make_folder(spec, tmp_path / "made")
+
+    def train(dataset):
+        workload = Workload(
+            model="gcn",
+            dims=(dataset.num_features, 8, dataset.num_classes),
+            epochs=2,
+            batch_size=100,
+            fanouts=(4, 3),
+            seed=0,
+        )
+        found = compare(Request(names, dataset, workload, make_platform(2)), plugins.load())
+        assert all(run.status == "done" and run.equivalence.holds for run in found.runs)
+        return [(run.strategy, run.loss) for run in found.runs], found.dataset["digest"]
+
+    assert train(stored) == train(dataclasses.replace(held))
