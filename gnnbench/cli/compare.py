@@ -180,12 +180,13 @@ def run_as_rank(
     write: Callable[[Comparison], int],
 ) -> int:
     """The comparison as one of several ranks, of which the first writes and prints."""
-    from gnnbench.comparison import serve
+    from gnnbench.comparison import check_agreement, serve
     from gnnbench.run.collectives import PeerLost, join, leave
     from gnnbench.run.shared_memory import make_processes
 
     try:
         processes = join(patience_s, make_processes(request.platform))
+        check_agreement(request, processes)
         if processes.rank:
             serve(request, registry, processes)
             leave()

@@ -17,7 +17,7 @@ import psutil
 import gnnbench
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.machine import MachineLoad, describe_machine
-from gnnbench.comparison.orders import obey
+from gnnbench.comparison.orders import check_agreement, obey
 from gnnbench.comparison.progress import Progress, SilentProgress
 from gnnbench.comparison.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
 from gnnbench.comparison.rows import (
@@ -54,6 +54,7 @@ __all__ = [
     "Request",
     "SilentProgress",
     "Variant",
+    "check_agreement",
     "check_options",
     "choose_modes",
     "compare",

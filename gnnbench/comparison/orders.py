@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import gnnbench
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
-from gnnbench.errors import GnnbenchError
+from gnnbench.errors import GnnbenchError, UsageError
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
@@ -37,6 +38,28 @@ def seeded(setting: Setting, request: Request, repeat: int) -> Setting:
         return setting
     workload = setting.workload
     return replace(setting, workload=replace(workload, seed=workload.seed + repeat))
+
+
+def check_agreement(request: Request, processes: Processes) -> None:
+    """All ranks have the same data, workload and version, whichever machines they are on.
+
+    Raises ``UsageError`` in all of them where one has others.
+    """
+    dataset = request.dataset
+    everywhere = processes.gather(
+        {
+            "data set": f"{dataset.name} with digest {dataset.digest()}",
+            "version of gnnbench": gnnbench.__version__,
+            "workload": str(replace(request.workload, threads=0)),
+        }
+    )
+    for rank, theirs in enumerate(everywhere):
+        for what, value in everywhere[0].items():
+            if theirs[what] != value:
+                raise UsageError(
+                    f"the {what} of rank {rank} is {theirs[what]}, and that of rank 0 is {value}; "
+                    f"give all ranks the same."
+                )
 
 
 def obey(request: Request, registry: Registry, setting: Setting, processes: Processes) -> None:

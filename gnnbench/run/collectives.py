@@ -122,6 +122,13 @@ class Processes:
             group.broadcast_object_list(telling, src=0, device=self.device)
         return telling[0]
 
+    def gather(self, told: Told) -> list[Told]:
+        """What every rank tells, by rank, in every rank."""
+        heard: list[Told] = [told] * self.size
+        with self._together("hearing from all ranks", self._patience_s):
+            group.all_gather_object(heard, told)
+        return heard
+
     def refuses(self, ranks: int) -> str | None:
         """Why a run that takes so many ranks cannot be had here, as a sentence; None when it
         can."""

@@ -246,6 +246,26 @@ def test_ranks_that_torchrun_starts_train_together(tmp_path):
     assert any("2 processes (gloo)" in note for note in runs["mixgcn"]["notes"])
 
 
+def test_ranks_with_other_data_say_so_and_train_nothing():
+    """As two machines may have, each with its own version of a file."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    ranks = []
+    for rank, graph in enumerate((GRAPH, GRAPH.replace("3000", "3001"))):
+        environment = dict(
+            RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
+        )
+        words = [graph if word == GRAPH else word for word in COMPARE]
+        ranks.append(start("--json", "-", compare=words, env={**os.environ, **environment}))
+    for rank in ranks:
+        said, error = rank.communicate(timeout=HANGING_S)
+        assert rank.returncode == 2
+        assert said == ""
+        assert len(error.splitlines()) == 1
+        assert "the data set of rank 1 is sbm:vertices=600,edges=3001" in error
+        assert "that of rank 0 is sbm:vertices=600,edges=3000" in error
+
+
 @pytest.mark.parametrize(
     ("statuses", "culprit"),
     [
