@@ -22,7 +22,7 @@ from gnnbench.files import FileRefused, open_input
 from gnnbench.mapped import AnyArray, map_array
 
 #: How much of an array is read at a time.
-PIECE_BYTES = 1 << 24
+PIECE_BYTES = 1 << 22
 #: NumPy's own bound for the text of a header that is safe to parse.
 _HEADER_BYTES = 10_000
 #: What a header that is written here takes: a multiple of a cache line, as the format asks for.

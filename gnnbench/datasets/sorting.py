@@ -15,7 +15,7 @@ from gnnbench.records import IntArray
 Keys = npt.NDArray[np.uint64]
 
 #: About how many keys are sorted at a time, and so how large a file of them is.
-KEYS_PER_FILE = 1 << 24
+KEYS_PER_FILE = 1 << 22
 #: No more files are written to at a time.
 _MAX_FILES = 512
 

@@ -19,7 +19,7 @@ from gnnbench.units import format_si
 #: What an edge takes at the peak: its ids, sorted, numbered anew and made symmetric.
 BYTES_PER_EDGE = 120
 _COMMENTS = ("#", "%")
-_PIECE_BYTES = 1 << 24
+_PIECE_BYTES = 1 << 22
 #: Without an end of line; lines that end in a carriage return alone are in one piece.
 _LONGEST_REST = 1 << 26
 _OPENERS: dict[str, Callable[[BinaryIO], object]] = {

@@ -9,7 +9,7 @@ from functools import partial
 from typing import ClassVar
 
 from gnnbench.lowering.homes import Homes
-from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.memory import compute_resource, describe_store
 from gnnbench.lowering.units import size_backward
 from gnnbench.models import Layer
 from gnnbench.parts import (
@@ -87,7 +87,7 @@ class Lowering(ABC):
 
     def notes(self) -> tuple[str, ...]:
         """Sentences for the reader of the result, of what was decided in lowering."""
-        return ()
+        return describe_store(self.setting)
 
     # ------------------------------------------------------------------ a device's compute
 

@@ -29,7 +29,8 @@ class HostPlan:
     Of several hosts each has what belongs to its own vertices, and none spills.
 
     ``directory`` is where files go; without one nothing is spilled. ``budget_bytes`` is what the
-    host's memory has left for ``tensors``.
+    host's memory has left for ``tensors``. ``features_on_disk`` says that the data set's features,
+    where they are read without a copy, are on the disk.
     """
 
     def __init__(
@@ -38,8 +39,11 @@ class HostPlan:
         budget_bytes: int,
         directory: Path | None,
         homes: Homes,
+        *,
+        features_on_disk: bool = False,
     ) -> None:
         self._homes = homes
+        self._features_on_disk = features_on_disk
         self.tensors = tensors
         self.directory = directory
         self.spilled = () if directory is None else choose_spilled(tensors, budget_bytes)
@@ -49,7 +53,10 @@ class HostPlan:
 
     def is_spilled(self, kind: HostKind, layer: int) -> bool:
         """Whether the tensor of that kind that serves a layer, h^0 being 0, lies on the disk."""
-        return self._serving.get((kind, layer)) in self.spilled
+        tensor = self._serving.get((kind, layer))
+        if tensor is None:
+            return self._features_on_disk and (kind, layer) == ("features", 0)
+        return tensor in self.spilled
 
     def _memory_of(self, tensor: HostTensor, host: Device) -> str:
         """The ledger's account of a host's part of a tensor: its own, or that of its disk."""

@@ -26,7 +26,7 @@ from gnnbench.lowering.host_plan import (
     shares_features,
 )
 from gnnbench.lowering.host_steps import HostSteps
-from gnnbench.lowering.memory import allocate_host_graph
+from gnnbench.lowering.memory import allocate_host_graph, stays_on_disk
 from gnnbench.lowering.movement import largest_buffers, plan_movement
 from gnnbench.lowering.working_sets import Sizes, WorkingSets
 from gnnbench.models.saved import SavedSizes
@@ -126,7 +126,8 @@ class HostResidentLowering(FullGraphLowering):
             budget_bytes -= self._sets.most_bytes(chunks)
         if self.lends:
             budget_bytes -= budget_bytes // LENT_SHARE
-        self.host = HostPlan(tensors, budget_bytes, directory, self.homes)
+        on_disk = stays_on_disk(setting) and not copied
+        self.host = HostPlan(tensors, budget_bytes, directory, self.homes, features_on_disk=on_disk)
         if self.host.spilled and self.platform.virtual:
             _ = self.platform.disk  # refuses a platform that cannot price it
         self.host.allocate(ledger)
@@ -134,8 +135,8 @@ class HostResidentLowering(FullGraphLowering):
         self._make = HostSteps(setting, self.trainers, self.layers, self.host, saved, self.homes)
 
     def notes(self) -> tuple[str, ...]:
-        """What was spilled."""
-        return self.host.notes()
+        """What was spilled, and what stays on disk."""
+        return (*super().notes(), *self.host.notes())
 
     # ------------------------------------------------------------------ one epoch
 

@@ -11,6 +11,8 @@ import torch
 
 from gnnbench.footprint import reserved_bytes, sparse_bytes
 from gnnbench.lowering.feature_cache import FeatureCache, open_cache
+from gnnbench.lowering.host_plan import page_bytes
+from gnnbench.lowering.memory import feature_store_bytes, stays_on_disk
 from gnnbench.lowering.movement import MovementPlanner, SlotMovement
 from gnnbench.lowering.rounds import LOAD, STAGED, Load, RoundUnderWay
 from gnnbench.lowering.unit_passes import UnitPasses
@@ -24,7 +26,7 @@ from gnnbench.parts import (
     Setting,
     TrafficSession,
 )
-from gnnbench.platforms.machine import Device
+from gnnbench.platforms.machine import DISK, Device
 from gnnbench.program import Buffer, Item, Ledger, Section, Step, Take
 from gnnbench.records import (
     BatchProfile,
@@ -149,6 +151,10 @@ class LoadedRows(UnitPasses):
             loads.append(Load(unit.slot, ids, move is not None))
         counts = [self.homes.count(each.ids) for each in loads]
         gathered = {host: Buffer("gathered rows") for host in self.platform.hosts}
+        read = (round_.sampled,)
+        if stays_on_disk(self.setting):
+            read = (Buffer("pages of the features"),)
+            yield self._read_pages(round_, loads, read)
         for host, rows in zip(self.platform.hosts, zip(*counts, strict=True), strict=True):
             first, count = host is self.platform.host, sum(rows)
             step = Step(
@@ -168,7 +174,7 @@ class LoadedRows(UnitPasses):
                     processes=len(round_.units),
                 ),
                 round=index,
-                reads=(round_.sampled,),
+                reads=read,
                 writes=(self._staging(host, index), gathered[host]),
                 adds=(round_.rows,),
             )
@@ -183,6 +189,21 @@ class LoadedRows(UnitPasses):
             taken = round_.loaded[each.slot] = Take(self.hosts[each.slot].name, {name: size})
             yield taken
         yield from self._send_abroad(round_, loads, counts, gathered)
+
+    def _read_pages(
+        self, round_: RoundUnderWay, loads: Sequence[Load], pages: tuple[Buffer, ...]
+    ) -> Step:
+        """The pages of the feature file that a round's rows are on, from the host's disk."""
+        if self._stored is None:
+            size = sum(
+                page_bytes(np.sort(each.ids).astype(np.int64), self._row_bytes) for each in loads
+            )
+        else:
+            mean = feature_store_bytes(self.setting) / max(1, len(self._stored))
+            size = int(sum(len(each.ids) for each in loads) * mean)
+        step = Step("", (), "load", "read from disk", DISK, (DISK,), Work("copy", bytes=size))
+        step.round, step.reads, step.writes = round_.index, (round_.sampled,), pages
+        return step
 
     def _staging(self, host: Device, index: int) -> Buffer:
         """A host's memory for the rows of a round."""

@@ -64,13 +64,41 @@ def feature_store_bytes(setting: Setting) -> int:
     return int(features.size) * setting.workload.itemsize
 
 
+def stays_on_disk(setting: Setting) -> bool:
+    """Whether topology and features are read from the host's disk where they are used: a data set's
+    that is a folder, on a platform of one host that says how fast its disk is."""
+    platform = setting.platform
+    known = bool(platform.host.disk_bandwidth_bytes_per_s) or not platform.virtual
+    return bool(setting.dataset.folder) and known and not platform.other_hosts
+
+
+def describe_store(setting: Setting) -> tuple[str, ...]:
+    """Where the arrays of a data set are that is a folder, and what is not priced of it."""
+    dataset, platform = setting.dataset, setting.platform
+    if not dataset.folder:
+        return ()
+    if not stays_on_disk(setting):
+        return (
+            f"{dataset.folder} is a folder, and is taken to be in memory: platform {platform.name} "
+            f"has several hosts, or does not say how fast its disk is",
+        )
+    return (
+        "features stay on disk, and every page is read again where it is used; so is the topology, "
+        "whose reading is not priced",
+    )
+
+
 def host_graph_bytes(setting: Setting) -> dict[str, int]:
-    """By name, bytes of the topology, the features as stored, and labels and masks."""
+    """By name, bytes of the topology, the features as stored, and labels and masks, but for what
+    stays on disk."""
     graph = setting.dataset.graph
+    rest = {"labels and masks": 11 * graph.num_vertices}
+    if stays_on_disk(setting):
+        return {TOPOLOGY: graph.indptr.nbytes, **rest}
     return {
         TOPOLOGY: graph.indptr.nbytes + graph.indices.nbytes,
         "vertex features": feature_store_bytes(setting),
-        "labels and masks": 11 * graph.num_vertices,
+        **rest,
     }
 
 

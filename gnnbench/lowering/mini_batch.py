@@ -142,8 +142,9 @@ class MiniBatchLowering(AveragedGradients):
         return tuple([len(seeds) for seeds in self._seeds])
 
     def notes(self) -> tuple[str, ...]:
-        """How well a cache served."""
-        return self.cache.notes({slot: device.name for slot, device in enumerate(self.trainers)})
+        """How well a cache served, and what stays on disk."""
+        names = {slot: device.name for slot, device in enumerate(self.trainers)}
+        return (*super().notes(), *self.cache.notes(names))
 
     def _over(self, index: int) -> tuple[Buffer, ...]:
         return (self._ends[index],) if index >= 0 else ()

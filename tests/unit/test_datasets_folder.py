@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import mmap
 import os
 import shutil
 import tracemalloc
@@ -15,7 +16,7 @@ import scipy.sparse as sp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gnnbench import datasets, plugins
+from gnnbench import comparison, datasets, plugins
 from gnnbench.comparison import Request, compare
 from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.conformance.graphs import make_platform
@@ -25,7 +26,9 @@ from gnnbench.datasets.folder import MANIFEST, load_folder
 from gnnbench.datasets.sorting import KeyFiles, sort_edges
 from gnnbench.errors import DatasetError
 from gnnbench.mapped import count_written, let_go
+from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Workload
+from gnnbench.run import Evidence, Training
 
 ARRAYS = ("labels", "train_mask", "val_mask", "test_mask")
 RMAT = "rmat:vertices=500,edges=3000,features=7,classes=4"
@@ -575,3 +578,74 @@ def test_strategies_train_as_in_memory(tmp_path, spec, names):
         return [(run.strategy, run.loss) for run in found.runs], found.dataset["digest"]
 
     assert train(stored) == train(dataclasses.replace(held))
+
+
+# --------------------------------------------------------------------------- what a program says
+
+
+def make_setting(dataset, disk):
+    platform = make_platform(2)
+    rate = 1e9 if disk else None
+    host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=rate)
+    workload = Workload(
+        model="gcn",
+        dims=(dataset.num_features, 8, dataset.num_classes),
+        epochs=1,
+        batch_size=100,
+        fanouts=(4, 3),
+        seed=0,
+    )
+    request = Request((), dataset, workload, dataclasses.replace(platform, host=host))
+    return comparison.make_setting(request)
+
+
+def run_once(dataset, strategy, mode, disk=True):
+    setting = make_setting(dataset, disk)
+    registry = plugins.load()
+    bundle = plugins.assemble(registry, registry.strategy(strategy).bundles[mode], {})
+    clock = ModelClock(setting.platform, bundle.kernel, bundle.sampler)
+    training = Training(bundle, setting, clock, Evidence(setting, 0))
+    epoch = training.run_epoch(0)
+    return epoch, training.finish([epoch])
+
+
+def pages_of(ids, row_bytes):
+    """Counted one byte at a time."""
+    return len({
+        (vertex * row_bytes + byte) // mmap.PAGESIZE for vertex in ids for byte in range(row_bytes)
+    })  # fmt: skip
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("strategy", "mode"), [("hongtu", "full-graph"), ("hyscale", "mini-batch")]
+)
+def test_features_on_disk_are_read_a_page_at_a_time(made, strategy, mode):
+    stored, held = datasets.load(str(made)), datasets.load(SBM)
+    epoch, training = run_once(stored, strategy, mode)
+    plain, other = run_once(held, strategy, mode)
+    assert epoch.round_losses == plain.round_losses
+    read = [span for span in epoch.spans if span.label == "read from disk"]
+    before = {after for span in epoch.spans for after in span.after}
+    assert read
+    assert {span.id for span in read} <= before
+    assert not [span for span in plain.spans if span.label == "read from disk"]
+    whole = pages_of(range(300), 4 * 9) * mmap.PAGESIZE
+    for span in read:
+        assert span.work.bytes % mmap.PAGESIZE == 0
+        assert 0 < span.work.bytes <= 2 * whole
+        assert span.seconds >= span.work.bytes / 1e9
+    host = make_platform(2).host.name
+    stays = 300 * 9 * 4 + 2 * 1500 * 4  # features and the ends of edges
+    more = other.peak_bytes[host] - training.peak_bytes[host]
+    assert more == stays
+    assert any("stay on disk" in note for note in training.notes)
+
+
+def test_a_machine_whose_disk_is_not_known_has_a_folder_in_memory(made):
+    epoch, training = run_once(datasets.load(str(made)), "hongtu", "full-graph", disk=False)
+    plain, other = run_once(datasets.load(SBM), "hongtu", "full-graph", disk=False)
+    assert [span.label for span in epoch.spans] == [span.label for span in plain.spans]
+    assert training.peak_bytes == other.peak_bytes
+    (said,) = (note for note in training.notes if "is a folder" in note)
+    assert "does not say how fast its disk is" in said
