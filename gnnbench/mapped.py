@@ -11,9 +11,10 @@ import ctypes
 import math
 import mmap
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ _REGION = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 
 
 def map_array(
-    stream: BinaryIO, offset: int, dtype: np.dtype[Any], shape: Sequence[int]
+    stream: IO[bytes], offset: int, dtype: np.dtype[Any], shape: Sequence[int]
 ) -> AnyArray:
     """The array in an open file from byte ``offset`` on. Raises ``OSError`` and ``ValueError``."""
     count = math.prod(shape)
@@ -40,6 +41,15 @@ def map_array(
     )
     flat: AnyArray = np.frombuffer(mapped, dtype, count, offset)
     return flat.reshape(shape)
+
+
+def shelve(array: AnyArray, directory: str | None = None) -> AnyArray:
+    """The same array on disk, in a file of ``directory``, or the system's for temporary ones, that
+    has no name and is gone with the array. Raises ``OSError``."""
+    with tempfile.TemporaryFile(dir=directory, prefix="gnnbench-") as file:
+        np.ascontiguousarray(array).tofile(file)
+        file.flush()
+        return map_array(file, 0, array.dtype, array.shape)
 
 
 def let_go(array: AnyArray) -> None:

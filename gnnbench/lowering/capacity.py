@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gnnbench.footprint import ChunkSize, size_of
 from gnnbench.lowering.movement import largest_buffers
@@ -63,9 +63,15 @@ class TrainerCapacity:
         return plan_rounds(communication.open(owner), rounds)
 
 
-def plan_rounds(session: TrafficSession, rounds: Sequence[Round]) -> list[RoundTraffic]:
-    """The traffic of rounds that follow each other."""
+def plan_rounds(
+    session: TrafficSession,
+    rounds: Sequence[Round],
+    keep: Callable[[RoundTraffic], RoundTraffic] = lambda planned: planned,
+) -> list[RoundTraffic]:
+    """The traffic of rounds that follow each other, each as ``keep`` keeps it."""
     traffic: list[RoundTraffic] = []
+    previous: RoundTraffic | None = None
     for round_ in rounds:
-        traffic.append(session.plan(round_, traffic[-1] if traffic else None))
+        previous = session.plan(round_, previous)
+        traffic.append(keep(previous))
     return traffic

@@ -50,7 +50,8 @@ class FullGraphLowering(Lowering):
         cut = self._sampler.chunks(setting, len(self.trainers), capacity)
         self.cut_notes = cut.notes
         self._traffic = self._open_traffic(cut.owner)
-        self._adopt(ledger, cut.rounds, plan_rounds(self._traffic, cut.rounds), cut.owner)
+        traffic = plan_rounds(self._traffic, cut.rounds, setting.keep)
+        self._adopt(ledger, cut.rounds, traffic, cut.owner)
 
     def sessions(self) -> Mapping[PartKind, Session]:
         return {"communication": self._traffic}

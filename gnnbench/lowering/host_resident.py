@@ -72,7 +72,14 @@ class HostResidentLowering(FullGraphLowering):
         sockets = placement.sockets(self.setting, owner)
         homes = Homes.at_sockets(self.platform, sockets)
         remote = mark_remote(self.platform, self.trainers, sockets)
-        moved = plan_movement(rounds, traffic, len(owner), shares_rows=shares, threads=threads)
+        moved = plan_movement(
+            rounds,
+            traffic,
+            len(owner),
+            shares_rows=shares,
+            threads=threads,
+            keep=self.setting.keep,
+        )
         plans = [
             [UnitPlan.of_move(move, buffer_rows, remote, homes) for move in moves]
             for moves in moved

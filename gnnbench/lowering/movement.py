@@ -13,7 +13,7 @@ of a transition row are added to the host's gradient once that row leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,15 +121,17 @@ def plan_movement(
     *,
     shares_rows: bool,
     threads: int = 0,
+    keep: Callable[[tuple[SlotMovement, ...]], tuple[SlotMovement, ...]] = tuple,
 ) -> list[tuple[SlotMovement, ...]]:
-    """The movement of all rounds of a pass; see :class:`MovementPlanner`.
+    """The movement of all rounds of a pass, each as ``keep`` keeps it; see
+    :class:`MovementPlanner`.
 
     Summed over the rounds, as many rows leave for the host as came from it, and as many are pushed
     to peers as were copied from them.
     """
     planner = MovementPlanner(num_vertices, shares_rows=shares_rows, threads=threads)
     following = [*traffic[1:], None]
-    return [planner.plan(*each) for each in zip(rounds, traffic, following, strict=True)]
+    return [keep(planner.plan(*each)) for each in zip(rounds, traffic, following, strict=True)]
 
 
 def largest_buffers(traffic: Iterable[RoundTraffic]) -> dict[int, BufferRows]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from abc import ABC
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import nn
 
+from gnnbench.errors import UsageError
+from gnnbench.files import explain
+from gnnbench.mapped import shelve
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, Mode, PartKind, Workload
 
@@ -84,6 +89,24 @@ class LayerClass(Protocol):
     ) -> nn.Module: ...
 
 
+Kept = TypeVar("Kept")
+#: Smaller arrays stay in memory.
+SHELVED_BYTES = 1 << 16
+
+
+def _shelve(made: Kept) -> Kept:
+    """The same with its arrays on disk, those of records and tuples in it too."""
+    if isinstance(made, np.ndarray):
+        # A small one is copied, since it may be a piece of a large one.
+        return cast(Kept, shelve(made) if made.nbytes >= SHELVED_BYTES else made.copy())
+    if isinstance(made, tuple) and type(made) is tuple:
+        return cast(Kept, tuple(map(_shelve, made)))
+    if is_dataclass(made) and not isinstance(made, type):
+        held = {each.name: getattr(made, each.name) for each in fields(made)}
+        return cast(Kept, replace(made, **{name: _shelve(each) for name, each in held.items()}))
+    return made
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
     """The fixed facts of one run, handed to every part's ``begin``.
@@ -102,6 +125,22 @@ class Setting:
     def parameter_bytes(self) -> int:
         """Size of all weight matrices and biases together."""
         return sum(layer.parameters for layer in self.layers) * self.workload.itemsize
+
+    def keep(self, made: Kept) -> Kept:
+        """An array that is kept for a run and grows with the graph's edges, or a record with such
+        arrays: on disk where the graph is, else as it is.
+
+        Raises ``UsageError`` where the disk has no room.
+        """
+        if not self.dataset.folder:
+            return made
+        try:
+            return _shelve(made)
+        except OSError as error:
+            raise UsageError(
+                f"{tempfile.gettempdir()} takes no more of what is made of {self.dataset.folder}: "
+                f"{explain(error)}; name another folder in the environment's TMPDIR."
+            ) from error
 
 
 class Part(ABC):

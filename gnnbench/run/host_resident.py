@@ -173,7 +173,7 @@ class HostResidentEngine(HostMovement):
 
     def _end_round(self, round_index: int) -> None:
         self._store.drop_pages()
-        if self._lowering.host.spilled:
+        if self._lowering.host.spilled or self._setting.dataset.folder:
             # Memory is short: what a round made of its blocks is made again for the next layer.
             for plan in self._lowering.plans[round_index]:
                 if self._has(plan.slot):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import mmap
@@ -16,6 +17,7 @@ import scipy.sparse as sp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import gnnbench.parts.base
 from gnnbench import comparison, datasets, plugins
 from gnnbench.comparison import Request, compare
 from gnnbench.comparison.dataset_guard import DatasetGuard
@@ -24,10 +26,10 @@ from gnnbench.datasets import conversion, edge_lists, folder, npy, sorting, stre
 from gnnbench.datasets.edge_lists import read_edges
 from gnnbench.datasets.folder import MANIFEST, load_folder
 from gnnbench.datasets.sorting import KeyFiles, sort_edges
-from gnnbench.errors import DatasetError
+from gnnbench.errors import DatasetError, UsageError
 from gnnbench.mapped import count_written, let_go
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Workload
+from gnnbench.records import Block, Workload
 from gnnbench.run import Evidence, Training
 
 ARRAYS = ("labels", "train_mask", "val_mask", "test_mask")
@@ -649,3 +651,71 @@ def test_a_machine_whose_disk_is_not_known_has_a_folder_in_memory(made):
     assert training.peak_bytes == other.peak_bytes
     (said,) = (note for note in training.notes if "is a folder" in note)
     assert "does not say how fast its disk is" in said
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("strategy", ["hongtu", "hongtu-im"])
+def test_what_is_made_of_a_folder_s_edges_is_on_disk_and_the_same(made, monkeypatch, strategy):
+    plain, _ = run_once(datasets.load(SBM), strategy, "full-graph")
+    monkeypatch.setattr("gnnbench.parts.base.SHELVED_BYTES", 0)
+    kept = []
+    shelve = gnnbench.parts.base.shelve
+
+    def count(array):
+        kept.append(array.nbytes)
+        return shelve(array)
+
+    monkeypatch.setattr("gnnbench.parts.base.shelve", count)
+    epoch, _ = run_once(datasets.load(str(made)), strategy, "full-graph")
+    assert epoch.round_losses == plain.round_losses
+    # Every edge, at least as it was cut and as a device's buffer has it.
+    assert sum(kept) > 2 * 4 * 3000
+
+
+def test_a_record_is_kept_with_its_arrays(made, monkeypatch):
+    monkeypatch.setattr("gnnbench.parts.base.SHELVED_BYTES", 100)
+    large, small = np.arange(50, dtype=np.int64), np.arange(5, dtype=np.int64)[1:3]
+    block = Block(large, 2, small, large.astype(np.int32))
+    held = make_setting(datasets.load(SBM), True).keep((block,))
+    assert held == (block,)
+    (kept,) = make_setting(datasets.load(str(made)), True).keep((block,))
+    for name in ("src_ids", "indptr", "indices"):
+        np.testing.assert_array_equal(getattr(kept, name), getattr(block, name))
+    assert (kept.num_dst, kept.own) == (2, None)
+    assert isinstance(kept.src_ids.base.base, memoryview | mmap.mmap)
+    assert kept.indptr.base is None  # it does not keep the array that it was cut from
+
+
+def test_a_full_disk_is_one_sentence(made, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("gnnbench.parts.base.shelve", refuse)
+    monkeypatch.setattr("gnnbench.parts.base.SHELVED_BYTES", 0)
+    with pytest.raises(UsageError, match=r"takes no more .* the disk is full; .* TMPDIR"):
+        run_once(datasets.load(str(made)), "hongtu", "full-graph")
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_planning_takes_no_more_memory_for_more_edges(tmp_path, monkeypatch):
+    monkeypatch.setattr("gnnbench.parts.base.SHELVED_BYTES", 1000)
+
+    def measure(edges):
+        spec = f"rmat:vertices=2000,edges={edges},features=4,classes=2"
+        dataset = datasets.make_folder(spec, tmp_path / str(edges), scaling="none")
+        setting = make_setting(dataset, True)
+        registry = plugins.load()
+        parts = registry.strategy("hongtu").bundles["full-graph"]
+        chunks = {"sampler": {"chunks_per_partition": "40", "search": "none"}}
+        bundle = plugins.assemble(registry, parts, chunks)
+        clock = ModelClock(setting.platform, bundle.kernel, bundle.sampler)
+        tracemalloc.start()
+        training = Training(bundle, setting, clock, Evidence(setting, 0))
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        del training
+        return held
+
+    measure(5_000)
+    small, large = measure(20_000), measure(160_000)
+    assert large < small + 4 * 160_000

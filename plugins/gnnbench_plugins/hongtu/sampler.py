@@ -88,7 +88,7 @@ class HongTuSampler(FullGraphSampler):
 
         members = [np.flatnonzero(owner == slot) for slot in range(num_slots)]
         n = self.chunks_per_partition or find_least_chunks(graph, members, holds)
-        blocks = cut_blocks(graph, members, n)
+        blocks = cut_blocks(graph, members, n, setting.keep)
         sets = read_sets(blocks)
         notes = [describe_partition(graph, owner, named, sets)]
         order = [list(range(n)) for _ in range(num_slots)]
@@ -208,10 +208,18 @@ def describe_partition(graph: Graph, owner: IntArray, partitioner: str, sets: Ne
     )
 
 
-def cut_blocks(graph: Graph, members: list[IntArray], chunks: int) -> list[list[Block]]:
-    """The second level: ``chunks`` blocks of each partition."""
+def cut_blocks(
+    graph: Graph,
+    members: list[IntArray],
+    chunks: int,
+    keep: Callable[[Block], Block] = lambda block: block,
+) -> list[list[Block]]:
+    """The second level: ``chunks`` blocks of each partition, each as ``keep`` keeps it."""
     return [
-        [induce_block(graph.indptr, graph.indices, part) for part in cut_ranges(graph, ids, chunks)]
+        [
+            keep(induce_block(graph.indptr, graph.indices, part))
+            for part in cut_ranges(graph, ids, chunks)
+        ]
         for ids in members
     ]
 
