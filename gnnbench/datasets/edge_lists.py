@@ -18,8 +18,6 @@ from gnnbench.datasets.texts import data_lines, find_data, split_fields, text_pi
 from gnnbench.errors import DatasetError
 from gnnbench.records import IntArray
 
-#: No integer with fewer digits is too large.
-_DIGITS = 18
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -30,13 +28,8 @@ def read_edges(file: Path) -> Iterator[IntArray]:
     """
     with readable(file):
         for number, piece in text_pieces(file):
-            for parse in (_parse_plain, _parse_columns):
-                pairs = parse(piece)
-                if pairs is not None:
-                    yield pairs
-                    break
-            else:
-                yield _parse_by_line(file, number, piece)
+            pairs = _parse_quickly(piece)
+            yield _parse_by_line(file, number, piece) if pairs is None else pairs
 
 
 def note_columns(file: Path) -> tuple[str, ...]:
@@ -67,33 +60,7 @@ def readable(file: Path) -> Iterator[None]:
         ) from error
 
 
-def _parse_plain(piece: bytes) -> IntArray | None:
-    """The pairs of a text of two integers a line; None for any other."""
-    text = piece.removeprefix(_BOM)
-    while text[:1] in (b"#", b"%"):
-        text = text.partition(b"\n")[2]
-    text = text.replace(b",", b" ")
-    if not text or text.translate(None, b"0123456789- \t\r\n"):
-        return None
-    if not text.endswith(b"\n"):
-        text += b"\n"
-    signs = np.frombuffer(text, dtype=np.uint8)
-    inside = signs > ord(",")  # digits and minus signs; blanks are smaller
-    changes = np.flatnonzero(np.diff(inside, prepend=False))
-    starts, ends = changes[::2], changes[1::2]
-    lines = np.flatnonzero(signs == ord("\n"))
-    minus = signs == ord("-")
-    told_apart = len(starts) == 2 * len(lines) and (ends - starts).max() <= _DIGITS
-    if not told_apart or (starts[::2] > lines).any() or (ends[1::2] > lines).any():
-        return None
-    if (starts[2::2] < lines[:-1]).any():
-        return None
-    if np.count_nonzero(minus) != np.count_nonzero(minus[starts]) or minus[ends - 1].any():
-        return None
-    return np.fromstring(text, dtype=np.int64, sep=" ").reshape(-1, 2)
-
-
-def _parse_columns(piece: bytes) -> IntArray | None:
+def _parse_quickly(piece: bytes) -> IntArray | None:
     """The first two columns by NumPy's reader; None where it stumbles, and a line is why.
 
     It takes one comment sign only, so a piece that uses the other below its head is left to
