@@ -43,10 +43,10 @@ def map_array(
     return flat.reshape(shape)
 
 
-def shelve(array: AnyArray, directory: str | None = None) -> AnyArray:
-    """The same array on disk, in a file of ``directory``, or the system's for temporary ones, that
-    has no name and is gone with the array. Raises ``OSError``."""
-    with tempfile.TemporaryFile(dir=directory, prefix="gnnbench-") as file:
+def shelve(array: AnyArray) -> AnyArray:
+    """The same array on disk, in a temporary file that has no name and is gone with the array.
+    Raises ``OSError``."""
+    with tempfile.TemporaryFile(prefix="gnnbench-") as file:
         np.ascontiguousarray(array).tofile(file)
         file.flush()
         return map_array(file, 0, array.dtype, array.shape)

@@ -162,14 +162,13 @@ def make_folder(
     """
     if spec.partition(":")[0] != "rmat":
         dataset = load(spec, seed=seed)
-        source, name = _hold(dataset), dataset.name
-        with new_folder(path, overwrite=overwrite) as folder:
-            (folder / "scratch").mkdir()
-            _write(folder, path, name, source, scaling)
+        held, name = _hold(dataset), dataset.name
     else:
-        with new_folder(path, overwrite=overwrite) as folder:
-            (folder / "scratch").mkdir()
-            _write(folder, path, spec, _draw_rmat(spec, seed, folder / "scratch"), scaling)
+        held, name = None, spec
+    with new_folder(path, overwrite=overwrite) as folder:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        _write(folder, path, name, held or _draw_rmat(spec, seed, scratch), scaling)
     return load_folder(path, verified_folder(), checked=True)
 
 

@@ -124,9 +124,9 @@ class ArrayFile:
         except (FileRefused, OSError, ValueError) as error:
             raise DatasetError(f"{self.path}: it cannot be mapped into memory: {error}.") from error
 
-    def pieces(self, rows: int = 0) -> Iterator[AnyArray]:
-        """The array from its first row to its last, ``rows`` at a time (0: about
-        :data:`PIECE_BYTES`); each is read when it is asked for, and no other is kept.
+    def pieces(self) -> Iterator[AnyArray]:
+        """The array from its first row to its last, about :data:`PIECE_BYTES` at a time; each is
+        read when it is asked for, and no other is kept.
 
         Raises :class:`DatasetError` where the disk refuses, and for one that is stored by columns.
         """
@@ -137,7 +137,7 @@ class ArrayFile:
             )
         shape, itemsize = self.header.shape, self.header.dtype.itemsize
         width = math.prod(shape[1:])
-        step = rows or max(1, PIECE_BYTES // max(1, width * itemsize))
+        step = max(1, PIECE_BYTES // max(1, width * itemsize))
         try:
             with open_input(self.path) as stream:
                 stream.seek(self.offset)
