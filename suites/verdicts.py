@@ -145,9 +145,10 @@ def hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
     for name, own in (("quiet", verdicts[::2]), ("loaded", verdicts[1::2])):
         if own:
             told = sum(bool(verdict.fastest) for verdict in own)
-            ratio, samples = median(v.ratio for v in own), median(v.samples for v in own)
+            ratios, samples = [v.ratio for v in own], median(v.samples for v in own)
             print(
-                f"  {name:7} {told:4} of {len(own):<4} called faster   median ratio {ratio:.3f}   "
+                f"  {name:7} {told:4} of {len(own):<4} called faster   median ratio "
+                f"{median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}   "
                 f"{samples:.0f} epochs each"
             )
     print(f"  together {share:.0%}, {limit}: {'held' if holds else 'MISSED'}")

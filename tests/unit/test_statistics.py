@@ -11,6 +11,7 @@ import pytest
 from gnnbench.statistics import (
     CONFIDENCE,
     FEWEST_PAIRS,
+    MARGIN,
     MOST_WARMUP,
     SIGNIFICANCE,
     Difference,
@@ -163,6 +164,35 @@ def test_a_tenth_more_is_shown():
     assert unpaired < 0.8 * paired
 
 
+def test_what_lies_elsewhere_in_memory_is_not_faster():
+    """A row of the same strategy that is off by up to the margin for as long as it lives, and times
+    so steady that chance is ruled out."""
+    random = np.random.default_rng(13)
+    for off in (0.004, 0.010, 0.018):
+        for _ in range(40):
+            ours, theirs = (random.lognormal(0, 0.005, 97) for _ in range(2))
+            for compare in (compare_pairs, compare_samples):
+                assert not compare(ours, (1 + off) * theirs).shown
+                assert not compare((1 + off) * ours, theirs).shown
+
+
+def test_what_is_shown_is_off_by_more_than_the_margin():
+    """To either side; twice the margin is seen where times are steady."""
+    random = np.random.default_rng(14)
+    ours, theirs = (random.lognormal(0, 0.005, 97) for _ in range(2))
+    seen = set()
+    for factor in np.linspace(0.95, 1.05, 81):
+        for compare in (compare_pairs, compare_samples):
+            found = compare(ours, factor * theirs)
+            off = abs(math.log(found.ratio))
+            if found.shown:
+                assert off > math.log1p(MARGIN)
+                seen.add(found.ratio > 1)
+            if abs(math.log(factor)) >= 2 * math.log1p(MARGIN):
+                assert found.shown
+    assert seen == {True, False}
+
+
 def exact_signed_rank(logs) -> float:
     """Wilcoxon's two-sided p-value by all 2^n signs; no ties, no zeros."""
     ranks = np.argsort(np.argsort(np.abs(logs))) + 1
@@ -182,10 +212,11 @@ def test_pairs_are_decided_as_all_their_signs_would():
     for effect in (0.0, 0.05, 0.1, 0.2) * 6:
         logs = random.normal(effect, 0.1, 10)
         found = compare_pairs(np.ones(10), np.exp(logs))
-        p = exact_signed_rank(logs)
+        beyond = math.copysign(math.log1p(MARGIN), math.log(found.ratio))
+        p = exact_signed_rank(logs - beyond)
         if found.shown:
             assert p < SIGNIFICANCE
-        elif found.low > 1.0 or found.high < 1.0:
+        elif found.low > 1.0 + MARGIN or found.high < 1.0 / (1.0 + MARGIN):
             assert p >= SIGNIFICANCE
         decided.add(found.shown)
     assert decided == {True, False}
@@ -265,4 +296,7 @@ def test_about_keeps_the_ratio_in_the_interval_and_needs_agreement():
     # Figures that put it the other way round, or alike, leave nothing shown.
     assert not found.about(0.99).shown
     assert not found.about(1.0).shown
+    # Nor do figures that are no further apart than two rows of one strategy are.
+    assert not found.about(1.0 + MARGIN).shown
+    assert not Difference(0.9, 0.85, 0.95, shown=True).about(1.0 / (1.0 + MARGIN)).shown
     assert not Difference(1.2, 0.9, 1.3, shown=False).about(1.2).shown
