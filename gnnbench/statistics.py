@@ -20,8 +20,8 @@ FloatArray = npt.NDArray[np.float64]
 #: A difference is shown where one as large or larger comes by chance less often than this.
 SIGNIFICANCE = 0.01
 #: Ratios this near to 1 show nothing. Rows of one strategy lie elsewhere in memory, and so differ
-#: for as long as they live, which no number of epochs tells from a faster strategy: by up to 1.8 %
-#: in 140 comparisons of 6 ms epochs on an idle machine (``suites.verdicts`` measures it).
+#: for as long as they live, which no number of epochs tells from a faster strategy: by up to 2 %
+#: in 190 comparisons of 6 ms epochs on an idle machine (``suites.verdicts`` measures it).
 MARGIN = 0.02
 #: The share of intervals that hold the value.
 CONFIDENCE = 0.95
