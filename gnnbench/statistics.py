@@ -19,9 +19,9 @@ FloatArray = npt.NDArray[np.float64]
 
 #: A difference is shown where one as large or larger comes by chance less often than this.
 SIGNIFICANCE = 0.01
-#: Ratios this near to 1 show nothing. Rows of one strategy lie elsewhere in memory, and so differ
-#: for as long as they live, which no number of epochs tells from a faster strategy: by up to 2 %
-#: in 190 comparisons of 6 ms epochs on an idle machine (``suites.verdicts`` measures it).
+#: Ratios this near to 1 show nothing. Two rows of one strategy were up to 2 % apart, chance
+#: included, in 190 comparisons of 6 ms epochs on an idle machine (``suites.verdicts``), and more of
+#: them than chance explains were shown. Why they differ is not known: the margin was set from this.
 MARGIN = 0.02
 #: The share of intervals that hold the value.
 CONFIDENCE = 0.95
