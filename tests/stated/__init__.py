@@ -1,4 +1,4 @@
-"""Errors and counts that the README and the pages of ``docs/`` state, from what is computed.
+"""What the README and the pages of ``docs/`` state and print, from what is computed.
 
 A page has them between two comments,
 
@@ -17,7 +17,10 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from gnnbench import plugins
+from gnnbench.cli import main
 from gnnbench.cli.reproduce import prepare
 from gnnbench.model_error import describe_share, format_factor, read_errors
 from gnnbench.report.tables import sum_up_agreement
@@ -29,6 +32,10 @@ from tests.ledger import load
 ROOT = Path(__file__).resolve().parents[2]
 STATED = re.compile(r"<!-- stated: (?P<name>[^>]*) -->\n(?P<text>.*?)<!-- /stated -->", re.DOTALL)
 WIDTH = 120
+#: The comparison that ``make compare`` runs.
+FIRST_COMPARISON = ("compare", "--plugins", "hyscale,hongtu")
+#: Test accuracies in a table: those of training on this processor.
+ACCURACY = re.compile(r"\b[01]\.\d{3}(?=  (yes|NO))")
 
 
 def list_pages() -> list[Path]:
@@ -42,9 +49,11 @@ def find_stated(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def make_text(name: str) -> str:
-    """A text by its name: ``ledger``, ``model-error``, ``constants``, or ``agreement`` and the name
-    of a table that ``gnnbench reproduce`` has."""
+    """A text by its name: ``screen``, ``ledger``, ``model-error``, ``constants``, or ``agreement``
+    and the name of a table that ``gnnbench reproduce`` has."""
     kind, _, table = name.partition(" ")
+    if kind == "screen":
+        return print_screen()
     told = {
         "ledger": tell_ledger,
         "model-error": tell_model_error,
@@ -52,6 +61,20 @@ def make_text(name: str) -> str:
         "agreement": lambda: tell_agreement(table),
     }[kind]()
     return "\n".join(textwrap.wrap(told, WIDTH, break_on_hyphens=False)) + "\n"
+
+
+def agrees(text: str, computed: str) -> bool:
+    """Whether a page states what is computed, but for the accuracies of a screen, which other
+    processors may round otherwise."""
+    return ACCURACY.sub("0.000", text) == ACCURACY.sub("0.000", computed)
+
+
+def print_screen() -> str:
+    """What ``make compare`` prints, as a block of Markdown."""
+    result = CliRunner().invoke(main, FIRST_COMPARISON)
+    if result.exit_code:
+        raise RuntimeError(result.stderr)
+    return f"```\n{result.stdout.strip(chr(10))}\n```\n"
 
 
 def tell_ledger() -> str:
@@ -88,12 +111,13 @@ def tell_agreement(name: str) -> str:
 def rewrite(page: Path) -> bool:
     """State everything of a page anew; whether something was other before."""
     before = page.read_text(encoding="utf-8")
-    after = STATED.sub(
-        lambda found: (
-            f"<!-- stated: {found['name']} -->\n{make_text(found['name'])}<!-- /stated -->"
-        ),
-        before,
-    )
+    after = STATED.sub(_restate, before)
     if after != before:
         page.write_text(after, encoding="utf-8")
     return after != before
+
+
+def _restate(found: re.Match[str]) -> str:
+    computed = make_text(found["name"])
+    text = found["text"] if agrees(found["text"], computed) else computed
+    return f"<!-- stated: {found['name']} -->\n{text}<!-- /stated -->"
