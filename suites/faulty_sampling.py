@@ -89,6 +89,38 @@ class FewerNeighbours(_OtherFanouts):
 
 
 @dataclass
+class UnevenRounds(NeighbourSampler):
+    name: ClassVar[str] = "rounds-uneven"
+    summary: ClassVar[str] = "all rounds but the last have one seed"
+
+    def rounds(self, epoch: int) -> Sequence[IntArray]:
+        rounds = super().rounds(epoch)
+        seeds, last = np.concatenate(rounds), len(rounds) - 1
+        return np.split(seeds, range(1, last + 1))
+
+
+@dataclass
+class FirstNeighbours(NeighbourSampler):
+    name: ClassVar[str] = "neighbours-first"
+    summary: ClassVar[str] = "of each row as many neighbours as asked for are taken, the first ones"
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        graph, ids = self._setting.dataset.graph, seeds
+        blocks: list[Block] = []
+        for fanout in self._setting.workload.fanouts:
+            counts = np.minimum(graph.degrees[ids], fanout or graph.num_vertices)
+            indptr = np.concatenate(([0], np.cumsum(counts)))
+            edges = np.arange(indptr[-1]) + np.repeat(graph.indptr[ids] - indptr[:-1], counts)
+            sources = graph.indices[edges].astype(np.int64)
+            src_ids = np.concatenate((ids, np.setdiff1d(sources, ids)))
+            order = np.argsort(src_ids)
+            indices = order[np.searchsorted(src_ids, sources, sorter=order)].astype(np.int32)
+            blocks.append(Block(src_ids, len(ids), indptr, indices))
+            ids = src_ids
+        return tuple(reversed(blocks))
+
+
+@dataclass
 class RepeatedEdges(NeighbourSampler):
     name: ClassVar[str] = "edges-repeated"
     summary: ClassVar[str] = "a neighbour may be drawn twice"
@@ -190,6 +222,8 @@ SAMPLERS: tuple[type[Part], ...] = (
     SkippedSeeds,
     RepeatedSeeds,
     TestSeeds,
+    UnevenRounds,
+    FirstNeighbours,
     AllNeighbours,
     FewerNeighbours,
     RepeatedEdges,

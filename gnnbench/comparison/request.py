@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Dataset, Mode, PartKind, Parts, Workload
 
-#: Of a run, how many updates are held equal to the reference by default: the first and the last.
-CHECKED_UPDATES = 2
+#: Of a run, how many updates are held equal to the reference by default: the first, the last, and
+#: one that is drawn from those in between.
+CHECKED_UPDATES = 3
 
 Options = Mapping[PartKind, Mapping[str, str]]
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 import psutil
 
 from gnnbench.comparison.equality import Judgement, Reference
+from gnnbench.comparison.left_threads import LeftThreads
 from gnnbench.comparison.orders import Order, seeded
 from gnnbench.comparison.plain import PlainTraining, Shared
 from gnnbench.comparison.progress import Progress
@@ -24,6 +25,7 @@ from gnnbench.errors import (
     DeviceOutOfMemory,
     GnnbenchError,
     MissingDependency,
+    PluginError,
     StageFailed,
     words_of,
 )
@@ -31,7 +33,7 @@ from gnnbench.metrics import summarise, with_error
 from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
-from gnnbench.parts import Bundle, MiniBatchSampler, Setting, option_fields
+from gnnbench.parts import UNIFORM, Bundle, MiniBatchSampler, Setting, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
@@ -62,8 +64,13 @@ T = TypeVar("T")
 #: anything, and a hundred of a tenth of one.
 ENOUGH_SAMPLES = 100
 ENOUGH_S = 10.0
+#: By how much longer a first epoch is worth a note: whoever is first in a process takes a third of
+#: it for what every library does once.
+LONG_FIRST_S = 1.0
 #: What a full graph's sampling is called.
 EVERY_NEIGHBOUR = "every neighbour"
+#: The package of the samplers that come along.
+BUNDLED = "gnnbench_plugins"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,9 @@ class Run:
         self._digests: list[Digest] = []
         self._epochs: list[EpochTrace] = []
         self._timed_s = 0.0
-        self._reached_s: float | None = None
+        self._threads = LeftThreads()
+        #: How many epochs it took to the target accuracy.
+        self._reached: int | None = None
         self._unchecked = ""
         self._accuracy: Mapping[str, float] = {}
         self.result: RunResult | None = None
@@ -168,14 +177,17 @@ class Run:
         self._design_s = 0.0
         if self._bundle.wants_design_phase(setting.platform):
             began_s = time.perf_counter()
-            setting = self._setting = self._design()
+            setting = self._setting = run_design_phase(scene, row, self._bundle, setting)
             self._design_s = time.perf_counter() - began_s
         self._other_maths = self._bundle.other_maths(setting.platform)
         self._evidence: Evidence | None = None
         if request.check:
             held = 0 if self._other_maths else request.checked_updates
             self._evidence = Evidence(setting, held)
-        self._evaluator = Evaluator(setting, self._bundle.kernel, self._bundle.memory)
+        # All rows' accuracies are taken by one kernel, which none of them brings along.
+        plain = scene.registry.strategy("reference").bundles[row.mode]
+        kernel = assemble(scene.registry, plain, {}).kernel
+        self._evaluator = Evaluator(setting, kernel, self._bundle.memory)
         # Evaluation between the epochs takes no memory beside training's; alone it has its own.
         lends = request.target_accuracy is not None
         processes = scene.processes if needs_all(self._bundle, setting) else None
@@ -191,7 +203,8 @@ class Run:
     def _run_epoch(self) -> None:
         number = len(self._epochs)
         self._lead("train")
-        epoch = self._training.run_epoch(number)
+        with self._threads.at_turn():
+            epoch = self._training.run_epoch(number)
         found = digest(epoch, self._clock.provenance, self._setting.platform)
         self._digests.append(found)
         # Spans are in the digest's timeline, of which the last is kept.
@@ -203,10 +216,10 @@ class Run:
         if number < epochs:
             self._scene.progress.advance(self._name)
             target = self._scene.request.target_accuracy
-            if target is not None and self._reached_s is None:
+            if target is not None and self._reached is None:
                 accuracy = self._evaluator.evaluate(self._training.model)[1].get("val", 0.0)
                 if accuracy >= target:
-                    self._reached_s = sum(item.epoch_s for item in self._digests)
+                    self._reached = number + 1
         if number == epochs - 1:
             self._accuracy = self._evaluator.evaluate(self._training.model)[1]
             self._evaluator.give_back()
@@ -214,7 +227,10 @@ class Run:
     def _close(self) -> RunResult:
         row, setting = self._row, self._setting
         measured = self._clock.provenance == "measured"
+        if measured and (fault := self._threads.fault):
+            raise PluginError(f"{row.label}: {fault}")
         warmup = count_warmup([item.epoch_s for item in self._digests]) if measured else 0
+        checked = [*self._epochs, *self._look_again()]
         self._lead("finish")
         trace = self._training.finish(self._epochs)
         self._led = None
@@ -224,7 +240,7 @@ class Run:
             self._digests,
             self._clock.provenance,
             [host.name for host in setting.platform.hosts],
-            self._reached_s,
+            self._reached,
             warmup,
         )
         trained = trace.epochs[: setting.workload.epochs]
@@ -238,7 +254,7 @@ class Run:
             status="done",
             loss=tuple(epoch.loss for epoch in trained),
             accuracy=self._accuracy,
-            equivalence=self._judge(trace),
+            equivalence=self._judge(checked),
             other_maths=self._other_maths,
             work=work,
             metrics=with_error(metrics, work.kind),
@@ -250,9 +266,19 @@ class Run:
 
     # ------------------------------------------------------------------ what is found out
 
-    def _judge(self, trace: Trace) -> Equivalence | None:
-        """Hold what was kept of the run against plain training; None where nothing was asked for,
-        and where the maths differ by design and what was sampled is right."""
+    def _look_again(self) -> Sequence[EpochTrace]:
+        """One more epoch that counts nowhere, of which an update is kept, where epochs were timed
+        after the workload's: a part that did less in those does less in this one."""
+        number = len(self._epochs)
+        if self._evidence is None or number <= self._setting.workload.epochs:
+            return ()
+        self._evidence.keep_later(number)
+        self._lead("train")
+        return (self._training.run_epoch(number),)
+
+    def _judge(self, epochs: Sequence[EpochTrace]) -> Equivalence | None:
+        """Hold what was kept of the epochs against plain training; None where nothing was asked
+        for, and where the maths differ by design and what was sampled is right."""
         if self._evidence is None:
             return None
         row, sampler = self._row, self._bundle.sampler
@@ -289,7 +315,7 @@ class Run:
             return None
         found: list[Judgement] = []
         for update in self._evidence.updates:
-            loss = trace.epochs[update.epoch].round_losses[update.round]
+            loss = epochs[update.epoch].round_losses[update.round]
             found.append(reference.judge(update, loss))
             if found[-1].fault:
                 break
@@ -309,40 +335,19 @@ class Run:
             )
         if self._unchecked:
             notes.append(self._unchecked)
+        first_s = self._digests[0].epoch_s - epoch_s
+        if self._clock.provenance == "measured" and first_s > LONG_FIRST_S:
+            notes.append(
+                f"its first epoch took {format_si(first_s, 's')} more than the others, which no "
+                f"figure has; what is prepared once belongs before it, where it is timed"
+            )
         target = self._scene.request.target_accuracy
-        if target is not None and self._reached_s is None:
+        if target is not None and self._reached is None:
             notes.append(
                 f"validation accuracy {target:g} was not reached in "
                 f"{self._setting.workload.epochs} epochs"
             )
         return notes
-
-    def _design(self) -> Setting:
-        """The setting with what a design phase of the row's parts measures, without prefetching."""
-        setting, workload = self._setting, self._setting.workload
-        unlike: dict[PartKind, dict[str, str]] = {k: dict(v) for k, v in self._options.items()}
-        if "stages" in option_fields(type(self._bundle.communication)):
-            unlike["communication"]["stages"] = "0"
-        projected = projected_layers(self._bundle, setting)
-        layers = build(workload, projected, setting.model).shapes
-
-        def train_few(few: Setting) -> list[EpochTrace]:
-            fresh = assemble(self._scene.registry, self._row.parts, unlike)
-            epochs: list[EpochTrace] = []
-
-            def keep(epoch: EpochTrace, _: GNN) -> bool:
-                epochs.append(epoch)
-                return False
-
-            train(fresh, few, WallClock(), keep)
-            return epochs
-
-        designed = with_design_phase(
-            replace(setting, layers=layers),
-            train_few,
-            alone=self._bundle.prefetch_stages(setting.platform) > 0,
-        )
-        return replace(setting, platform=designed.platform)
 
     # ------------------------------------------------------------------ failures
 
@@ -377,12 +382,44 @@ class Run:
         self._digests, self._epochs = [], []
 
 
+def run_design_phase(scene: Scene, row: PlannedRow, bundle: Bundle, setting: Setting) -> Setting:
+    """The setting with what a design phase of the row's parts measures, without prefetching."""
+    options = options_for(row, scene.request.options, scene.registry)
+    unlike: dict[PartKind, dict[str, str]] = {kind: dict(own) for kind, own in options.items()}
+    if "stages" in option_fields(type(bundle.communication)):
+        unlike["communication"]["stages"] = "0"
+    projected = projected_layers(bundle, setting)
+    layers = build(setting.workload, projected, setting.model).shapes
+
+    def train_few(few: Setting) -> list[EpochTrace]:
+        fresh = assemble(scene.registry, row.parts, unlike)
+        epochs: list[EpochTrace] = []
+
+        def keep(epoch: EpochTrace, _: GNN) -> bool:
+            epochs.append(epoch)
+            return False
+
+        train(fresh, few, WallClock(), keep)
+        return epochs
+
+    designed = with_design_phase(
+        replace(setting, layers=layers),
+        train_few,
+        alone=bundle.prefetch_stages(setting.platform) > 0,
+    )
+    return replace(setting, platform=designed.platform)
+
+
 def name_sampling(bundle: Bundle, setting: Setting) -> str:
-    """The law by which a bundle samples in a setting, in words."""
+    """The law by which a bundle samples in a setting, in words. One that cannot be held against
+    what is drawn has the sampler's name beside it, so that no other row shares it by words alone;
+    bundled samplers of one law are taken at theirs."""
     sampler = bundle.sampler
-    if isinstance(sampler, MiniBatchSampler):
-        return sampler.sampling(setting.workload)
-    return EVERY_NEIGHBOUR
+    if not isinstance(sampler, MiniBatchSampler):
+        return EVERY_NEIGHBOUR
+    law, package = sampler.sampling(setting.workload), type(sampler).__module__.partition(".")[0]
+    known = UNIFORM in law or package == BUNDLED
+    return law if known else f"{law}, as sampler {sampler.name!r} states"
 
 
 def state_work(bundle: Bundle, setting: Setting, trace: Trace) -> EpochWork:

@@ -4,7 +4,7 @@ An optimiser hides what it is fed: Adam's step is about the sign of a gradient, 
 are twice too large change nearly nothing, and two right runs in float32 drift apart. So an update
 is kept as it was before the optimiser: the parameters that it starts from, the vertices whose loss
 it takes, their logits, and the gradients of the loss. Of mini-batches the sampled units are kept
-too, and every round of an audited epoch is held against what the sampler says that it draws.
+too, and every round is held against what the sampler says that it draws.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from gnnbench.run.replicas import Replicas
 
 #: By epoch and round.
 Key = tuple[int, int]
+#: How many standard deviations the places of drawn edges in their rows may be off: two in a billion
+#: draws by chance are further off.
+LOPSIDED = 6.0
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +49,8 @@ class Update:
 
 
 class Evidence:
-    """Keeps ``updates`` updates of a run, spread evenly from the first to the last of its epochs.
+    """Keeps ``updates`` updates of a run: the first, the last, and others that are drawn from those
+    in between by the workload's seed, so that no place is always passed over.
 
     ``fault`` is the first thing found wrong in what was sampled, as a sentence's end; None where
     nothing was.
@@ -56,6 +60,9 @@ class Evidence:
         self._setting = setting
         self._updates = updates
         self._kept: dict[Key, Update] = {}
+        self._chosen: dict[int, frozenset[int]] = {}
+        #: The epochs after the workload's of which an update is kept as well.
+        self._later: set[int] = set()
         #: Units of updates that have not begun: they are sampled before.
         self._sampled: dict[Key, list[Unit]] = {}
         self.fault: str | None = None
@@ -67,12 +74,28 @@ class Evidence:
 
     def wants(self, epoch: int, round: int, num_rounds: int) -> bool:
         """Whether an update is one of those to keep."""
+        if epoch in self._later:
+            return round == self._draw(epoch).integers(num_rounds)
         total = self._setting.workload.epochs * num_rounds
-        number = epoch * num_rounds + round
-        if self._updates >= total or self._updates == 1:
-            return number < min(self._updates, total)
-        step = (total - 1) / (self._updates - 1)
-        return number in {int(k * step) for k in range(self._updates)}
+        if total not in self._chosen:
+            self._chosen[total] = self._choose(total)
+        return epoch * num_rounds + round in self._chosen[total]
+
+    def keep_later(self, epoch: int) -> None:
+        """Keep an update of an epoch after the workload's too, where any is kept, before it
+        begins."""
+        if self._updates:
+            self._later.add(epoch)
+
+    def _choose(self, total: int) -> frozenset[int]:
+        """The numbers of the updates to keep of ``total``."""
+        if self._updates >= total or self._updates < 2:
+            return frozenset(range(min(self._updates, total)))
+        between = self._draw(total).permutation(np.arange(1, total - 1))[: self._updates - 2]
+        return frozenset((0, total - 1, *between.tolist()))
+
+    def _draw(self, number: int) -> np.random.Generator:
+        return np.random.default_rng((self._setting.workload.seed, number))
 
     def begin(self, epoch: int, round: int, replicas: Replicas) -> None:
         """Keep the parameters that a wanted update starts from."""
@@ -104,24 +127,32 @@ class Evidence:
         seeds: IntArray,
     ) -> None:
         """Keep a mini-batch of a wanted update, and hold it against what its sampler says that it
-        draws. In all of the first and the last epoch the numbers of edges are, and of wanted
-        updates every edge."""
+        draws: the numbers of edges always, and of wanted updates every edge."""
         wanted = self.wants(epoch, round, num_rounds)
         if wanted:
             self._sampled.setdefault((epoch, round), []).append(unit)
-        audited = wanted or epoch in (0, self._setting.workload.epochs - 1)
-        if audited and self.fault is None:
+        if self.fault is None:
             fault = find_unit_fault(unit, seeds, sampler, self._setting, edges=wanted)
             if fault is not None:
                 self.fault = f"epoch {epoch}, round {round}: {fault}"
 
     def audit_seeds(self, epoch: int, rounds: Sequence[IntArray]) -> None:
-        """Hold the seeds of an epoch against the training vertices, each of which is one once."""
+        """Hold the seeds of an epoch against the training vertices, each of which is one once, and
+        the rounds, where there are as many as the batch size makes, against that: all but one have
+        so many seeds. More or fewer rounds are other work, which is ranked apart."""
         if self.fault is not None:
             return
         due = self._setting.dataset.train_ids
         given = np.sort(np.concatenate(rounds)) if len(rounds) else due[:0]
         if np.array_equal(given, due):
+            size = self._setting.workload.batch_size
+            sizes = sorted(map(len, rounds))
+            even = sorted(min(size, len(due) - begin) for begin in range(0, len(due), size))
+            if len(sizes) == len(even) and sizes != even:
+                self.fault = (
+                    f"epoch {epoch} has rounds of {sizes[0]:,} to {sizes[-1]:,} seeds where a "
+                    f"batch size of {size:,} makes rounds of {even[0]:,} to {even[-1]:,}"
+                )
             return
         strange = np.setdiff1d(given, due)
         missing = np.setdiff1d(due, given)
@@ -141,9 +172,12 @@ def find_unit_fault(
 
     Its last destinations are the seeds, each block's destinations are the sources of the next, and
     under the law ``UNIFORM`` every destination has min(fan-out, degree) in-edges. With ``edges``
-    each must be one of the graph's, and none is there twice.
+    each must be one of the graph's, none is there twice, and under that law those that were drawn
+    stand anywhere in their rows.
     """
     graph, layers = setting.dataset.graph, setting.workload.num_layers
+    # What a row is ranked by is what it is held to, wherever the sampler says it.
+    uniform = UNIFORM in sampler.sampling(setting.workload)
     if len(unit.blocks) != layers:
         return f"a mini-batch has {len(unit.blocks)} blocks for {layers} layers"
     if not np.array_equal(unit.output_ids, seeds):
@@ -154,7 +188,7 @@ def find_unit_fault(
     for depth, block in enumerate(reversed(unit.blocks)):
         drawn = np.diff(block.indptr)
         due = graph.degrees[block.dst_ids]
-        if sampler.law == UNIFORM:
+        if uniform:
             fanout = setting.workload.fanouts[depth]
             due = np.minimum(due, fanout) if fanout else due
             wrong = np.flatnonzero(drawn != due)
@@ -166,17 +200,41 @@ def find_unit_fault(
                 f"vertex {block.dst_ids[row]} has {drawn[row]} in-edges where sampler "
                 f"{sampler.name!r} says that it draws {due[row]}"
             )
-        if edges and not are_edges(graph, block):
+        places = find_places(graph, block) if edges else None
+        if edges and places is None:
             return "a block has an in-edge twice, or one that the graph does not have"
+        if places is not None and uniform and (off := measure_lean(graph, block, places)):
+            return (
+                f"sampler {sampler.name!r} says that it draws {UNIFORM}, and the places of its "
+                f"edges in their rows are {off:.0f} standard deviations off"
+            )
     return None
 
 
-def are_edges(graph: Graph, block: Block) -> bool:
-    """Whether a block's edges are different edges of the graph: a binary search for each."""
+def measure_lean(graph: Graph, block: Block, places: IntArray) -> float:
+    """By how many standard deviations the edges that were drawn lean to one end of their rows, if
+    by more than ``LOPSIDED``; else 0. ``places`` are those of :func:`find_places`.
+
+    k of d neighbours, each set as likely as any other, have a sum of places (from 0) with mean
+    k (d - 1) / 2 and variance k (d - k) (d + 1) / 12, and rows are drawn independently.
+    """
+    drawn = np.diff(block.indptr).astype(np.float64)
+    degrees = graph.degrees[block.dst_ids].astype(np.float64)
+    variance = float((drawn * (degrees - drawn) * (degrees + 1)).sum()) / 12
+    if not variance:
+        return 0.0
+    mean = float((drawn * (degrees - 1)).sum()) / 2
+    off = abs(float(places.sum()) - mean) / variance**0.5
+    return off if off > LOPSIDED else 0.0
+
+
+def find_places(graph: Graph, block: Block) -> IntArray | None:
+    """The place of each of a block's edges in the graph's row of its destination, int64 ``(E,)``:
+    a binary search for each. None where one is not there, or there twice."""
     rows = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
     places = rows * np.int64(block.num_src) + block.indices
     if len(np.unique(places)) < len(places) or len(np.unique(block.src_ids)) < block.num_src:
-        return False
+        return None
     destinations = block.dst_ids[rows]
     sources = block.src_ids[block.indices]
     low, high = graph.indptr[destinations], graph.indptr[destinations + 1]
@@ -187,5 +245,6 @@ def are_edges(graph: Graph, block: Block) -> bool:
         below: BoolArray = open_ & (graph.indices[np.minimum(middle, last)] < sources)
         low = np.where(below, middle + 1, low)
         high = np.where(open_ & ~below, middle, high)
-    found = low < ends
-    return bool(found.all() and (graph.indices[low[found]] == sources[found]).all())
+    if not (low < ends).all() or not (graph.indices[low] == sources).all():
+        return None
+    return low - graph.indptr[destinations]

@@ -24,7 +24,7 @@ from gnnbench.plugins import assemble, with_swap
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
-from gnnbench.run.evidence import are_edges, find_unit_fault
+from gnnbench.run.evidence import find_places, find_unit_fault
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,6 +35,8 @@ HOSTS = {
     "seeds-skipped": "hyscale",
     "seeds-repeated": "hyscale",
     "seeds-of-test": "hyscale",
+    "rounds-uneven": "hyscale",
+    "neighbours-first": "hyscale",
     "fanouts-ignored": "hyscale",
     "fanouts-less-one": "hyscale",
     "edges-repeated": "hyscale",
@@ -53,6 +55,8 @@ AUDITED = {
     "seeds-skipped": "leaves out",
     "seeds-repeated": "leaves out",
     "seeds-of-test": "not training vertices",
+    "rounds-uneven": "rounds of 1 to 148 seeds where a batch size of 60 makes rounds of 30 to 60",
+    "neighbours-first": "standard deviations off",
     "fanouts-ignored": "in-edges where sampler",
     "fanouts-less-one": "in-edges where sampler",
     "edges-repeated": "in-edge twice",
@@ -120,7 +124,15 @@ def list_faults():
         *("last-bias-lost", "mask-of-another", "mask-lost", "logits-copied", "dropout-on"),
         *("gradient-twice", "unweighted", "update-missed", "seeds-skipped", "seeds-repeated"),
         *("seeds-of-test", "fanouts-ignored", "fanouts-less-one", "edges-repeated"),
-        *("edges-strange", "vertex-lost", "vertex-twice", "features-rounded", "halo-stale"),
+        *(
+            "rounds-uneven",
+            "neighbours-first",
+            "edges-strange",
+            "vertex-lost",
+            "vertex-twice",
+            "features-rounded",
+            "halo-stale",
+        ),
     )
 
 
@@ -415,26 +427,52 @@ def test_bends_keep_the_inputs_of_relus_and_their_gradients():
 @pytest.mark.parametrize(
     ("epochs", "rounds", "updates", "kept"),
     [
-        (10, 1, 3, [0, 4, 9]),
         (10, 1, 2, [0, 9]),
-        (2, 3, 3, [0, 2, 5]),
         (1, 2, 3, [0, 1]),
+        (3, 1, 3, [0, 1, 2]),
         (5, 1, 1, [0]),
         (5, 1, 0, []),
         (4, 1, 4, [0, 1, 2, 3]),
     ],
 )
 def test_the_first_the_last_and_what_is_between_are_kept(epochs, rounds, updates, kept):
-    workload = make_workload(epochs=epochs)
+    assert list_kept(epochs, rounds, updates) == kept
+
+
+def list_kept(epochs, rounds, updates, seed=0, later=()):
+    """The numbers of the updates that are kept, of one epoch more than the workload's."""
+    workload = dataclasses.replace(make_workload(epochs=epochs), seed=seed)
     setting = make_setting(Request((), make_dataset(), workload, make_platform()))
     evidence = Evidence(setting, updates)
-    wanted = [
+    for epoch in later:
+        evidence.keep_later(epoch)
+    return [
         epoch * rounds + round_
         for epoch in range(epochs + 1)
         for round_ in range(rounds)
         if evidence.wants(epoch, round_, rounds)
     ]
-    assert wanted == kept
+
+
+@pytest.mark.parametrize("updates", [3, 4, 7])
+def test_what_is_between_is_drawn_by_the_seed(updates):
+    """Of many seeds each update between the first and the last is kept as often as any other."""
+    seeds, total, counts = 400, 12, np.zeros(12, dtype=int)
+    for seed in range(seeds):
+        kept = list_kept(4, 3, updates, seed)
+        assert kept == list_kept(4, 3, updates, seed)
+        assert len(kept) == updates
+        counts[kept] += 1
+    assert counts[0] == counts[-1] == seeds
+    due = seeds * (updates - 2) / (total - 2)
+    assert (np.abs(counts[1:-1] - due) < 5 * due**0.5).all(), counts
+
+
+def test_an_update_of_a_later_epoch_is_kept_where_any_is():
+    found = [list_kept(2, 3, 2, seed, later=(2,)) for seed in range(50)]
+    assert {tuple(kept[:-1]) for kept in found} == {(0, 5)}
+    assert {kept[-1] for kept in found} == {6, 7, 8}
+    assert list_kept(2, 3, 0, later=(2,)) == []
 
 
 # --------------------------------------------------------------------------- what was sampled
@@ -472,7 +510,13 @@ def block(sources, num_dst, *rows):
     ],
 )
 def test_edges_of_a_block_are_the_graphs(made, right):
-    assert are_edges(path_graph(6), made) is right
+    graph = path_graph(6)
+    places = find_places(graph, made)
+    assert (places is not None) is right
+    if places is not None:
+        sources = made.src_ids[made.indices]
+        rows = np.repeat(made.dst_ids, np.diff(made.indptr))
+        assert graph.indices[graph.indptr[rows] + places].tolist() == sources.tolist()
 
 
 class _Sampler:
@@ -480,6 +524,9 @@ class _Sampler:
 
     def __init__(self, law):
         self.law = law
+
+    def sampling(self, workload):
+        return self.law
 
 
 def audit(blocks, seeds, *, law=UNIFORM, fanouts=(2, 1), edges=True):

@@ -178,7 +178,7 @@ def test_an_epoch_on_a_platform_shares_the_lanes_that_its_links_share():
     assert [(at.start_s, at.end_s) for at in shared.timeline] == [(0.0, 4.0)] * 2
 
 
-def summarised(provenance="modelled", target=None, devices=()):
+def summarised(provenance="modelled", reached=None, devices=()):
     epochs = (
         epoch(
             SPANS,
@@ -204,7 +204,7 @@ def summarised(provenance="modelled", target=None, devices=()):
     trace = Trace(epochs, {"host": 900, "gpu0": 30, "gpu1": 40}, {}, preprocessing_s=0.75)
     platform = Platform("made", "", devices[0], devices[1:], ()) if devices else None
     digests = [digest(item, provenance, platform) for item in epochs]
-    return summarise(trace, digests, provenance, ["host"], target)
+    return summarise(trace, digests, provenance, ["host"], reached)
 
 
 def test_times_are_medians_and_counts_means_over_epochs_with_their_samples():
@@ -282,7 +282,11 @@ def test_a_stage_missing_from_an_epoch_counts_as_nothing_there():
 
 def test_time_to_accuracy_is_there_when_it_was_reached():
     assert "time_to_accuracy" not in summarised()[0]
-    assert summarised(target=1.5)[0]["time_to_accuracy"].value == 1.5
+    modelled = [summarised(reached=n)[0]["time_to_accuracy"].value for n in (1, 2)]
+    assert modelled == [8.5, 8.5 + 4.25]
+    measured = [summarised("measured", reached=n)[0]["time_to_accuracy"] for n in (1, 2)]
+    one_s = summarised("measured")[0]["epoch_time"].value
+    assert [metric.value for metric in measured] == [one_s, 2 * one_s]
 
 
 def test_a_lone_host_is_its_own_device():
