@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import math
 import types
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -19,17 +19,26 @@ from gnnbench import models
 from gnnbench.conformance import graphs
 from gnnbench.conformance.outcome import NonConforming, NotApplicable, NotReached
 from gnnbench.conformance.subject import Subject, World
+from gnnbench.costs.bounds import FASTEST, describe_work, find_peaks, least_seconds
+from gnnbench.costs.loading import price_sampling
 from gnnbench.models.bound import BoundBlock, Degrees
-from gnnbench.parts import Adjacency, CacheMemory, Kernel, LayerShape, Memory, RoundedLoading
+from gnnbench.parts import (
+    Adjacency,
+    CacheMemory,
+    Kernel,
+    LayerShape,
+    Memory,
+    MiniBatchSampler,
+    RoundedLoading,
+)
 from gnnbench.platforms import list_platforms, load_platform
 from gnnbench.platforms.machine import Device
 from gnnbench.records import Block, BlockSize, Work
 
 #: How many times what the device's rates make of the work a stated time may be, and what a step's
-#: calls of a library may take beside that, seconds.
-SLOWEST, CALLS_S = 1000.0, 0.01
-#: Rounding that a time may be below what the device can do at most.
-FASTEST = 0.999
+#: calls of a library may take beside that, for each layer that is drawn, seconds; and each of a
+#: loader's workers that is started.
+SLOWEST, CALLS_S, START_S = 1000.0, 0.01, 60.0
 #: Kernels that one step of a library may begin: an accelerator is done with less work meanwhile.
 LAUNCHES = 20
 EDGES, FEATURES, MACS = (10**3, 10**5, 10**7), (1, 16, 100, 602), (10**5, 10**8, 10**11)
@@ -50,6 +59,8 @@ def check_costs(subject: Subject) -> str:
         if new:
             seen.add(bundle.kernel.name)
             said += [_check_adjacency_bytes(bundle.kernel), _check_seconds(world)]
+        if subject.covers("sampler") and isinstance(bundle.sampler, MiniBatchSampler):
+            said.append(_check_sampling(bundle.sampler))
         ran_before = len(subject.reached.priced)
         run = world.run()
         if new:
@@ -61,7 +72,7 @@ def check_costs(subject: Subject) -> str:
         if subject.covers("placement"):
             said += _check_predictions(subject, run.label)
     if not said:
-        raise NotApplicable("samplers state no costs")
+        raise NotApplicable("samplers of full graphs state no costs")
     return "; ".join(said)
 
 
@@ -72,14 +83,8 @@ def _check_seconds(world: World) -> str:
     """A kernel's times of a grid of works, on every described device that it prices by size."""
     kernel = world.bundle.kernel
     trainers = world.bundle.placement.trainers(world.setting.platform)
-    others = [
-        device
-        for entry in list_platforms()
-        for device in load_platform(entry.name).devices
-        if device.virtual
-    ]
     count = 0
-    for device in (*trainers, *others):
+    for device in (*trainers, *_list_described()):
         try:
             kernel.seconds(Work("aggregate", edges=8, rows=1, features=1), device)
         except Exception:  # not a device that it prices, or not without having run on it
@@ -89,12 +94,22 @@ def _check_seconds(world: World) -> str:
     return f"it prices {count or 'no'} devices by size alone"
 
 
+def _list_described() -> list[Device]:
+    """The devices of the machines that come described with the harness."""
+    return [
+        device
+        for entry in list_platforms()
+        for device in load_platform(entry.name).devices
+        if device.virtual
+    ]
+
+
 def _check_priced(subject: Subject, kernel: Kernel, ran_before: int) -> str:
     """The times that a kernel gave to the works of all runs so far, of which those from
     ``ran_before`` on are the last run's."""
     for each in subject.reached.priced:
         if each.kernel == kernel.name:
-            _require_possible(kernel, each.work, each.device, each.seconds)
+            _require_possible(f"kernel {kernel.name!r}", each.work, each.device, each.seconds)
     count = len(subject.reached.priced) - ran_before
     if not count:
         raise NotReached(f"kernel {kernel.name!r} priced no work in a run")
@@ -105,7 +120,8 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
     """Times of works of growing size, each at least that of the smaller one."""
 
     def aggregate(edges: int, features: int) -> Work:
-        return Work("aggregate", edges=edges, rows=edges // 8, features=features)
+        rows = edges // 8
+        return Work("aggregate", edges=edges, rows=rows, features=features, sources=rows)
 
     def update(macs: int, features: int) -> Work:
         return Work("update", macs=macs, rows=64, features=features)
@@ -118,29 +134,27 @@ def _check_grid(kernel: Kernel, device: Device) -> None:
     for works in series:
         times = [kernel.seconds(work, device) for work in works]
         for work, seconds in zip(works, times, strict=True):
-            _require_possible(kernel, work, device, seconds)
+            _require_possible(f"kernel {kernel.name!r}", work, device, seconds)
         for index in range(1, len(works)):
             if times[index] < times[index - 1]:
                 raise NonConforming(
                     f"kernel {kernel.name!r} takes {times[index]:.3e} s on {device.name} "
-                    f"({device.model}) for {_describe(works[index])}, which is less than the "
-                    f"{times[index - 1]:.3e} s for {_describe(works[index - 1])}"
+                    f"({device.model}) for {describe_work(works[index])}, which is less than the "
+                    f"{times[index - 1]:.3e} s for {describe_work(works[index - 1])}"
                 )
         most = bound_seconds(works[-1], device)[1]
         # What every step takes, however small, hides as much work.
         if most > max(LAUNCHES * device.launch_s, times[0]) and not times[-1] > times[0]:
             raise NonConforming(
                 f"kernel {kernel.name!r} takes {times[0]:.3e} s on {device.name} ({device.model}) "
-                f"for {_describe(works[0])} and for {_describe(works[-1])} alike"
+                f"for {describe_work(works[0])} and for {describe_work(works[-1])} alike"
             )
 
 
-def _require_possible(kernel: Kernel, work: Work, device: Device, seconds: float) -> None:
-    """``NonConforming`` where a time is none, or not one that the device can take."""
-    case = (
-        f"kernel {kernel.name!r} states {seconds!r} s on {device.name} ({device.model}) for "
-        f"{_describe(work)}"
-    )
+def _require_possible(part: str, work: Work, device: Device, seconds: float) -> None:
+    """``NonConforming`` where a part's time is none, or not one that the device can take."""
+    case = f"{part} states {seconds!r} s on {device.name} ({device.model}) for "
+    case += describe_work(work)
     least, most = bound_seconds(work, device)
     if not (isinstance(seconds, float | int) and math.isfinite(seconds)):
         raise NonConforming(f"{case}, which is no time")
@@ -150,7 +164,7 @@ def _require_possible(kernel: Kernel, work: Work, device: Device, seconds: float
         raise NonConforming(
             f"{case}, and its bytes and operations alone take {least:.3e} s at the device's rates"
         )
-    if seconds > SLOWEST * most + CALLS_S:
+    if seconds > SLOWEST * most + CALLS_S * max(1, work.layers) + START_S * work.starts:
         raise NonConforming(
             f"{case}, and at the device's rates it takes about {most:.3e} s; what takes more than "
             f"{SLOWEST:,.0f} times that has the wrong unit"
@@ -158,20 +172,11 @@ def _require_possible(kernel: Kernel, work: Work, device: Device, seconds: float
 
 
 def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
-    """What a device can do a piece of work in at best, and what its effective rates make of it.
-
-    At best the rows that are summed up are only written, and every edge but a row's first is one
-    addition; a product takes two operations for each multiply-accumulate.
-    """
-    aggregate = device.aggregate.rates if device.aggregate is not None else ()
-    update = device.update.rates if device.update is not None else ()
-    written = work.rows * work.features * work.itemsize if work.edges else 0
-    additions = max(0, work.edges - work.rows) * work.features
-    operations = additions + 2 * work.macs
-    least = max(
-        written / max(device.memory_bandwidth_bytes_per_s, *aggregate, 1.0),
-        operations / max(device.flops_per_s, *update, 1.0),
-    )
+    """What a device can do a piece of work in at best, and what its effective rates make of it."""
+    least = least_seconds(work, find_peaks(device))
+    if work.op == "sample":
+        rate = device.sampled_edges_per_s * (device.cores if device.kind == "cpu" else 1)
+        return least, work.edges / rate if rate else math.inf
     read = work.edges * work.features * work.itemsize
     outputs = work.rows * work.features * work.itemsize
     most = (
@@ -183,10 +188,40 @@ def bound_seconds(work: Work, device: Device) -> tuple[float, float]:
     return least, most
 
 
-def _describe(work: Work) -> str:
-    if work.op == "aggregate":
-        return f"{work.edges:,} edges of width {work.features} into {work.rows:,} rows"
-    return f"{work.macs:,} multiply-accumulates of width {work.features}"
+def _check_sampling(sampler: MiniBatchSampler) -> str:
+    """Times that a sampler's library makes of drawing more edges, in more layers, with more workers
+    started, on every described device that draws."""
+    count = 0
+    for device in _list_described():
+        try:
+            price_sampling(Work("sample", edges=8, layers=1), device, sampler.library)
+        except ZeroDivisionError:  # neither the device nor the library says how fast it draws
+            continue
+        for works in (
+            [Work("sample", edges=edges, layers=2) for edges in EDGES],
+            [Work("sample", edges=EDGES[0], layers=layers) for layers in (1, 2, 4)],
+            [Work("sample", edges=EDGES[0], layers=2, starts=starts) for starts in (0, 1, 8)],
+        ):
+            _check_draws(sampler, device, works)
+        count += 1
+    return f"sampler {sampler.name!r} draws on {count} devices in what they can"
+
+
+def _check_draws(sampler: MiniBatchSampler, device: Device, works: Sequence[Work]) -> None:
+    """Times of works of growing size, which take no less, and longer where there are more edges."""
+    case = f"sampler {sampler.name!r}"
+    times = [price_sampling(work, device, sampler.library) for work in works]
+    for work, seconds in zip(works, times, strict=True):
+        _require_possible(case, work, device, seconds)
+    for index in range(1, len(works)):
+        more = works[index].edges > works[index - 1].edges
+        if times[index] < times[index - 1] or (more and times[index] == times[index - 1]):
+            raise NonConforming(
+                f"{case} takes {times[index]:.3e} s on {device.name} ({device.model}) for "
+                f"{describe_work(works[index])} (workers started: {works[index].starts}), and "
+                f"{times[index - 1]:.3e} s for {describe_work(works[index - 1])} "
+                f"(workers started: {works[index - 1].starts}); let more work take longer"
+            )
 
 
 def _check_predictions(subject: Subject, label: str) -> list[str]:
@@ -215,13 +250,10 @@ def _check_adjacency_bytes(kernel: Kernel) -> str:
         for model in models.MODELS:
             workload = graphs.make_workload(model)
             layer = models.build(workload).to(dtype).stack[0]
-            held = [
-                _Held(adjacency).size_bytes
-                for adjacency in _use(kernel, layer, block, Degrees(counts), dtype)
-            ]
+            held = _measure_held(kernel, layer, block, Degrees(counts), dtype)
             loops = block.num_dst if layer.shape.loop_features else 0
             size = BlockSize(block.num_src, block.num_dst, block.num_edges + loops)
-            ratios.append(_require_stated(kernel, model, size, layer.shape, itemsize, max(held)))
+            ratios.append(_require_stated(kernel, model, size, layer.shape, itemsize, held))
     return (
         f"kernel {kernel.name!r} states {min(ratios):.2f} to {max(ratios):.2f} times the bytes "
         f"that its adjacencies hold"
@@ -260,11 +292,12 @@ def _make_large_block() -> tuple[Block, np.ndarray[tuple[int], np.dtype[np.int64
     return Block(ids, num_dst, indptr, columns.astype(np.int32)), np.full(num_src, 9)
 
 
-def _use(
+def _measure_held(
     kernel: Kernel, layer: models.Layer, block: Block, degrees: Degrees, dtype: torch.dtype
-) -> Iterator[Adjacency]:
-    """The adjacencies of a block once a layer has used them: by autograd, and by transposes where
-    the layer has them."""
+) -> int:
+    """The bytes of a block's adjacency once a layer has used it, by autograd, and by transposes
+    where the layer has them; and of what the kernel itself holds more than before, an adjacency's
+    part."""
     made: list[Adjacency] = []
 
     class Keeping(type(kernel)):  # type: ignore[misc]
@@ -274,6 +307,7 @@ def _use(
 
     keeping = object.__new__(Keeping)
     keeping.__dict__.update(kernel.__dict__)
+    before = _Held(*_list_state(kernel))
     bound = BoundBlock(block, keeping, degrees, dtype, torch.device("cpu"))
     h = torch.ones(block.num_src, layer.in_features, dtype=dtype, requires_grad=True)
     aggregated = layer.aggregate(bound, h)
@@ -281,16 +315,24 @@ def _use(
     torch.autograd.grad(out, h, torch.ones_like(out), retain_graph=True)
     if layer.cacheable:
         layer.aggregate_backward(bound, torch.ones_like(aggregated))
-    yield from made
+    after = _Held(*_list_state(kernel), *_list_state(keeping))
+    grown = after.count_besides(before, _Held(*made))
+    return max(_Held(each).size_bytes for each in made) + grown // len(made)
+
+
+def _list_state(kernel: Kernel) -> list[object]:
+    """What a kernel holds itself: its attributes, and those of its classes beyond the contract."""
+    own = [each for each in type(kernel).__mro__ if not issubclass(Kernel, each)]
+    return [kernel.__dict__, *(value for each in own for value in vars(each).values())]
 
 
 class _Held:
-    """The bytes of all tensors and arrays that can be reached from an adjacency, each once."""
+    """The bytes of all tensors and arrays that can be reached from some objects, each once."""
 
-    def __init__(self, adjacency: Adjacency) -> None:
+    def __init__(self, *roots: object) -> None:
         self._by_address: dict[int, int] = {}
         seen: set[int] = set()
-        due: list[object] = [adjacency]
+        due: list[object] = [*roots]
         while due:
             each = due.pop()
             if id(each) in seen:
@@ -308,6 +350,11 @@ class _Held:
     @property
     def size_bytes(self) -> int:
         return sum(self._by_address.values())
+
+    def count_besides(self, *others: _Held) -> int:
+        """The bytes of what none of the others holds."""
+        known = set().union(*(other._by_address for other in others))
+        return sum(size for at, size in self._by_address.items() if at not in known)
 
     def _add_tensor(self, tensor: torch.Tensor) -> None:
         if tensor.layout == torch.sparse_csr:

@@ -18,16 +18,20 @@ FEATURES = "vertex features"
 def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
     """Capacities of every host and of every trainer.
 
-    The memory part may cap both. Its cap of a device holds for a host that trains alone, but not
-    for one that trains beside accelerators.
+    The memory part may cap both, and what it states beyond a device's own memory is not there. Its
+    cap of a device holds for a host that trains alone, but not for one that trains beside
+    accelerators.
     """
-    host = platform.host
-    capacity = {each.name: bundle.memory.host_capacity_bytes(each) for each in platform.hosts}
+    host, memory = platform.host, bundle.memory
+    capacity = {
+        each.name: min(each.memory_bytes, memory.host_capacity_bytes(each))
+        for each in platform.hosts
+    }
     for device in trainers:
         if device.name != host.name:
-            capacity[device.name] = bundle.memory.capacity_bytes(device)
+            capacity[device.name] = min(device.memory_bytes, memory.capacity_bytes(device))
         elif len(trainers) == 1:
-            capacity[host.name] = min(capacity[host.name], bundle.memory.capacity_bytes(host))
+            capacity[host.name] = min(capacity[host.name], memory.capacity_bytes(host))
     return Ledger(capacity)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from gnnbench.costs import Library
+from gnnbench.costs.bounds import FASTEST, Peaks, describe_work, find_peaks, least_seconds
 from gnnbench.costs.loading import UNMEASURED, limit_rate, price_rows, price_sampling
+from gnnbench.errors import PluginError
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Provenance, Work
@@ -24,6 +28,9 @@ class ModelClock:
     rate of whoever samples, by the ``sampler``'s library where it is given, which grows with
     threads. Rows of host memory: what picking them costs. Aggregation and update: what the kernel
     part says they cost on the device.
+
+    Raises ``PluginError`` where a kernel or a sampler's library states less than the device takes
+    at least (:func:`gnnbench.costs.bounds.least_seconds`), or what is no time.
     """
 
     provenance: Provenance = "modelled"
@@ -33,6 +40,7 @@ class ModelClock:
         self._kernel = kernel
         self._sampler = sampler
         self._places: dict[str, Device | Link] = {}
+        self._peaks: dict[str, Peaks] = {}
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
         """Modelled duration of ``work`` on the device or link called ``place``."""
@@ -54,15 +62,39 @@ class ModelClock:
         if work.op == "copy" and work.features:  # rows of that width, picked one by one
             return price_rows(work, where)
         if work.op == "copy":
-            fixed_s = self._kernel.batch_seconds(where) if work.form == "loss" else 0.0
+            fixed_s = self._price_loss(work, where) if work.form == "loss" else 0.0
             return fixed_s + work.bytes / where.bandwidth_bytes_per_s(work.threads)
         if work.op == "sample":
             return self._price_sample(work, where)
-        return self._kernel.seconds(work, where)
+        return self._require_possible(self._kernel.seconds(work, where), work, where)
+
+    def _price_loss(self, work: Work, where: Device) -> float:
+        return self._require_possible(self._kernel.batch_seconds(where), work, where)
 
     def _price_sample(self, work: Work, where: Device) -> float:
         sampler = self._sampler
         if not isinstance(sampler, MiniBatchSampler):
             return price_sampling(work, where, Library())
         measured = where.libraries.get(sampler.name, UNMEASURED)
-        return price_sampling(work, where, sampler.library, measured)
+        seconds = price_sampling(work, where, sampler.library, measured)
+        return self._require_possible(seconds, work, where)
+
+    def _require_possible(self, seconds: float, work: Work, where: Device) -> float:
+        """The time that a plugin states, where the device can do the work in it."""
+        peaks = self._peaks.get(where.name)
+        if peaks is None:
+            peaks = self._peaks[where.name] = find_peaks(where)
+        least = least_seconds(work, peaks)
+        if isinstance(seconds, (float, int)) and FASTEST * least <= seconds < math.inf:
+            return seconds
+        part, statement = f"kernel {self._kernel.name!r}", "seconds()"
+        if work.op == "sample" and self._sampler is not None:
+            part, statement = f"sampler {self._sampler.name!r}", "library"
+        if work.op == "copy":
+            statement = "batch_seconds()"
+        raise PluginError(
+            f"{part} states {seconds!r} s on {where.name} ({where.model}) for "
+            f"{describe_work(work)}, which takes {least:.3e} s there at least, by its bytes and "
+            f"operations at the device's largest rates; let its {statement} give a finite time "
+            f"that is no shorter, or correct the device's rates in the platform's file."
+        )

@@ -236,7 +236,32 @@ TOO_MUCH_MEMORY = """
         return 10 * super().adjacency_bytes(block, layer, itemsize)
 """
 
+KEEPS_SUMS = """
+    def adjacency(self, block, dtype, device):
+        adjacency = super().adjacency(block, dtype, device)
+        plain = adjacency.{method}
+        def kept(*operands, **named):
+            out = plain(*operands, **named)
+            {where}.append(out.detach().clone())
+            return out
+        adjacency.{method} = kept
+        return adjacency
+"""
+ON_ITSELF = (
+    KEEPS_SUMS.format(method="sum", where="self._sums")
+    + """
+    def __post_init__(self):
+        self._sums = []
+"""
+)
+ON_ITS_CLASS = KEEPS_SUMS.format(method="sum_scaled", where="Wrong._sums") + "    _sums = []\n"
+
 # --------------------------------------------------------------------------- other parts
+
+
+def draws_by(library):
+    return f"    from gnnbench.costs import Library\n    library = Library({library})\n"
+
 
 ROUNDING = """
 @dataclass(frozen=True)
@@ -369,6 +394,29 @@ WRONG_BY_CHOICE = """
             "costs",
             r"states row_bytes of 1 for 1 values .* 20 bytes",
         ),
+        ("kernel", ON_ITSELF, "costs", r"states adjacency_bytes of [\d,]+ .* holds [\d,]+"),
+        ("kernel", ON_ITS_CLASS, "costs", r"states adjacency_bytes of [\d,]+ .* holds [\d,]+"),
+        (
+            "sampler",
+            draws_by("sampled_edges_per_s=1e18"),
+            "costs",
+            "its bytes and operations alone",
+        ),
+        (
+            "sampler",
+            draws_by("sampled_edges_per_s=float('inf'), sampling_call_s=0.009"),
+            "costs",
+            "let more work take longer",
+        ),
+        ("sampler", draws_by("sampled_edges_per_s=float('nan')"), "costs", "which is no time"),
+        ("sampler", draws_by("sampled_edges_per_s=-1e6"), "costs", "give a time above zero"),
+        ("sampler", draws_by("sampled_edges_per_s=1.0"), "costs", "has the wrong unit"),
+        (
+            "sampler",
+            draws_by("sampling_call_s=1e-6, worker_start_s=-1e-9"),
+            "costs",
+            r"\(workers started: 1\), and .* \(workers started: 0\); let more work take longer",
+        ),
         ("communication", ROUNDING + ROUNDS_IN_SECRET, "costs", "it does not say that it rounds"),
         ("communication", ROUNDING + PACKS_IN_PLACE, "costs", "writes into the rows that it packs"),
         (
@@ -403,6 +451,18 @@ def test_a_law_of_its_own_is_said_not_to_be_tested(load_wrong):
     outcome = conformance.run_check(CHECKS["sampling-law"], registry, "wrong")
     assert outcome.status == "passed", outcome.reason
     assert "(by degree), so its distribution was not tested" in outcome.reason
+
+
+def test_what_a_sampler_states_of_drawing_is_checked(load_wrong):
+    registry = load_wrong("sampler", SAMPLER + draws_by("sampling_call_s=1e-4"))
+    outcome = conformance.run_check(CHECKS["costs"], registry, "sampler=wrong")
+    assert outcome.status == "passed", outcome.reason
+    assert re.search(r"sampler 'wrong' draws on \d\d devices in what they can", outcome.reason)
+    full = conformance.run_check(CHECKS["costs"], registry, "sampler=full-graph")
+    assert (full.status, full.reason) == (
+        "not-applicable",
+        "samplers of full graphs state no costs",
+    )
 
 
 def test_rounding_that_an_option_turns_on_is_checked_with_it(load_wrong):

@@ -297,6 +297,25 @@ def test_a_cap_on_devices_holds_for_a_host_that_trains_alone():
     assert (beside.free_bytes(host.name), beside.free_bytes(gpu.name)) == (host.memory_bytes, 1000)
 
 
+def test_a_memory_has_no_more_than_its_device():
+    """Whatever the memory part states, of accelerators and of hosts."""
+
+    class Boundless(HostMemory):
+        def capacity_bytes(self, device):
+            return 10**18
+
+        def host_capacity_bytes(self, host):
+            return 10**18
+
+    platform = load_platform("epyc7763x4-8xa5000")
+    parts, (gpu, *_) = SimpleNamespace(memory=Boundless()), platform.accelerators
+    ledger = open_ledger(parts, platform, (gpu,))
+    for device in (gpu, *platform.hosts):
+        assert ledger.free_bytes(device.name) == device.memory_bytes
+    alone = open_ledger(parts, platform, (platform.host,))
+    assert alone.free_bytes(platform.host.name) == platform.host.memory_bytes
+
+
 def test_the_same_name_replaces_what_it_held(ledger):
     ledger.allocate("gpu0", "features", 90)
     ledger.allocate("gpu0", "features", 95)
