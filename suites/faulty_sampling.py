@@ -121,6 +121,15 @@ class FirstNeighbours(NeighbourSampler):
 
 
 @dataclass
+class SameDraws(NeighbourSampler):
+    name: ClassVar[str] = "draws-repeated"
+    summary: ClassVar[str] = "every epoch has the neighbours of the first"
+
+    def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
+        return super().sample(seeds, 0, threads)
+
+
+@dataclass
 class RepeatedEdges(NeighbourSampler):
     name: ClassVar[str] = "edges-repeated"
     summary: ClassVar[str] = "a neighbour may be drawn twice"
@@ -224,6 +233,7 @@ SAMPLERS: tuple[type[Part], ...] = (
     TestSeeds,
     UnevenRounds,
     FirstNeighbours,
+    SameDraws,
     AllNeighbours,
     FewerNeighbours,
     RepeatedEdges,

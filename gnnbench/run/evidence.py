@@ -9,21 +9,20 @@ too, and every round is held against what the sampler says that it draws.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
-from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
-from gnnbench.records import Block, BoolArray, Graph, IntArray, Unit
+from gnnbench.parts import MiniBatchSampler, Setting
+from gnnbench.records import IntArray, Unit
+from gnnbench.run.audit import find_repeats, find_unit_fault, is_uniform
 from gnnbench.run.replicas import Replicas
 
 #: By epoch and round.
 Key = tuple[int, int]
-#: How many standard deviations the places of drawn edges in their rows may be off: two in a billion
-#: draws by chance are further off.
-LOPSIDED = 6.0
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +62,7 @@ class Evidence:
         self._chosen: dict[int, frozenset[int]] = {}
         #: The epochs after the workload's of which an update is kept as well.
         self._later: set[int] = set()
+        self._uniform = False
         #: Units of updates that have not begun: they are sampled before.
         self._sampled: dict[Key, list[Unit]] = {}
         self.fault: str | None = None
@@ -132,9 +132,23 @@ class Evidence:
         if wanted:
             self._sampled.setdefault((epoch, round), []).append(unit)
         if self.fault is None:
+            self._uniform = is_uniform(sampler, self._setting.workload)
             fault = find_unit_fault(unit, seeds, sampler, self._setting, edges=wanted)
             if fault is not None:
                 self.fault = f"epoch {epoch}, round {round}: {fault}"
+
+    def audit_repeats(self) -> None:
+        """Hold the draws of updates of different epochs against each other: under the law
+        ``UNIFORM`` a vertex has the same neighbours again by chance alone."""
+        kept = [update for update in self.updates if update.units]
+        for one, other in itertools.pairwise(kept):
+            if self.fault is not None or not self._uniform:
+                return
+            if one.epoch == other.epoch:
+                continue
+            fault = find_repeats(one.units, other.units, self._setting.dataset.graph)
+            if fault is not None:
+                self.fault = f"{fault} in {one.name}, and in {other.name}"
 
     def audit_seeds(self, epoch: int, rounds: Sequence[IntArray]) -> None:
         """Hold the seeds of an epoch against the training vertices, each of which is one once, and
@@ -163,88 +177,3 @@ class Evidence:
         else:
             what = f"has {len(given) - len(due):,} training vertices more than once"
         self.fault = f"epoch {epoch} {what}"
-
-
-def find_unit_fault(
-    unit: Unit, seeds: IntArray, sampler: MiniBatchSampler, setting: Setting, *, edges: bool
-) -> str | None:
-    """What is wrong with a mini-batch for ``seeds``, as a sentence; None where nothing is.
-
-    Its last destinations are the seeds, each block's destinations are the sources of the next, and
-    under the law ``UNIFORM`` every destination has min(fan-out, degree) in-edges. With ``edges``
-    each must be one of the graph's, none is there twice, and under that law those that were drawn
-    stand anywhere in their rows.
-    """
-    graph, layers = setting.dataset.graph, setting.workload.num_layers
-    # What a row is ranked by is what it is held to, wherever the sampler says it.
-    uniform = UNIFORM in sampler.sampling(setting.workload)
-    if len(unit.blocks) != layers:
-        return f"a mini-batch has {len(unit.blocks)} blocks for {layers} layers"
-    if not np.array_equal(unit.output_ids, seeds):
-        return "a mini-batch computes other vertices than its seeds"
-    for below, above in zip(unit.blocks, unit.blocks[1:], strict=False):
-        if not np.array_equal(below.dst_ids, above.src_ids):
-            return "the destinations of a block are not the sources of the next, in order"
-    for depth, block in enumerate(reversed(unit.blocks)):
-        drawn = np.diff(block.indptr)
-        due = graph.degrees[block.dst_ids]
-        if uniform:
-            fanout = setting.workload.fanouts[depth]
-            due = np.minimum(due, fanout) if fanout else due
-            wrong = np.flatnonzero(drawn != due)
-        else:
-            wrong = np.flatnonzero(drawn > due)
-        if len(wrong):
-            row = int(wrong[0])
-            return (
-                f"vertex {block.dst_ids[row]} has {drawn[row]} in-edges where sampler "
-                f"{sampler.name!r} says that it draws {due[row]}"
-            )
-        places = find_places(graph, block) if edges else None
-        if edges and places is None:
-            return "a block has an in-edge twice, or one that the graph does not have"
-        if places is not None and uniform and (off := measure_lean(graph, block, places)):
-            return (
-                f"sampler {sampler.name!r} says that it draws {UNIFORM}, and the places of its "
-                f"edges in their rows are {off:.0f} standard deviations off"
-            )
-    return None
-
-
-def measure_lean(graph: Graph, block: Block, places: IntArray) -> float:
-    """By how many standard deviations the edges that were drawn lean to one end of their rows, if
-    by more than ``LOPSIDED``; else 0. ``places`` are those of :func:`find_places`.
-
-    k of d neighbours, each set as likely as any other, have a sum of places (from 0) with mean
-    k (d - 1) / 2 and variance k (d - k) (d + 1) / 12, and rows are drawn independently.
-    """
-    drawn = np.diff(block.indptr).astype(np.float64)
-    degrees = graph.degrees[block.dst_ids].astype(np.float64)
-    variance = float((drawn * (degrees - drawn) * (degrees + 1)).sum()) / 12
-    if not variance:
-        return 0.0
-    mean = float((drawn * (degrees - 1)).sum()) / 2
-    off = abs(float(places.sum()) - mean) / variance**0.5
-    return off if off > LOPSIDED else 0.0
-
-
-def find_places(graph: Graph, block: Block) -> IntArray | None:
-    """The place of each of a block's edges in the graph's row of its destination, int64 ``(E,)``:
-    a binary search for each. None where one is not there, or there twice."""
-    rows = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
-    places = rows * np.int64(block.num_src) + block.indices
-    if len(np.unique(places)) < len(places) or len(np.unique(block.src_ids)) < block.num_src:
-        return None
-    destinations = block.dst_ids[rows]
-    sources = block.src_ids[block.indices]
-    low, high = graph.indptr[destinations], graph.indptr[destinations + 1]
-    ends = high.copy()
-    last = max(graph.num_edges - 1, 0)
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        below: BoolArray = open_ & (graph.indices[np.minimum(middle, last)] < sources)
-        low = np.where(below, middle + 1, low)
-        high = np.where(open_ & ~below, middle, high)
-    if not (low < ends).all() or not (graph.indices[low] == sources).all():
-        return None
-    return low - graph.indptr[destinations]

@@ -24,7 +24,7 @@ from gnnbench.plugins import assemble, with_swap
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
-from gnnbench.run.evidence import find_places, find_unit_fault
+from gnnbench.run.audit import count_choices, find_places, find_unit_fault
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,6 +37,7 @@ HOSTS = {
     "seeds-of-test": "hyscale",
     "rounds-uneven": "hyscale",
     "neighbours-first": "hyscale",
+    "draws-repeated": "hyscale",
     "fanouts-ignored": "hyscale",
     "fanouts-less-one": "hyscale",
     "edges-repeated": "hyscale",
@@ -57,6 +58,7 @@ AUDITED = {
     "seeds-of-test": "not training vertices",
     "rounds-uneven": "rounds of 1 to 148 seeds where a batch size of 60 makes rounds of 30 to 60",
     "neighbours-first": "standard deviations off",
+    "draws-repeated": "have the very same neighbours in epoch 0",
     "fanouts-ignored": "in-edges where sampler",
     "fanouts-less-one": "in-edges where sampler",
     "edges-repeated": "in-edge twice",
@@ -124,15 +126,8 @@ def list_faults():
         *("last-bias-lost", "mask-of-another", "mask-lost", "logits-copied", "dropout-on"),
         *("gradient-twice", "unweighted", "update-missed", "seeds-skipped", "seeds-repeated"),
         *("seeds-of-test", "fanouts-ignored", "fanouts-less-one", "edges-repeated"),
-        *(
-            "rounds-uneven",
-            "neighbours-first",
-            "edges-strange",
-            "vertex-lost",
-            "vertex-twice",
-            "features-rounded",
-            "halo-stale",
-        ),
+        *("rounds-uneven", "neighbours-first", "draws-repeated", "edges-strange"),
+        *("vertex-lost", "vertex-twice", "features-rounded", "halo-stale"),
     )
 
 
@@ -577,6 +572,13 @@ def test_what_is_wrong_with_a_mini_batch_is_said(blocks, options, fault):
 
 def test_fewer_edges_are_right_under_a_law_of_its_own():
     assert audit([block([2, 1, 3], 3, [1], [], []), ABOVE], [2], law="own") is None
+
+
+def test_choices_are_counted_as_pascals_triangle_has_them():
+    pairs = [(degree, drawn) for degree in range(1, 12) for drawn in range(degree + 1)]
+    expected = [math.comb(degree, drawn) for degree, drawn in pairs]
+    degrees, drawn = np.array(pairs).T
+    assert count_choices(degrees, drawn) == pytest.approx(expected, rel=1e-12)
 
 
 def test_edges_are_looked_at_only_where_asked():

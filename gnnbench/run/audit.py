@@ -1,0 +1,156 @@
+"""Whether mini-batches are what their sampler says that it draws.
+
+Counts, places and repetitions of neighbours are held against the law ``UNIFORM``, by which rows are
+ranked side by side; the distribution itself is tested where a plugin is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
+from gnnbench.records import Block, BoolArray, Graph, IntArray, Unit, Workload
+
+#: How many standard deviations a count may be off what chance makes of it: two in a billion are
+#: further off.
+LOPSIDED = 6.0
+
+
+def is_uniform(sampler: MiniBatchSampler, workload: Workload) -> bool:
+    """Whether a sampler says that it draws by the law ``UNIFORM``, in the words that its rows are
+    ranked by."""
+    return UNIFORM in sampler.sampling(workload)
+
+
+def find_unit_fault(
+    unit: Unit, seeds: IntArray, sampler: MiniBatchSampler, setting: Setting, *, edges: bool
+) -> str | None:
+    """What is wrong with a mini-batch for ``seeds``, as a sentence; None where nothing is.
+
+    Its last destinations are the seeds, each block's destinations are the sources of the next, and
+    under the law ``UNIFORM`` every destination has min(fan-out, degree) in-edges. With ``edges``
+    each must be one of the graph's, none is there twice, and under that law those that were drawn
+    stand anywhere in their rows.
+    """
+    graph, layers = setting.dataset.graph, setting.workload.num_layers
+    uniform = is_uniform(sampler, setting.workload)
+    if len(unit.blocks) != layers:
+        return f"a mini-batch has {len(unit.blocks)} blocks for {layers} layers"
+    if not np.array_equal(unit.output_ids, seeds):
+        return "a mini-batch computes other vertices than its seeds"
+    for below, above in zip(unit.blocks, unit.blocks[1:], strict=False):
+        if not np.array_equal(below.dst_ids, above.src_ids):
+            return "the destinations of a block are not the sources of the next, in order"
+    for depth, block in enumerate(reversed(unit.blocks)):
+        drawn = np.diff(block.indptr)
+        due = graph.degrees[block.dst_ids]
+        if uniform:
+            fanout = setting.workload.fanouts[depth]
+            due = np.minimum(due, fanout) if fanout else due
+            wrong = np.flatnonzero(drawn != due)
+        else:
+            wrong = np.flatnonzero(drawn > due)
+        if len(wrong):
+            row = int(wrong[0])
+            return (
+                f"vertex {block.dst_ids[row]} has {drawn[row]} in-edges where sampler "
+                f"{sampler.name!r} says that it draws {due[row]}"
+            )
+        places = find_places(graph, block) if edges else None
+        if edges and places is None:
+            return "a block has an in-edge twice, or one that the graph does not have"
+        if places is not None and uniform and (off := measure_lean(graph, block, places)):
+            return (
+                f"sampler {sampler.name!r} says that it draws {UNIFORM}, and the places of its "
+                f"edges in their rows are {off:.0f} standard deviations off"
+            )
+    return None
+
+
+def measure_lean(graph: Graph, block: Block, places: IntArray) -> float:
+    """By how many standard deviations the edges that were drawn lean to one end of their rows, if
+    by more than ``LOPSIDED``; else 0. ``places`` are those of :func:`find_places`.
+
+    k of d neighbours, each set as likely as any other, have a sum of places (from 0) with mean
+    k (d - 1) / 2 and variance k (d - k) (d + 1) / 12, and rows are drawn independently.
+    """
+    drawn = np.diff(block.indptr).astype(np.float64)
+    degrees = graph.degrees[block.dst_ids].astype(np.float64)
+    variance = float((drawn * (degrees - drawn) * (degrees + 1)).sum()) / 12
+    if not variance:
+        return 0.0
+    mean = float((drawn * (degrees - 1)).sum()) / 2
+    off = abs(float(places.sum()) - mean) / variance**0.5
+    return off if off > LOPSIDED else 0.0
+
+
+def find_places(graph: Graph, block: Block) -> IntArray | None:
+    """The place of each of a block's edges in the graph's row of its destination, int64 ``(E,)``:
+    a binary search for each. None where one is not there, or there twice."""
+    rows = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
+    places = rows * np.int64(block.num_src) + block.indices
+    if len(np.unique(places)) < len(places) or len(np.unique(block.src_ids)) < block.num_src:
+        return None
+    destinations = block.dst_ids[rows]
+    sources = block.src_ids[block.indices]
+    low, high = graph.indptr[destinations], graph.indptr[destinations + 1]
+    ends = high.copy()
+    last = max(graph.num_edges - 1, 0)
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        below: BoolArray = open_ & (graph.indices[np.minimum(middle, last)] < sources)
+        low = np.where(below, middle + 1, low)
+        high = np.where(open_ & ~below, middle, high)
+    if not (low < ends).all() or not (graph.indices[low] == sources).all():
+        return None
+    return low - graph.indptr[destinations]
+
+
+def find_repeats(some: Sequence[Unit], others: Sequence[Unit], graph: Graph) -> str | None:
+    """What is wrong with draws of two epochs, as a sentence's beginning: that vertices have the
+    same neighbours in both, more often than chance makes of it; None where they have not.
+
+    k of d neighbours are the same k again with probability 1 / C(d, k).
+    """
+    same, count, expected = 0, 0, 0.0
+    for one in some:
+        for other in others:
+            for block, again in zip(one.blocks, other.blocks, strict=False):
+                common, here, there = np.intersect1d(
+                    block.dst_ids, again.dst_ids, assume_unique=True, return_indices=True
+                )
+                drawn, degrees = np.diff(block.indptr)[here], graph.degrees[common]
+                chosen = (drawn > 0) & (drawn < degrees)
+                alike = sum_up_neighbours(block)[here] == sum_up_neighbours(again)[there]
+                same += int(alike[chosen].sum())
+                count += int(chosen.sum())
+                expected += float((1 / count_choices(degrees[chosen], drawn[chosen])).sum())
+    if same <= expected + LOPSIDED * (1 + expected**0.5):
+        return None
+    return (
+        f"{same:,} of {count:,} vertices, where chance makes {expected:,.0f}, have the very same "
+        f"neighbours"
+    )
+
+
+def count_choices(degrees: IntArray, drawn: IntArray) -> NDArray[np.float64]:
+    """C(d, k) of each vertex."""
+    choices = np.ones(len(degrees))
+    for number in range(int(drawn.max(initial=0))):
+        left = np.where(number < drawn, drawn - number, 1)
+        choices *= np.where(number < drawn, (degrees - number) / left, 1.0)
+    return choices
+
+
+def sum_up_neighbours(block: Block) -> NDArray[np.uint64]:
+    """A number for the set of neighbours of each destination, ``(D,)``: the sum of their ids, which
+    are scattered over 64 bits before (Steele et al. 2014, splitmix64)."""
+    mixed = (block.src_ids[block.indices].astype(np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    ends = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(mixed)))
+    sums: NDArray[np.uint64] = ends[block.indptr[1:]] - ends[block.indptr[:-1]]
+    return sums
