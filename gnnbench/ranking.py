@@ -208,6 +208,14 @@ class Group:
         return [row for _, row in sorted(timed, key=lambda pair: pair[0])]
 
 
+def find_winner(ranked: Sequence[Row]) -> Row | None:
+    """The first of rows that may win, the fastest first, where it is shown to be faster than every
+    other one; None where it is not, or there is none to rank it beside."""
+    if len(ranked) < 2 or not all(is_shown(ranked[0], row) for row in ranked[1:]):
+        return None
+    return ranked[0]
+
+
 def group_runs(comparison: Comparison) -> tuple[Group, ...]:
     """Full graph first, then mini-batch, of each the main group first: that of uniform sampling, or
     of most rows. Rows are in the order in which they ran; those that did no work are in it."""

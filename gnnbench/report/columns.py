@@ -9,7 +9,7 @@ from typing import Literal
 from rich.cells import cell_len
 
 from gnnbench.model_error import format_factor
-from gnnbench.ranking import Group, Row
+from gnnbench.ranking import Group, Row, find_winner
 from gnnbench.records import STAGES, Equivalence, Metric, Provenance, Stage
 from gnnbench.report.writer import Styled, pad
 from gnnbench.statistics import Difference
@@ -173,7 +173,7 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
     times, speeds, ranges, styles = [], [], [], []
     factors = list_factors(groups)
     for group in groups:
-        fastest = next(iter(group.rank(provenance)), None)
+        winner = find_winner(group.rank(provenance))
         for row in group.rows:
             if not row.done:
                 continue
@@ -185,7 +185,7 @@ def _epoch_column(groups: Sequence[Group], provenance: Provenance) -> Column:
             times.append(told)
             speeds.append(f"{ratio.ratio:.2f}x" if ratio is not None else "")
             ranges.append(format_range(ratio))
-            styles.append("bold green" if row is fastest else "")
+            styles.append("bold green" if row is winner else "")
     time_width = max(map(cell_len, times), default=0)
     speed_width = max(map(cell_len, speeds), default=0)
     cells = tuple(

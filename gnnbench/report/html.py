@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from gnnbench.model_error import format_factor
-from gnnbench.ranking import Group, Row, group_runs, list_devices
+from gnnbench.ranking import Group, Row, find_winner, group_runs, list_devices
 from gnnbench.records import STAGES, Comparison, Metric, Provenance
 from gnnbench.report.chrome import time_provenance
 from gnnbench.report.columns import (
@@ -301,11 +301,10 @@ def _epoch_cells(group: Group, row: Row, provenance: Provenance) -> tuple[_Cell,
     epoch = row.metric("epoch_time")
     if epoch is None or epoch.provenance != provenance:
         return _Cell("-"), _Cell("")
-    first = row is next(iter(group.rank(provenance)), None)
     ratio = group.ratio(row)
     speed = "" if ratio is None else f"{ratio.ratio:.2f}x"
     within = "" if epoch.error_factor is None else format_factor(epoch.error_factor)
-    style = "win" if first else ""
+    style = "win" if row is find_winner(group.rank(provenance)) else ""
     time = _Cell(format_si(epoch.value, "s"), style, small=within, value=epoch.value)
     return time, _Cell(speed, small=format_range(ratio), value=ratio.ratio if ratio else None)
 

@@ -239,22 +239,22 @@ TOO_MUCH_MEMORY = """
 KEEPS_SUMS = """
     def adjacency(self, block, dtype, device):
         adjacency = super().adjacency(block, dtype, device)
-        plain = adjacency.{method}
+        plain = adjacency.sum
         def kept(*operands, **named):
             out = plain(*operands, **named)
             {where}.append(out.detach().clone())
             return out
-        adjacency.{method} = kept
+        adjacency.sum = kept
         return adjacency
 """
 ON_ITSELF = (
-    KEEPS_SUMS.format(method="sum", where="self._sums")
+    KEEPS_SUMS.format(where="self._sums")
     + """
     def __post_init__(self):
         self._sums = []
 """
 )
-ON_ITS_CLASS = KEEPS_SUMS.format(method="sum_scaled", where="Wrong._sums") + "    _sums = []\n"
+ON_ITS_CLASS = KEEPS_SUMS.format(where="Wrong._sums") + "    _sums = []\n"
 
 # --------------------------------------------------------------------------- other parts
 

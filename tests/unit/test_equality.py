@@ -24,7 +24,7 @@ from gnnbench.plugins import assemble, with_swap
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
-from gnnbench.run.audit import count_choices, find_places, find_unit_fault
+from gnnbench.run.audit import count_choices, find_places, find_unit_fault, measure_lean
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -572,6 +572,22 @@ def test_what_is_wrong_with_a_mini_batch_is_said(blocks, options, fault):
 
 def test_fewer_edges_are_right_under_a_law_of_its_own():
     assert audit([block([2, 1, 3], 3, [1], [], []), ABOVE], [2], law="own") is None
+
+
+def test_lean_is_told_by_the_variance_of_draws_without_replacement():
+    """Of 200 rows of ten neighbours all but the last are drawn: each has 4.5 less than the mean of
+    40.5, and a variance of 9 (10 - 9) (10 + 1) / 12."""
+    rows, degree = 200, 10
+    ids = np.arange(rows * degree, dtype=np.int32)
+    graph = Graph(np.minimum(np.arange(len(ids) + 1) * degree, len(ids)), ids)
+    drawn = np.tile(np.arange(degree - 1), rows)
+    sources = np.repeat(np.arange(rows) * degree, degree - 1) + drawn
+    made = Block(np.arange(len(ids)), rows, np.arange(rows + 1) * (degree - 1), sources)
+    assert find_places(graph, made).tolist() == drawn.tolist()
+    expected = 4.5 * rows / (rows * 9 * 11 / 12) ** 0.5
+    assert measure_lean(graph, made, drawn) == pytest.approx(expected)
+    few = Block(np.arange(len(ids)), 1, made.indptr[:2], made.indices[: degree - 1])
+    assert measure_lean(graph, few, drawn[: degree - 1]) == 0.0
 
 
 def test_choices_are_counted_as_pascals_triangle_has_them():

@@ -249,6 +249,18 @@ def test_the_work_of_a_gated_layer() -> None:
     assert layer.update_work(block.num_dst, 8).macs == 0
 
 
+def test_the_work_of_an_attention_layer() -> None:
+    """Every source times W, and then a row for each edge, of every vertex to itself as well."""
+    (block, _) = make_blocks("sampled")
+    layer = make_model("gat").stack[0]
+    work = layer.aggregate_work(block, 8)
+    f_in, f_out = DIMS[:2]
+    assert work.macs == block.num_src * f_in * f_out
+    assert (work.edges, work.rows) == (block.num_edges + block.num_dst, block.num_dst)
+    assert (work.features, work.sources) == (f_out, block.num_src)
+    assert layer.update_work(block.num_dst, 8).macs == 0
+
+
 # --------------------------------------------------------------------------- W first
 
 

@@ -32,9 +32,15 @@ from gnnbench.report.svg import draw_curves, reduce_timeline
 from gnnbench.report.verdict import describe_noise, summarise, widest_gap
 
 
-def show(comparison, width=160, encoding="utf-8", details=True):
+def show(comparison, width=160, encoding="utf-8", details=True, terminal=False):
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    print_comparison(comparison, Console(file=stream, width=width), details=details)
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=terminal,
+        color_system="standard" if terminal else None,
+    )
+    print_comparison(comparison, console, details=details)
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)
 
@@ -180,16 +186,34 @@ def test_provenances_never_share_a_column():
     assert all("no row to rank it beside" in sentence for sentence in winners)
 
 
-def test_the_page_marks_the_fastest_of_each_provenance():
+def list_marked(*runs):
+    """The epochs that the page marks, and those that the screen shows in green."""
+    comparison = make_comparison(*runs)
+    marked = re.findall(r'<td class="win"[^>]*>([^<]*)</td>', make_page(comparison))
+    coloured = show(comparison, details=False, terminal=True)
+    green = re.findall(r"\x1b\[1;32m *([\d.]+ \wi?s)", coloured)
+    return marked, green
+
+
+def test_the_fastest_of_each_provenance_is_marked():
     """A measured time is shorter than every modelled one here, and wins nothing from them."""
+    steady = tuple(0.002 + 1e-6 * number for number in range(12))
+    slower = tuple(2 * seconds for seconds in steady)
     runs = (
         make_run("a"),
         make_run("b", epoch_s=(0.2,)),
-        make_run("c", epoch_s=(0.002,), provenance="measured"),
+        make_run("c", epoch_s=steady, provenance="measured"),
         make_run("d", epoch_s=(0.001,), provenance="measured", fault="it is wrong"),
+        make_run("e", epoch_s=slower, provenance="measured"),
     )
-    page = make_page(make_comparison(*runs))
-    assert re.findall(r'<td class="win"[^>]*>([^<]*)</td>', page) == ["118 ms", "2.00 ms"]
+    assert list_marked(*runs) == (["118 ms", "2.01 ms"],) * 2
+
+
+@pytest.mark.parametrize("others", [(), ("b",)], ids=["alone", "no difference shown"])
+def test_who_wins_from_nobody_is_not_marked(others):
+    runs = (make_run("a", epoch_s=(0.1, 0.2), provenance="measured"),)
+    runs += tuple(make_run(n, epoch_s=(0.2, 0.15), provenance="measured") for n in others)
+    assert list_marked(*runs) == ([], [])
 
 
 def test_time_to_accuracy_has_a_column_when_asked_for():
