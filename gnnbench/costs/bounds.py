@@ -6,17 +6,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gnnbench.constants import Bound
 from gnnbench.costs.library import read_devices
 from gnnbench.platforms.machine import Device, RateCurve
 from gnnbench.records import Work
 
 #: Rounding that a time may be below what the device can do at most.
-FASTEST = 0.999
+FASTEST: Bound[float] = 0.999
 #: Of the rows that a work counts as sources, the share that it reads at least: a buffer of HongTu's
 #: holds rows for other chunks too.
-READ_SHARE = 0.5
+READ_SHARE: Bound[float] = 0.5
 #: What is written of an edge that is drawn: a position of 32 bits.
-DRAWN_BYTES = 4
+DRAWN_BYTES: Bound[int] = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import subprocess
 import sys
@@ -73,14 +74,16 @@ def test_a_killed_device_is_named():
     words = ("compare", "--plugins", "partition", "--platform", "cores:1,1", "--no-check")
     command = start(*words, "--epochs", "1000000")
     try:
-        cores = {}
-        while len(cores) < 2:
+        # Where a process is seen again and again: a library that starts tries each core once.
+        seen = collections.defaultdict(collections.Counter)
+        while len(seen) < 2 or min(max(each.values()) for each in seen.values()) < 4:
             assert command.poll() is None, command.communicate()
             for child in psutil.Process(command.pid).children():
                 if len(child.cpu_affinity()) == 1:
-                    cores[child.pid] = tuple(child.cpu_affinity())
+                    seen[child.pid].update(child.cpu_affinity())
             time.sleep(0.1)
-        assert len(set(cores.values())) == 2
+        (one, _), (other, _) = (each.most_common(1)[0] for each in seen.values())
+        assert one != other
         for child in psutil.Process(command.pid).children():
             if child.environ()["RANK"] == "1":
                 child.kill()
