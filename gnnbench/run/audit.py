@@ -113,27 +113,36 @@ def find_repeats(some: Sequence[Unit], others: Sequence[Unit], graph: Graph) -> 
     """What is wrong with draws of two epochs, as a sentence's beginning: that vertices have the
     same neighbours in both, more often than chance makes of it; None where they have not.
 
-    k of d neighbours are the same k again with probability 1 / C(d, k).
+    k of d neighbours are the same k again with probability 1 / C(d, k). A vertex has one draw in a
+    layer of an epoch, and counts once, in however many units of the round it is.
     """
     same, count, expected = 0, 0, 0.0
-    for one in some:
-        for other in others:
-            for block, again in zip(one.blocks, other.blocks, strict=False):
-                common, here, there = np.intersect1d(
-                    block.dst_ids, again.dst_ids, assume_unique=True, return_indices=True
-                )
-                drawn, degrees = np.diff(block.indptr)[here], graph.degrees[common]
-                chosen = (drawn > 0) & (drawn < degrees)
-                alike = sum_up_neighbours(block)[here] == sum_up_neighbours(again)[there]
-                same += int(alike[chosen].sum())
-                count += int(chosen.sum())
-                expected += float((1 / count_choices(degrees[chosen], drawn[chosen])).sum())
+    for depth in range(len(some[0].blocks)):
+        ids, counts, sums = list_draws([unit.blocks[depth] for unit in some])
+        other_ids, _, other_sums = list_draws([unit.blocks[depth] for unit in others])
+        common, here, there = np.intersect1d(
+            ids, other_ids, assume_unique=True, return_indices=True
+        )
+        drawn, degrees = counts[here], graph.degrees[common]
+        chosen = (drawn > 0) & (drawn < degrees)
+        same += int((sums[here] == other_sums[there])[chosen].sum())
+        count += int(chosen.sum())
+        expected += float((1 / count_choices(degrees[chosen], drawn[chosen])).sum())
     if same <= expected + LOPSIDED * (1 + expected**0.5):
         return None
     return (
         f"{same:,} of {count:,} vertices, where chance makes {expected:,.0f}, have the very same "
         f"neighbours"
     )
+
+
+def list_draws(blocks: Sequence[Block]) -> tuple[IntArray, IntArray, NDArray[np.uint64]]:
+    """The destinations of blocks, each once and ascending, how many in-edges each has, and the
+    number for their set (:func:`sum_up_neighbours`)."""
+    ids, first = np.unique(np.concatenate([block.dst_ids for block in blocks]), return_index=True)
+    counts = np.concatenate([np.diff(block.indptr) for block in blocks])
+    sums = np.concatenate([sum_up_neighbours(block) for block in blocks])
+    return ids, counts[first], sums[first]
 
 
 def count_choices(degrees: IntArray, drawn: IntArray) -> NDArray[np.float64]:

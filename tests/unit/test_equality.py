@@ -24,7 +24,13 @@ from gnnbench.plugins import assemble, with_swap
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
-from gnnbench.run.audit import count_choices, find_places, find_unit_fault, measure_lean
+from gnnbench.run.audit import (
+    count_choices,
+    find_places,
+    find_repeats,
+    find_unit_fault,
+    measure_lean,
+)
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -588,6 +594,26 @@ def test_lean_is_told_by_the_variance_of_draws_without_replacement():
     assert measure_lean(graph, made, drawn) == pytest.approx(expected)
     few = Block(np.arange(len(ids)), 1, made.indptr[:2], made.indices[: degree - 1])
     assert measure_lean(graph, few, drawn[: degree - 1]) == 0.0
+
+
+@pytest.mark.parametrize("units", [1, 4])
+@pytest.mark.parametrize(("alike", "wrong"), [(36, False), (400, True)])
+def test_a_draw_counts_once_in_however_many_units_it_is(units, alike, wrong):
+    """Of 40 rows with one of two neighbours 20 are alike by chance, and 36 are no wonder; of 400
+    that are all alike 200 are."""
+    rows = 40 if alike == 36 else 400
+    ids = np.arange(3 * rows, dtype=np.int64)
+    ends = np.arange(rows, 3 * rows, dtype=np.int32)
+    graph = Graph(np.minimum(2 * np.arange(len(ids) + 1), 2 * rows), ends)
+    first = rows + 2 * np.arange(rows, dtype=np.int32)
+    other = np.where(np.arange(rows) < alike, first, first + 1).astype(np.int32)
+    one, two = (
+        [Unit(slot, (Block(ids, rows, np.arange(rows + 1), drawn),)) for slot in range(units)]
+        for drawn in (first, other)
+    )
+    fault = find_repeats(one, two, graph)
+    assert (fault is not None) is wrong
+    assert fault is None or fault.startswith("400 of 400 vertices, where chance makes 200,")
 
 
 def test_choices_are_counted_as_pascals_triangle_has_them():
