@@ -129,6 +129,11 @@ class Row:
         return tuple(dict.fromkeys(clause for run in self.done for clause in run.idle))
 
     @property
+    def stated(self) -> tuple[str, ...]:
+        """The parts by whose own word it is modelled, each by kind and name."""
+        return next((run.stated for run in self.done), ())
+
+    @property
     def other_maths(self) -> str:
         """By which design the maths differ from the reference's; empty where they do not."""
         return next((run.other_maths for run in self.done), "")
@@ -211,9 +216,12 @@ class Group:
 def find_winner(ranked: Sequence[Row]) -> Row | None:
     """The first of rows that may win, the fastest first, where it is shown to be faster than every
     other one; None where it is not, or there is none to rank it beside."""
-    if len(ranked) < 2 or not all(is_shown(ranked[0], row) for row in ranked[1:]):
-        return None
-    return ranked[0]
+    return ranked[0] if len(ranked) > 1 and not list_level(ranked) else None
+
+
+def list_level(ranked: Sequence[Row]) -> list[Row]:
+    """The rows that the first is not shown to be faster than, of rows the fastest first."""
+    return [row for row in ranked[1:] if not is_shown(ranked[0], row)]
 
 
 def group_runs(comparison: Comparison) -> tuple[Group, ...]:

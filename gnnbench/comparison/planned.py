@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
-from gnnbench.comparison.run import empty_result, note_predictions, state_work
+from gnnbench.comparison.run import empty_result, name_stated, note_predictions, state_work
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.metrics import summarise, with_error
 from gnnbench.parts import Setting
@@ -56,4 +56,5 @@ def plan_run(request: Request, row: PlannedRow, setting: Setting, registry: Regi
         timeline=digests[-1].timeline,
         notes=(*trace.notes, *predicted),
         idle=trace.idle,
+        stated=name_stated(bundle),
     )

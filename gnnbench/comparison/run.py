@@ -33,7 +33,7 @@ from gnnbench.metrics import summarise, with_error
 from gnnbench.model_error import find_kind
 from gnnbench.models import GNN, build
 from gnnbench.models.products import projected_layers
-from gnnbench.parts import UNIFORM, Bundle, MiniBatchSampler, Setting, option_fields
+from gnnbench.parts import UNIFORM, Bundle, MiniBatchSampler, Part, Setting, option_fields
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry, assemble
 from gnnbench.price.clocks import clock_for
@@ -69,7 +69,7 @@ ENOUGH_S = 10.0
 LONG_FIRST_S = 1.0
 #: What a full graph's sampling is called.
 EVERY_NEIGHBOUR = "every neighbour"
-#: The package of the samplers that come along.
+#: The package of the parts that come along.
 BUNDLED = "gnnbench_plugins"
 
 
@@ -262,6 +262,7 @@ class Run:
             timeline=self._digests[-1].timeline,
             notes=tuple(self._note(trace, metrics["epoch_time"].value)),
             idle=trace.idle,
+            stated=() if measured else name_stated(self._bundle),
         )
 
     # ------------------------------------------------------------------ what is found out
@@ -418,9 +419,24 @@ def name_sampling(bundle: Bundle, setting: Setting) -> str:
     sampler = bundle.sampler
     if not isinstance(sampler, MiniBatchSampler):
         return EVERY_NEIGHBOUR
-    law, package = sampler.sampling(setting.workload), type(sampler).__module__.partition(".")[0]
-    known = UNIFORM in law or package == BUNDLED
+    law = sampler.sampling(setting.workload)
+    known = UNIFORM in law or is_bundled(sampler)
     return law if known else f"{law}, as sampler {sampler.name!r} states"
+
+
+def name_stated(bundle: Bundle) -> tuple[str, ...]:
+    """The parts that say themselves what they cost where they are modelled, and that nobody here
+    has measured: kernels and samplers that do not come along."""
+    kernel, sampler = bundle.kernel, bundle.sampler
+    found = [] if is_bundled(kernel) else [f"kernel {kernel.name}"]
+    if isinstance(sampler, MiniBatchSampler) and not is_bundled(sampler):
+        found.append(f"sampler {sampler.name}")
+    return tuple(found)
+
+
+def is_bundled(part: Part) -> bool:
+    """Whether a part comes along with gnnbench."""
+    return type(part).__module__.partition(".")[0] == BUNDLED
 
 
 def state_work(bundle: Bundle, setting: Setting, trace: Trace) -> EpochWork:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnnbench.lowering.homes import Homes
-from gnnbench.parts import Bundle, DeviceMemory, Setting
+from gnnbench.parts import Bundle, DeviceMemory, Memory, Setting
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.program import Ledger
 
@@ -13,6 +13,11 @@ from gnnbench.program import Ledger
 TOPOLOGY = "graph topology"
 #: And its features.
 FEATURES = "vertex features"
+
+
+def host_capacity(memory: Memory, host: Device) -> int:
+    """Bytes that a run has of a host's memory: what the part states, of what the host has."""
+    return min(host.memory_bytes, memory.host_capacity_bytes(host))
 
 
 def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]) -> Ledger:
@@ -23,10 +28,7 @@ def open_ledger(bundle: Bundle, platform: Platform, trainers: tuple[Device, ...]
     accelerators.
     """
     host, memory = platform.host, bundle.memory
-    capacity = {
-        each.name: min(each.memory_bytes, memory.host_capacity_bytes(each))
-        for each in platform.hosts
-    }
+    capacity = {each.name: host_capacity(memory, each) for each in platform.hosts}
     for device in trainers:
         if device.name != host.name:
             capacity[device.name] = min(device.memory_bytes, memory.capacity_bytes(device))

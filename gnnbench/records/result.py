@@ -83,8 +83,9 @@ class RunResult:
     per epoch. ``timeline`` is the last epoch's. ``other_maths`` says in a word or two by which
     design the maths differ, such as ``"stale"`` where rows of earlier epochs were read; there is
     then no ``equivalence``. ``work`` is there where the run is done. ``idle``
-    names ideas that did nothing, such as ``"the cache (no row was found in it)"``. Runs with
-    the same ``lot`` took turns, so that their samples are pairs.
+    names ideas that did nothing, such as ``"the cache (no row was found in it)"``. ``stated`` names
+    the parts by whose own word a modelled run takes as long as it does, such as ``"kernel mine"``.
+    Runs with the same ``lot`` took turns, so that their samples are pairs.
     """
 
     strategy: str
@@ -104,6 +105,7 @@ class RunResult:
     timeline: tuple[Scheduled, ...] = ()
     notes: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
     lot: int = 0
 
 

@@ -9,7 +9,7 @@ from gnnbench.ranking import (
     Row,
     find_difference,
     find_doubt,
-    is_shown,
+    list_level,
     longest_stage,
 )
 from gnnbench.records import STAGES, Comparison, Provenance
@@ -23,6 +23,7 @@ def summarise(groups: Sequence[Group]) -> tuple[str, ...]:
     """Who wins each group, and then what was not ranked and why, a sentence each."""
     sentences = [sentence for group in groups for sentence in _summarise_group(group)]
     sentences += _compare_accuracy(groups)
+    sentences += _name_stated(groups)
     sentences += _name_idle(groups)
     return tuple(sentences)
 
@@ -73,7 +74,7 @@ def _summarise(ranked: Sequence[Row], provenance: Provenance) -> str:
         stage = longest_stage(winner)
         busy = f" (the longest stage is {stage[0]}, {format_si(stage[1], 's')})" if stage else ""
         return f"{winner.label} takes {seconds}{busy}; there is no row to rank it beside."
-    level = [row for row in others if not is_shown(winner, row)]
+    level = list_level(ranked)
     if level:
         fewest = min(len(_samples(row)) for row in (winner, *level))
         hint = _tell_doubt(winner, level)
@@ -147,6 +148,19 @@ def _compare_accuracy(groups: Sequence[Group]) -> list[str]:
             told = ", ".join(f"{label} {format_si(seconds, 's')}" for seconds, label in found)
             sentences.append(f"Time to the target accuracy [{provenance}]: {told}.")
     return sentences
+
+
+def _name_stated(groups: Sequence[Group]) -> list[str]:
+    """Whose modelled times nobody has held against a device."""
+    found = [
+        f"{row.label} ({', '.join(row.stated)})"
+        for group in groups
+        for row in group.rows
+        if row.stated
+    ]
+    if not found:
+        return []
+    return [f"Modelled by what plugins' own parts say they cost: {', '.join(found)}."]
 
 
 def _name_idle(groups: Sequence[Group]) -> list[str]:

@@ -27,7 +27,7 @@ from gnnbench.kernels.dispatch import induce_block
 from gnnbench.kernels.pages import trim_heap
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.host_plan import HostPlan, shares_features
-from gnnbench.lowering.memory import host_graph_bytes
+from gnnbench.lowering.memory import host_capacity, host_graph_bytes
 from gnnbench.models import GNN, BoundBlock, Degrees, Layer
 from gnnbench.parts import Kernel, Memory, OffloadingMemory, Setting
 from gnnbench.records import Block, Dataset, Graph, IntArray
@@ -174,7 +174,7 @@ class Evaluator:
                 return idle.buffers, idle.drop_pages
         setting, host = self._setting, self._setting.platform.host
         held_bytes = sum(host_graph_bytes(setting).values()) + self._block_bytes
-        budget_bytes = self._memory.host_capacity_bytes(host) - held_bytes
+        budget_bytes = host_capacity(self._memory, host) - held_bytes
         store = HostStore(self._plan(buffers, budget_bytes), self._dtype)
         return [store.empty(buffer) for buffer in buffers], store.drop_pages
 

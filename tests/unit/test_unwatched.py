@@ -240,6 +240,18 @@ def test_a_law_of_the_same_name_by_another_plugin_is_another(registry):
     assert not any("fastest" in sentence for sentence in summarise(group_runs(comparison)))
 
 
+def test_the_verdict_says_whose_modelled_times_are_a_plugins_own(registry):
+    def tell(*strategies, **fields):
+        groups = group_runs(compare(request(*strategies, **fields), registry))
+        return [sentence for sentence in summarise(groups) if "own parts" in sentence]
+
+    (kernel,) = tell("reference", "knowing", mode="full-graph", measured=False)
+    assert kernel.endswith("say they cost: knowing (kernel knowing).")
+    (sampler,) = tell("reference", "tired", measured=False)
+    assert sampler.endswith("say they cost: tired (sampler tired).")
+    assert not tell("reference", "tired")
+
+
 def test_a_row_whose_threads_work_on_in_others_turns_has_no_times(registry):
     found = compare(request("reference", "begun"), registry).runs
     reference, begun = found
