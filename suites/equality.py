@@ -252,6 +252,7 @@ def train_row(
         trained_on = replace(setting, dataset=tamper(setting.dataset))
     training = Training(bundle, trained_on, clock, evidence)
     epochs = [training.run_epoch(number) for number in range(setting.workload.epochs)]
+    evidence.audit_repeats()
     return Trained(bundle, evidence, [epoch.round_losses for epoch in epochs])
 
 
