@@ -144,6 +144,12 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     help="Keep vertices that have no edge: those that features, labels or split know of, else "
     "every number up to the largest id.",
 )
+@click.option(
+    "--directed",
+    is_flag=True,
+    help="Keep the direction of edges, source first: a vertex aggregates from those that have an "
+    "edge to it.  [default: every edge goes both ways]",
+)
 @out_option
 @scaling_option
 @overwrite_option
@@ -156,6 +162,7 @@ def import_graph(
     split: Path | None,
     string_ids: bool,
     keep_isolated: bool,
+    directed: bool,
     out_path: Path | None,
     scaling: ScalingChoice | None,
     overwrite: bool,
@@ -164,7 +171,8 @@ def import_graph(
     """Make a dataset of an edge list, an edge_index (.npy, .pt), a Matrix Market file or a raw
     .npz.
 
-    The graph is made symmetric, sorted, and free of self loops and duplicates; what was changed,
+    The graph is made symmetric unless it is to stay directed, sorted, and free of self loops and
+    duplicates; what was changed,
     ignored or made up is said. Where vertices are numbered anew, the ids that they had are written
     beside the dataset, one on each line.
     """
@@ -176,7 +184,7 @@ def import_graph(
     ids_path = target.with_name(f"{target.name.removesuffix('.npz')}.ids.txt")
     read = [path for path in (file, features, labels, split) if path is not None]
     check_files(json_path, *catalogue.list_files(target), ids_path, files=read)
-    extras = catalogue.Extras(features, labels, split, string_ids, keep_isolated)
+    extras = catalogue.Extras(features, labels, split, string_ids, keep_isolated, directed)
     if in_folder:
         made = catalogue.import_folder(
             file, target, extras, name=name, scaling=scaling or "auto", overwrite=overwrite

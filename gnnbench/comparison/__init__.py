@@ -36,7 +36,7 @@ from gnnbench.comparison.run import (
     empty_result,
     needs_all,
 )
-from gnnbench.datasets import EDGE_CONVENTION
+from gnnbench.datasets import edge_convention
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
@@ -158,7 +158,7 @@ def _describe_dataset(
         "name": dataset.name,
         "num_vertices": dataset.graph.num_vertices,
         "num_edges": dataset.graph.num_edges,
-        "edge_convention": EDGE_CONVENTION,
+        "edge_convention": edge_convention(dataset.graph),
         "num_features": dataset.num_features,
         "num_classes": dataset.num_classes,
         "digest": digest,

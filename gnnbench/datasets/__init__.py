@@ -1,16 +1,17 @@
 """Datasets: the ``.npz`` format, synthetic graphs, stand-ins, imports, OGB and PyG.
 
-Everything ends in :func:`build`, so every :class:`~gnnbench.records.Dataset` has a symmetric,
-sorted graph without self loops or duplicates, finite features and a usable split.
+Everything ends in :func:`build`, so every :class:`~gnnbench.records.Dataset` has a sorted graph
+without self loops or duplicates, symmetric unless it says that it is directed, finite features and
+a usable split.
 """
 
 from gnnbench.datasets.catalogue import (
-    EDGE_CONVENTION,
     DatasetEntry,
     cache_folder,
     data_folders,
     default_dataset,
     describe,
+    edge_convention,
     find_all_files,
     find_file,
     find_shared_data,
@@ -35,7 +36,6 @@ from gnnbench.datasets.scaling import (
 from gnnbench.datasets.standins import STAND_INS, StandIn
 
 __all__ = [
-    "EDGE_CONVENTION",
     "SCALING_CHOICES",
     "STAND_INS",
     "DatasetEntry",
@@ -50,6 +50,7 @@ __all__ = [
     "data_folders",
     "default_dataset",
     "describe",
+    "edge_convention",
     "find_all_files",
     "find_file",
     "find_shared_data",

@@ -21,9 +21,13 @@ from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
 from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
 from gnnbench.errors import DatasetError
 from gnnbench.mapped import let_go
-from gnnbench.records import Dataset
+from gnnbench.records import Dataset, Graph
 
-EDGE_CONVENTION = "directed entries of the symmetric CSR, no self loops"
+#: Of symmetric graphs, and of directed ones.
+_CONVENTIONS = (
+    "directed entries of the symmetric CSR, no self loops",
+    "directed edges, no self loops",
+)
 
 EntryKind = Literal["file", "synthetic", "stand-in", "ogb", "pyg"]
 T = TypeVar("T")
@@ -330,10 +334,16 @@ def list_datasets() -> tuple[DatasetEntry, ...]:
     return (*files.values(), *synthetic, *stand_ins, *_OGB, *_PYG)
 
 
+def edge_convention(graph: Graph) -> str:
+    """What ``num_edges`` of a graph counts."""
+    return _CONVENTIONS[graph.directed]
+
+
 def describe(dataset: Dataset) -> Mapping[str, str | int | float | tuple[str, ...]]:
-    """The facts of a dataset, in the order they are printed; edges are undirected except where
-    ``num_edges`` says otherwise in ``edge_convention``."""
+    """The facts of a dataset, in the order they are printed; ``num_edges`` are counted as
+    ``edge_convention`` says, and degrees are of in-edges."""
     graph, degrees = dataset.graph, dataset.graph.degrees
+    undirected = {} if graph.directed else {"undirected_edges": graph.num_edges // 2}
     stored = dataset.features
     filled = np.count_nonzero(stored) if isinstance(stored, np.ndarray) else stored.nnz
     if dataset.folder and isinstance(stored, np.ndarray):
@@ -342,13 +352,13 @@ def describe(dataset: Dataset) -> Mapping[str, str | int | float | tuple[str, ..
         "name": dataset.name,
         "origin": dataset.origin,
         "num_vertices": graph.num_vertices,
-        "undirected_edges": graph.num_edges // 2,
+        **undirected,
         "num_edges": graph.num_edges,
-        "edge_convention": EDGE_CONVENTION,
+        "edge_convention": edge_convention(graph),
         "min_degree": int(degrees.min()),
         "mean_degree": float(degrees.mean()),
         "max_degree": int(degrees.max()),
-        "isolated_vertices": int(np.count_nonzero(degrees == 0)),
+        "isolated_vertices": int(np.count_nonzero(degrees + graph.out_degrees == 0)),
         "num_features": dataset.num_features,
         "feature_density": float(filled / (graph.num_vertices * dataset.num_features)),
         "num_classes": dataset.num_classes,

@@ -68,37 +68,45 @@ def sort_unique(keys: IntArray) -> IntArray:
     return keys[first]
 
 
-def symmetrise(src: IntArray, dst: IntArray, num_vertices: int) -> tuple[Graph, Repairs]:
-    """The canonical graph of directed edges ``src[i] -> dst[i]`` (int64, in range), and repairs.
+def symmetrise(
+    src: IntArray, dst: IntArray, num_vertices: int, *, directed: bool = False
+) -> tuple[Graph, Repairs]:
+    """The canonical graph of edges ``src[i] -> dst[i]`` (int64, in range), and repairs.
 
-    An edge is packed into one int64 key, row x V + column, so that two in-place sorts do the work;
-    the peak is about ``_BYTES_PER_EDGE`` bytes per directed edge.
+    Every edge gets its reverse, unless they are to stay ``directed``. An edge is packed into one
+    int64 key, row x V + column, so that two in-place sorts do the work; the peak is about
+    ``_BYTES_PER_EDGE`` bytes per directed edge.
     """
-    keys = src * num_vertices
-    keys += dst
+    keys = dst * num_vertices
+    keys += src
     keys = keys[src != dst]
     self_loops = len(src) - len(keys)
-    distinct = sort_unique(keys)
-    duplicates = len(keys) - len(distinct)
+    kept = sort_unique(keys)
+    duplicates = len(keys) - len(kept)
     del keys
-    both = np.empty(2 * len(distinct), dtype=np.int64)
-    both[: len(distinct)] = distinct
-    row, column = np.divmod(distinct, num_vertices)
-    both[len(distinct) :] = column * num_vertices + row
-    del row, column
-    both = sort_unique(both)
-    reverses = len(both) - len(distinct)
-    del distinct
+    reverses = 0
+    if not directed:
+        both = np.empty(2 * len(kept), dtype=np.int64)
+        both[: len(kept)] = kept
+        row, column = np.divmod(kept, num_vertices)
+        both[len(kept) :] = column * num_vertices + row
+        del row, column
+        both = sort_unique(both)
+        reverses = len(both) - len(kept)
+        kept = both
+        del both
     indptr = np.zeros(num_vertices + 1, dtype=np.int64)
-    np.cumsum(np.bincount(both // num_vertices, minlength=num_vertices), out=indptr[1:])
-    both %= num_vertices
-    return Graph(indptr, both.astype(np.int32)), Repairs(self_loops, duplicates, reverses)
+    np.cumsum(np.bincount(kept // num_vertices, minlength=num_vertices), out=indptr[1:])
+    kept %= num_vertices
+    graph = Graph(indptr, kept.astype(np.int32), directed)
+    return graph, Repairs(self_loops, duplicates, reverses)
 
 
-def find_fault(indptr: IntArray, indices: IndexArray) -> str | None:
+def find_fault(indptr: IntArray, indices: IndexArray, *, directed: bool = False) -> str | None:
     """Why a well-formed CSR is not canonical (the first reason found), or None when it is.
 
-    Canonical: rows ascend strictly, no self loops, every edge stored in both directions. O(E).
+    Canonical: rows ascend strictly, no self loops, and every edge is stored in both directions
+    unless the graph is ``directed``. O(E).
     """
     num_vertices = len(indptr) - 1
     rows = np.repeat(np.arange(num_vertices, dtype=np.int32), np.diff(indptr))
@@ -113,6 +121,8 @@ def find_fault(indptr: IntArray, indices: IndexArray) -> str | None:
     if loops.any():
         count = int(np.count_nonzero(loops))
         return f"has self loops ({count:,}, the first at vertex {rows[int(np.argmax(loops))]:,})"
+    if directed:
+        return None
     # Transposing is a counting sort that leaves rows sorted, so equal arrays mean equal graphs.
     entries = np.ones(len(indices), dtype=np.int8)
     transposed = sp.csr_matrix((entries, indices, indptr), shape=(num_vertices,) * 2).T.tocsr()
@@ -408,10 +418,12 @@ def build(
     origin: str = "in memory",
     notes: Sequence[str] = (),
     report_repairs: bool = True,
+    directed: bool = False,
 ) -> Dataset:
-    """A dataset from any directed edges: made symmetric, sorted, without loops and duplicates.
+    """A dataset from any edges: made symmetric, sorted, without loops and duplicates.
 
-    ``edges`` is int64 ``(2, E)`` (sources, destinations) or a CSR ``(indptr, indices)``.
+    ``edges`` is int64 ``(2, E)`` (sources, destinations) or an in-neighbour CSR ``(indptr,
+    indices)``. With ``directed`` each edge stays as it is: its destination aggregates its source.
     ``num_vertices`` defaults to the CSR's rows, the rows of ``features`` or ``labels``, or the
     largest id plus one. ``features`` are ``(V, f)``, dense or SciPy sparse; ``labels`` int64
     ``(V,)``, -1 = none; ``masks`` train, val, test, bool ``(V,)``. What is left out is made up:
@@ -423,8 +435,8 @@ def build(
         indptr, indices = edges
         check_csr(name, indptr, indices)
         num_vertices = len(indptr) - 1
-        src = np.repeat(np.arange(num_vertices, dtype=np.int64), np.diff(indptr))
-        dst = indices.astype(np.int64)
+        src = indices.astype(np.int64)
+        dst = np.repeat(np.arange(num_vertices, dtype=np.int64), np.diff(indptr))
     else:
         _check_pairs(name, edges)
         src = edges[0].astype(np.int64, copy=False)
@@ -439,7 +451,7 @@ def build(
             )
         _check_range(name, "edges", edges, num_vertices)
     check_memory(name, "its graph", _BYTES_PER_EDGE * len(src) + 32 * num_vertices)
-    graph, repairs = symmetrise(src, dst, num_vertices)
+    graph, repairs = symmetrise(src, dst, num_vertices, directed=directed)
     if graph.num_edges == 0:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
     return annotate(

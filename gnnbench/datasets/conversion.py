@@ -89,7 +89,8 @@ Pairs = Iterable[tuple[IntArray, IntArray]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
-    """A graph whose edges are read some at a time, and again; vertices are 0, 1, 2, ...
+    """A graph whose edges, sources and destinations, are read some at a time, and again; vertices
+    are 0, 1, 2, ... What is ``directed`` stays so.
 
     Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
     """
@@ -104,6 +105,7 @@ class _Source:
     masks: Masks | None = None
     renumbered: Ids | None = None
     report_repairs: bool = True
+    directed: bool = False
 
 
 # --------------------------------------------------------------------------- the two ways in
@@ -132,7 +134,7 @@ def import_folder(
             extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
         )
         if file.suffix == ".npz":
-            source = _open_npz(file)
+            source = _open_npz(file, extras)
         elif (
             extras.string_ids
             or file.suffix == ".pt"
@@ -186,7 +188,7 @@ def _hold(dataset: Dataset) -> _Source:
         step = EDGES_AT_A_TIME
         for begin in range(0, graph.num_edges, step):
             columns = graph.indices[begin : begin + step].astype(np.int64)
-            yield find_rows(graph.indptr, begin, len(columns)), columns
+            yield columns, find_rows(graph.indptr, begin, len(columns))
 
     return _Source(
         graph.num_vertices,
@@ -198,10 +200,11 @@ def _hold(dataset: Dataset) -> _Source:
         labels=dataset.labels,
         masks=(dataset.train_mask, dataset.val_mask, dataset.test_mask),
         report_repairs=False,
+        directed=graph.directed,
     )
 
 
-def _open_npz(file: Path) -> _Source:
+def _open_npz(file: Path, extras: Extras) -> _Source:
     where, stored = str(file), read_npz(file, left_out=("indices", "x"))
     num_vertices = len(stored.indptr) - 1
     with Archive(file) as archive:
@@ -221,7 +224,7 @@ def _open_npz(file: Path) -> _Source:
                         f"0 to {num_vertices - 1:,}; number from 0 and store every one that is "
                         f"used."
                     )
-                yield find_rows(stored.indptr, begin, len(columns)), columns
+                yield columns, find_rows(stored.indptr, begin, len(columns))
                 begin += len(columns)
 
     def read_features() -> Iterator[AnyArray]:
@@ -237,6 +240,7 @@ def _open_npz(file: Path) -> _Source:
         sparse=stored.features,
         labels=stored.labels,
         masks=stored.masks,
+        directed=stored.directed or extras.directed,
     )
 
 
@@ -266,7 +270,7 @@ def _open_pairs(file: Path, extras: Extras, attached: Attached, scratch: Path) -
             yield src, dst
 
     origin = f"imported from {file.name}"
-    return _Source(len(known), read, origin, said, renumbered=renumbered)
+    return _Source(len(known), read, origin, said, renumbered=renumbered, directed=extras.directed)
 
 
 def _map_pairs(file: Path) -> AnyArray:
@@ -367,7 +371,9 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
     keys = folder / "scratch" / "keys"
     keys.mkdir()
     into = folder / "indices.npy"
-    indptr, repairs = sort_edges(keys, source.num_vertices, source.edges, into)
+    indptr, repairs = sort_edges(
+        keys, source.num_vertices, source.edges, into, directed=source.directed
+    )
     shutil.rmtree(folder / "scratch")
     if not indptr[-1]:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
@@ -376,7 +382,7 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
     indices = ArrayFile.find(into).map()
     dataset = annotate(
         name,
-        Graph(indptr, indices),  # type: ignore[arg-type]
+        Graph(indptr, indices, source.directed),  # type: ignore[arg-type]
         features=features,
         labels=source.labels,
         masks=source.masks,
@@ -388,10 +394,10 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
         write_features(folder, dataset.features)
     for array, values in (("y", dataset.labels), *((n, getattr(dataset, n)) for n in MASK_NAMES)):
         copy_to(folder / f"{array}.npy", values)
-    found = check_files(folder, path, indptr, dataset.num_features)
+    found = check_files(folder, path, dataset)
     scaled = _scale(folder, replace(dataset, stored_digest=found.digest), scaling)
     if scaled.feature_scaling != "none":
-        found = check_files(folder, path, indptr, dataset.num_features)
+        found = check_files(folder, path, dataset)
     write_manifest(folder, scaled, found)
 
 

@@ -34,7 +34,7 @@ from gnnbench.datasets.npy import ArrayFile, copy_to
 from gnnbench.datasets.streaming import Found, check_stored
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import FileRefused, explain, publish_folder, read_text
-from gnnbench.records import Dataset, FeatureScaling, Graph, IntArray
+from gnnbench.records import Dataset, FeatureScaling, Graph
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "gnnbench dataset", 1
@@ -78,6 +78,7 @@ class Manifest:
     feature_scaling: FeatureScaling
     digest: str
     arrays: Mapping[str, StoredArray]
+    directed: bool = False
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1) + "\n"
@@ -143,6 +144,9 @@ def _parse(document: dict[str, Any]) -> Manifest:
         raise ValueError(f"{numbers} are no numbers of features and of classes")
     if document["feature_scaling"] not in get_args(FeatureScaling):
         raise ValueError(f"{document['feature_scaling']!r} is no scaling of features")
+    directed = document.get("directed", False)
+    if not isinstance(directed, bool):
+        raise ValueError(f"directed is {directed!r} and no flag")
     arrays = {}
     for name, said in document["arrays"].items():
         if name not in _DTYPES:
@@ -164,6 +168,7 @@ def _parse(document: dict[str, Any]) -> Manifest:
         document["feature_scaling"],
         document["digest"],
         arrays,
+        directed,
     )
 
 
@@ -190,7 +195,7 @@ def _describe(file: ArrayFile) -> str:
 def _make_dataset(path: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> Dataset:
     """Raises :class:`DatasetError` for arrays that do not belong together."""
     where = str(path)
-    graph = Graph(arrays["indptr"], arrays["indices"])
+    graph = Graph(arrays["indptr"], arrays["indices"], manifest.directed)
     features: Any = arrays.get("x")
     if features is None:
         data, indices, indptr = (arrays[name] for name in _SPARSE)
@@ -231,7 +236,7 @@ def _check(
     path: Path, manifest: Manifest, files: Mapping[str, ArrayFile], dataset: Dataset
 ) -> None:
     """Read everything once. Raises :class:`DatasetError`."""
-    found = check_stored(str(path), files, dataset.graph.indptr, manifest.num_features)
+    found = check_stored(str(path), files, dataset.graph, manifest.num_features)
     for name, said in manifest.arrays.items():
         if found.sha256[name] != said.sha256:
             raise DatasetError(
@@ -309,12 +314,13 @@ def write_features(folder: Path, features: sp.csr_matrix) -> None:
         copy_to(folder / f"{name}.npy", array)
 
 
-def check_files(folder: Path, path: Path, indptr: IntArray, num_features: int) -> Found:
-    """What the arrays in ``folder`` are that have been written, by reading them all again.
+def check_files(folder: Path, path: Path, dataset: Dataset) -> Found:
+    """What the arrays of ``dataset`` are that have been written to ``folder``, by reading them all
+    again.
 
     Raises :class:`DatasetError`, which says ``path``, where they are no data set.
     """
-    return check_stored(str(path), _list_files(folder), indptr, num_features)
+    return check_stored(str(path), _list_files(folder), dataset.graph, dataset.num_features)
 
 
 def _list_files(folder: Path) -> dict[str, ArrayFile]:
@@ -339,5 +345,6 @@ def write_manifest(folder: Path, dataset: Dataset, found: Found) -> None:
         feature_scaling=dataset.feature_scaling,
         digest=dataset.stored_digest or found.digest,
         arrays=arrays,
+        directed=dataset.graph.directed,
     )
     (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")

@@ -48,10 +48,12 @@ _FIELDS = ("pattern", "integer", "real", "complex")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extras:
-    """Files of what a graph's own does not have, and how its vertices are called.
+    """Files of what a graph's own does not have, how its vertices are called, and which edges are
+    meant.
 
     With ``string_ids`` vertices have names, any text without blanks and commas. Vertices without an
-    edge are left out of an edge list unless ``keep_isolated``.
+    edge are left out of an edge list unless ``keep_isolated``. With ``directed`` edges get no
+    reverse, nor do those of a ``.npz`` that says so itself.
     """
 
     features: Path | None = None
@@ -59,6 +61,7 @@ class Extras:
     split: Path | None = None
     string_ids: bool = False
     keep_isolated: bool = False
+    directed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +80,8 @@ def import_file(path: str | os.PathLike[str], *, name: str | None = None) -> Dat
 def import_graph(
     path: str | os.PathLike[str], extras: Extras | None = None, *, name: str | None = None
 ) -> Imported:
-    """The graph in ``path`` as a dataset, made symmetric, sorted, without loops and duplicates.
+    """The graph in ``path`` as a dataset, sorted, without loops and duplicates; made symmetric,
+    unless the ``extras`` or the file say that it is directed.
 
     Reads Matrix Market (``.mtx``), gnnbench's ``.npz`` (also directed or unsorted), an
     ``edge_index`` of two rows or two columns (``.npy``, ``.pt``), and otherwise an edge list: two
@@ -99,7 +103,8 @@ def import_graph(
     else:
         pairs, notes = _read_pairs(file, extras.string_ids)
         found = _number(file, pairs, notes, attached, extras.keep_isolated)
-    return Imported(_attach(name, found, attached), found.renumbered)
+    directed = extras.directed or (found.stored is not None and found.stored.directed)
+    return Imported(_attach(name, found, attached, directed), found.renumbered)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +132,7 @@ class _Found:
         return np.arange(self.first, self.first + self.num_vertices, dtype=np.int64)
 
 
-def _attach(name: str, found: _Found, attached: Attached) -> Dataset:
+def _attach(name: str, found: _Found, attached: Attached, directed: bool) -> Dataset:
     """The data set of a graph, with what other files have of its vertices."""
     stored = found.stored
     features = None if stored is None else stored.features
@@ -150,6 +155,7 @@ def _attach(name: str, found: _Found, attached: Attached) -> Dataset:
         masks=masks,
         origin=found.origin,
         notes=notes,
+        directed=directed,
     )
 
 

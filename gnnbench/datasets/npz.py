@@ -1,7 +1,8 @@
 """The ``.npz`` format: one graph in one file, checked array by array.
 
 ``indptr`` int64 ``(V+1,)`` and ``indices`` int32 ``(E,)`` are the in-neighbour CSR: symmetric, rows
-sorted, no self loops, no duplicates. Features are ``x`` (dense ``(V, f)``) or ``x_data``,
+sorted, no self loops, no duplicates; ``directed``, one flag, says that it need not be symmetric.
+Features are ``x`` (dense ``(V, f)``) or ``x_data``,
 ``x_indices``, ``x_indptr``, ``x_shape`` (CSR), labels ``y`` (-1 = none), the split ``train_mask``,
 ``val_mask``, ``test_mask``; all three groups are optional. ``notes``, text, says what a reader of
 results should know about the data. Nothing in a file is ever unpickled.
@@ -39,7 +40,7 @@ from gnnbench.files import explain, publish
 from gnnbench.records import BoolArray, Dataset, Graph, IndexArray, IntArray
 
 SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
-FORMAT_NAMES = ("indptr", "indices", "x", *SPARSE_NAMES, "y", *MASK_NAMES, "notes")
+FORMAT_NAMES = ("indptr", "indices", "directed", "x", *SPARSE_NAMES, "y", *MASK_NAMES, "notes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +53,7 @@ class StoredArrays:
     labels: IntArray | None
     masks: Masks | None
     notes: tuple[str, ...]
+    directed: bool = False
 
 
 def as_integers(where: str, name: str, array: AnyArray) -> IntArray:
@@ -82,6 +84,12 @@ def _as_flags(where: str, name: str, array: AnyArray) -> BoolArray:
     if array.dtype.kind not in "iu" or not np.isin(array, (0, 1)).all():
         raise DatasetError(f"{where}: {name} has dtype {array.dtype}, not flags; store it as bool.")
     return array.astype(np.bool_)
+
+
+def _as_flag(where: str, name: str, array: AnyArray) -> bool:
+    if array.size != 1:
+        raise DatasetError(f"{where}: {name} has shape {array.shape}; store one flag.")
+    return bool(_as_flags(where, name, array.reshape(1))[0])
 
 
 def _as_notes(where: str, array: AnyArray) -> list[str]:
@@ -194,7 +202,10 @@ def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
     notes = [*_as_notes(where, arrays.get("notes", np.empty(0, dtype=np.str_))), *said]
     if ignored:
         notes.append(f"arrays that the format does not know were ignored: {', '.join(ignored)}")
-    return StoredArrays(indptr, indices.astype(np.int32), features, labels, masks, tuple(notes))
+    directed = "directed" in arrays and _as_flag(where, "directed", arrays["directed"])
+    return StoredArrays(
+        indptr, indices.astype(np.int32), features, labels, masks, tuple(notes), directed
+    )
 
 
 def load_npz(
@@ -213,15 +224,15 @@ def load_npz(
     """
     file = Path(path)
     stored = read_npz(file)
-    fault = find_fault(stored.indptr, stored.indices)
+    fault = find_fault(stored.indptr, stored.indices, directed=stored.directed)
     if fault is not None:
         raise DatasetError(
             f"{file}: indices {fault}; run `gnnbench datasets import {file}`, which makes the "
-            f"graph symmetric, sorted and simple."
+            f"graph symmetric (or keeps it, with --directed), sorted and simple."
         )
     return annotate(
         file.stem,
-        Graph(stored.indptr, stored.indices),
+        Graph(stored.indptr, stored.indices, stored.directed),
         features=stored.features,
         labels=stored.labels,
         masks=stored.masks,
@@ -262,6 +273,8 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool 
         "indptr": dataset.graph.indptr,
         "indices": dataset.graph.indices,
     }
+    if dataset.graph.directed:
+        arrays["directed"] = np.array(True)
     if dataset.notes:
         arrays["notes"] = np.array(dataset.notes, dtype=np.str_)
     if not _is_made_up(dataset):

@@ -57,12 +57,14 @@ def from_arrays(
     *,
     num_vertices: int | None = None,
     edge_weights: npt.ArrayLike | None = None,
+    directed: bool = False,
     name: str = "arrays",
 ) -> Dataset:
     """A data set of arrays, tensors or sparse matrices.
 
-    ``edges`` are ``(2, E)``, sources above destinations, or a square SciPy adjacency matrix. The
-    graph is made symmetric, without self loops and duplicates. ``features`` are ``(V, f)``, dense
+    ``edges`` are ``(2, E)``, sources above destinations, or a square SciPy adjacency matrix, whose
+    rows are sources. The graph is made symmetric unless it is to stay ``directed``, without self
+    loops and duplicates. ``features`` are ``(V, f)``, dense
     or SciPy sparse; ``labels`` ``(V,)`` classes, -1 or NaN where there is none; ``split`` maps
     train, val and test to masks or numbers of vertices. ``num_vertices`` counts isolated vertices
     beyond the last edge's where there are no features. ``edge_weights`` are ignored, and a note
@@ -101,15 +103,23 @@ def from_arrays(
         labels=stored,
         masks=masks,
         notes=(*notes, *note_weights(weights)),
+        directed=directed,
     )
 
 
-def from_pyg(data: Data, name: str = "pyg", *, origin: str = "PyTorch Geometric") -> Dataset:
+def from_pyg(
+    data: Data,
+    name: str = "pyg",
+    *,
+    origin: str = "PyTorch Geometric",
+    directed: bool = False,
+) -> Dataset:
     """A homogeneous PyG ``Data`` (``edge_index``, optional ``x``, ``y``, masks) as a dataset.
 
-    Of several splits (masks of two dimensions) the first is taken. ``edge_weight`` and
-    ``edge_attr`` are ignored, and a note says so. Raises :class:`DatasetError` for a heterogeneous
-    graph, one without ``edge_index``, or several labels a vertex.
+    It is made symmetric unless it is to stay ``directed``. Of several splits (masks of two
+    dimensions) the first is taken. ``edge_weight`` and ``edge_attr`` are ignored, and a note says
+    so. Raises :class:`DatasetError` for a heterogeneous graph, one without ``edge_index``, or
+    several labels a vertex.
     """
     edge_index = getattr(data, "edge_index", None)
     if edge_index is None:
@@ -130,14 +140,18 @@ def from_pyg(data: Data, name: str = "pyg", *, origin: str = "PyTorch Geometric"
         {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)},
         origin,
         lost,
+        directed,
     )
 
 
-def from_dgl(graph: DGLGraph, name: str = "dgl", *, origin: str = "DGL") -> Dataset:
+def from_dgl(
+    graph: DGLGraph, name: str = "dgl", *, origin: str = "DGL", directed: bool = False
+) -> Dataset:
     """A homogeneous DGL graph as a dataset: ``feat``, ``label`` and masks of its ``ndata``.
 
-    Features may also be called ``x`` or ``features``, labels ``y`` or ``labels``. What edges carry
-    is ignored, and a note says so. Raises :class:`DatasetError` for a heterogeneous graph.
+    It is made symmetric unless it is to stay ``directed``. Features may also be called ``x`` or
+    ``features``, labels ``y`` or ``labels``. What edges carry is ignored, and a note says
+    so. Raises :class:`DatasetError` for a heterogeneous graph.
     """
     if not graph.is_homogeneous:
         raise DatasetError(
@@ -158,7 +172,9 @@ def from_dgl(graph: DGLGraph, name: str = "dgl", *, origin: str = "DGL") -> Data
         scalar = values.ndim == 1 or values.shape[1:] == (1,)
         lost += note_weights(values if scalar else None, None if scalar else values)
     pairs = np.stack((_as_array(source), _as_array(destination)))
-    return _build_of(name, pairs, graph.num_nodes(), columns, origin, tuple(dict.fromkeys(lost)))
+    return _build_of(
+        name, pairs, graph.num_nodes(), columns, origin, tuple(dict.fromkeys(lost)), directed
+    )
 
 
 def from_networkx(
@@ -169,14 +185,20 @@ def from_networkx(
     labels: str | None = "y",
     split: str | None = "split",
     weight: str = "weight",
+    directed: bool = False,
 ) -> Dataset:
     """A NetworkX graph as a dataset: its vertices in their order, whatever they are called.
 
-    ``features``, ``labels`` and ``split`` name the vertices' attributes: a vector, a class, and
-    one of ``"train"``, ``"val"`` and ``"test"``. An attribute that no vertex has is made up; one
-    that only some have is refused, except labels and split, where it means none. Edges' ``weight``
-    is ignored, and a note says so. Raises :class:`DatasetError` naming what is wrong.
+    It is made symmetric unless it is to stay ``directed``, as a ``DiGraph`` can. ``features``,
+    ``labels`` and ``split`` name the vertices' attributes: a vector, a class, and one of
+    ``"train"``, ``"val"`` and ``"test"``. An attribute that no vertex has is made up; one that only
+    some have is refused, except labels and split, where it means none. Edges' ``weight`` is
+    ignored, and a note says so. Raises :class:`DatasetError` naming what is wrong.
     """
+    if directed and not graph.is_directed():
+        raise DatasetError(
+            f"{name}: the graph is undirected; leave out directed, or give a DiGraph."
+        )
     vertices = {vertex: number for number, vertex in enumerate(graph.nodes)}
     pairs = np.array(
         [(vertices[one], vertices[other]) for one, other in graph.edges()], dtype=np.int64
@@ -210,6 +232,7 @@ def from_networkx(
         masks=masks,
         origin="NetworkX",
         notes=notes,
+        directed=directed,
     )
 
 
@@ -223,6 +246,7 @@ def _build_of(
     columns: Mapping[str, object | None],
     origin: str,
     lost: tuple[str, ...],
+    directed: bool,
 ) -> Dataset:
     """A data set of columns by PyG's names, each a tensor or None."""
     notes = list(lost)
@@ -250,6 +274,7 @@ def _build_of(
         masks=masks,
         origin=origin,
         notes=notes,
+        directed=directed,
     )
 
 

@@ -77,8 +77,10 @@ def sort_edges(
     num_vertices: int,
     edges: Callable[[], Iterable[tuple[IntArray, IntArray]]],
     into: Path,
+    *,
+    directed: bool = False,
 ) -> tuple[IntArray, Repairs]:
-    """The canonical graph of directed edges, as ``construct.symmetrise`` makes it in memory: its
+    """The canonical graph of edges, as ``construct.symmetrise`` makes it in memory: its
     ``indices`` are written to the file ``into``; its offsets, and the repairs, are returned.
 
     ``edges`` gives sources and destinations, int64 and in range, some at a time, and does so twice.
@@ -90,7 +92,7 @@ def sort_edges(
     for src, dst in edges():
         loop = src == dst
         loops, given = loops + int(np.count_nonzero(loop)), given + len(src)
-        for ends in (src[~loop], dst[~loop]):
+        for ends in (dst[~loop],) if directed else (src[~loop], dst[~loop]):
             counts += np.bincount(ends, minlength=num_vertices)
     # An edge is row x V + column; the lowest bit says that it was given the other way round.
     step = np.uint64(2 * num_vertices)
@@ -99,8 +101,9 @@ def sort_edges(
     for src, dst in edges():
         chosen = src != dst
         src, dst = src[chosen].astype(np.uint64), dst[chosen].astype(np.uint64)
-        files.add(src * step + (dst << np.uint64(1)))
-        files.add((dst * step + (src << np.uint64(1))) | np.uint64(1))
+        files.add(dst * step + (src << np.uint64(1)))
+        if not directed:
+            files.add((src * step + (dst << np.uint64(1))) | np.uint64(1))
     degrees = np.zeros(num_vertices, dtype=np.int64)
     distinct = forward = 0
     with ArrayWriter(into, np.int32) as writer:

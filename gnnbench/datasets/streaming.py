@@ -14,7 +14,7 @@ from gnnbench.datasets.construct import MASK_NAMES
 from gnnbench.datasets.npy import ArrayFile
 from gnnbench.errors import DatasetError
 from gnnbench.mapped import AnyArray
-from gnnbench.records import IntArray
+from gnnbench.records import Graph, IntArray, begin_digest
 
 #: In which order a data set's digest goes over its arrays (``gnnbench.records.Dataset.digest``).
 _ORDER = ("indptr", "indices", "x", "x_data", "x_indices", "x_indptr", "y", *MASK_NAMES)
@@ -31,19 +31,19 @@ class Found:
 
 
 def check_stored(
-    where: str, files: Mapping[str, ArrayFile], indptr: IntArray, num_features: int
+    where: str, files: Mapping[str, ArrayFile], graph: Graph, num_features: int
 ) -> Found:
-    """Read all arrays once: the graph with offsets ``indptr`` is canonical, features are finite.
+    """Read all arrays once: the ``graph`` is canonical, features are finite.
 
     Raises :class:`DatasetError` for what is not.
     """
-    whole = hashlib.sha256()
+    whole = begin_digest(directed=graph.directed)
     sums = {}
     checks: dict[str, Callable[[AnyArray], None]] = {
         "x": _Finite(where, "x").take,
         "x_data": _Finite(where, "x_data").take,
     }
-    topology = _Topology(where, indptr)
+    topology = _Topology(where, graph.indptr)
     checks["indices"] = topology.take
     if "x_indptr" in files:
         offsets = files["x_indptr"].read().astype(np.int64)
@@ -60,7 +60,8 @@ def check_stored(
                 ):
                     done.result()
             sums[name] = own.hexdigest()
-    topology.end()
+    if not graph.directed:
+        topology.require_reverses()
     return Found(sums, whole.hexdigest()[:16])
 
 
@@ -132,7 +133,7 @@ def find_rows(offsets: IntArray, begin: int, count: int) -> IntArray:
 
 
 class _Topology(_Rows):
-    """A graph without self loops that has every edge in both directions.
+    """A graph without self loops, which may have to have every edge in both directions.
 
     Of the latter, sums tell: those of a hash of every edge and of its reverse are the same where
     the edges are, and hardly ever else, as long as none comes twice.
@@ -149,7 +150,7 @@ class _Topology(_Rows):
         self._balance += _hash(rows, columns).sum(keepdims=True)
         self._balance -= _hash(columns, rows).sum(keepdims=True)
 
-    def end(self) -> None:
+    def require_reverses(self) -> None:
         """Raises :class:`DatasetError` where an edge lacks its reverse."""
         if self._balance[0]:
             self._refuse("is directed: some edges are stored in one direction alone")

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import numpy as np
+import scipy.sparse as sp
 
 from gnnbench.errors import GnnbenchError
 from gnnbench.records import Graph, IntArray
@@ -133,10 +134,23 @@ def _answer(
         os._exit(failed)
 
 
+def _undirect(graph: Graph) -> Graph:
+    """The graph with every edge in both directions, which METIS wants."""
+    if not graph.directed:
+        return graph
+    entries = np.ones(graph.num_edges, dtype=np.int8)
+    shape = (graph.num_vertices,) * 2
+    matrix = sp.csr_matrix((entries, graph.indices, graph.indptr), shape=shape)
+    both = matrix + matrix.T
+    both.sort_indices()
+    return Graph(both.indptr.astype(np.int64), both.indices.astype(np.int32, copy=False))
+
+
 def _call(graph: Graph, parts: int, seed: int, bisecting: bool) -> IntArray:
     import pymetis
 
     warnings.simplefilter("ignore", DeprecationWarning)
+    graph = _undirect(graph)
     _, membership = pymetis.part_graph(
         parts,
         xadj=graph.indptr,

@@ -16,6 +16,7 @@ from gnnbench.records.data import (
     IntArray,
     Mode,
     Workload,
+    begin_digest,
 )
 from gnnbench.records.ledger import LedgerEntry, MachineKind
 from gnnbench.records.result import (
@@ -107,4 +108,5 @@ __all__ = [
     "Unit",
     "Work",
     "Workload",
+    "begin_digest",
 ]

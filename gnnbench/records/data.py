@@ -20,14 +20,17 @@ FeatureScaling = Literal["rows", "columns", "none"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """A symmetric graph as in-neighbour CSR, without self loops or duplicates, rows sorted.
+    """A graph as in-neighbour CSR, without self loops or duplicates, rows sorted.
 
-    ``indptr`` int64 ``(V+1,)``, ``indices`` int32 ``(E,)``. Every undirected edge is stored twice;
-    ``num_edges`` counts both, which is the papers' convention for traversed edges.
+    ``indptr`` int64 ``(V+1,)``, ``indices`` int32 ``(E,)``: row v has every u with an edge u -> v,
+    whose rows v aggregates. Unless the graph is ``directed`` it is symmetric: every undirected edge
+    is stored twice, and ``num_edges`` counts both, which is the papers' convention for traversed
+    edges.
     """
 
     indptr: IntArray
     indices: IndexArray
+    directed: bool = False
 
     @property
     def num_vertices(self) -> int:
@@ -39,8 +42,15 @@ class Graph:
 
     @property
     def degrees(self) -> IntArray:
-        """D(v), int64 ``(V,)``, without the self loop."""
+        """D(v), int64 ``(V,)``: in-edges, without the self loop."""
         return np.diff(self.indptr)
+
+    @property
+    def out_degrees(self) -> IntArray:
+        """How many vertices aggregate a vertex's row, int64 ``(V,)``."""
+        if not self.directed:
+            return self.degrees
+        return np.bincount(self.indices, minlength=self.num_vertices).astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +112,7 @@ class Dataset:
         """SHA-256 (first 16 hex digits) over topology, features as stored, labels and split."""
         if self.stored_digest:
             return self.stored_digest
-        h = hashlib.sha256()
+        h = begin_digest(directed=self.graph.directed)
         h.update(self.graph.indptr.tobytes())
         h.update(self.graph.indices.tobytes())
         if isinstance(self.features, np.ndarray):
@@ -113,6 +123,11 @@ class Dataset:
         for array in (self.labels, self.train_mask, self.val_mask, self.test_mask):
             h.update(array.tobytes())
         return h.hexdigest()[:16]
+
+
+def begin_digest(*, directed: bool) -> hashlib._Hash:
+    """A data set's digest before its arrays: a directed graph is another than a symmetric one."""
+    return hashlib.sha256(b"directed" if directed else b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class PaGraphMemory(PreSampledCache):
         return super().refuses(bundle, setting)
 
     def open(self, setting: Setting, num_rows: Mapping[int, int]) -> CacheSession:
-        return CacheSession.of_hottest(setting.dataset.graph.degrees, num_rows)
+        return CacheSession.of_hottest(setting.dataset.graph.out_degrees, num_rows)
 
     def open_sampled(
         self, setting: Setting, num_rows: Mapping[int, int], drawn: IntArray
