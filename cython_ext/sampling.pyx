@@ -65,6 +65,8 @@ cdef extern from "sampling.h" nogil:
 
 # Fewer rows than this are not worth starting a thread for.
 cdef int64_t ROWS_PER_THREAD = 256
+# Ids of so large a share of the vertices are put in order by marks, not by sorting them.
+cdef int64_t MARKED_SHARE = 64
 
 
 cdef class Numbered:
@@ -197,20 +199,32 @@ def induce_block(
     cdef int64_t rows = dst_ids.shape[0]
     cdef int64_t e
     cdef int32_t[::1] neighbours, rank
+    num_vertices = indptr.shape[0] - 1
     order, layers = sample_neighbours(
         indptr, indices, dst_ids, (0,), 0, 0, False, None, threads, scratch, "dst_ids"
     )
     _, out_indptr, drawn = layers[0]
     # First come, first numbered; renumbered now that the others are known.
-    ascending = np.argsort(order[rows:])
+    others = order[rows:]
     rank = np.empty(len(order), dtype=np.int32)
     rank.base[:rows] = np.arange(rows)
-    rank.base[rows + ascending] = np.arange(rows, len(order))
+    if MARKED_SHARE * len(others) < num_vertices:
+        ascending = np.argsort(others)
+        rank.base[rows + ascending] = np.arange(rows, len(order))
+        others = others[ascending]
+    else:  # a pass over all vertices instead of a sort
+        marks = np.zeros(num_vertices, dtype=bool)
+        marks[others] = True
+        ascending = np.flatnonzero(marks)
+        place = np.empty(num_vertices, dtype=np.int32)
+        place[ascending] = np.arange(rows, len(order), dtype=np.int32)
+        rank.base[rows:] = place[others]
+        others = ascending
     neighbours = drawn
     with nogil:
         for e in range(neighbours.shape[0]):
             neighbours[e] = rank[neighbours[e]]
-    return np.concatenate((dst_ids, order[rows:][ascending])), out_indptr, drawn
+    return np.concatenate((dst_ids, others)), out_indptr, drawn
 
 
 def induce_subgraph(

@@ -118,11 +118,10 @@ class FeatureCache:
             return fetch
         found = self._places[fetch.slot][fetch.from_host] >= 0
         self._rows_found += int(found.sum())
-        return replace(
-            fetch,
-            from_host=fetch.from_host[~found],
-            reused=np.union1d(fetch.reused, fetch.from_host[found]),
-        )
+        reused = fetch.from_host[found]
+        if len(fetch.reused):
+            reused = np.union1d(fetch.reused, reused)
+        return replace(fetch, from_host=fetch.from_host[~found], reused=reused)
 
     def count_missing(self, slot: int, ids: IntArray) -> int:
         """How many of the distinct ``ids`` the slot's device has no copy of."""

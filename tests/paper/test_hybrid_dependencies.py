@@ -33,6 +33,7 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Hold
 from gnnbench.records import Block, Graph, Round, Unit, Work, Workload
 from gnnbench.run import train
+from gnnbench_plugins.neutronstar import dependencies
 from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
 from gnnbench_plugins.neutronstar.prices import Prices, price_rows
 
@@ -364,6 +365,20 @@ def test_rows_are_chosen_together_as_they_are_one_by_one(split, keeps):
         one_by_one.decide()
         assert np.array_equal(together.cached, one_by_one.cached)
         assert together.spent_bytes == one_by_one.spent_bytes
+
+
+@pytest.mark.parametrize("share", [0, 10**9])
+def test_neighbours_are_found_by_sorting_and_by_marks(share, monkeypatch):
+    monkeypatch.setattr(dependencies, "MARKED_SHARE", share)
+    graph = make_star()
+    owner = np.array([0, 1, 1, 1, 1, 1])
+    prices = Prices((0, 1, 1), (0, 1, 1), np.zeros((3, 2)))
+    found = Dependencies(graph, owner == 0, owner, SHAPES, 4, prices, Rules("auto", True, None))
+    for vertices in ([0], [1, 2], [5], [0, 1, 2, 3, 4, 5], []):
+        rows = [graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist() for v in vertices]
+        expected = sorted(set().union(*rows))
+        ids = np.array(vertices, dtype=np.int64)
+        assert found._find_neighbours(ids).tolist() == expected
 
 
 def test_prices_are_what_the_model_adds_for_a_row_more():

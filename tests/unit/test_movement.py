@@ -481,6 +481,19 @@ def test_a_plan_with_a_hole_is_refused(round_index, slot, fields, says):
         plan_movement(ROUNDS, traffic, VERTICES, shares_rows=True)
 
 
+@pytest.mark.parametrize("last", [30, 10**6])
+def test_rows_that_stay_do_not_cross_however_far_apart_they_are(last):
+    """Of input rows in any order."""
+    inputs = np.array([last, 4, 9, 1, 7])
+    block = Block(inputs, 1, np.array([0, 4]), np.arange(1, 5, dtype=np.int32))
+    fetch = Fetch(0, np.sort(inputs), from_host=ids(1, 9), reused=ids(4, 7, last))
+    ((moved,),) = plan_movement(
+        [Round(0, (Unit(0, (block,)),))], [RoundTraffic((fetch,))], last + 1, shares_rows=False
+    )
+    assert moved.host_ids.tolist() == [9, 1]
+    assert moved.rows_reused == 3
+
+
 def test_rows_outside_the_graph_and_edges_without_a_source_are_refused():
     far = (Round(0, (reading(0, [1, VERTICES]),)),)
     fetch = Fetch(0, needed=ids(1, VERTICES), from_host=ids(1, VERTICES), reused=ids())

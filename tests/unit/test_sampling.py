@@ -302,6 +302,15 @@ def test_induced_block(case: Case) -> None:
     assert set(others.tolist()) == reached - set(case.seeds.tolist())
 
 
+@pytest.mark.parametrize("count", [3, 400])
+def test_few_sources_are_sorted_and_many_are_marked(count: int) -> None:
+    graph = random_graph(6000, 40_000)
+    seeds = np.random.default_rng(2).permutation(6000)[:count].astype(np.int64)
+    block = dispatch.induce_block(graph.indptr, graph.indices, seeds)
+    assert (64 * (block.num_src - count) < 6000) == (count == 3)
+    assert_same(block, reference.induce_block(graph.indptr, graph.indices, seeds))
+
+
 @given(cases())
 def test_induced_subgraph(case: Case) -> None:
     """Sources and destinations are the ids as given; every edge between them is there."""

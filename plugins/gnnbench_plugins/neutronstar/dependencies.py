@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from gnnbench.constants import Bound
+from gnnbench.kernels.dispatch import unique_ids
 from gnnbench.parts import LayerShape
 from gnnbench.records import BoolArray, Graph, IntArray
 from gnnbench_plugins.neutronstar.prices import Prices
@@ -21,6 +23,8 @@ from gnnbench_plugins.neutronstar.prices import Prices
 #: Which rows above the features are computed: those that are cheaper so, all, or none.
 Split = Literal["auto", "cached", "communicated"]
 Seconds = npt.NDArray[np.float64]
+#: A set of so large a share of the vertices is found by marks instead of by sorting.
+MARKED_SHARE: Bound[int] = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +145,11 @@ class Dependencies:
         starts, counts = self._graph.indptr[ids], self._degrees[ids]
         before = np.cumsum(counts) - counts
         places = np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
-        return np.unique(self._graph.indices[places]).astype(np.int64)
+        sources, num_vertices = self._graph.indices[places], self._graph.num_vertices
+        # Marks take a pass over all vertices, which pays where many of them are asked about.
+        few = MARKED_SHARE * len(sources) < num_vertices
+        found = np.unique(sources) if few else unique_ids(sources, num_vertices)
+        return found.astype(np.int64)
 
     # ------------------------------------------------------------------ memory
 
