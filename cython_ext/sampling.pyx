@@ -269,6 +269,44 @@ def induce_subgraph(
         numbered.end()
 
 
+def find_edges(
+    const int64_t[::1] indptr, const int32_t[::1] indices, const int64_t[::1] dst_ids,
+    const int64_t[::1] rows, const int64_t[::1] src_ids, const int32_t[::1] columns,
+):
+    """Where each edge of a block stands in ``indices``, -1 where it does not."""
+    cdef int64_t num_vertices = indptr.shape[0] - 1, num_sources = src_ids.shape[0]
+    cdef int64_t row, e, low, high, middle, end, source, following
+    cdef int64_t[::1] places = np.full(columns.shape[0], -1, dtype=np.int64)
+    with nogil:
+        for row in range(dst_ids.shape[0]):
+            if not 0 <= dst_ids[row] < num_vertices:
+                continue
+            low, end = indptr[dst_ids[row]], indptr[dst_ids[row] + 1]
+            if not 0 <= low <= end <= indices.shape[0]:
+                continue
+            following = low
+            for e in range(rows[row], rows[row + 1]):
+                if not 0 <= columns[e] < num_sources:
+                    continue
+                source = src_ids[columns[e]]
+                # A row that was kept in its order has the next edge behind the one before.
+                if following < end and indices[following] == source:
+                    places[e] = following
+                    following += 1
+                    continue
+                low, high = indptr[dst_ids[row]], end
+                while low < high:
+                    middle = low + (high - low) // 2
+                    if indices[middle] < source:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low < end and indices[low] == source:
+                    places[e] = low
+                    following = low + 1
+    return places.base
+
+
 def race(uint64_t key, const int64_t[::1] ids, const double[::1] weights):
     """Exponential variables with rates ``weights``, one for each vertex of ``ids``."""
     cdef double[::1] keys = np.empty(ids.shape[0])

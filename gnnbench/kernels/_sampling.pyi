@@ -24,4 +24,12 @@ def induce_block(
 def induce_subgraph(
     indptr: IntArray, indices: IndexArray, ids: IntArray, threads: int, scratch: IndexArray
 ) -> tuple[IntArray, IndexArray]: ...
+def find_edges(
+    indptr: IntArray,
+    indices: IndexArray,
+    dst_ids: IntArray,
+    rows: IntArray,
+    src_ids: IntArray,
+    columns: IndexArray,
+) -> IntArray: ...
 def race(key: int, ids: IntArray, weights: DoubleArray) -> DoubleArray: ...

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from gnnbench.kernels.dispatch import find_edges
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
-from gnnbench.records import Block, BoolArray, Graph, IntArray, Unit, Workload
+from gnnbench.records import Block, Graph, IntArray, Unit, Workload
 
 #: How many standard deviations a count may be off what chance makes of it: two in a billion are
 #: further off.
@@ -88,25 +89,14 @@ def measure_lean(graph: Graph, block: Block, places: IntArray) -> float:
 
 
 def find_places(graph: Graph, block: Block) -> IntArray | None:
-    """The place of each of a block's edges in the graph's row of its destination, int64 ``(E,)``:
-    a binary search for each. None where one is not there, or there twice."""
-    rows = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
-    places = rows * np.int64(block.num_src) + block.indices
-    if len(np.unique(places)) < len(places) or len(np.unique(block.src_ids)) < block.num_src:
+    """The place of each of a block's edges in the graph's row of its destination, int64 ``(E,)``.
+    None where one is not there, or there twice."""
+    places = find_edges(graph.indptr, graph.indices, block)
+    if (places < 0).any() or len(np.unique(places)) < len(places):
         return None
-    destinations = block.dst_ids[rows]
-    sources = block.src_ids[block.indices]
-    low, high = graph.indptr[destinations], graph.indptr[destinations + 1]
-    ends = high.copy()
-    last = max(graph.num_edges - 1, 0)
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        below: BoolArray = open_ & (graph.indices[np.minimum(middle, last)] < sources)
-        low = np.where(below, middle + 1, low)
-        high = np.where(open_ & ~below, middle, high)
-    if not (low < ends).all() or not (graph.indices[low] == sources).all():
+    if len(np.unique(block.src_ids)) < block.num_src:
         return None
-    return low - graph.indptr[destinations]
+    return places - np.repeat(graph.indptr[block.dst_ids], np.diff(block.indptr))
 
 
 def find_repeats(some: Sequence[Unit], others: Sequence[Unit], graph: Graph) -> str | None:

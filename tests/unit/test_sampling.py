@@ -302,6 +302,48 @@ def test_induced_block(case: Case) -> None:
     assert set(others.tolist()) == reached - set(case.seeds.tolist())
 
 
+@given(cases(), st.data())
+def test_edges_are_found_in_the_graph(case: Case, data: st.DataObject) -> None:
+    """Drawn in any order; -1 where the graph has none, or a block is not well formed inside."""
+    graph = case.graph
+    edges = {
+        (int(source), vertex): place
+        for vertex in range(graph.num_vertices)
+        for place, source in enumerate(
+            graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]],
+            start=int(graph.indptr[vertex]),
+        )
+    }
+    ids = st.integers(-1, graph.num_vertices)
+    src_ids = data.draw(st.lists(ids, min_size=1, max_size=9))
+    count = data.draw(st.integers(0, len(src_ids)))
+    columns = st.lists(st.integers(-1, len(src_ids)), max_size=6)
+    rows = [data.draw(columns) for _ in range(count)]
+    block = Block(
+        np.array(src_ids, dtype=np.int64),
+        count,
+        np.cumsum([0, *map(len, rows)]),
+        np.array([column for row in rows for column in row], dtype=np.int32),
+    )
+    expected = [
+        edges.get((src_ids[column], src_ids[row]), -1) if 0 <= column < len(src_ids) else -1
+        for row, columns in enumerate(rows)
+        for column in columns
+    ]
+    assert dispatch.find_edges(graph.indptr, graph.indices, block).tolist() == expected
+    for block in sample(case):
+        found = dispatch.find_edges(graph.indptr, graph.indices, block)
+        np.testing.assert_array_equal(graph.indices[found], block.src_ids[block.indices])
+
+
+@pytest.mark.parametrize("offsets", [[0, 1], [0, 2, 1], [1, 1, 1], [0, 1, 3]])
+def test_offsets_that_are_none_have_no_edges(offsets: list[int]) -> None:
+    graph = star(3)
+    broken = Block(np.arange(4), 2, np.array(offsets), np.array([1], dtype=np.int32))
+    with pytest.raises(ValueError, match="the block's offsets"):
+        dispatch.find_edges(graph.indptr, graph.indices, broken)
+
+
 @pytest.mark.parametrize("count", [3, 400])
 def test_few_sources_are_sorted_and_many_are_marked(count: int) -> None:
     graph = random_graph(6000, 40_000)

@@ -32,6 +32,7 @@ from gnnbench.kernels.dispatch.movement import open_rounds
 from gnnbench.kernels.dispatch.rows import gather_rows, move_rows, scatter_add_rows
 from gnnbench.kernels.dispatch.sampling import (
     fastgcn_importance,
+    find_edges,
     induce_block,
     induce_subgraph,
     saint_edge_sums,
@@ -113,6 +114,7 @@ __all__ = [
     "edge_softmax",
     "edge_softmax_backward",
     "fastgcn_importance",
+    "find_edges",
     "gather_rows",
     "induce_block",
     "induce_subgraph",

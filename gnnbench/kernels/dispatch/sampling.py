@@ -130,6 +130,30 @@ def induce_subgraph(
     return Block(ids, len(ids), out, local)
 
 
+def find_edges(indptr: IntArray, indices: IndexArray, block: Block) -> IntArray:
+    """Where each of a block's edges stands in the graph's ``indices``, int64 ``(E,)``; -1 for one
+    that the graph does not have.
+
+    Rows of the graph ascend; those of the block need not. Raises ``ValueError`` for offsets of a
+    block that are none.
+    """
+    check_graph(indptr, indices)
+    count = block.num_dst
+    rows, sources, dst_ids = (
+        np.ascontiguousarray(each, dtype=np.int64)
+        for each in (block.indptr, block.src_ids, block.dst_ids)
+    )
+    columns = np.ascontiguousarray(block.indices, dtype=np.int32)
+    if len(rows) != count + 1 or rows[0] != 0 or rows[-1] != block.num_edges:
+        raise ValueError(f"the block's offsets are not those of {count:,} rows")
+    if (rows[1:] < rows[:-1]).any():
+        raise ValueError("the block's offsets decrease")
+    compiled = load("sampling")
+    find = reference.find_edges if compiled is None else compiled.find_edges
+    places: IntArray = find(indptr, indices, dst_ids, rows, sources, columns)
+    return places
+
+
 def sample_layers(
     indptr: IntArray,
     indices: IndexArray,

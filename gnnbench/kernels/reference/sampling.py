@@ -325,6 +325,33 @@ def sample_layers(
     return LayerSample(tuple(reversed(blocks)), tuple(reversed(weights)))
 
 
+def find_edges(
+    indptr: IntArray,
+    indices: IndexArray,
+    dst_ids: IntArray,
+    rows: IntArray,
+    src_ids: IntArray,
+    columns: IndexArray,
+) -> IntArray:
+    """See :func:`gnnbench.kernels.dispatch.sampling.find_edges`."""
+    places = np.full(len(columns), -1, dtype=np.int64)
+    of_edge = np.repeat(dst_ids, np.diff(rows))
+    known = (of_edge >= 0) & (of_edge < len(indptr) - 1)
+    known &= (columns >= 0) & (columns < len(src_ids))
+    destinations, sources = of_edge[known], src_ids[columns[known]]
+    low, end = indptr[destinations], indptr[destinations + 1]
+    high = end.copy()
+    while (open_ := low < high).any():
+        middle = np.minimum((low + high) // 2, len(indices) - 1)
+        below = open_ & (indices[middle] < sources)
+        low = np.where(below, middle + 1, low)
+        high = np.where(open_ & ~below, middle, high)
+    found = low < end
+    found[found] = indices[low[found]] == sources[found]
+    places[known] = np.where(found, low, -1)
+    return places
+
+
 def invert(degrees: IntArray) -> DoubleArray:
     """1 / degree, and 0 for a degree of 0."""
     return np.divide(1.0, degrees, out=np.zeros(len(degrees)), where=degrees > 0)
