@@ -78,7 +78,7 @@ def adjacency_bytes(
     layers: Sequence[LayerShape], chunk: ChunkSize, itemsize: int, kernel: Kernel
 ) -> int:
     """What a device keeps of a chunk's topology for the whole run: the kernel's adjacency, and the
-    constants of sources and destinations, which all layers of a model share."""
+    constants of sources, destinations and edges, which all layers of a model share."""
 
     def size_of(shape: LayerShape) -> BlockSize:
         loops = chunk.num_dst if shape.loop_features else 0
@@ -88,6 +88,7 @@ def adjacency_bytes(
         kernel.adjacency_bytes(size_of(shape), shape, itemsize)
         + shape.source_factors * chunk.rows * itemsize
         + shape.destination_factors * chunk.num_dst * itemsize
+        + shape.edge_factors * chunk.num_edges * itemsize
         for shape in layers
     )
 
@@ -102,10 +103,11 @@ def crossing_topology_bytes(
     shape: LayerShape, chunk: ChunkSize, itemsize: int, *, backward: bool
 ) -> int:
     """What crosses of a chunk's topology that is not on its device: the CSR and the constants of
-    its vertices, and backward the transpose and which edge each of its edges is."""
+    its vertices and edges, and backward the transpose and which edge each of its edges is."""
     loops = chunk.num_dst if shape.loop_features else 0
     size = chunk.topology_bytes + 4 * loops
     factors = shape.source_factors * chunk.num_src + shape.destination_factors * chunk.num_dst
+    factors += shape.edge_factors * chunk.num_edges
     if backward:
         size += 4 * (chunk.num_src + 1) + 8 * (chunk.num_edges + loops)
     return size + factors * itemsize
@@ -354,7 +356,10 @@ def mini_batch_bytes(
     gradient, and the largest layer's gradients in flight.
     """
     sources, destinations = vertices[:-1], vertices[1:]
-    topology = sum(4 * (d + 1 + e) for d, e in zip(destinations, edges, strict=True))
+    topology = sum(
+        4 * (d + 1 + (1 + shape.edge_factors) * e)
+        for shape, d, e in zip(layers, destinations, edges, strict=True)
+    )
     rows = vertices[0] * layers[0].in_features
     made = sum(
         d * (shape.aggregate_features + shape.out_features)

@@ -21,6 +21,8 @@ from gnnbench.preparation import (
     count_cores,
     load_dataset,
     load_machine,
+    note_unused_weights,
+    uses_weights,
     usual_fanouts,
 )
 from gnnbench.records import (
@@ -132,7 +134,9 @@ def prepare_plan(job: PlanJob, registry: Registry) -> PlannedJob:
     if reason is not None:
         raise UsageError(reason)
     graph = load_dataset(job.dataset, job.seed) if job.sizes is None else _draw(job.sizes, job.seed)
-    workload = _make_workload(job, graph)
+    if isinstance(graph, Dataset):
+        graph = note_unused_weights(graph, model)
+    workload = _make_workload(job, graph, model)
     return PlannedJob(row, bundle, machine, graph, workload, model, job.options, planner)
 
 
@@ -188,7 +192,7 @@ def _draw(sizes: Sizes, seed: int) -> RmatStream:
         raise UsageError(f"gnnbench plan: --{error}") from error
 
 
-def _make_workload(job: PlanJob, graph: Dataset | RmatStream) -> Workload:
+def _make_workload(job: PlanJob, graph: Dataset | RmatStream, model: LayerClass) -> Workload:
     """What would be trained."""
     dims = job.widths
     if not dims and isinstance(graph, Dataset):
@@ -201,6 +205,7 @@ def _make_workload(job: PlanJob, graph: Dataset | RmatStream) -> Workload:
         fanouts=job.fanouts or usual_fanouts(len(dims) - 1),
         seed=job.seed,
         threads=job.threads or count_cores(),
+        edge_weights=isinstance(graph, Dataset) and uses_weights(graph.graph, model),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,10 @@ from gnnbench.errors import GnnbenchError, UsageError
 if TYPE_CHECKING:
     from gnnbench.comparison import Request
     from gnnbench.datasets import ScalingChoice
-    from gnnbench.parts import Placement
+    from gnnbench.parts import LayerClass, Placement
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
-    from gnnbench.records import Dataset, PartKind, Workload
+    from gnnbench.records import Dataset, Graph, PartKind, Workload
 
     #: A strategy's name, and the parts that it is to have instead of its own.
     ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
@@ -94,10 +94,11 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
     own = registry.strategy(job.strategies[0][0]).platform
     machine = load_machine(job.platform, ranks, find_placements(registry, job.strategies), own)
     data = scale_features(load_dataset(job.dataset, job.seed), job.scaling)
+    data = note_unused_weights(data, model)
     return Request(
         strategies=tuple(Variant(*each) if each[1] else each[0] for each in job.strategies),
         dataset=data,
-        workload=_make_workload(job, data, model.learning_rate, threads),
+        workload=_make_workload(job, data, model, threads),
         platform=machine,
         swaps=job.swaps,
         options=job.options,
@@ -109,8 +110,8 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
     )
 
 
-def _make_workload(job: Job, data: Dataset, learning_rate: float, threads: int) -> Workload:
-    """What is trained; ``learning_rate`` is the model's, where none was asked for."""
+def _make_workload(job: Job, data: Dataset, model: LayerClass, threads: int) -> Workload:
+    """What is trained, by the model's learning rate where no other was asked for."""
     from gnnbench.records import Workload
 
     return Workload(
@@ -120,9 +121,24 @@ def _make_workload(job: Job, data: Dataset, learning_rate: float, threads: int) 
         batch_size=job.batch_size,
         fanouts=job.fanouts or usual_fanouts(job.layers),
         seed=job.seed,
-        learning_rate=job.learning_rate or learning_rate,
+        learning_rate=job.learning_rate or model.learning_rate,
         threads=threads,
+        edge_weights=uses_weights(data.graph, model),
     )
+
+
+def uses_weights(graph: Graph, model: LayerClass) -> bool:
+    """Whether training a model on a graph multiplies by edge weights: there are some, and its
+    layers take them (``Layer.takes_weights``)."""
+    return graph.weights is not None and getattr(model, "takes_weights", False)
+
+
+def note_unused_weights(dataset: Dataset, model: LayerClass) -> Dataset:
+    """The data set, which says so where it has edge weights that a model does not take."""
+    if dataset.graph.weights is None or uses_weights(dataset.graph, model):
+        return dataset
+    note = f"edge weights were not used: {model.title} takes none"
+    return replace(dataset, notes=(*dataset.notes, note))
 
 
 def usual_fanouts(layers: int) -> tuple[int, ...]:

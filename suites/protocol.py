@@ -151,7 +151,7 @@ def make_bare_loop(setting: Setting, kernel: str) -> Callable[[int], Iterator[fl
     sparse = keeps_sparse(bundle, setting, (host,), projected)
     replicas = Replicas(setting, (host,), projected)
     layers, labels = replicas.on(host).stack, torch.from_numpy(setting.dataset.labels)
-    degrees, dtype = Degrees(setting.dataset.graph.degrees), torch_dtype(setting.workload)
+    degrees, dtype = Degrees.of(setting.dataset, setting.workload), torch_dtype(setting.workload)
     threads = setting.workload.threads
 
     def train(seeds: IntArray, epoch: int) -> float:

@@ -19,6 +19,8 @@ from gnnbench.preparation import (
     count_cores,
     load_dataset,
     load_machine,
+    note_unused_weights,
+    uses_weights,
     usual_fanouts,
 )
 from gnnbench.records import Dataset, Mode, PartKind, Workload
@@ -69,9 +71,9 @@ def make_question(job: AdviceJob, registry: Registry) -> Question:
 
     Raises ``UsageError`` for what is not known or cannot mean anything.
     """
-    registry.model(job.model)
+    model = registry.model(job.model)
     platform = choose_platform(job, registry)
-    dataset = load_dataset(job.dataset, job.seed)
+    dataset = note_unused_weights(load_dataset(job.dataset, job.seed), model)
     workload = Workload(
         model=job.model,
         dims=(dataset.num_features, *[job.hidden] * (job.layers - 1), dataset.num_classes),
@@ -80,6 +82,7 @@ def make_question(job: AdviceJob, registry: Registry) -> Question:
         fanouts=job.fanouts or usual_fanouts(job.layers),
         seed=job.seed,
         threads=job.threads or count_cores(),
+        edge_weights=uses_weights(dataset.graph, model),
     )
     check_names(job.swaps, job.options, registry)
     modes = MODES if job.mode is None else (job.mode,)

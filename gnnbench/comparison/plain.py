@@ -100,7 +100,7 @@ class PlainTraining:
         self._sampler = sampler
         self._drawn_by = drawn_by
         self._shared = Shared() if shared is None else shared
-        self._degrees = Degrees(setting.dataset.graph.degrees)
+        self._degrees = Degrees.of(setting.dataset, setting.workload)
         self._wide = _find_wide_layers(setting)
         self._reads_sparse = 0 in self._wide and _is_sparse(setting)
 

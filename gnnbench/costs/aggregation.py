@@ -60,7 +60,7 @@ class Aggregation:
         attends = work.form == "attention"
         if attends:
             yield from soften(work, self.index_bytes, self.softmax_passes)
-        weighted = attends or work.form == "weighted" or work.form in self.weighted
+        weighted = attends or work.weighted or work.form in self.weighted | {"weighted"}
         if self.messages or (attends and self.trained_messages):
             yield from self._send_messages(work, row_bytes, weighted)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import ClassVar
@@ -80,6 +80,12 @@ class Lowering(ABC):
     @abstractmethod
     def count_seeds(self) -> tuple[int, ...]:
         """How many seeds each update of the last epoch had."""
+
+    def count_topology(self, blocks: Iterable[Block]) -> int:
+        """Bytes of blocks as they cross and as a device stores them, with the weights of their
+        edges, float32, where the model takes them."""
+        weighted = any(layer.weighted for layer in self.layers)
+        return sum(block.topology_bytes + 4 * weighted * block.num_edges for block in blocks)
 
     def sessions(self) -> Mapping[PartKind, Session]:
         """What parts have opened for this run, once prepared."""

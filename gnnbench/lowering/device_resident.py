@@ -70,7 +70,7 @@ class DeviceResidentLowering(PeerRows):
             size = self._count_feature_bytes(slot)
             ledger.allocate(device.name, "vertex features on the device", size)
             if self.halo is not None:
-                size = self.halo.count_topology_bytes(slot)
+                size = self.count_topology(self.halo.whole_blocks_of(slot))
                 ledger.allocate(device.name, "graph that halos are drawn of", size)
             else:
                 ledger.allocate_all(device.name, tuple(self._size_kept(slot)))

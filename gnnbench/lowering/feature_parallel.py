@@ -81,11 +81,11 @@ class FeatureParallelLowering(MiniBatchLowering):
         there = {host: Buffer("blocks of other nodes") for host in self.hosts}
         for slot, device in enumerate(self.trainers):
             unit = round_.unit_of(slot)
-            size = sum(u.blocks[0].topology_bytes for u in round_.units if u.slot != slot)
+            size = self.count_topology([u.blocks[0] for u in round_.units if u.slot != slot])
             yield Hold(device.name, _first_blocks(round_), size)
             if unit is not None:
-                size += unit.topology_bytes
-                taken = Take(device.name, {round_.topology: unit.topology_bytes})
+                size += self.count_topology(unit.blocks)
+                taken = Take(device.name, {round_.topology: self.count_topology(unit.blocks)})
                 round_.held[slot] = [taken]
                 yield taken
             round_.arrived[slot] = round_.sampled
@@ -104,7 +104,7 @@ class FeatureParallelLowering(MiniBatchLowering):
         """The first blocks that other hosts have drawn, to this one, once for all its devices."""
         for other in self.platform.hosts:
             drawn = [u for u in round_.units if self.hosts[u.slot] == other != host]
-            work = Work("copy", bytes=sum(unit.blocks[0].topology_bytes for unit in drawn))
+            work = Work("copy", bytes=self.count_topology([unit.blocks[0] for unit in drawn]))
             if drawn:
                 label = "first blocks of another node"
                 step = self._cross(other, host, round_.index, label, work, "host_to_host")

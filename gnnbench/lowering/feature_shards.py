@@ -128,7 +128,8 @@ class ShardsLayout(Lowering):
     def _place_aggregator(self, ledger: Ledger, slot: int) -> None:
         name = self.trainers[slot].name
         pieces = [self.shards.pieces[number, slot] for number in self.rounds]
-        topology = sum(piece.topology_bytes for piece in pieces)
+        factors = max(layer.shape.edge_factors for layer in self.layers) * self._itemsize
+        topology = sum(piece.topology_bytes + factors * piece.size.num_edges for piece in pieces)
         ledger.allocate(name, "adjacency on the device", topology)
         features = self.shards.num_held(slot) * self.width(0, slot) * self._itemsize
         ledger.allocate(name, "feature columns on the device", features)

@@ -50,7 +50,11 @@ class InputRows(LoadedRows):
         size = len(unit.input_ids) * self._row_bytes
         if self._stored is not None:
             size = sum(round_.loaded[unit.slot].sizes_bytes.values())
-        held = {} if round_.shares[unit.slot][0].samples else {round_.topology: unit.topology_bytes}
+        held = (
+            {}
+            if round_.shares[unit.slot][0].samples
+            else {round_.topology: self.count_topology(unit.blocks)}
+        )
         held[f"mini-batch features of round {round_.index}"] = size
         return Take(self.trainers[unit.slot].name, held)
 
@@ -66,7 +70,7 @@ class InputRows(LoadedRows):
         if slot not in self.accelerator_slots or round_.shares[slot][0].samples:
             return
         arrived = round_.arrived[slot] = Buffer("blocks on the device")
-        work = Work("copy", bytes=unit.topology_bytes)
+        work = Work("copy", bytes=self.count_topology(unit.blocks))
         step = self._send(slot, index, "mini-batch topology", work)
         step.reads, step.writes = ready, (arrived,)
         yield step
@@ -87,7 +91,7 @@ class InputRows(LoadedRows):
         index, slot, move = round_.index, unit.slot, round_.moves[unit.slot]
         yield Section(index, (TRANSFER, slot), stream="copy")
         crossing = sum(round_.loaded[slot].sizes_bytes.values())
-        topology = 0 if round_.shares[slot][0].samples else unit.topology_bytes
+        topology = 0 if round_.shares[slot][0].samples else self.count_topology(unit.blocks)
         arrived = round_.arrived[slot] = Buffer("input rows") if move.direct else received
         apart = self._rounds or (move.direct and move.rows_reused > 0)
         transferred = Buffer("rows that crossed") if apart else arrived

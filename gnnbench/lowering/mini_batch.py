@@ -299,7 +299,7 @@ class MiniBatchLowering(AveragedGradients):
     ) -> Iterator[Item]:
         """What an accelerator has drawn stays there; the feature loader needs V^0 on the host."""
         device, size = self.trainers[unit.slot], unit.input_ids.nbytes
-        taken = Take(device.name, {round_.topology: unit.topology_bytes})
+        taken = Take(device.name, {round_.topology: self.count_topology(unit.blocks)})
         round_.held[unit.slot] = [taken]
         yield taken
         work = Work("copy", rows=len(unit.input_ids), bytes=size)

@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 
-from gnnbench.footprint import size_of
 from gnnbench.lowering.row_changes import RowChanges
 from gnnbench.lowering.sampled_halo import SampledHalo
 from gnnbench.lowering.shards import Read, ShardUnit
@@ -85,9 +84,9 @@ class PeerRows(RowChanges):
 
     def _draw_halo(self, halo: SampledHalo, slot: int, step: Step) -> None:
         halo.draw(self._epoch, slot)
-        left = sum(size_of(block).topology_bytes for block in halo.blocks_of(slot).values())
-        whole = halo.count_topology_bytes(slot)
-        step.work = Work("copy", rows=len(halo.halos[slot]), bytes=whole + left)
+        blocks = [*halo.whole_blocks_of(slot), *halo.blocks_of(slot).values()]
+        size = self.count_topology(blocks)
+        step.work = Work("copy", rows=len(halo.halos[slot]), bytes=size)
 
     def _see_blocks(self, steps: Iterator[Step], *, first: bool) -> Iterator[Step]:
         """Steps over a unit, whose block is new to the kernel the ``first`` time that it is

@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from gnnbench.errors import PluginError
-from gnnbench.footprint import size_of
 from gnnbench.lowering.shards import Read, ShardPlan, Shards, ShardUnit
 from gnnbench.parts import SampledExchange
 from gnnbench.records import Block, BoolArray, IndexArray, IntArray
@@ -61,13 +60,9 @@ class SampledHalo:
         """The blocks of a device in the epoch that was drawn last."""
         return {key: block for key, block in self.blocks.items() if key[1] == slot}
 
-    def count_topology_bytes(self, slot: int) -> int:
-        """The whole graph of a device's units, out of which each epoch's is made."""
-        return sum(
-            size_of(block).topology_bytes
-            for key, (block, _) in self._units.items()
-            if key[1] == slot
-        )
+    def whole_blocks_of(self, slot: int) -> list[Block]:
+        """The blocks of a device's units, out of which each epoch's are made."""
+        return [block for key, (block, _) in self._units.items() if key[1] == slot]
 
     def draw(self, epoch: int, slot: int) -> None:
         """Draw what a device reads of its peers in an epoch, for all of its units."""

@@ -122,6 +122,8 @@ def build(
     for below, layer in itertools.pairwise(layers):
         masks = masked and layer.cacheable and type(layer) in bundled
         layer.masks_below = below.masked_above = masks
+    for layer in layers:
+        layer.weighted = workload.edge_weights and layer.takes_weights
     gnn = GNN(layers)
     return gnn.to(torch.float32 if workload.dtype == "float32" else torch.float64)
 

@@ -6,13 +6,15 @@ from copy import copy
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from gnnbench.kernels.csr import csr_tensor
+from gnnbench.kernels.dispatch import find_edges
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.parts import Adjacency, Kernel, Scaling
-from gnnbench.records import Block, IntArray
+from gnnbench.records import Block, Dataset, FloatArray, Graph, IntArray, Workload
 
 
 def with_self_loops(block: Block) -> Block:
@@ -29,18 +31,53 @@ def with_self_loops(block: Block) -> Block:
 
 
 class Degrees:
-    """D(v) of a graph's vertices, ``counts``, int64 ``(V,)``, and what GCN makes of it, once."""
+    """D(v) of a graph's vertices, ``counts``, int64 ``(V,)``, and what GCN makes of it, once.
 
-    def __init__(self, counts: IntArray) -> None:
+    For a model that multiplies by edge weights the ``weighted`` graph is given, and D(v) is the sum
+    of its weights; ``counts`` stay numbers of edges.
+    """
+
+    def __init__(self, counts: IntArray, weighted: Graph | None = None) -> None:
         self.counts = counts
+        self._graph = weighted
         self._norms: dict[torch.dtype, Tensor] = {}
+
+    @classmethod
+    def of(cls, dataset: Dataset, workload: Workload) -> Degrees:
+        """Those that a workload's model has on a data set."""
+        graph = dataset.graph
+        return cls(graph.degrees, graph if workload.edge_weights else None)
+
+    @property
+    def weighted(self) -> bool:
+        return self._graph is not None
 
     def norms(self, dtype: torch.dtype) -> Tensor:
         """1/sqrt(D(v)+1), ``(V,)``, rounded to ``dtype`` once."""
         if dtype not in self._norms:
-            whole = torch.from_numpy(self.counts + 1).to(torch.float64)
+            whole = torch.from_numpy(self._sum_weights() + 1).to(torch.float64)
             self._norms[dtype] = whole.rsqrt_().to(dtype)
         return self._norms[dtype]
+
+    def _sum_weights(self) -> IntArray | npt.NDArray[np.float64]:
+        graph = self._graph
+        if graph is None or graph.weights is None:
+            return self.counts
+        rows = np.repeat(np.arange(graph.num_vertices), graph.degrees)
+        return np.bincount(rows, graph.weights, minlength=graph.num_vertices)
+
+    def find_weights(self, block: Block) -> FloatArray:
+        """The weights of a block's edges, ``(E,)``. Raises ``ValueError`` for one with an edge that
+        the graph does not have."""
+        graph = self._graph
+        if graph is None or graph.weights is None:
+            raise ValueError("this model takes no edge weights")
+        if block.indices is graph.indices:
+            return graph.weights
+        places = find_edges(graph.indptr, graph.indices, block)
+        if (places < 0).any():
+            raise ValueError("a block has an edge that the graph does not have")
+        return graph.weights[places]
 
 
 class BoundBlock:
@@ -103,13 +140,36 @@ class BoundBlock:
 
     @property
     def gcn_scaling(self) -> Scaling:
-        """1/sqrt((D(v)+1)(D(u)+1)) for each edge, and for a vertex's own row."""
+        """1/sqrt((D(v)+1)(D(u)+1)) for each edge, and for a vertex's own row; times the edge's
+        weight, where there are weights."""
         if self._gcn is None:
             ids = torch.from_numpy(self.block.src_ids)
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
             own = self.adjacency.own_rows(norm)
             self._gcn = Scaling(src=norm, dst=own, own=own * own)
+            if self._degrees.weighted:
+                weights = torch.from_numpy(self._degrees.find_weights(self.block))
+                factors = self._gcn.of_edges(self.adjacency)
+                factors *= weights.to(self.device, self.dtype)
         return self._gcn
+
+    def sum_scaled(self, h: Tensor) -> Tensor:
+        """``(S, f) -> (D, f)``: the sum over in-edges and the own row by ``gcn_scaling``."""
+        adjacency, scaling = self.adjacency, self.gcn_scaling
+        if not self._degrees.weighted:
+            return adjacency.sum_scaled(h, scaling)
+        own = scaling.own.unsqueeze(1) * adjacency.own_rows(h)
+        return adjacency.sum(h, scaling.of_edges(adjacency)) + own
+
+    @torch.no_grad()
+    def sum_scaled_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
+        """``(D, f) -> (S, f)``: the backward pass of ``sum_scaled`` without its forward."""
+        adjacency, scaling = self.adjacency, self.gcn_scaling
+        if not self._degrees.weighted:
+            return adjacency.sum_scaled_transposed(g, scaling, into)
+        out = adjacency.sum_transposed(g, scaling.of_edges(adjacency), into)
+        adjacency.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
+        return out
 
     def mean(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, f)``: the mean over in-edges, over all that the full graph has."""

@@ -47,6 +47,9 @@ class Layer(nn.Module, ABC):
     #: Whether ``aggregate`` and ``aggregate_backward`` also take some of the columns, see
     #: ``LayerShape``; they must be ``cacheable`` then.
     featurewise = False
+    #: Whether it multiplies by edge weights where there are some, and, set by ``build``, does so.
+    takes_weights: ClassVar[bool] = False
+    weighted = False
     #: Whether AGGREGATE's backward pass gives only those gradients that ReLU, with which the layer
     #: below ended, lets through; and whether the layer above does so. Both are set by ``build``.
     masks_below = False
@@ -129,6 +132,7 @@ class Layer(nn.Module, ABC):
             hidden_features=self.hidden_features,
             source_factors=self.source_factors,
             destination_factors=self.destination_factors,
+            edge_factors=int(self.weighted),
         )
 
     @abstractmethod
@@ -156,6 +160,7 @@ class Layer(nn.Module, ABC):
             itemsize=itemsize,
             sources=block.num_src,
             form=self.form,
+            weighted=self.weighted,
         )
 
     def update_work(self, rows: int, itemsize: int, gemms: int = 1, threads: int = 0) -> Work:
@@ -201,13 +206,16 @@ class _LinearLayer(Layer):
 class GCNLayer(_LinearLayer):
     """Kipf and Welling's layer; HyScale-GNN Equation 3, with the self loop of HP-GNN's Â.
 
-    a_v = sum over u in N(v) and v of h_u / sqrt((D(v)+1)(D(u)+1)); h_v = ReLU(a_v W + b).
+    a_v = sum over u in N(v) and v of h_u / sqrt((D(v)+1)(D(u)+1)); h_v = ReLU(a_v W + b). With edge
+    weights w_uv every neighbour's term has its own as a factor, and D(v) is the sum of those of v's
+    in-edges; a vertex's edge to itself has weight 1, as in PyG.
     """
 
     name = "gcn"
     title = "GCN"
     form: ClassVar[Form] = "scaled"
     featurewise = True
+    takes_weights: ClassVar[bool] = True
     #: Those of ``BoundBlock.gcn_scaling``.
     source_factors = 1
     destination_factors = 2
@@ -220,12 +228,12 @@ class GCNLayer(_LinearLayer):
         self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        return bound.adjacency.sum_scaled(h, bound.gcn_scaling)
+        return bound.sum_scaled(h)
 
     def aggregate_backward(
         self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
     ) -> Tensor:
-        return bound.adjacency.sum_scaled_transposed(gradient, bound.gcn_scaling, into)
+        return bound.sum_scaled_transposed(gradient, into)
 
 
 class _MeanLayer(_LinearLayer):
@@ -330,6 +338,7 @@ class _ProjectedLayer(MultipliedLayer):
             itemsize=itemsize,
             sources=block.num_src,
             form=self.form,
+            weighted=self.weighted,
         )
 
     @property
@@ -341,7 +350,7 @@ class ProjectedGCNLayer(_ProjectedLayer, GCNLayer):
     """GCN with the product first."""
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        return bound.adjacency.sum_scaled(bound.project(h, self.weight), bound.gcn_scaling)
+        return bound.sum_scaled(bound.project(h, self.weight))
 
 
 class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):

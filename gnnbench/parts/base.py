@@ -47,7 +47,8 @@ class LayerShape:
 
     ``hidden_features`` is the width of what is between two products of UPDATE; 0 where there is
     one. ``source_factors`` and ``destination_factors`` are how many constants of a block's every
-    source and destination AGGREGATE has, as GCN has 1/sqrt(D(v)+1).
+    source and destination AGGREGATE has, as GCN has 1/sqrt(D(v)+1), and ``edge_factors`` those of
+    its every edge: 1 where the graph's weights are taken.
     """
 
     in_features: int
@@ -65,6 +66,7 @@ class LayerShape:
     hidden_features: int = 0
     source_factors: int = 0
     destination_factors: int = 0
+    edge_factors: int = 0
 
     @property
     def summed_features(self) -> int:

@@ -86,11 +86,6 @@ class Unit:
         """|V^0| .. |V^L| (|B^l| in HP-GNN)."""
         return (self.blocks[0].num_src, *[block.num_dst for block in self.blocks])
 
-    @property
-    def topology_bytes(self) -> int:
-        """Bytes of all blocks as a device stores them."""
-        return sum([block.topology_bytes for block in self.blocks])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
@@ -192,7 +187,8 @@ class Work(NamedTuple):
     started for it. ``loading`` is how rows of host memory come to an accelerator, and
     ``processes`` is how many do so side by side. ``apart`` is how many threads of the host do such
     work at the same time, each its own; 0 is one work for all of them. ``fresh`` says that a kernel
-    sees the block for the first time when it aggregates over it, one way.
+    sees the block for the first time when it aggregates over it, one way. Where it is ``weighted``
+    AGGREGATE multiplies by a weight of every edge, in whatever form.
     """
 
     op: Literal["sample", "copy", "aggregate", "update"]
@@ -214,6 +210,7 @@ class Work(NamedTuple):
     processes: int = 1
     apart: int = 0
     fresh: bool = False
+    weighted: bool = False
 
     def on_threads(self, threads: int) -> Work:
         """The same work, done by so many of the host's threads."""

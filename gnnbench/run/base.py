@@ -70,7 +70,7 @@ class Engine(ABC):
         #: What its devices are held to: a process has one, or all of theirs are alike.
         self._speed = min([self._trainers[slot].speed for slot in self._here], default=1.0)
         self._itemsize = setting.workload.itemsize
-        self._degrees = Degrees(setting.dataset.graph.degrees)
+        self._degrees = Degrees.of(setting.dataset, setting.workload)
         self._labels = torch.from_numpy(setting.dataset.labels)
         self._ahead = ReadAhead(mapped_features(setting))
         self.ledger = open_ledger(bundle, setting.platform, self._trainers)

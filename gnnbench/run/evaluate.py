@@ -73,7 +73,7 @@ class Evaluator:
         self._memory = memory
         self._block_bytes = block_bytes
         self._dtype = torch_dtype(setting.workload)
-        self._degrees = Degrees(setting.dataset.graph.degrees)
+        self._degrees = Degrees.of(setting.dataset, setting.workload)
         self._borrowed: IdleMemory | None = None
 
     def borrow(self, idle: IdleMemory) -> None:

@@ -232,7 +232,7 @@ def crossing_beside(setting, hottest):
     topology = needed = found = 0
     for units in units_of("pagraph", setting):
         for unit in units:
-            topology += unit.topology_bytes
+            topology += sum(block.topology_bytes for block in unit.blocks)
             needed += len(unit.input_ids)
             found += int(np.isin(unit.input_ids, hottest).sum())
     return topology, needed - found, found
@@ -528,7 +528,9 @@ def test_p3_exchanges_products_instead_of_features(graph, devices):
     for units in units_of("p3", setting):
         pushed += sum(unit.blocks[0].num_dst for unit in units)
         topology += sum(
-            unit.topology_bytes + (devices - 1) * unit.blocks[0].topology_bytes for unit in units
+            sum(block.topology_bytes for block in unit.blocks)
+            + (devices - 1) * unit.blocks[0].topology_bytes
+            for unit in units
         )
     assert counted["all_to_all"] == 2 * (devices - 1) * pushed * HIDDEN * ITEM
     assert counted["host_to_device"] == topology
