@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from gnnbench import datasets
-from gnnbench.datasets.construct import symmetrise
 from gnnbench.datasets.synthetic import draw_distinct
+from gnnbench.datasets.topology import symmetrise
 from gnnbench.errors import GnnbenchError
 from gnnbench.records import Graph, IntArray
 

@@ -150,6 +150,12 @@ def info(name: str, seed: int, json_path: Path | None) -> int:
     help="Keep the direction of edges, source first: a vertex aggregates from those that have an "
     "edge to it.  [default: every edge goes both ways]",
 )
+@click.option(
+    "--weighted",
+    is_flag=True,
+    help="Keep the weights of edges, a list's third column or a matrix's values, for models that "
+    "take them (gcn).",
+)
 @out_option
 @scaling_option
 @overwrite_option
@@ -163,6 +169,7 @@ def import_graph(
     string_ids: bool,
     keep_isolated: bool,
     directed: bool,
+    weighted: bool,
     out_path: Path | None,
     scaling: ScalingChoice | None,
     overwrite: bool,
@@ -184,7 +191,9 @@ def import_graph(
     ids_path = target.with_name(f"{target.name.removesuffix('.npz')}.ids.txt")
     read = [path for path in (file, features, labels, split) if path is not None]
     check_files(json_path, *catalogue.list_files(target), ids_path, files=read)
-    extras = catalogue.Extras(features, labels, split, string_ids, keep_isolated, directed)
+    extras = catalogue.Extras(
+        features, labels, split, string_ids, keep_isolated, directed, weighted
+    )
     if in_folder:
         made = catalogue.import_folder(
             file, target, extras, name=name, scaling=scaling or "auto", overwrite=overwrite

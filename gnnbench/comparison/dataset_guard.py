@@ -73,6 +73,8 @@ def _write_back(array: npt.NDArray[np.generic], copy: npt.NDArray[np.generic]) -
 def _arrays(dataset: Dataset) -> Iterator[tuple[str, npt.NDArray[np.generic]]]:
     yield "indptr", dataset.graph.indptr
     yield "indices", dataset.graph.indices
+    if dataset.graph.weights is not None:
+        yield "edge weights", dataset.graph.weights
     if isinstance(dataset.features, np.ndarray):
         yield "features", dataset.features
     else:

@@ -16,8 +16,9 @@ from gnnbench.datasets.attachments import (
     read_labels,
     read_split,
 )
-from gnnbench.datasets.construct import AnyArray, Masks
+from gnnbench.datasets.construct import Masks
 from gnnbench.datasets.content import as_classes, find_share
+from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import IntArray
 

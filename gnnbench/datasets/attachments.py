@@ -18,10 +18,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from gnnbench.datasets.archive import Archive
-from gnnbench.datasets.construct import AnyArray
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npy import ArrayFile
 from gnnbench.datasets.texts import data_lines, split_fields
+from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.files import FileRefused, open_input
 from gnnbench.records import IntArray

@@ -7,19 +7,25 @@ already, in :func:`annotate`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.topology import (
+    BYTES_PER_EDGE,
+    MAX_VERTICES,
+    AnyArray,
+    as_edge_weights,
+    check_csr,
+    check_range,
+    symmetrise,
+)
 from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, Dataset, FloatArray, Graph, IndexArray, IntArray
 
 #: train, val and test, each bool ``(V,)``.
 Masks = tuple[BoolArray, BoolArray, BoolArray]
-AnyArray = npt.NDArray[np.generic]
 
 MASK_NAMES = ("train_mask", "val_mask", "test_mask")
 #: Train, val and test share where there is no split: the one HongTu (section 7.1) draws.
@@ -27,159 +33,10 @@ SPLIT = (0.25, 0.5, 0.25)
 RANDOM_FEATURES = 128
 RANDOM_CLASSES = 16
 
-#: What :func:`symmetrise` takes at its peak.
-_BYTES_PER_EDGE = 50
-#: Vertex ids are stored as int32.
-MAX_VERTICES = 2**31 - 1
 #: How many values are checked at a time.
 _VALUES = 1 << 22
 #: Labels beyond this on a smaller graph are identifiers, not classes.
 _MAX_SPARSE_CLASSES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Repairs:
-    """What :func:`symmetrise` changed, in directed edges."""
-
-    self_loops: int
-    duplicates: int
-    reverses: int
-
-    def sentences(self) -> tuple[str, ...]:
-        said = (
-            (self.self_loops, f"self loops removed: {self.self_loops:,}"),
-            (self.duplicates, f"duplicate edges removed: {self.duplicates:,}"),
-            (self.reverses, f"missing reverse edges added: {self.reverses:,}"),
-        )
-        return tuple(sentence for count, sentence in said if count)
-
-
-# --------------------------------------------------------------------------- topology
-
-
-def sort_unique(keys: IntArray) -> IntArray:
-    """The distinct values of ``keys``, ascending; sorts its argument in place to save memory."""
-    keys.sort()
-    if len(keys) == 0:
-        return keys
-    first = np.empty(len(keys), dtype=bool)
-    first[0] = True
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    return keys[first]
-
-
-def symmetrise(
-    src: IntArray, dst: IntArray, num_vertices: int, *, directed: bool = False
-) -> tuple[Graph, Repairs]:
-    """The canonical graph of edges ``src[i] -> dst[i]`` (int64, in range), and repairs.
-
-    Every edge gets its reverse, unless they are to stay ``directed``. An edge is packed into one
-    int64 key, row x V + column, so that two in-place sorts do the work; the peak is about
-    ``_BYTES_PER_EDGE`` bytes per directed edge.
-    """
-    keys = dst * num_vertices
-    keys += src
-    keys = keys[src != dst]
-    self_loops = len(src) - len(keys)
-    kept = sort_unique(keys)
-    duplicates = len(keys) - len(kept)
-    del keys
-    reverses = 0
-    if not directed:
-        both = np.empty(2 * len(kept), dtype=np.int64)
-        both[: len(kept)] = kept
-        row, column = np.divmod(kept, num_vertices)
-        both[len(kept) :] = column * num_vertices + row
-        del row, column
-        both = sort_unique(both)
-        reverses = len(both) - len(kept)
-        kept = both
-        del both
-    indptr = np.zeros(num_vertices + 1, dtype=np.int64)
-    np.cumsum(np.bincount(kept // num_vertices, minlength=num_vertices), out=indptr[1:])
-    kept %= num_vertices
-    graph = Graph(indptr, kept.astype(np.int32), directed)
-    return graph, Repairs(self_loops, duplicates, reverses)
-
-
-def find_fault(indptr: IntArray, indices: IndexArray, *, directed: bool = False) -> str | None:
-    """Why a well-formed CSR is not canonical (the first reason found), or None when it is.
-
-    Canonical: rows ascend strictly, no self loops, and every edge is stored in both directions
-    unless the graph is ``directed``. O(E).
-    """
-    num_vertices = len(indptr) - 1
-    rows = np.repeat(np.arange(num_vertices, dtype=np.int32), np.diff(indptr))
-    same_row = rows[1:] == rows[:-1]
-    for wrong, what in (
-        (same_row & (indices[1:] < indices[:-1]), "is not sorted in row"),
-        (same_row & (indices[1:] == indices[:-1]), "has duplicate edges in row"),
-    ):
-        if wrong.any():
-            return f"{what} {rows[int(np.argmax(wrong))]:,}"
-    loops = rows == indices
-    if loops.any():
-        count = int(np.count_nonzero(loops))
-        return f"has self loops ({count:,}, the first at vertex {rows[int(np.argmax(loops))]:,})"
-    if directed:
-        return None
-    # Transposing is a counting sort that leaves rows sorted, so equal arrays mean equal graphs.
-    entries = np.ones(len(indices), dtype=np.int8)
-    transposed = sp.csr_matrix((entries, indices, indptr), shape=(num_vertices,) * 2).T.tocsr()
-    if np.array_equal(transposed.indptr, indptr) and np.array_equal(transposed.indices, indices):
-        return None
-    keys = rows.astype(np.int64) * num_vertices + indices
-    reverse_keys = indices.astype(np.int64) * num_vertices + rows
-    row, column = divmod(int(np.setdiff1d(keys, reverse_keys)[0]), num_vertices)
-    return f"is directed: row {row:,} lists {column:,} but row {column:,} does not list {row:,}"
-
-
-def check_csr(where: str, indptr: IntArray, indices: IntArray | IndexArray) -> None:
-    """Raise :class:`DatasetError` unless the arrays are a CSR of at least one vertex and edge."""
-    check_offsets(where, indptr, len(indices))
-    _check_range(where, "indices", indices, len(indptr) - 1)
-
-
-def check_offsets(where: str, indptr: IntArray, num_entries: int) -> None:
-    """Raise :class:`DatasetError` unless these are offsets of rows with ``num_entries`` entries."""
-    if len(indptr) < 2:
-        raise DatasetError(
-            f"{where}: indptr has length {len(indptr)}, so the graph has no vertices; "
-            f"store one more entry than there are vertices."
-        )
-    if len(indptr) - 1 > MAX_VERTICES:
-        raise DatasetError(
-            f"{where}: indptr describes {len(indptr) - 1:,} vertices, but indices are int32; "
-            f"use a graph of at most {MAX_VERTICES:,} vertices."
-        )
-    if indptr[0] != 0:
-        raise DatasetError(
-            f"{where}: indptr starts at {indptr[0]}, not at 0; store the offsets of the rows."
-        )
-    if (indptr[1:] < indptr[:-1]).any():
-        row = int(np.argmax(indptr[1:] < indptr[:-1]))
-        raise DatasetError(
-            f"{where}: indptr decreases after row {row:,}; store the ascending offsets of the rows."
-        )
-    if indptr[-1] != num_entries:
-        raise DatasetError(
-            f"{where}: indptr ends at {indptr[-1]:,} but indices has {num_entries:,} entries; "
-            f"store both whole, from the same graph."
-        )
-    if num_entries == 0:
-        raise DatasetError(
-            f"{where}: indices is empty, so the graph has no edges; a GNN needs at least one."
-        )
-
-
-def _check_range(where: str, array: str, ids: IntArray | IndexArray, bound: int) -> None:
-    low, high = ids.min(), ids.max()
-    if low < 0 or high >= bound:
-        wrong = low if low < 0 else high
-        raise DatasetError(
-            f"{where}: {array} contains {wrong:,}, outside 0 to {bound - 1:,}; "
-            f"number from 0 and store every one that is used."
-        )
 
 
 # --------------------------------------------------------------------------- content
@@ -419,11 +276,13 @@ def build(
     notes: Sequence[str] = (),
     report_repairs: bool = True,
     directed: bool = False,
+    weights: AnyArray | None = None,
 ) -> Dataset:
     """A dataset from any edges: made symmetric, sorted, without loops and duplicates.
 
     ``edges`` is int64 ``(2, E)`` (sources, destinations) or an in-neighbour CSR ``(indptr,
     indices)``. With ``directed`` each edge stays as it is: its destination aggregates its source.
+    ``weights`` are edges' own, one for each; None has all edges count the same.
     ``num_vertices`` defaults to the CSR's rows, the rows of ``features`` or ``labels``, or the
     largest id plus one. ``features`` are ``(V, f)``, dense or SciPy sparse; ``labels`` int64
     ``(V,)``, -1 = none; ``masks`` train, val, test, bool ``(V,)``. What is left out is made up:
@@ -449,9 +308,11 @@ def build(
                 f"{name}: {num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; number them "
                 f"from 0 without gaps."
             )
-        _check_range(name, "edges", edges, num_vertices)
-    check_memory(name, "its graph", _BYTES_PER_EDGE * len(src) + 32 * num_vertices)
-    graph, repairs = symmetrise(src, dst, num_vertices, directed=directed)
+        check_range(name, "edges", edges, num_vertices)
+    check_memory(name, "its graph", BYTES_PER_EDGE * len(src) + 32 * num_vertices)
+    if weights is not None:
+        weights = as_edge_weights(name, weights, len(src))
+    graph, repairs = symmetrise(src, dst, num_vertices, directed=directed, weights=weights)
     if graph.num_edges == 0:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
     return annotate(

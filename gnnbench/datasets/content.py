@@ -1,8 +1,8 @@
 """What other sources know of vertices and edges, brought to ours, alike on every way in.
 
 Labels are one class a vertex. Stored as floats they must be whole numbers, and a note says that
-they were; NaN, which OGB writes for "none", becomes -1. Edge weights and edge features are not
-trained on, and a note says where there were any.
+they were; NaN, which OGB writes for "none", becomes -1. Edge features are not trained on, nor are
+edge weights unless they are asked for, and a note says where there were any.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gnnbench.datasets.construct import AnyArray
+from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, IntArray
 
@@ -61,6 +61,24 @@ def note_weights(weights: AnyArray | None, features: AnyArray | None = None) -> 
     if features is not None and features.size:
         notes.append(EDGE_FEATURES_IGNORED)
     return tuple(notes)
+
+
+def choose_weights(
+    where: str,
+    weights: AnyArray | None,
+    features: AnyArray | None = None,
+    *,
+    weighted: bool,
+) -> tuple[AnyArray | None, tuple[str, ...]]:
+    """A source's edge weights where they are asked for, and what is lost of its edges.
+
+    Raises :class:`DatasetError` where it has none.
+    """
+    if not weighted:
+        return None, note_weights(weights, features)
+    if weights is None:
+        raise DatasetError(f"{where}: its edges have no weights; do not ask for any.")
+    return weights, note_weights(None, features)
 
 
 def read_masks(

@@ -28,12 +28,10 @@ from gnnbench.datasets.attachments import Ids
 from gnnbench.datasets.catalogue import load, verified_folder
 from gnnbench.datasets.construct import (
     MASK_NAMES,
-    MAX_VERTICES,
     RANDOM_FEATURES,
     Masks,
     annotate,
     as_float_features,
-    check_offsets,
     check_shape,
     describe_random_features,
     draw_random_features,
@@ -77,6 +75,7 @@ from gnnbench.datasets.synthetic import (
     parse_size,
 )
 from gnnbench.datasets.texts import strip_compression
+from gnnbench.datasets.topology import MAX_VERTICES, check_offsets
 from gnnbench.errors import DatasetError
 from gnnbench.mapped import AnyArray, let_go
 from gnnbench.records import Dataset, FloatArray, Graph, IntArray
@@ -90,7 +89,8 @@ Pairs = Iterable[tuple[IntArray, IntArray]]
 @dataclass(frozen=True, slots=True, eq=False)
 class _Source:
     """A graph whose edges, sources and destinations, are read some at a time, and again; vertices
-    are 0, 1, 2, ... What is ``directed`` stays so.
+    are 0, 1, 2, ... What is ``directed`` stays so; ``weights`` are in the order of the canonical
+    graph, in which the edges come then.
 
     Dense features are ``pieces`` of rows, in order; both kinds are made up where there are none.
     """
@@ -106,6 +106,7 @@ class _Source:
     renumbered: Ids | None = None
     report_repairs: bool = True
     directed: bool = False
+    weights: FloatArray | None = None
 
 
 # --------------------------------------------------------------------------- the two ways in
@@ -123,8 +124,9 @@ def import_folder(
     """The graph in ``file`` as a data set in the folder ``path``.
 
     It is the one that ``import_graph`` makes in memory, with features scaled as ``scaling`` says.
-    Matrix Market, ``.pt`` and graphs whose vertices have names are read into memory. Raises
-    :class:`DatasetError`, and :class:`GnnbenchError` where the disk refuses.
+    Matrix Market, ``.pt``, and graphs whose vertices have names or whose edges have weights are
+    read into memory. Raises :class:`DatasetError`, and :class:`GnnbenchError` where the disk
+    refuses.
     """
     name, extras = choose_name(file, name), extras or Extras()
     with new_folder(path, overwrite=overwrite) as folder:
@@ -133,11 +135,12 @@ def import_folder(
         attached = read_attached(
             extras.features, extras.labels, extras.split, extras.string_ids, mapped=True
         )
-        if file.suffix == ".npz":
+        if file.suffix == ".npz" and not _has_weights(file):
             source = _open_npz(file, extras)
         elif (
             extras.string_ids
-            or file.suffix == ".pt"
+            or extras.weighted
+            or file.suffix in (".npz", ".pt")
             or strip_compression(file).suffix.lower() == ".mtx"
         ):
             made = import_graph(file, extras, name=name)
@@ -201,7 +204,13 @@ def _hold(dataset: Dataset) -> _Source:
         masks=(dataset.train_mask, dataset.val_mask, dataset.test_mask),
         report_repairs=False,
         directed=graph.directed,
+        weights=graph.weights,
     )
+
+
+def _has_weights(file: Path) -> bool:
+    with Archive(file) as archive:
+        return "weights" in archive.names
 
 
 def _open_npz(file: Path, extras: Extras) -> _Source:
@@ -378,11 +387,13 @@ def _write(folder: Path, path: Path, name: str, source: _Source, scaling: Scalin
     if not indptr[-1]:
         raise DatasetError(f"{name}: every edge is a self loop; a GNN needs at least one other.")
     copy_to(folder / "indptr.npy", indptr)
+    if source.weights is not None:
+        copy_to(folder / "weights.npy", source.weights)
     features, said, made_up = _write_features(folder, path, source)
     indices = ArrayFile.find(into).map()
     dataset = annotate(
         name,
-        Graph(indptr, indices, source.directed),  # type: ignore[arg-type]
+        Graph(indptr, indices, source.directed, source.weights),  # type: ignore[arg-type]
         features=features,
         labels=source.labels,
         masks=source.masks,

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 
 from gnnbench.datasets import dgl_library
-from gnnbench.datasets.construct import AnyArray, build
+from gnnbench.datasets.construct import build
 from gnnbench.datasets.content import as_classes, note_weights
 from gnnbench.datasets.objects import DGLGraph, from_dgl, from_pyg
 from gnnbench.datasets.pickles import arrays_only
+from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError, GnnbenchError, MissingDependency
 from gnnbench.files import publish_folder
 from gnnbench.records import BoolArray, Dataset, IntArray

@@ -27,11 +27,11 @@ from gnnbench.datasets.construct import (
     MASK_NAMES,
     check_labels,
     check_masks,
-    check_offsets,
     check_shape,
 )
 from gnnbench.datasets.npy import ArrayFile, copy_to
 from gnnbench.datasets.streaming import Found, check_stored
+from gnnbench.datasets.topology import check_offsets
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import FileRefused, explain, publish_folder, read_text
 from gnnbench.records import Dataset, FeatureScaling, Graph
@@ -45,6 +45,7 @@ _SPARSE = ("x_data", "x_indices", "x_indptr")
 _DTYPES: Mapping[str, tuple[str, ...]] = {
     "indptr": ("<i8",),
     "indices": ("<i4",),
+    "weights": ("<f4",),
     "x": ("<f4",),
     "x_data": ("<f4",),
     "x_indices": ("<i4", "<i8"),
@@ -195,7 +196,10 @@ def _describe(file: ArrayFile) -> str:
 def _make_dataset(path: Path, manifest: Manifest, arrays: Mapping[str, Any]) -> Dataset:
     """Raises :class:`DatasetError` for arrays that do not belong together."""
     where = str(path)
-    graph = Graph(arrays["indptr"], arrays["indices"], manifest.directed)
+    weights = arrays.get("weights")
+    graph = Graph(arrays["indptr"], arrays["indices"], manifest.directed, weights)
+    if weights is not None and weights.shape != graph.indices.shape:
+        raise DatasetError(f"{where}: weights are not of {graph.num_edges:,} edges.")
     features: Any = arrays.get("x")
     if features is None:
         data, indices, indptr = (arrays[name] for name in _SPARSE)

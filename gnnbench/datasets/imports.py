@@ -9,7 +9,7 @@ import lzma
 import os
 import warnings
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -24,8 +24,8 @@ from gnnbench.datasets.alignment import (
     read_attached,
 )
 from gnnbench.datasets.attachments import Ids, read_array
-from gnnbench.datasets.construct import MAX_VERTICES, build
-from gnnbench.datasets.content import WEIGHTS_IGNORED
+from gnnbench.datasets.construct import build
+from gnnbench.datasets.content import WEIGHTS_IGNORED, choose_weights
 from gnnbench.datasets.edge_lists import note_columns, read_edges, readable
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npz import StoredArrays, read_npz
@@ -37,6 +37,7 @@ from gnnbench.datasets.texts import (
     split_fields,
     strip_compression,
 )
+from gnnbench.datasets.topology import MAX_VERTICES, AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IndexArray, IntArray
 
@@ -53,7 +54,8 @@ class Extras:
 
     With ``string_ids`` vertices have names, any text without blanks and commas. Vertices without an
     edge are left out of an edge list unless ``keep_isolated``. With ``directed`` edges get no
-    reverse, nor do those of a ``.npz`` that says so itself.
+    reverse, nor do those of a ``.npz`` that says so itself. With ``weighted`` they keep the weights
+    of a third column, or of a matrix; those of a ``.npz`` are kept in any case.
     """
 
     features: Path | None = None
@@ -62,6 +64,7 @@ class Extras:
     string_ids: bool = False
     keep_isolated: bool = False
     directed: bool = False
+    weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,10 +102,11 @@ def import_graph(
     if file.suffix == ".npz":
         found = _read_npz(file)
     elif strip_compression(file).suffix.lower() == ".mtx":
-        found = _read_matrix_market(file)
+        found = _read_matrix_market(file, extras.weighted)
     else:
-        pairs, notes = _read_pairs(file, extras.string_ids)
+        pairs, weights, notes = _read_pairs(file, extras)
         found = _number(file, pairs, notes, attached, extras.keep_isolated)
+        found = replace(found, weights=weights)
     directed = extras.directed or (found.stored is not None and found.stored.directed)
     return Imported(_attach(name, found, attached, directed), found.renumbered)
 
@@ -123,6 +127,7 @@ class _Found:
     ids: Ids | None = None
     first: int = 0
     renumbered: Ids | None = None
+    weights: AnyArray | None = None
 
     def list_ids(self) -> Ids:
         """The id of every vertex in the file."""
@@ -156,6 +161,7 @@ def _attach(name: str, found: _Found, attached: Attached, directed: bool) -> Dat
         origin=found.origin,
         notes=notes,
         directed=directed,
+        weights=found.weights,
     )
 
 
@@ -189,7 +195,14 @@ def choose_name(file: Path, name: str | None = None) -> str:
 def _read_npz(file: Path) -> _Found:
     stored = read_npz(file)
     edges = (stored.indptr, stored.indices)
-    return _Found(edges, len(stored.indptr) - 1, str(file), stored.notes, stored)
+    return _Found(
+        edges,
+        len(stored.indptr) - 1,
+        str(file),
+        stored.notes,
+        stored,
+        weights=stored.weights,
+    )
 
 
 def _describe(error: BaseException) -> str:
@@ -218,7 +231,7 @@ class _Malformed(Exception):
     """Why a text is no Matrix Market file."""
 
 
-def _read_matrix_market(file: Path) -> _Found:
+def _read_matrix_market(file: Path, weighted: bool) -> _Found:
     try:
         check_text(file)
         header = _read_matrix_header(file)
@@ -238,18 +251,19 @@ def _read_matrix_market(file: Path) -> _Found:
             f"export it again as coordinates."
         ) from error
     row, column = table["row"] - 1, table["column"] - 1
+    values = None if header.field in ("pattern", "complex") else table["value"]
     if header.symmetric:
         below = row != column
         row, column = np.append(row, column[below]), np.append(column, row[below])
-    weighted = header.field == "complex" or (
-        header.field != "pattern" and bool((table["value"] != 1).any())
-    )
+        values = None if values is None else np.append(values, values[below])
+    values, notes = choose_weights(str(file), values, weighted=weighted)
     return _Found(
         np.stack((row, column)),
         header.rows,
         f"imported from {file.name}",
-        (WEIGHTS_IGNORED,) if weighted else (),
+        (WEIGHTS_IGNORED,) if header.field == "complex" else notes,
         first=1,
+        weights=values,
     )
 
 
@@ -306,9 +320,10 @@ def _read_entries(file: Path, header: _MatrixHeader) -> npt.NDArray[np.void]:
 # --------------------------------------------------------------------------- edge lists
 
 
-def _read_pairs(file: Path, string_ids: bool) -> tuple[Ids, tuple[str, ...]]:
-    """The ends of every edge as the file calls them, ``(E, 2)``, and notes."""
+def _read_pairs(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple[str, ...]]:
+    """The ends of every edge as the file calls them, ``(E, 2)``, weights, and notes."""
     if file.suffix in (".npy", ".pt"):
+        choose_weights(str(file), None, weighted=extras.weighted)
         edges = read_array(file)
         if edges.ndim != 2 or 2 not in edges.shape or edges.dtype.kind not in "iu":
             raise DatasetError(
@@ -318,11 +333,15 @@ def _read_pairs(file: Path, string_ids: bool) -> tuple[Ids, tuple[str, ...]]:
         check_memory(str(file), "its graph", BYTES_PER_EDGE * edges.size // 2)
         # Two edges as two rows and as two columns look alike: rows are meant.
         pairs = edges.T if edges.shape[0] == 2 else edges
-        return np.ascontiguousarray(pairs, dtype=np.int64), ()
+        return np.ascontiguousarray(pairs, dtype=np.int64), None, ()
     with readable(file):
         check_text(file)
         notes = note_columns(file)
-        return _parse_names(file) if string_ids else np.concatenate(list(read_edges(file))), notes
+        if extras.weighted:
+            return *_parse_weighted(file, extras.string_ids), ()
+        if extras.string_ids:
+            return _parse_names(file), None, notes
+        return np.concatenate(list(read_edges(file))), None, notes
 
 
 def _number(
@@ -379,6 +398,24 @@ def _fill_gaps(file: Path, ids: Ids) -> IntArray:
         )
     check_memory(str(file), "its vertices", 64 * last)
     return np.arange(last + 1, dtype=np.int64)
+
+
+def _parse_weighted(file: Path, string_ids: bool) -> tuple[Ids, AnyArray]:
+    """The pairs of an edge list, and the weights in its third column."""
+    pairs, weights = [], []
+    for number, line in data_lines(file):
+        fields = split_fields(line)
+        try:
+            ends = fields[:2] if string_ids else [int(np.int64(each)) for each in fields[:2]]
+            weights.append(float(fields[2]))
+        except (ValueError, IndexError, OverflowError):
+            raise DatasetError(
+                f"{file}, line {number}: {line[:60]!r} is not an edge with a weight; write two "
+                f"vertices and a number a line."
+            ) from None
+        pairs.append(ends)
+    kind: type[np.str_ | np.int64] = np.str_ if string_ids else np.int64
+    return cast("Ids", np.array(pairs, dtype=kind).reshape(-1, 2)), np.array(weights)
 
 
 def _parse_names(file: Path) -> npt.NDArray[np.str_]:

@@ -1,11 +1,11 @@
 """The ``.npz`` format: one graph in one file, checked array by array.
 
 ``indptr`` int64 ``(V+1,)`` and ``indices`` int32 ``(E,)`` are the in-neighbour CSR: symmetric, rows
-sorted, no self loops, no duplicates; ``directed``, one flag, says that it need not be symmetric.
-Features are ``x`` (dense ``(V, f)``) or ``x_data``,
-``x_indices``, ``x_indptr``, ``x_shape`` (CSR), labels ``y`` (-1 = none), the split ``train_mask``,
-``val_mask``, ``test_mask``; all three groups are optional. ``notes``, text, says what a reader of
-results should know about the data. Nothing in a file is ever unpickled.
+sorted, no self loops, no duplicates; ``directed``, one flag, says that it need not be symmetric,
+and ``weights`` float32 ``(E,)`` are of its edges. Features are ``x`` (dense ``(V, f)``) or
+``x_data``, ``x_indices``, ``x_indptr``, ``x_shape`` (CSR), labels ``y`` (-1 = none), the split
+``train_mask``, ``val_mask``, ``test_mask``; all three groups are optional. ``notes``, text, says
+what a reader of results should know about the data. Nothing in a file is ever unpickled.
 """
 
 from __future__ import annotations
@@ -24,23 +24,31 @@ from gnnbench.datasets.construct import (
     MASK_NAMES,
     RANDOM_CLASSES,
     RANDOM_FEATURES,
-    AnyArray,
     Masks,
     annotate,
-    check_csr,
-    find_fault,
     make_random_features,
     make_random_labels,
     make_split,
 )
 from gnnbench.datasets.content import as_classes
 from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.topology import AnyArray, as_edge_weights, check_csr, find_fault
 from gnnbench.errors import DatasetError, GnnbenchError
 from gnnbench.files import explain, publish
-from gnnbench.records import BoolArray, Dataset, Graph, IndexArray, IntArray
+from gnnbench.records import BoolArray, Dataset, FloatArray, Graph, IndexArray, IntArray
 
 SPARSE_NAMES = ("x_data", "x_indices", "x_indptr", "x_shape")
-FORMAT_NAMES = ("indptr", "indices", "directed", "x", *SPARSE_NAMES, "y", *MASK_NAMES, "notes")
+FORMAT_NAMES = (
+    "indptr",
+    "indices",
+    "directed",
+    "weights",
+    "x",
+    *SPARSE_NAMES,
+    "y",
+    *MASK_NAMES,
+    "notes",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +62,7 @@ class StoredArrays:
     masks: Masks | None
     notes: tuple[str, ...]
     directed: bool = False
+    weights: FloatArray | None = None
 
 
 def as_integers(where: str, name: str, array: AnyArray) -> IntArray:
@@ -203,8 +212,18 @@ def read_npz(path: Path, left_out: Sequence[str] = ()) -> StoredArrays:
     if ignored:
         notes.append(f"arrays that the format does not know were ignored: {', '.join(ignored)}")
     directed = "directed" in arrays and _as_flag(where, "directed", arrays["directed"])
+    weights = None
+    if "weights" in arrays:
+        weights = as_edge_weights(where, arrays["weights"], int(indptr[-1]))
     return StoredArrays(
-        indptr, indices.astype(np.int32), features, labels, masks, tuple(notes), directed
+        indptr,
+        indices.astype(np.int32),
+        features,
+        labels,
+        masks,
+        tuple(notes),
+        directed,
+        weights,
     )
 
 
@@ -232,7 +251,7 @@ def load_npz(
         )
     return annotate(
         file.stem,
-        Graph(stored.indptr, stored.indices, stored.directed),
+        Graph(stored.indptr, stored.indices, stored.directed, stored.weights),
         features=stored.features,
         labels=stored.labels,
         masks=stored.masks,
@@ -275,6 +294,8 @@ def save_npz(dataset: Dataset, path: str | os.PathLike[str], *, overwrite: bool 
     }
     if dataset.graph.directed:
         arrays["directed"] = np.array(True)
+    if dataset.graph.weights is not None:
+        arrays["weights"] = dataset.graph.weights
     if dataset.notes:
         arrays["notes"] = np.array(dataset.notes, dtype=np.str_)
     if not _is_made_up(dataset):

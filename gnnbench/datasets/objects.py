@@ -8,14 +8,16 @@ was repaired or ignored, and features, labels and splits that it lacks are made 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from gnnbench.datasets.construct import MASK_NAMES, AnyArray, Masks, build
-from gnnbench.datasets.content import WEIGHTS_IGNORED, as_classes, note_weights, read_masks
+from gnnbench.datasets.construct import MASK_NAMES, Masks, build
+from gnnbench.datasets.content import as_classes, choose_weights, note_weights, read_masks
+from gnnbench.datasets.topology import AnyArray
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, IntArray
 
@@ -58,6 +60,7 @@ def from_arrays(
     num_vertices: int | None = None,
     edge_weights: npt.ArrayLike | None = None,
     directed: bool = False,
+    weighted: bool = False,
     name: str = "arrays",
 ) -> Dataset:
     """A data set of arrays, tensors or sparse matrices.
@@ -67,8 +70,9 @@ def from_arrays(
     loops and duplicates. ``features`` are ``(V, f)``, dense
     or SciPy sparse; ``labels`` ``(V,)`` classes, -1 or NaN where there is none; ``split`` maps
     train, val and test to masks or numbers of vertices. ``num_vertices`` counts isolated vertices
-    beyond the last edge's where there are no features. ``edge_weights`` are ignored, and a note
-    says so. Raises :class:`DatasetError` naming what is wrong.
+    beyond the last edge's where there are no features. ``edge_weights``, or the matrix's values,
+    are kept where the graph is to be ``weighted``, and else ignored, which a note says. Raises
+    :class:`DatasetError` naming what is wrong.
     """
     weights: AnyArray | None = None if edge_weights is None else _as_array(edge_weights)
     pairs: AnyArray
@@ -82,6 +86,7 @@ def from_arrays(
         pairs = np.stack((matrix.row, matrix.col)).astype(np.int64)
     else:
         pairs = _as_array(edges)
+    weights, lost = choose_weights(name, weights, weighted=weighted)
     kept, stored = _as_features(features), None
     notes: tuple[str, ...] = ()
     if labels is not None:
@@ -102,8 +107,9 @@ def from_arrays(
         features=kept,
         labels=stored,
         masks=masks,
-        notes=(*notes, *note_weights(weights)),
+        notes=(*notes, *lost),
         directed=directed,
+        weights=weights,
     )
 
 
@@ -113,13 +119,15 @@ def from_pyg(
     *,
     origin: str = "PyTorch Geometric",
     directed: bool = False,
+    weighted: bool = False,
 ) -> Dataset:
     """A homogeneous PyG ``Data`` (``edge_index``, optional ``x``, ``y``, masks) as a dataset.
 
     It is made symmetric unless it is to stay ``directed``. Of several splits (masks of two
-    dimensions) the first is taken. ``edge_weight`` and ``edge_attr`` are ignored, and a note says
-    so. Raises :class:`DatasetError` for a heterogeneous graph, one without ``edge_index``, or
-    several labels a vertex.
+    dimensions) the first is taken. ``edge_weight``, or an ``edge_attr`` of one number an edge, is
+    kept where the graph is to be ``weighted``; it and other ``edge_attr`` are ignored else, and a
+    note says so. Raises :class:`DatasetError` for a heterogeneous graph, one without
+    ``edge_index``, or several labels a vertex.
     """
     edge_index = getattr(data, "edge_index", None)
     if edge_index is None:
@@ -128,30 +136,36 @@ def from_pyg(
         )
     attributes = getattr(data, "edge_attr", None)
     flat = attributes is not None and attributes.ndim == 1
-    weights = attributes if flat else getattr(data, "edge_weight", None)
-    lost = note_weights(
-        None if weights is None else _as_array(weights),
+    found = attributes if flat else getattr(data, "edge_weight", None)
+    weights, lost = choose_weights(
+        name,
+        None if found is None else _as_array(found),
         None if attributes is None or flat else _as_array(attributes),
+        weighted=weighted,
     )
     return _build_of(
         name,
-        _as_array(edge_index),
+        _Edges(_as_array(edge_index), directed, weights, lost),
         int(data.num_nodes),
         {key: getattr(data, key, None) for key in ("x", "y", *MASK_NAMES)},
         origin,
-        lost,
-        directed,
     )
 
 
 def from_dgl(
-    graph: DGLGraph, name: str = "dgl", *, origin: str = "DGL", directed: bool = False
+    graph: DGLGraph,
+    name: str = "dgl",
+    *,
+    origin: str = "DGL",
+    directed: bool = False,
+    weighted: bool = False,
 ) -> Dataset:
     """A homogeneous DGL graph as a dataset: ``feat``, ``label`` and masks of its ``ndata``.
 
     It is made symmetric unless it is to stay ``directed``. Features may also be called ``x`` or
-    ``features``, labels ``y`` or ``labels``. What edges carry is ignored, and a note says
-    so. Raises :class:`DatasetError` for a heterogeneous graph.
+    ``features``, labels ``y`` or ``labels``. Where it is to be ``weighted``, the only number that
+    edges carry, or the one called ``weight`` or ``w``, is their weight; what they carry is ignored
+    else, and a note says so. Raises :class:`DatasetError` for a heterogeneous graph.
     """
     if not graph.is_homogeneous:
         raise DatasetError(
@@ -166,15 +180,19 @@ def from_dgl(
 
     columns = {"x": find(_FEATURES), "y": find(_LABELS)}
     columns |= {key: find((key,)) for key in MASK_NAMES}
-    lost: tuple[str, ...] = ()
-    for key in sorted(set(graph.edata.keys()) - set(_DGL_OWN)):
-        values = _as_array(graph.edata[key])
-        scalar = values.ndim == 1 or values.shape[1:] == (1,)
-        lost += note_weights(values if scalar else None, None if scalar else values)
+    carried = {
+        key: _as_array(graph.edata[key]) for key in sorted(set(graph.edata.keys()) - set(_DGL_OWN))
+    }
+    numbers = {key: each for key, each in carried.items() if each.shape[1:] in ((), (1,))}
+    chosen = next((key for key in ("weight", "w", *numbers) if key in numbers), None)
+    weights, _ = choose_weights(name, numbers.get(chosen or ""), weighted=weighted)
+    lost: list[str] = []
+    for key, each in carried.items():
+        if weights is None or key != chosen:
+            lost += note_weights(*((each, None) if key in numbers else (None, each)))
     pairs = np.stack((_as_array(source), _as_array(destination)))
-    return _build_of(
-        name, pairs, graph.num_nodes(), columns, origin, tuple(dict.fromkeys(lost)), directed
-    )
+    edges = _Edges(pairs, directed, weights, tuple(dict.fromkeys(lost)))
+    return _build_of(name, edges, graph.num_nodes(), columns, origin)
 
 
 def from_networkx(
@@ -186,14 +204,16 @@ def from_networkx(
     split: str | None = "split",
     weight: str = "weight",
     directed: bool = False,
+    weighted: bool = False,
 ) -> Dataset:
     """A NetworkX graph as a dataset: its vertices in their order, whatever they are called.
 
     It is made symmetric unless it is to stay ``directed``, as a ``DiGraph`` can. ``features``,
     ``labels`` and ``split`` name the vertices' attributes: a vector, a class, and one of
     ``"train"``, ``"val"`` and ``"test"``. An attribute that no vertex has is made up; one that only
-    some have is refused, except labels and split, where it means none. Edges' ``weight`` is
-    ignored, and a note says so. Raises :class:`DatasetError` naming what is wrong.
+    some have is refused, except labels and split, where it means none. Edges' ``weight``, 1 where
+    one has none, is kept where the graph is to be ``weighted``, and else ignored, which a note
+    says. Raises :class:`DatasetError` naming what is wrong.
     """
     if directed and not graph.is_directed():
         raise DatasetError(
@@ -204,10 +224,9 @@ def from_networkx(
         [(vertices[one], vertices[other]) for one, other in graph.edges()], dtype=np.int64
     ).reshape(-1, 2)
     held = [graph.nodes[vertex] for vertex in graph.nodes]
-    notes: list[str] = []
-    weights = {edge.get(weight, 1) for _, _, edge in graph.edges(data=True)}
-    if weights - {1}:
-        notes.append(WEIGHTS_IGNORED)
+    carried = [edge.get(weight, 1) for _, _, edge in graph.edges(data=True)]
+    weights, lost = choose_weights(name, np.array(carried), weighted=weighted)
+    notes = list(lost)
     rows = [each[features] for each in held if features in each]
     if rows and len(rows) < len(held):
         raise DatasetError(
@@ -233,23 +252,32 @@ def from_networkx(
         origin="NetworkX",
         notes=notes,
         directed=directed,
+        weights=weights,
     )
 
 
 # --------------------------------------------------------------------------- pieces
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Edges:
+    """A graph's edges: ``pairs`` ``(2, E)`` and what is to be made of them, and what is lost."""
+
+    pairs: AnyArray
+    directed: bool
+    weights: AnyArray | None
+    lost: tuple[str, ...]
+
+
 def _build_of(
     name: str,
-    edges: AnyArray,
+    edges: _Edges,
     num_vertices: int,
     columns: Mapping[str, object | None],
     origin: str,
-    lost: tuple[str, ...],
-    directed: bool,
 ) -> Dataset:
     """A data set of columns by PyG's names, each a tensor or None."""
-    notes = list(lost)
+    notes = list(edges.lost)
     labels = None
     if columns["y"] is not None:
         labels, said = as_classes(name, _as_array(columns["y"]))
@@ -267,14 +295,15 @@ def _build_of(
         notes.append("the incomplete split of the source is not used")
     return build(
         name,
-        edges.astype(np.int64, copy=False),
+        edges.pairs.astype(np.int64, copy=False),
         num_vertices=num_vertices,
         features=_as_features(columns["x"]),
         labels=labels,
         masks=masks,
         origin=origin,
         notes=notes,
-        directed=directed,
+        directed=edges.directed,
+        weights=edges.weights,
     )
 
 

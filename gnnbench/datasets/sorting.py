@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gnnbench.datasets.construct import Repairs
 from gnnbench.datasets.npy import ArrayWriter
+from gnnbench.datasets.topology import Repairs
 from gnnbench.records import IntArray
 
 Keys = npt.NDArray[np.uint64]

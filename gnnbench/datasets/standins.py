@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench.constants import Constant
-from gnnbench.datasets.construct import build, make_random_labels, make_split, symmetrise
+from gnnbench.datasets.construct import build, make_random_labels, make_split
 from gnnbench.datasets.synthetic import (
     SyntheticSize,
     check_fits,
@@ -22,6 +22,7 @@ from gnnbench.datasets.synthetic import (
     draw_blocks,
     make_class_features,
 )
+from gnnbench.datasets.topology import symmetrise
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset, Graph, IntArray
 

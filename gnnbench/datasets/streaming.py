@@ -17,7 +17,7 @@ from gnnbench.mapped import AnyArray
 from gnnbench.records import Graph, IntArray, begin_digest
 
 #: In which order a data set's digest goes over its arrays (``gnnbench.records.Dataset.digest``).
-_ORDER = ("indptr", "indices", "x", "x_data", "x_indices", "x_indptr", "y", *MASK_NAMES)
+_ORDER = ("indptr", "indices", "weights", "x", "x_data", "x_indices", "x_indptr", "y", *MASK_NAMES)
 
 Words = npt.NDArray[np.uint64]
 
@@ -42,6 +42,7 @@ def check_stored(
     checks: dict[str, Callable[[AnyArray], None]] = {
         "x": _Finite(where, "x").take,
         "x_data": _Finite(where, "x_data").take,
+        "weights": _Finite(where, "weights", negative=False).take,
     }
     topology = _Topology(where, graph.indptr)
     checks["indices"] = topology.take
@@ -71,16 +72,22 @@ def _pass(_: AnyArray) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Finite:
-    """Every number of an array is one."""
+    """Every number of an array is one, and not negative where that is said."""
 
     where: str
     name: str
+    negative: bool = True
 
     def take(self, piece: AnyArray) -> None:
         if not np.isfinite(piece).all():
             raise DatasetError(
                 f"{self.where}: {self.name} contains NaN or infinite values; replace them by "
                 f"finite float32 numbers."
+            )
+        if not self.negative and (lowest := float(np.min(piece, initial=0.0))) < 0:
+            raise DatasetError(
+                f"{self.where}: {self.name} contains {lowest:g}; give numbers that are not "
+                f"negative."
             )
 
 

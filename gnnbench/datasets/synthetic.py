@@ -17,15 +17,14 @@ import numpy.typing as npt
 
 from gnnbench.constants import Bound, Constant
 from gnnbench.datasets.construct import (
-    MAX_VERTICES,
     SPLIT,
     build,
     make_random_features,
     make_random_labels,
     make_split,
-    sort_unique,
 )
 from gnnbench.datasets.memory import check_memory
+from gnnbench.datasets.topology import MAX_VERTICES, sort_unique
 from gnnbench.errors import DatasetError
 from gnnbench.records import BoolArray, Dataset, FloatArray, IntArray
 

@@ -54,6 +54,29 @@ def test_import_then_use_by_name(run, cache, edges):
     assert (facts["num_vertices"], facts["num_edges"]) == (12, 24)
 
 
+def test_import_keeps_directions_and_weights_where_told(run, tmp_path):
+    file = tmp_path / "pairs.txt"
+    file.write_text("0 1 2.5\n2 1 0.5\n")
+    for options, number, notes in (
+        ((), 4, ["edge weights were ignored", "missing reverse edges added: 2"]),
+        (("--directed",), 2, ["edge weights were ignored"]),
+        (("--directed", "--weighted"), 2, []),
+    ):
+        out = tmp_path / f"{len(options)}.npz"
+        result = run("datasets", "import", file, "--out", out, *options, "--json", "-")
+        assert result.exit_code == 0, result.output
+        facts = json.loads(result.stdout)
+        assert facts["num_edges"] == number
+        said = [note for note in facts["notes"] if not note.startswith("made up")]
+        assert [note.partition(": columns")[0] for note in said] == notes
+        assert facts == {
+            **json.loads(run("datasets", "info", out, "--json", "-").stdout),
+            "file": str(out),
+            "origin": facts["origin"],
+            "name": facts["name"],
+        }
+
+
 def test_import_does_not_overwrite_unless_told(run, edges, tmp_path):
     out = tmp_path / "mine.npz"
     assert run("datasets", "import", edges, "--out", out).exit_code == 0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench import plugins
-from gnnbench.datasets.construct import symmetrise
+from gnnbench.datasets.topology import symmetrise
 from gnnbench.errors import UsageError
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting

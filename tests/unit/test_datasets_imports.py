@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench.datasets import build, import_file, load_npz
-from gnnbench.datasets.construct import find_fault, symmetrise
+from gnnbench.datasets.topology import find_fault, symmetrise
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset
 

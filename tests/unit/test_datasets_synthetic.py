@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gnnbench.datasets import STAND_INS, StandIn, default_dataset, load
-from gnnbench.datasets.construct import find_fault
 from gnnbench.datasets.standins import power_law_weights
+from gnnbench.datasets.topology import find_fault
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset
 

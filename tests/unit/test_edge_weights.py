@@ -5,24 +5,240 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
+import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
+from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
-from gnnbench import plugins
+from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_platforms, make_workload
-from gnnbench.errors import IncompatibleParts
+from gnnbench.datasets.dgl_library import load_dgl
+from gnnbench.errors import DatasetError, IncompatibleParts
+from gnnbench.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.parts import Setting
+from gnnbench.preparation import Job, make_request
 from gnnbench.price.model_clock import ModelClock
+from gnnbench.records import BlockSize
 from gnnbench.run import train
 from gnnbench.run.evaluate import whole_graph_block
 from tests.paper.dense_training import train_on
 from tests.unit.test_directed import dense_of, directed_dataset, every_row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+#: A path with an edge that comes twice, one in both directions, and a loop.
+EDGES = np.array([[0, 1, 2, 3, 0, 3], [1, 2, 1, 3, 1, 0]])
+WEIGHTS = np.array([1.0, 2.0, 4.0, 9.0, 0.5, 0.0])
+#: By destination its sources and their weights: with reverses, and without.
+SYMMETRIC = [{1: 1.5, 3: 0.0}, {0: 1.5, 2: 4.0}, {1: 2.0}, {0: 0.0}]
+DIRECTED = [{3: 0.0}, {0: 1.5, 2: 4.0}, {1: 2.0}, {}]
+COUNT = len(DIRECTED)
+
+
+def rows_of(graph):
+    ends = graph.indptr[1:-1]
+    pairs = zip(np.split(graph.indices, ends), np.split(graph.weights, ends), strict=True)
+    return [dict(zip(ids.tolist(), each.tolist(), strict=True)) for ids, each in pairs]
+
+
+# --------------------------------------------------------------------------- every way in
+
+
+def of_arrays(_, directed):
+    return datasets.from_arrays(
+        EDGES, num_vertices=COUNT, edge_weights=WEIGHTS, directed=directed, weighted=True
+    )
+
+
+def of_matrix(_, directed):
+    matrix = sp.coo_matrix((WEIGHTS, tuple(EDGES)), shape=(COUNT, COUNT))
+    return datasets.from_arrays(matrix, directed=directed, weighted=True)
+
+
+def of_pyg(_, directed):
+    data = Data(edge_index=torch.from_numpy(EDGES), num_nodes=COUNT)
+    data.edge_weight = torch.from_numpy(WEIGHTS)
+    return datasets.from_pyg(data, directed=directed, weighted=True)
+
+
+def of_pygs_attributes(_, directed):
+    edges, values = torch.from_numpy(EDGES), torch.from_numpy(WEIGHTS)
+    data = Data(edge_index=edges, edge_attr=values, num_nodes=COUNT)
+    return datasets.from_pyg(data, directed=directed, weighted=True)
+
+
+def of_dgl(_, directed):
+    graph = load_dgl().graph(tuple(map(torch.from_numpy, EDGES)), num_nodes=COUNT)
+    graph.edata["distance"] = torch.ones(len(WEIGHTS), 1)
+    graph.edata["w"] = torch.from_numpy(WEIGHTS)[:, None]
+    return datasets.from_dgl(graph, directed=directed, weighted=True)
+
+
+def of_networkx(_, directed):
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(range(COUNT))
+    graph.add_weighted_edges_from(zip(*EDGES.tolist(), WEIGHTS.tolist(), strict=True))
+    return datasets.from_networkx(graph, directed=directed, weighted=True)
+
+
+def write_list(folder, words=str):
+    file = folder / "edges.txt"
+    lines = [f"{words(a)} {words(b)} {w}" for a, b, w in zip(*EDGES, WEIGHTS, strict=True)]
+    file.write_text("# a heading\n" + "\n".join(lines))
+    return file
+
+
+def of_edge_list(folder, directed):
+    extras = datasets.Extras(directed=directed, weighted=True)
+    return datasets.import_graph(write_list(folder), extras).dataset
+
+
+def of_names(folder, directed):
+    extras = datasets.Extras(directed=directed, weighted=True, string_ids=True)
+    return datasets.import_graph(write_list(folder, "v{}".format), extras).dataset
+
+
+def of_matrix_market(folder, directed):
+    file = folder / "edges.mtx"
+    lines = [f"{a + 1} {b + 1} {w}" for a, b, w in zip(*EDGES, WEIGHTS, strict=True)]
+    head = f"%%MatrixMarket matrix coordinate real general\n{COUNT} {COUNT} {len(lines)}\n"
+    file.write_text(head + "\n".join(lines))
+    extras = datasets.Extras(directed=directed, weighted=True)
+    return datasets.import_graph(file, extras).dataset
+
+
+def of_raw_npz(folder, directed):
+    order = np.argsort(EDGES[1], kind="stable")
+    counts = np.bincount(EDGES[1], minlength=COUNT)
+    np.savez(
+        folder / "raw.npz",
+        indptr=np.concatenate(([0], np.cumsum(counts))),
+        indices=EDGES[0][order],
+        weights=WEIGHTS[order],
+    )
+    extras = datasets.Extras(directed=directed)
+    return datasets.import_graph(folder / "raw.npz", extras).dataset
+
+
+def of_own_npz(folder, directed):
+    datasets.save_npz(of_arrays(folder, directed), folder / "own.npz")
+    return datasets.load_npz(folder / "own.npz")
+
+
+def of_folder_of_npz(folder, directed):
+    datasets.save_npz(of_arrays(folder, directed), folder / "own.npz")
+    return datasets.import_folder(folder / "own.npz", folder / "kept", scaling="none").dataset
+
+
+def of_folder_of_a_list(folder, directed):
+    extras = datasets.Extras(directed=directed, weighted=True)
+    file = write_list(folder)
+    return datasets.import_folder(file, folder / "kept", extras, scaling="none").dataset
+
+
+def of_folder_read_again(folder, directed):
+    of_folder_of_a_list(folder, directed)
+    return datasets.load_folder(folder / "kept", folder / "verified")
+
+
+WAYS = [
+    of_arrays,
+    of_matrix,
+    of_pyg,
+    of_pygs_attributes,
+    of_dgl,
+    of_networkx,
+    of_edge_list,
+    of_names,
+    of_matrix_market,
+    of_raw_npz,
+    of_own_npz,
+    of_folder_of_npz,
+    of_folder_of_a_list,
+    of_folder_read_again,
+]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_weights_are_the_same_by_every_way_in(way, directed, tmp_path):
+    """Those of an edge that comes twice are added up, and a missing reverse has its edge's."""
+    dataset = way(tmp_path, directed)
+    assert rows_of(dataset.graph) == (DIRECTED if directed else SYMMETRIC)
+    assert dataset.graph.weights.dtype == np.float32
+    assert dataset.digest() == of_arrays(None, directed).digest()
+    assert "edge weights were ignored" not in dataset.notes
+    if way not in (of_own_npz, of_folder_of_npz, of_matrix):
+        assert "duplicate edges added up: 1" in dataset.notes
+
+
+def test_weights_make_another_data_set():
+    plain = datasets.from_arrays(EDGES, num_vertices=COUNT, edge_weights=WEIGHTS)
+    assert plain.graph.weights is None
+    assert plain.notes[0] == "edge weights were ignored"
+    assert plain.digest() != of_arrays(None, directed=False).digest()
+
+
+def test_weights_that_are_asked_for_must_be_there(tmp_path):
+    np.save(tmp_path / "edges.npy", EDGES)
+    (tmp_path / "edges.txt").write_text("0 1 2.5\n1 2\n")
+    extras = datasets.Extras(weighted=True)
+    with pytest.raises(DatasetError, match="its edges have no weights"):
+        datasets.import_graph(tmp_path / "edges.npy", extras)
+    with pytest.raises(DatasetError, match=r"edges.txt, line 2: '1 2' is not an edge with a weigh"):
+        datasets.import_graph(tmp_path / "edges.txt", extras)
+    with pytest.raises(DatasetError, match="its edges have no weights"):
+        datasets.from_pyg(Data(edge_index=torch.from_numpy(EDGES)), weighted=True)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (np.array([1, 1, 1, 1, 1, -0.5]), "contain -0.5; give finite ones that are not negative"),
+        (np.array([1, 1, np.nan, 1, 1, 1]), "contain nan"),
+        (np.array([1, 1, 1, 1, 1e39, 1]), "contain inf"),
+        (np.zeros(6), "are all zero"),
+        (np.ones(5), r"have shape \(5,\) and dtype float64; give one number for each of 6 edges"),
+        (np.array(list("abcdef")), "have shape"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights, words, tmp_path):
+    with pytest.raises(DatasetError, match=words):
+        datasets.from_arrays(EDGES, edge_weights=weights, weighted=True)
+
+
+def test_weights_of_a_folder_are_checked(tmp_path):
+    of_folder_of_a_list(tmp_path, directed=True)
+    file = tmp_path / "kept" / "weights.npy"
+    weights = np.load(file)
+    for broken, words in (
+        (weights[:-1], "weights"),
+        (-weights, "weights contains -4"),
+        (weights * np.float32(np.nan), "weights contains NaN"),
+        (weights + 1, "its bytes are not those"),
+    ):
+        np.save(file, broken)
+        with pytest.raises(DatasetError, match=words):
+            datasets.load_folder(tmp_path / "kept", tmp_path / "verified")
+
+
+def test_models_without_weights_say_so():
+    dataset = of_arrays(None, directed=False)
+    for model, used in (("gcn", True), ("sage", False)):
+        request = make_request(
+            Job([("reference", ())], dataset=dataset, model=model), plugins.load()
+        )
+        assert request.workload.edge_weights is used
+        note = "edge weights were not used: GraphSAGE takes none"
+        assert (note in request.dataset.notes) is not used
+
+
+# --------------------------------------------------------------------------- training
 
 
 @cache
@@ -134,19 +350,45 @@ def test_models_that_take_no_weights_train_as_if_there_were_none():
     assert losses(weighted, make_workload()) == losses(plain, make_workload())
 
 
-def test_weights_cross_with_the_edges_and_are_read_with_them():
-    """Mini-batches: four bytes an edge more over the link, and a value an edge more to read."""
+def test_weights_cross_with_the_edges():
+    """Four bytes an edge more over the link."""
     registry = plugins.load()
 
-    def found(workload):
+    def find(workload):
         platform = make_platforms()[0]
         asked = Request(("pyg",), weighted_dataset(), workload, platform, modes=("mini-batch",))
         *_, run = compare(asked, registry).runs
-        return run
+        return run.metrics["host_to_device_bytes"].value, run.work.edges
 
-    plain, weighted = (found(each) for each in (make_workload(), weigh(make_workload())))
-    more = (
-        weighted.metrics["host_to_device_bytes"].value - plain.metrics["host_to_device_bytes"].value
+    (plain, edges), (weighted, _) = (
+        find(each) for each in (make_workload(), weigh(make_workload()))
     )
-    assert more == pytest.approx(4 * plain.work.edges, abs=2)  # of two epochs the mean is rounded
-    assert weighted.stages["aggregate"].value > plain.stages["aggregate"].value
+    assert weighted - plain == pytest.approx(4 * edges, abs=2)  # of two epochs the mean is rounded
+
+
+@pytest.mark.parametrize("projected", [False, True])
+def test_a_weight_is_read_with_every_edge(projected):
+    """Of a kernel that scales rows instead, which reads no value an edge otherwise."""
+    device = make_platforms()[0].accelerators[0]
+    kernel = plugins.load().part("kernel", "native")()
+    numbers = (0, 1) if projected else ()
+
+    def read(workload):
+        layer = build(workload, numbers).stack[0]
+        work = layer.aggregate_work(BlockSize(50, 20, 300), 4)
+        return sum(each.read_bytes for each in kernel.operations(work, device))
+
+    assert read(weigh(make_workload())) - read(make_workload()) == 4 * 300
+
+
+def test_a_device_keeps_a_factor_of_every_edge():
+    shapes = [build(each).shapes for each in (make_workload(), weigh(make_workload()))]
+    chunk = ChunkSize(50, 20, 300)
+    kernel = reference().kernel
+    plain, weighted = (adjacency_bytes(each, chunk, 8, kernel) for each in shapes)
+    assert weighted - plain == 8 * 300
+    for backward in (False, True):
+        plain, weighted = (
+            crossing_topology_bytes(each[0], chunk, 8, backward=backward) for each in shapes
+        )
+        assert weighted - plain == 8 * 300
