@@ -290,25 +290,10 @@ def build(
     named in the dataset's notes, as are the repairs to the topology unless ``report_repairs`` is
     False. Raises :class:`DatasetError` naming the array that is wrong.
     """
-    if isinstance(edges, tuple):
-        indptr, indices = edges
-        check_csr(name, indptr, indices)
-        num_vertices = len(indptr) - 1
-        src = indices.astype(np.int64)
-        dst = np.repeat(np.arange(num_vertices, dtype=np.int64), np.diff(indptr))
-    else:
-        _check_pairs(name, edges)
-        src = edges[0].astype(np.int64, copy=False)
-        dst = edges[1].astype(np.int64, copy=False)
-        if num_vertices is None:
-            sized = features if features is not None else labels
-            num_vertices = int(edges.max()) + 1 if sized is None else int(sized.shape[0])
-        if not 0 < num_vertices <= MAX_VERTICES:
-            raise DatasetError(
-                f"{name}: {num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; number them "
-                f"from 0 without gaps."
-            )
-        check_range(name, "edges", edges, num_vertices)
+    if num_vertices is None and not isinstance(edges, tuple):
+        sized = features if features is not None else labels
+        num_vertices = None if sized is None else int(sized.shape[0])
+    src, dst, num_vertices = _list_ends(name, edges, num_vertices)
     check_memory(name, "its graph", BYTES_PER_EDGE * len(src) + 32 * num_vertices)
     if weights is not None:
         weights = as_edge_weights(name, weights, len(src))
@@ -326,6 +311,28 @@ def build(
         origin=origin,
         notes=(*notes, *(repairs.sentences() if report_repairs else ())),
     )
+
+
+def _list_ends(
+    name: str, edges: IntArray | tuple[IntArray, IndexArray], num_vertices: int | None
+) -> tuple[IntArray, IntArray, int]:
+    """The sources and destinations of all edges, int64, and how many vertices there are."""
+    if isinstance(edges, tuple):
+        indptr, indices = edges
+        check_csr(name, indptr, indices)
+        rows = np.arange(len(indptr) - 1, dtype=np.int64)
+        return indices.astype(np.int64), np.repeat(rows, np.diff(indptr)), len(rows)
+    _check_pairs(name, edges)
+    if num_vertices is None:
+        num_vertices = int(edges.max()) + 1
+    if not 0 < num_vertices <= MAX_VERTICES:
+        raise DatasetError(
+            f"{name}: {num_vertices:,} vertices is outside 1 to {MAX_VERTICES:,}; number them "
+            f"from 0 without gaps."
+        )
+    check_range(name, "edges", edges, num_vertices)
+    src, dst = (ends.astype(np.int64, copy=False) for ends in edges)
+    return src, dst, num_vertices
 
 
 def _check_pairs(name: str, edges: IntArray) -> None:
