@@ -14,7 +14,9 @@ from gnnbench.mapped import count_written, let_go
 from gnnbench.records import Dataset
 
 #: Arrays of a data set in a folder that are mapped.
-_MAPPED = frozenset({"indices", "features", "features (data)", "features (indices)"})
+_MAPPED = frozenset(
+    {"indices", "edge weights", "features", "features (data)", "features (indices)"}
+)
 #: Copies are kept of data sets that take at most this share of the memory that is free.
 COPY_SHARE = 0.1
 

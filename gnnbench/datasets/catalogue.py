@@ -335,8 +335,8 @@ def list_datasets() -> tuple[DatasetEntry, ...]:
 
 
 def edge_convention(graph: Graph) -> str:
-    """What ``num_edges`` of a graph counts."""
-    return _CONVENTIONS[graph.directed]
+    """What ``num_edges`` of a graph counts, and whether edges have weights."""
+    return _CONVENTIONS[graph.directed] + ("" if graph.weights is None else ", with weights")
 
 
 def describe(dataset: Dataset) -> Mapping[str, str | int | float | tuple[str, ...]]:

@@ -103,8 +103,9 @@ def host_graph_bytes(setting: Setting) -> dict[str, int]:
     rest = {"labels and masks": 11 * graph.num_vertices}
     if stays_on_disk(setting):
         return {TOPOLOGY: graph.indptr.nbytes, **rest}
+    weights = 0 if graph.weights is None else graph.weights.nbytes
     return {
-        TOPOLOGY: graph.indptr.nbytes + graph.indices.nbytes,
+        TOPOLOGY: graph.indptr.nbytes + graph.indices.nbytes + weights,
         FEATURES: feature_store_bytes(setting),
         **rest,
     }

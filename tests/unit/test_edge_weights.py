@@ -15,10 +15,12 @@ from torch_geometric.nn import GCNConv
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, compare
+from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.conformance.graphs import make_platforms, make_workload
 from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.errors import DatasetError, IncompatibleParts
 from gnnbench.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
+from gnnbench.lowering.memory import host_graph_bytes
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.parts import Setting
 from gnnbench.preparation import Job, make_request
@@ -227,6 +229,11 @@ def test_weights_of_a_folder_are_checked(tmp_path):
             datasets.load_folder(tmp_path / "kept", tmp_path / "verified")
 
 
+def test_facts_say_that_there_are_weights():
+    facts = datasets.describe(of_arrays(None, directed=True))
+    assert facts["edge_convention"] == "directed edges, no self loops, with weights"
+
+
 def test_models_without_weights_say_so():
     dataset = of_arrays(None, directed=False)
     for model, used in (("gcn", True), ("sage", False)):
@@ -379,6 +386,27 @@ def test_a_weight_is_read_with_every_edge(projected):
         return sum(each.read_bytes for each in kernel.operations(work, device))
 
     assert read(weigh(make_workload())) - read(make_workload()) == 4 * 300
+
+
+def test_the_host_has_the_weights():
+    plain, weighted = directed_dataset(), weighted_dataset()
+    workload = make_workload()
+    sizes = [
+        host_graph_bytes(Setting(each, make_platforms()[0], workload, ()))["graph topology"]
+        for each in (plain, weighted)
+    ]
+    assert sizes[1] - sizes[0] == 4 * plain.graph.num_edges
+
+
+def test_a_part_that_writes_into_weights_is_noticed(tmp_path):
+    for dataset in (of_arrays(None, directed=True), of_folder_of_a_list(tmp_path, directed=True)):
+        guard = DatasetGuard(dataset)
+        assert not guard.restore()
+        weights = dataset.graph.weights
+        before = weights.copy()
+        weights[0] += 1
+        assert "edge weights" in guard.restore()
+        np.testing.assert_array_equal(weights, before)
 
 
 def test_a_device_keeps_a_factor_of_every_edge():
