@@ -284,7 +284,7 @@ class Run:
             return None
         row, sampler = self._row, self._bundle.sampler
         sampling = name_sampling(self._bundle, self._setting)
-        self._evidence.audit_repeats()
+        self._evidence.audit_draws()
         if self._evidence.fault is not None:
             return Equivalence(row.mode, float("inf"), self._evidence.fault, sampling)
         if self._other_maths:

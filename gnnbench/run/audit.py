@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammainc
 
 from gnnbench.kernels.dispatch import find_edges
 from gnnbench.parts import UNIFORM, MiniBatchSampler, Setting
@@ -18,6 +19,10 @@ from gnnbench.records import Block, Graph, IntArray, Unit, Workload
 #: How many standard deviations a count may be off what chance makes of it: two in a billion are
 #: further off.
 LOPSIDED = 6.0
+#: The chance of that.
+CHANCE = 2e-9
+
+Values = NDArray[np.float64]
 
 
 def is_uniform(sampler: MiniBatchSampler, workload: Workload) -> bool:
@@ -63,7 +68,10 @@ def find_unit_fault(
         places = find_places(graph, block) if edges else None
         if edges and places is None:
             return "a block has an in-edge twice, or one that the graph does not have"
-        if places is not None and uniform and (off := measure_lean(graph, block, places)):
+        off = 0.0
+        if places is not None and uniform:
+            off = find_lean(*measure_places(graph, block, places))
+        if off:
             return (
                 f"sampler {sampler.name!r} says that it draws {UNIFORM}, and the places of its "
                 f"edges in their rows are {off:.0f} standard deviations off"
@@ -71,21 +79,53 @@ def find_unit_fault(
     return None
 
 
-def measure_lean(graph: Graph, block: Block, places: IntArray) -> float:
-    """By how many standard deviations the edges that were drawn lean to one end of their rows, if
-    by more than ``LOPSIDED``; else 0. ``places`` are those of :func:`find_places`.
+def find_lean(deviations: Values, variances: Values) -> float:
+    """By how many standard deviations draws lean to one end of their rows, if by more than
+    ``LOPSIDED``; else 0. Both are of rows that were drawn independently."""
+    variance = float(variances.sum())
+    if not variance:
+        return 0.0
+    off = abs(float(deviations.sum())) / variance**0.5
+    return off if off > LOPSIDED else 0.0
+
+
+def measure_places(graph: Graph, block: Block, places: IntArray) -> tuple[Values, Values]:
+    """How far the sum of each destination's places (:func:`find_places`) is from its mean, and its
+    variance, both ``(D,)``.
 
     k of d neighbours, each set as likely as any other, have a sum of places (from 0) with mean
-    k (d - 1) / 2 and variance k (d - k) (d + 1) / 12, and rows are drawn independently.
+    k (d - 1) / 2 and variance k (d - k) (d + 1) / 12.
     """
     drawn = np.diff(block.indptr).astype(np.float64)
     degrees = graph.degrees[block.dst_ids].astype(np.float64)
-    variance = float((drawn * (degrees - drawn) * (degrees + 1)).sum()) / 12
-    if not variance:
-        return 0.0
-    mean = float((drawn * (degrees - 1)).sum()) / 2
-    off = abs(float(places.sum()) - mean) / variance**0.5
-    return off if off > LOPSIDED else 0.0
+    rows = np.repeat(np.arange(block.num_dst), np.diff(block.indptr))
+    sums = np.bincount(rows, places, minlength=block.num_dst)
+    return sums - drawn * (degrees - 1) / 2, drawn * (degrees - drawn) * (degrees + 1) / 12
+
+
+def find_common_lean(epochs: Sequence[Sequence[Unit]], graph: Graph) -> str | None:
+    """What is wrong with the units of several epochs together, as a sentence's beginning: that
+    their draws lean to one end of their rows. So it is seen where a block alone has few of them.
+
+    A vertex has one draw in a layer of an epoch, and counts once, in however many units it is.
+    """
+    found: list[tuple[Values, Values]] = []
+    for units in epochs:
+        for depth in range(len(units[0].blocks)):
+            blocks = [unit.blocks[depth] for unit in units]
+            measured = []
+            for block in blocks:
+                places = find_places(graph, block)
+                if places is None:
+                    return "a block has an in-edge twice, or one that the graph does not have"
+                measured.append(measure_places(graph, block, places))
+            _, first = find_destinations(blocks)
+            deviations, variances = map(np.concatenate, zip(*measured, strict=True))
+            found.append((deviations[first], variances[first]))
+    off = find_lean(*map(np.concatenate, zip(*found, strict=True))) if found else 0.0
+    if not off:
+        return None
+    return f"the places of the edges that were drawn are {off:.0f} standard deviations off"
 
 
 def find_places(graph: Graph, block: Block) -> IntArray | None:
@@ -118,10 +158,11 @@ def find_repeats(some: Sequence[Unit], others: Sequence[Unit], graph: Graph) -> 
         same += int((sums[here] == other_sums[there])[chosen].sum())
         count += int(chosen.sum())
         expected += float((1 / count_choices(degrees[chosen], drawn[chosen])).sum())
-    if same <= expected + LOPSIDED * (1 + expected**0.5):
+    # At least so many of independent rare events: no likelier than of a Poisson variable.
+    if same <= expected or gammainc(same, expected) > CHANCE:
         return None
     return (
-        f"{same:,} of {count:,} vertices, where chance makes {expected:,.0f}, have the very same "
+        f"{same:,} of {count:,} vertices, where chance makes {expected:.3g}, have the very same "
         f"neighbours"
     )
 
@@ -129,10 +170,16 @@ def find_repeats(some: Sequence[Unit], others: Sequence[Unit], graph: Graph) -> 
 def list_draws(blocks: Sequence[Block]) -> tuple[IntArray, IntArray, NDArray[np.uint64]]:
     """The destinations of blocks, each once and ascending, how many in-edges each has, and the
     number for their set (:func:`sum_up_neighbours`)."""
-    ids, first = np.unique(np.concatenate([block.dst_ids for block in blocks]), return_index=True)
+    ids, first = find_destinations(blocks)
     counts = np.concatenate([np.diff(block.indptr) for block in blocks])
     sums = np.concatenate([sum_up_neighbours(block) for block in blocks])
     return ids, counts[first], sums[first]
+
+
+def find_destinations(blocks: Sequence[Block]) -> tuple[IntArray, IntArray]:
+    """The destinations of blocks, each once and ascending, and where each comes first."""
+    ids, first = np.unique(np.concatenate([block.dst_ids for block in blocks]), return_index=True)
+    return ids, first
 
 
 def count_choices(degrees: IntArray, drawn: IntArray) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.records import IntArray, Unit
-from gnnbench.run.audit import find_repeats, find_unit_fault, is_uniform
+from gnnbench.run.audit import find_common_lean, find_repeats, find_unit_fault, is_uniform
 from gnnbench.run.replicas import Replicas
 
 #: By epoch and round.
@@ -137,18 +137,26 @@ class Evidence:
             if fault is not None:
                 self.fault = f"epoch {epoch}, round {round}: {fault}"
 
-    def audit_repeats(self) -> None:
-        """Hold the draws of updates of different epochs against each other: under the law
-        ``UNIFORM`` a vertex has the same neighbours again by chance alone."""
+    def audit_draws(self) -> None:
+        """Hold the draws of all updates that were kept against each other: under the law
+        ``UNIFORM`` a vertex has the same neighbours in another epoch by chance alone, and those of
+        all together stand anywhere in their rows."""
         kept = [update for update in self.updates if update.units]
+        if self.fault is not None or not self._uniform or not kept:
+            return
+        graph = self._setting.dataset.graph
         for one, other in itertools.pairwise(kept):
-            if self.fault is not None or not self._uniform:
-                return
-            if one.epoch == other.epoch:
-                continue
-            fault = find_repeats(one.units, other.units, self._setting.dataset.graph)
+            fault = None
+            if one.epoch != other.epoch:
+                fault = find_repeats(one.units, other.units, graph)
             if fault is not None:
                 self.fault = f"{fault} in {one.name}, and in {other.name}"
+                return
+        by_epoch = itertools.groupby(kept, key=lambda update: update.epoch)
+        epochs = [[unit for update in group for unit in update.units] for _, group in by_epoch]
+        fault = find_common_lean(epochs, graph)
+        if fault is not None:
+            self.fault = f"{fault} in {', '.join(update.name for update in kept)}"
 
     def audit_seeds(self, epoch: int, rounds: Sequence[IntArray]) -> None:
         """Hold the seeds of an epoch against the training vertices, each of which is one once, and

@@ -26,10 +26,12 @@ from gnnbench.records import Block, Graph, Unit, Workload
 from gnnbench.run import Evidence, Training
 from gnnbench.run.audit import (
     count_choices,
+    find_common_lean,
+    find_lean,
     find_places,
     find_repeats,
     find_unit_fault,
-    measure_lean,
+    measure_places,
 )
 from gnnbench_plugins.reference.kernel import TorchKernel
 
@@ -591,9 +593,41 @@ def test_lean_is_told_by_the_variance_of_draws_without_replacement():
     made = Block(np.arange(len(ids)), rows, np.arange(rows + 1) * (degree - 1), sources)
     assert find_places(graph, made).tolist() == drawn.tolist()
     expected = 4.5 * rows / (rows * 9 * 11 / 12) ** 0.5
-    assert measure_lean(graph, made, drawn) == pytest.approx(expected)
+    assert find_lean(*measure_places(graph, made, drawn)) == pytest.approx(expected)
     few = Block(np.arange(len(ids)), 1, made.indptr[:2], made.indices[: degree - 1])
-    assert measure_lean(graph, few, drawn[: degree - 1]) == 0.0
+    assert find_lean(*measure_places(graph, few, drawn[: degree - 1])) == 0.0
+
+
+def draw_of_a_hub(places, slot=0):
+    """A unit of one layer: some of the thousand neighbours of vertex 0."""
+    ids = np.arange(1001, dtype=np.int64)
+    drawn = 1 + np.array(places, dtype=np.int32)
+    return Unit(slot, (Block(ids, 1, np.array([0, len(drawn)]), drawn),))
+
+
+HUB = Graph(
+    np.concatenate(([0], np.full(1001, 1000))).astype(np.int64), np.arange(1, 1001, dtype=np.int32)
+)
+
+
+def test_what_few_draws_show_together_is_seen():
+    """The first 8 of 1,000 are 4.9 deviations off: 28 for 3,996, whose variance is 662,329."""
+    first = [draw_of_a_hub(range(8))]
+    off = (3996 - 28) / (8 * 992 * 1001 / 12) ** 0.5
+    assert 4.8 < off < 4.9
+    assert find_common_lean([first], HUB) is None
+    fault = find_common_lean([first, first], HUB)
+    assert fault.endswith(f"are {off * 2**0.5:.0f} standard deviations off")
+    # A draw that several units of an epoch have is one.
+    assert find_common_lean([[*first, draw_of_a_hub(range(8), slot=1)]], HUB) is None
+    even = [[draw_of_a_hub(range(at, 1000, 125))] for at in (0, 31, 62, 93, 124)]
+    assert find_common_lean(even, HUB) is None
+
+
+def test_one_repetition_that_chance_never_makes_is_enough():
+    one, other = ([draw_of_a_hub(places)] for places in ((3, 99, 500, 777), (3, 99, 500, 778)))
+    assert find_repeats(one, one, HUB).startswith("1 of 1 vertices, where chance makes 2.41e-11,")
+    assert find_repeats(one, other, HUB) is None
 
 
 @pytest.mark.parametrize("units", [1, 4])
