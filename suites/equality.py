@@ -472,7 +472,7 @@ def measure_change(
     """How much a fault changes, by a run in float64 beside models that share no code with it."""
     if fault in {part.name for part in faulty_sampling.SAMPLERS}:
         right = registry.strategy("reference").bundles["mini-batch"].sampler
-        drawn = (draw_epochs(registry, exact, name) for name in (fault, right))
+        drawn = [draw_epochs(registry, exact, name) for name in (fault, right)]
         otherwise = any(one != other for one, other in itertools.zip_longest(*drawn))
         return np.inf if otherwise else 0.0
     trained = train_row(registry, exact, parts, tamper=tamper)
@@ -485,6 +485,8 @@ def measure_change(
 def draw_epochs(registry: Registry, setting: Setting, name: str) -> Iterator[list[list[int]]]:
     """What a sampler draws in a run, round by round, as lists of numbers."""
     sampler = registry.part("sampler", name)()
+    if not isinstance(sampler, MiniBatchSampler):
+        raise TypeError(f"sampler {name!r} draws no mini-batches")
     sampler.begin(setting)
     for epoch in range(setting.workload.epochs):
         rounds = sampler.rounds(epoch)
