@@ -33,6 +33,7 @@ from gnnbench.run.audit import (
     find_unit_fault,
     measure_places,
 )
+from gnnbench.run.evidence import Update
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -622,6 +623,24 @@ def test_what_few_draws_show_together_is_seen():
     assert find_common_lean([[*first, draw_of_a_hub(range(8), slot=1)]], HUB) is None
     even = [[draw_of_a_hub(range(at, 1000, 125))] for at in (0, 31, 62, 93, 124)]
     assert find_common_lean(even, HUB) is None
+
+
+def test_draws_of_all_updates_are_held_together():
+    """Those of a hub: the second update's are not the first's, and both are of the first nine."""
+    count = HUB.num_vertices
+    dataset = dataclasses.replace(
+        make_dataset(), graph=HUB, features=np.ones((count, 7), dtype=np.float32)
+    )
+    setting = make_setting(Request((), dataset, make_workload(), make_platform()))
+    evidence = Evidence(setting, 2)
+    evidence._uniform = True
+    evidence._kept = {
+        (epoch, 0): Update(epoch, 0, {}, units=[draw_of_a_hub(range(epoch, epoch + 8))])
+        for epoch in range(2)
+    }
+    evidence.audit_draws()
+    said = "are 7 standard deviations off in epoch 0, round 0, epoch 1, round 0"
+    assert evidence.fault.endswith(said)
 
 
 def test_one_repetition_that_chance_never_makes_is_enough():
