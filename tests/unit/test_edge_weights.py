@@ -14,8 +14,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from gnnbench import datasets, plugins
-from gnnbench.comparison import Request, compare
+from gnnbench.comparison import Request, Variant, compare, make_setting
 from gnnbench.comparison.dataset_guard import DatasetGuard
+from gnnbench.comparison.planned import plan_run
+from gnnbench.comparison.rows import plan_row
 from gnnbench.conformance.graphs import make_platforms, make_workload
 from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.errors import DatasetError, IncompatibleParts
@@ -320,7 +322,7 @@ def test_a_layer_is_pygs():
 
 
 @pytest.mark.parametrize(("name", "mode"), every_row(), ids="-".join)
-def test_every_strategy_trains_equal_to_the_reference(name, mode):
+def test_every_strategy_trains_equal_to_the_reference_and_is_planned_so(name, mode):
     registry = plugins.load()
     done = 0
     for platform in make_platforms():
@@ -337,6 +339,10 @@ def test_every_strategy_trains_equal_to_the_reference(name, mode):
             continue
         assert run.status == "done", run.reason
         assert run.other_maths or run.equivalence.holds, run.equivalence
+        planned_row = plan_row(Variant(name), registry.strategy(name), mode, registry)
+        planned = plan_run(request, planned_row, make_setting(request), registry)
+        for metric, value in planned.metrics.items():
+            assert run.metrics[metric].value == pytest.approx(value.value, rel=1e-12), metric
         done += 1
     assert done
 
