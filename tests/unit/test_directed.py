@@ -236,6 +236,11 @@ def directed_dataset():
     return dataclasses.replace(whole, name="directed", graph=graph)
 
 
+def reference():
+    registry = plugins.load()
+    return plugins.assemble(registry, registry.strategy("reference").bundles["full-graph"], {})
+
+
 def dense_of(graph):
     """``(V, V)``: one where the column has an edge to the row."""
     adjacent = torch.zeros(graph.num_vertices, graph.num_vertices, dtype=torch.float64)
@@ -282,26 +287,19 @@ def test_losses_are_those_of_dense_matrices(maths):
             h = torch.relu(h) if layer.activation else h
         return h
 
-    bundle = plugins.assemble(
-        plugins.load(), plugins.load().strategy("reference").bundles["full-graph"], {}
-    )
+    bundle = reference()
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     found = [epoch.loss for epoch in trace.epochs]
     assert found == pytest.approx(train_on(setting, forward), rel=1e-9, abs=0)
 
 
-def test_a_layer_is_pygs():
-    """PyG's own normalisation of a directed graph, by in-degrees at both ends."""
-    dataset = directed_dataset()
-    graph = dataset.graph
-    layer = build(make_workload("gcn", num_layers=1)).stack[0]
-    bundle = plugins.assemble(
-        plugins.load(), plugins.load().strategy("reference").bundles["full-graph"], {}
-    )
+def hold_against_pyg(dataset, workload, weights=None):
+    """A layer on the whole graph gives what PyG's own gives of the same edges."""
+    layer = build(workload).stack[0]
     bound = BoundBlock(
         whole_graph_block(dataset),
-        bundle.kernel,
-        Degrees(graph.degrees),
+        reference().kernel,
+        Degrees.of(dataset, workload),
         torch.float64,
         torch.device("cpu"),
     )
@@ -310,9 +308,14 @@ def test_a_layer_is_pygs():
     theirs = GCNConv(layer.in_features, layer.out_features).double()
     theirs.lin.weight.data = layer.weight.T
     theirs.bias.data = layer.bias.data
-    sources = torch.from_numpy(graph.indices).long()
-    destinations = torch.repeat_interleave(torch.from_numpy(graph.degrees))
-    torch.testing.assert_close(ours, theirs(h, torch.stack((sources, destinations))))
+    sources = torch.from_numpy(dataset.graph.indices).long()
+    destinations = torch.repeat_interleave(torch.from_numpy(dataset.graph.degrees))
+    torch.testing.assert_close(ours, theirs(h, torch.stack((sources, destinations)), weights))
+
+
+def test_a_layer_is_pygs():
+    """Which normalises a directed graph by in-degrees at both ends."""
+    hold_against_pyg(directed_dataset(), make_workload("gcn", num_layers=1))
 
 
 @cache

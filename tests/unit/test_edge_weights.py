@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv
 
 from gnnbench import datasets, plugins
 from gnnbench.comparison import Request, Variant, compare, make_setting
@@ -23,15 +22,20 @@ from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.errors import DatasetError, IncompatibleParts
 from gnnbench.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
 from gnnbench.lowering.memory import host_graph_bytes
-from gnnbench.models import BoundBlock, Degrees, build
+from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.preparation import Job, make_request
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BlockSize
 from gnnbench.run import train
-from gnnbench.run.evaluate import whole_graph_block
 from tests.paper.dense_training import train_on
-from tests.unit.test_directed import dense_of, directed_dataset, every_row
+from tests.unit.test_directed import (
+    dense_of,
+    directed_dataset,
+    every_row,
+    hold_against_pyg,
+    reference,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -265,11 +269,6 @@ def weigh(workload):
     return dataclasses.replace(workload, edge_weights=True)
 
 
-def reference():
-    registry = plugins.load()
-    return plugins.assemble(registry, registry.strategy("reference").bundles["full-graph"], {})
-
-
 @pytest.mark.parametrize("projected", [False, True])
 def test_losses_are_those_of_dense_matrices(projected):
     """With the product before and after the sum."""
@@ -300,25 +299,8 @@ def test_losses_are_those_of_dense_matrices(projected):
 
 def test_a_layer_is_pygs():
     dataset = weighted_dataset()
-    graph = dataset.graph
-    workload = weigh(make_workload("gcn", num_layers=1))
-    layer = build(workload).stack[0]
-    bound = BoundBlock(
-        whole_graph_block(dataset),
-        reference().kernel,
-        Degrees.of(dataset, workload),
-        torch.float64,
-        torch.device("cpu"),
-    )
-    h = torch.from_numpy(dataset.features).double()
-    ours = layer.update(bound, layer.aggregate(bound, h))
-    theirs = GCNConv(layer.in_features, layer.out_features).double()
-    theirs.lin.weight.data = layer.weight.T
-    theirs.bias.data = layer.bias.data
-    sources = torch.from_numpy(graph.indices).long()
-    destinations = torch.repeat_interleave(torch.from_numpy(graph.degrees))
-    weights = torch.from_numpy(graph.weights).double()
-    torch.testing.assert_close(ours, theirs(h, torch.stack((sources, destinations)), weights))
+    weights = torch.from_numpy(dataset.graph.weights).double()
+    hold_against_pyg(dataset, weigh(make_workload("gcn", num_layers=1)), weights)
 
 
 @pytest.mark.parametrize(("name", "mode"), every_row(), ids="-".join)
