@@ -20,10 +20,11 @@ export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 compare: $(VENV)/.installed
 	$(BIN)/gnnbench compare --plugins hyscale,hongtu $(ARGS)
 
-# Two files at a time; then the long tests, two at a time, and only where all others pass.
+# Two files at a time; then the long tests, two at a time, and only where all others pass. Each stage
+# ends with its slowest tests.
 test: check
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile -m "not long"
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal -m long
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --durations=60 -m "not long"
+	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --durations=60 -m long
 
 check: $(VENV)/.test-installed
 	$(BIN)/ruff check
