@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import ClassVar
 
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.memory import compute_resource, describe_store
@@ -32,11 +31,9 @@ class Lowering(ABC):
     ``layers`` are the model's. Whoever reads the programs may set ``deciding``, which makes a
     context for what parts decide along the way: it is no harness. ``lends`` says, before
     ``prepare``, that others borrow idle memory between epochs and need some of the host's beside
-    it. ``steady`` says that every epoch is the same program, so that one dry run stands for all.
-    ``cut_notes`` are sentences about how a full graph was cut.
+    it. ``cut_notes`` are sentences about how a full graph was cut.
     """
 
-    steady: ClassVar[bool] = False
     deciding: Callable[[], AbstractContextManager[None]] = nullcontext
     lends: bool = False
     cut_notes: tuple[str, ...] = ()
@@ -71,6 +68,12 @@ class Lowering(ABC):
     @abstractmethod
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """One epoch, item by item; epochs follow each other from 0."""
+
+    @property
+    def steady(self) -> bool:
+        """Whether every epoch is the same program, once prepared: it can be made once, and one dry
+        run stands for all."""
+        return False
 
     @property
     def workers(self) -> tuple[Device, ...]:

@@ -151,6 +151,11 @@ class DeviceResidentLowering(PeerRows):
 
     # ------------------------------------------------------------------ one epoch
 
+    @property
+    def steady(self) -> bool:
+        """Unless halos are drawn, or rows or gradients may be stale."""
+        return self.halo is None and not self.bundle.stale
+
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """All layers forward, the loss, all layers backward, and the update."""
         self._epoch, self._round = epoch, 0

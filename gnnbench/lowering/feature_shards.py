@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.footprint import mask_bytes
@@ -213,7 +212,10 @@ class FeatureShardsLowering(ShardsLayout):
     """Epochs over two shardings and what is transferred between them; see the module's
     docstring."""
 
-    steady: ClassVar[bool] = True
+    @property
+    def steady(self) -> bool:
+        """Always: what crosses rests on the graph alone."""
+        return True
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """One full-graph iteration: forward, loss, backward, update."""

@@ -141,6 +141,11 @@ class HostResidentLowering(FullGraphLowering):
 
     # ------------------------------------------------------------------ one epoch
 
+    @property
+    def steady(self) -> bool:
+        """Always: what crosses rests on the graph alone."""
+        return True
+
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """All layers forward, the loss, all layers backward, and the update."""
         self.host.clear()

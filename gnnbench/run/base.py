@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 
 import torch
 from torch import Tensor
 
+from gnnbench.constants import Bound
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
@@ -28,6 +30,9 @@ from gnnbench.run.passes import take_gradients
 from gnnbench.run.ranks import Rank, assign_ranks
 from gnnbench.run.recorder import Recorder
 from gnnbench.run.replicas import Replicas, torch_dtype
+
+#: A program of more items is made anew in every epoch: it would take much memory.
+MOST_KEPT: Bound[int] = 4096
 
 
 class Engine(ABC):
@@ -55,6 +60,8 @@ class Engine(ABC):
         self._recorder = recorder
         self._evidence = evidence
         self._epoch = 0
+        #: The items of every epoch, where they are kept.
+        self._program: Sequence[Item] = ()
         self._platform = setting.platform
         self._host = setting.platform.host
         self._trainers = bundle.placement.trainers(setting.platform)
@@ -124,6 +131,20 @@ class Engine(ABC):
             self._rank.start_epoch()
         else:
             self._arrivals.start()
+
+    def _list_epoch(self, epoch: int) -> Iterable[Item]:
+        """The items of an epoch. A program that is the same in all of them is made once, but where
+        there are several processes: each leaves of a step what is its own."""
+        if self._program:
+            return self._program
+        items = self._lowering.run_epoch(epoch)
+        if self._rank is not None or not self._lowering.steady:
+            return items
+        first = list(islice(items, MOST_KEPT))
+        rest = list(islice(items, 1))
+        if not rest:
+            self._program = first
+        return chain(first, rest, items)
 
     def _take(self, items: Iterable[Item]) -> None:
         """Take the items of an epoch, or what this process does of them."""

@@ -121,7 +121,7 @@ class DeviceResidentEngine(Engine):
         self._updates: dict[tuple[int, UnitKey], UpdateTape] = {}
         #: The gradient of a unit's aggregate, between the two passes back of a layer.
         self._below: dict[UnitKey, Tensor] = {}
-        self._take(self._lowering.run_epoch(epoch))
+        self._take(self._list_epoch(epoch))
         return self._end_epoch(self._loss, [self._loss], self._num_train)
 
     # ------------------------------------------------------------------ rows that cross

@@ -137,7 +137,7 @@ class FeatureShardsEngine(Engine):
         count = sum(parameter.numel() for parameter in self.replicas.master.parameters())
         updaters = sorted({slot for _, slot in self._outputs})
         self._sums = {slot: self._open(slot, count).zero_() for slot in updaters}
-        self._take(self._lowering.run_epoch(epoch))
+        self._take(self._list_epoch(epoch))
         return self._end_epoch(self._loss, [self._loss], self._num_train)
 
     def _layer_on(self, number: int, slot: int) -> Layer:

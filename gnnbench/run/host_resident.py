@@ -3,7 +3,7 @@ unit's on its device while it is worked on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -154,10 +154,10 @@ class HostResidentEngine(HostMovement):
         self._returned: dict[UnitKey, Tensor] = {}
         #: The buffers of the pass over a layer that is under way.
         self._buffers: dict[Held, Buffers] = {}
-        self._take(self._tidy(self._lowering.run_epoch(epoch)))
+        self._take(self._tidy(self._list_epoch(epoch)))
         return self._end_epoch(self._loss, [self._loss], self._num_train)
 
-    def _tidy(self, items: Iterator[Item]) -> Iterator[Item]:
+    def _tidy(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items; before those of another round or layer, what the last one needed is let go."""
         now: tuple[int, int] | None = None
         for item in items:
