@@ -1,4 +1,4 @@
-"""A full-graph program that is the same in every epoch is made once, and trains as one made anew."""
+"""A full-graph program that every epoch shares is made once, and trains as one made anew does."""
 
 from __future__ import annotations
 
