@@ -1,24 +1,26 @@
-"""HongTu's Table 8 and Figure 10: graphs at hand are counted as they are trained on."""
+"""HongTu's Tables 3 and 8 and Figure 10: graphs at hand are counted as they are trained on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from gnnbench.agreement import find_error
 from gnnbench.conformance.graphs import make_dataset
 from gnnbench.datasets import catalogue
 from gnnbench.errors import DatasetError
+from gnnbench.partitioning import cut_ranges, partition
 from gnnbench.parts import Bundle
 from gnnbench.plugins import assemble, load
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Table
+from gnnbench.records import IntArray, Table
 from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
 from gnnbench_plugins.hongtu.memory import HongTuMemory
-from gnnbench_plugins.studies.hongtu import breakdown, figures
+from gnnbench_plugins.studies.hongtu import breakdown, figures, replication
 from gnnbench_plugins.studies.hongtu.figures import Duplication, Figure10, Table8, explain_outside
 from gnnbench_plugins.studies.hongtu.quoted import LARGE, PARTITIONS, PaperGraph
 
@@ -98,6 +100,45 @@ def test_graphs_outside_the_range_are_named_with_what_sets_them_apart() -> None:
     assert explain_outside([("random", random)], theirs) == ()
 
 
+def test_table_3_counts_who_reads_a_vertex(
+    jobs: dict[str, figures.Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of a partition and a vertex that it has or that one of its own has an edge from."""
+    monkeypatch.setattr(replication, "CUT_INTO", (2, 4, 8))
+    replication.count_ranges.cache_clear()
+    replication.count_alone.cache_clear()
+    graph = jobs["small"].setting.dataset.graph
+    targets = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+
+    def count(owner: IntArray) -> float:
+        read = {*zip(owner[targets].tolist(), graph.indices.tolist(), strict=True)}
+        return len(read | {*zip(owner.tolist(), range(len(owner)), strict=True)}) / len(owner)
+
+    by_metis = {parts: partition(graph, parts, "metis", figures.SEED) for parts in (2, 4, 8)}
+    halves = by_metis[4].copy()
+    for part in range(4):
+        for number, ids in enumerate(cut_ranges(graph, np.flatnonzero(by_metis[4] == part), 2)):
+            halves[ids] = 2 * part + number
+    *_, ranges, alone = replication.Table3().run()
+    assert rows_of(ranges)["small"][:3] == [count(by_metis[2]), count(by_metis[4]), count(halves)]
+    assert rows_of(alone)["small"][:3] == [count(owner) for owner in by_metis.values()]
+    assert count(halves) != count(by_metis[8])
+    monkeypatch.setattr(replication, "STAND_INS", ("small",))
+    *_, ranges, alone = replication.Table3().run()
+    read = count(by_metis[4])
+    assert f"already 4 partitions read {read:.2f} to {read:.2f} times |V|" in ranges.notes[1]
+    assert alone.rows == ()
+    replication.count_ranges.cache_clear()
+    replication.count_alone.cache_clear()
+
+
+def test_table_3_by_the_formula_of_section_4_2() -> None:
+    """Twice as many partitions that read as much each as before halve nothing of what is read."""
+    assert replication.shrink_percent([1.0, 1.0, 1.0]) == 50
+    assert replication.shrink_percent([1.0, 3.0]) == 0
+    assert replication.shrink_percent([1.0, 1.0, 3.0]) == 25
+
+
 def topology_bytes(graph: PaperGraph, times: int) -> float:
     """By hand, of a chunk among so many ``times`` Table 8's: kernel 'torch' has two positions, a
     number and a value for each edge. Sources are a place in the transpose and a GCN's constant,
@@ -106,11 +147,11 @@ def topology_bytes(graph: PaperGraph, times: int) -> float:
     The buffer has the chunk's rows, of which those of peers follow from Table 3's alpha, and the
     transition rows that its own are among.
     """
-    alphas = figures.ALPHA[graph.name]
+    alphas = figures.list_alphas(graph)
     chunks = PARTITIONS * graph.chunks * times
     rows = graph.vertices / chunks * alphas[figures.TIMES.index(times)] / alphas[0]
     read, shared = rows * graph.original, rows * graph.between
-    own = read / graph.alpha
+    own = read / graph.replication(PARTITIONS)
     assert read - own > shared  # or it would be the peers' rows
     sources = read + (read - shared) - own
     return (16 * graph.edges + 20 * graph.vertices) / chunks + 8 * sources

@@ -294,7 +294,12 @@ def test_rows_of_other_sockets_cost_what_lies_there():
     server = fitted_server()
     graph, case = PAPERS, Case(PAPERS, method="baseline")
     free = replace(server, platform=servers.scale_sockets(server.platform, 1000.0))
-    rows = graph.vertices * graph.original * (1 - 1 / graph.alpha) / servers.PARTITIONS
+    rows = (
+        graph.vertices
+        * graph.original
+        * (1 - 1 / graph.replication(servers.PARTITIONS))
+        / servers.PARTITIONS
+    )
     moved = rows * 4 * (graph.features + 2 * graph.hidden)
     between = server.platform.host.socket_bandwidth_bytes_per_s
     expected_s = moved / between - moved / server.link_bytes_per_s

@@ -37,8 +37,8 @@ HONGTU = Card(
         "hongtu-table9: memory and epochs beside the paper's, with the error of each cell",
         "gnnbench reproduce hongtu-breakdown hongtu-figure9 hongtu-figure11: what its stages, its "
         "steps and more devices earn; some cells, most of them of graph IT, are half off",
-        "gnnbench reproduce hongtu-table8 hongtu-figure8 hongtu-figure10: on graphs at hand, "
-        "which are not the paper's",
+        "gnnbench reproduce hongtu-table3 hongtu-table8 hongtu-figure8 hongtu-figure10: on graphs "
+        "at hand, which are not the paper's",
         "tests/paper/test_hongtu.py: Figure 6 by hand, and rows that cross as the sets say",
         "tests/paper/test_hongtu_planning.py: Algorithm 4 line by line, no better order",
         "tests/paper/test_hongtu_models.py: equality with plain training, every model and memory",

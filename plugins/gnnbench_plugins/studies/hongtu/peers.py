@@ -25,8 +25,6 @@ MACHINES: Mapping[str, tuple[str, str, Literal["library", "sancus", "distgnn"]]]
     "DistGNN": ("ecs-r5x16", "dgl", "distgnn"),
 }
 NODES: Annotated[int, Constant("", "quoted", "HongTu, section 7.1")] = 16
-#: Table 3's replication factors for as many partitions as nodes.
-NODE_ALPHA = {"IT": 1.52, "OPR": 3.02, "FDS": 3.86}
 #: The share of a graph, on as large a share of the memories, that is asked for.
 SCALE: Bound[float] = 0.01
 
@@ -77,7 +75,7 @@ def _predict_overflow(system: str, model: str, graph: PaperGraph, layers: int) -
         edges=graph.edges,
         system=known_as,
         devices={"Sancus": PARTITIONS, "DGL": 1, "DistGNN": NODES}[system],
-        replication=NODE_ALPHA[graph.label] if system == "DistGNN" else 1.0,
+        replication=graph.replication(NODES) if system == "DistGNN" else 1.0,
         scale=SCALE,
     )
     try:

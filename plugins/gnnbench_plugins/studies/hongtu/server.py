@@ -30,6 +30,7 @@ from gnnbench_plugins.reference.communication import HaloCommunication, VanillaC
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.studies.hongtu.engine import AttentionEngine
 from gnnbench_plugins.studies.hongtu.quoted import (
+    CUT_INTO,
     GCN_CPU,
     LARGE,
     LAYERS,
@@ -79,8 +80,11 @@ class Case:
 def count_chunks(graph: PaperGraph, model: str, gpus: int = PARTITIONS) -> ChunkCounts:
     """The paper's volumes spread evenly over its chunks; GAT has twice as many, and its volumes
     are Table 8's times the growth of alpha in Table 3."""
-    twice = model == "gat" and graph.chunks > 1
-    return multiply_chunks(graph, 1 + twice, graph.growth if twice else 1.0, gpus)
+    if model == "gat" and graph.chunks > 1:
+        few = PARTITIONS * graph.chunks
+        growth = graph.replication(2 * few) / graph.replication(few)
+        return multiply_chunks(graph, 2, growth, gpus)
+    return multiply_chunks(graph, 1, 1.0, gpus)
 
 
 def multiply_chunks(
@@ -94,7 +98,7 @@ def multiply_chunks(
     and as large a share of a batch's rows stays for the next.
     """
     if graph.chunks == 1:
-        alpha = graph.alpha if gpus == PARTITIONS else 1.0
+        alpha = graph.original if gpus == PARTITIONS else 1.0
         return ChunkCounts.even(
             graph.vertices, graph.edges, partitions=gpus, chunks=1,
             original=graph.vertices * alpha, with_p2p=graph.vertices, with_reuse=graph.vertices,
@@ -118,8 +122,11 @@ def multiply_chunks(
 def find_alpha(graph: PaperGraph, gpus: int) -> float:
     """Table 3's replication factor of as many partitions; of three, between those of two and
     four."""
-    known = {1: 1.0, 2: graph.alpha_of_two, PARTITIONS: graph.alpha}
-    return known.get(gpus, (graph.alpha_of_two + graph.alpha) / 2)
+    if gpus == 1:
+        return 1.0
+    if gpus in CUT_INTO:
+        return graph.replication(gpus)
+    return (graph.replication(2) + graph.replication(4)) / 2
 
 
 # --------------------------------------------------------------------------- parts and platforms

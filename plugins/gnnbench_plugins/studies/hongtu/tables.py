@@ -206,7 +206,9 @@ def explain_memory() -> tuple[str, ...]:
 def _sockets_note() -> str:
     """What rows of other sockets' memory cost without deduplication."""
     host = fitted_server().platform.host
-    shares = [f"{format_share(1 - 1 / graph.alpha)} ({graph.name})" for graph in LARGE]
+    shares = [
+        f"{format_share(1 - 1 / graph.replication(PARTITIONS))} ({graph.name})" for graph in LARGE
+    ]
     between = host.socket_bandwidth_bytes_per_s
     return (
         f"without deduplication {', '.join(shares)} of the rows lie at other sockets, what others' "

@@ -34,6 +34,7 @@ from gnnbench_plugins.pipegcn.communication import PipeGCNCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import ResidentMemory
 from gnnbench_plugins.sancus.communication import SancusCommunication
+from gnnbench_plugins.studies.hongtu.quoted import FRIENDSTER, PAPERS
 from gnnbench_plugins.studies.mixgcn.figures import Job
 from gnnbench_plugins.studies.mixgcn.tables import BETWEEN, LAYERS, QUOTED, foresee_counted
 from gnnbench_plugins.studies.mixgcn.tables import PLATFORM as SPU_NODE
@@ -48,7 +49,10 @@ CORES: Annotated[int, Constant("", "quoted", "MixGCN, section 4.1: 8 cores a wor
 #: Vertices of the share of a graph that peers are gone through on.
 SHARE_VERTICES: Bound[int] = 4096
 #: Table 3 of HongTu: replication factors of 32 partitions by METIS.
-ALPHA: Mapping[str, float] = {"friendster": 5.48, "ogbn-papers100M": 4.46}
+ALPHA: Mapping[str, float] = {
+    "friendster": FRIENDSTER.replication(WORKERS),
+    "ogbn-papers100M": PAPERS.replication(WORKERS),
+}
 #: Section 4.2: at most so many times as fast as each, by MixGCN-CPU, and MixGCN-SPU over it.
 AT_MOST = {"DistDGL": 4.2, "CAGNET": 10.4, "PipeGCN": 1.9, "Sancus": 5.5}
 SPU_OVER_CPU: Annotated[float, Constant("", "quoted", "MixGCN, section 4.2")] = 3.8
