@@ -80,6 +80,7 @@ ELSEWHERE = {
 REFUSED = {
     ("hpgnn", "kernel.n"): ("4", FPGAS),
     ("hpgnn", "kernel.m"): ("64", FPGAS),
+    ("hpgnn", "kernel.datapath"): ("chip", FPGAS),
 }
 UNCOUNTED = {
     ("hongtu", "placement.numa_aware"): ("false", GPUS),

@@ -29,10 +29,12 @@ from gnnbench.records import Block, RunResult, Workload
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hpgnn.boards import BUNDLED, Board, find_board, load_board
 from gnnbench_plugins.hpgnn.cycles import (
+    Datapath,
     alpha_of,
     array_shape,
     make_machine,
     product_cycles,
+    run_backward,
     run_forward,
     run_iteration,
     seconds_of,
@@ -425,7 +427,7 @@ def test_layouts_hold_every_edge_once(rmt, rra, resident):
     )
     rows = np.repeat(np.arange(20), degrees)
     for layer in (0, 1):
-        laid = lay_out(block, layer, rmt=rmt, rra=rra, resident=resident)
+        laid = lay_out(block, layer, (20, 20), rmt=rmt, rra=rra, resident=resident)
         assert edges_of(laid.forward.src, laid.forward.dst) == edges_of(block.indices, rows)
         if layer == 0:
             assert laid.backward is None
@@ -544,6 +546,35 @@ def test_a_layer_by_hand():
     # Two words of sums and one of results are written from 14 on: that is hidden behind the update.
     wide = run_forward(stream, replace(shape, out_features=1), machine, 4)
     assert wide.cycles == 14 + 32 + 3
+
+
+def test_rows_that_stay_on_the_chip_by_hand():
+    """The same edge, of a memory that takes 50 cycles a word: weights until 100, the row from
+    memory until 203, summed at 210; on the chip it is there at 101, and summed at 107.
+
+    Backward the array has the gradient's products at 132 and hands them on at 133; W's own product
+    is done at 165.
+    """
+    machine = Machine(
+        dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
+        burst_ticks=50, miss_ticks=3, latency_ticks=0, page_words=4, banks=2,
+    )  # fmt: skip
+    one = np.zeros(1, dtype=np.int32)
+    stream = EdgeStream(one, one, np.zeros(1, dtype=np.int64), 1)
+    shape = LayerShape(32, 1, 32, 33, 32, True)
+
+    def count(run, **path) -> tuple[int, int]:
+        seen = run(stream, shape, machine, 1, path=Datapath(**path))
+        return seen.aggregate_cycles, seen.cycles
+
+    # Two words of sums and one of results are written, or one, or none: 33 cycles of the array.
+    assert count(run_forward) == (210, 210 + 150)
+    assert count(run_forward, sums=False) == (210, 210 + 50)
+    assert count(run_forward, sums=False, results=False) == (210, 210 + 33)
+    assert count(run_forward, loads=False, sums=False, results=False) == (107, 107 + 33)
+    assert count(run_backward) == (243, 243 + 100)
+    assert count(run_backward, loads=False) == (140, 140 + 100)
+    assert count(run_backward, loads=False, results=False) == (140, 165)
 
 
 def test_alpha_comes_out():

@@ -433,7 +433,8 @@ def train_by_torch(generated, parameters, labels, order, steps):
         )
         h = torch.from_numpy(features()[blocks[0].src_ids]).double()
         for number, (block, (weight, bias)) in enumerate(zip(blocks, weights, strict=True)):
-            laid = lay_out(block, number, rmt=True, rra=True, resident=True)
+            rows = tuple(each.num_dst for each in blocks)
+            laid = lay_out(block, number, rows, rmt=True, rra=True, resident=True)
             law = {"gcn": "GCN", "mean": "SAGE", "one": "GIN"}[abstraction.edge_weight]
             layer = prepare_layer(law, laid, graph.degrees)
             messages = operators.scatter(

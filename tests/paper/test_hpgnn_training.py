@@ -18,12 +18,20 @@ from gnnbench.comparison import Request, Variant, compare
 from gnnbench.conformance.faults import find_unit_fault
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.models import build
-from gnnbench.parts import Setting
+from gnnbench.parts import LayerShape, Setting
 from gnnbench.platforms import load_platform
 from gnnbench.plugins import Registry
 from gnnbench.records import RunResult, Unit, Workload
+from gnnbench_plugins.hpgnn import kernel as hpgnn_kernel
 from gnnbench_plugins.hpgnn.boards import load_board
-from gnnbench_plugins.hpgnn.cycles import make_machine, run_iteration, seconds_of
+from gnnbench_plugins.hpgnn.cycles import (
+    Datapath,
+    make_machine,
+    run_backward,
+    run_forward,
+    run_iteration,
+    seconds_of,
+)
 from gnnbench_plugins.hpgnn.operators import reduce_edges
 from gnnbench_plugins.hpgnn.program import (
     GNN,
@@ -35,7 +43,7 @@ from gnnbench_plugins.hpgnn.program import (
     layer_of,
     plan_training,
 )
-from gnnbench_plugins.hpgnn.resources import Design
+from gnnbench_plugins.hpgnn.resources import Design, activation_words
 from gnnbench_plugins.hpgnn.sampler import (
     HpgnnLayerwiseSampler,
     HpgnnSaintSampler,
@@ -413,6 +421,75 @@ def test_hyscales_boards_by_cycles_and_by_equations():
         rate = device.aggregate_bytes_per_s(work.features, work.threads)
         traffic = work.edges * work.features * work.itemsize
         assert span.seconds == pytest.approx(device.launch_s + traffic / rate)
+
+
+@pytest.mark.parametrize("clock", ["cycles", "equations"])
+def test_activations_that_stay_on_the_chip(clock):
+    """HyScale-GNN's Figure 6: X is still read from memory, nothing between the layers is."""
+    through, stays = run_hyscale(clock=clock), run_hyscale(clock=clock, datapath="chip")
+    assert stays.loss == through.loss
+    assert not [note for note in stays.notes if "on the chip" in note]
+    assert not stays.idle
+
+    def times(result: RunResult, label: str, width: int) -> list[float]:
+        host = load_platform(FPGAS).host.name
+        return [
+            entry.span.seconds
+            for entry in result.timeline
+            if entry.span.label == label
+            and entry.span.place != host
+            and entry.span.work.features == width
+        ]
+
+    x, hidden, _ = DIMS
+    assert times(stays, "aggregate forward", x) == times(through, "aggregate forward", x)
+    for label in ("aggregate forward", "aggregate backward"):
+        before, after = times(through, label, hidden), times(stays, label, hidden)
+        assert before
+        # By Equation 8 the gradients of so few rows are loaded while their edges are taken.
+        assert (after != before) == (clock == "cycles" or label == "aggregate forward")
+        assert all(short <= long for short, long in zip(after, before, strict=True))
+
+
+def test_what_goes_through_memory_beside_the_chip(monkeypatch):
+    """X before the first layer, and what comes out of the last."""
+    seen = set()
+
+    def watch(run):
+        def run_and_note(stream, shape, *args, path, **rest):
+            seen.add((run.__name__, shape.in_features, path))
+            return run(stream, shape, *args, path=path, **rest)
+
+        return run_and_note
+
+    for run_pass in (run_forward, run_backward):
+        monkeypatch.setattr(hpgnn_kernel, run_pass.__name__, watch(run_pass))
+    run_hyscale(datapath="chip")
+    x, hidden, _ = DIMS
+    assert seen == {
+        ("run_forward", x, Datapath(loads=True, sums=False, results=False)),
+        ("run_forward", hidden, Datapath(loads=False, sums=False, results=True)),
+        ("run_backward", hidden, Datapath(loads=False, sums=False, results=False)),
+    }
+
+
+def test_activations_without_room_go_through_memory(monkeypatch):
+    """A mini-batch in whole: of |B^1| = 100 and |B^2| = 9 rows, 17 words each but the results."""
+    layers = tuple(LayerShape(32, 16, each, 1, 1, True) for each in (256, 32))
+    # 25 rows a die are 7 for each of 4 gather PEs, 3 are one; 16 + 1 words, and 2.
+    words = activation_words((100, 9), layers, 4, load_board("u250"), 4)
+    assert words == 4 * 7 * 17 + 4 * 1 * 2
+    through = run_hyscale()
+    monkeypatch.setattr(hpgnn_kernel, "buffer_words", lambda board: 1)
+    stays = run_hyscale(datapath="chip")
+    assert stays.metrics["epoch_time"] == through.metrics["epoch_time"]
+    assert any("find no room on the chip and go through memory" in note for note in stays.notes)
+    assert stays.idle == ("activations on the chip (those of no mini-batch fit)",)
+
+
+def test_hpgnns_own_designs_write_to_memory():
+    with pytest.raises(IncompatibleParts, match=r"kernel\.datapath=chip is HyScale-GNN's"):
+        run("hpgnn", options={"kernel": {"datapath": "chip"}})
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from gnnbench.records import FloatArray, IndexArray, IntArray
 LARGEST = 2**40
 #: What no time, in ticks or in cycles, and no sum of waiting times may reach.
 LARGEST_SUM = 2**62
+#: What of a machine may be 0: times of a memory that answers at once, and whether links are shared.
+FROM_ZERO = ("burst_ticks", "miss_ticks", "latency_ticks", "contended")
 
 
 def simulate_aggregation(
@@ -40,9 +42,10 @@ def simulate_aggregation(
     loaded, 0 where it is None.
 
     Raises ``ValueError`` for arrays of the wrong dtype or layout, ids and addresses outside their
-    range, a number of the machine that is not positive (``miss_ticks`` and ``latency_ticks`` may be
-    0) or 2^40 or more, PEs or page words that are no power of two, a result buffer that holds no
-    row for each gather PE, and streams so long or machines so slow that times may pass 2^62.
+    range, a number of the machine that is not positive (``burst_ticks``, ``miss_ticks`` and
+    ``latency_ticks`` may be 0) or 2^40 or more, PEs or page words that are no power of two, a
+    result buffer that holds no row for each gather PE, and streams so long or machines so slow that
+    times may pass 2^62.
     """
     _check_edges(src, dst, len(address), num_dst)
     check_vector("address", address, np.dtype(np.int64))
@@ -114,7 +117,7 @@ def _check_times(name: str, values: IntArray) -> None:
 def _check_machine(machine: Machine, row_words: int) -> None:
     numbers = {**dataclasses.asdict(machine), "row_words": row_words}
     for name, value in numbers.items():
-        lowest = 0 if name in ("miss_ticks", "latency_ticks", "contended") else 1
+        lowest = 0 if name in FROM_ZERO else 1
         if not lowest <= value < LARGEST:
             raise ValueError(f"{name} is {value}; it must be from {lowest} to 2^40 - 1.")
     for name in ("pes", "page_words"):

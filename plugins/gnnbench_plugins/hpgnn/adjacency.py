@@ -22,6 +22,9 @@ class Running:
     backward: bool = False
     #: A layer's forward pass that was simulated with its aggregation and whose update is due.
     layer: Pass | None = None
+    #: Mini-batches that were priced with their activations on the chip, and those without room.
+    stayed: int = 0
+    spilled: int = 0
 
     def note(self, block: Block, *, backward: bool) -> None:
         """The block is aggregated over now, or its transpose."""

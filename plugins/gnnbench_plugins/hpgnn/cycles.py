@@ -13,6 +13,9 @@ The rest is regular, and stands here (HP-GNN, section 4.2; what it leaves open i
   are ready for the scatter PEs when its products are; the product for W comes after all of those.
 - **Write-back.** When a die's last sum is complete, its sums and then the update's results go to
   its channel in sequence, beside the update (*assumed*: rows already complete wait on the chip).
+- **Datapath.** In HyScale-GNN's (Figure 6) sums and results stay on the chip, and only the last
+  layer's results are written: a :class:`Datapath` says which rows of a layer go through memory. A
+  row that stays is there as soon as it is ready; layers still follow each other (its Equation 10).
 
 The layer ends when the last die has ended.
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +44,19 @@ from gnnbench_plugins.hpgnn.resources import (
 )
 
 TICKS_PER_S: Bound[float] = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Datapath:
+    """Which rows of a layer go through the board's memory: those that it loads, its sums, and its
+    results. HP-GNN's all do."""
+
+    loads: bool = True
+    sums: bool = True
+    results: bool = True
+
+
+THROUGH_MEMORY = Datapath()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,17 +94,23 @@ def product_cycles(rows: int, inner: int, columns: int, m: int) -> int:
 
 
 def run_forward(
-    stream: EdgeStream, shape: LayerShape, machine: Machine, m: int, *, itemsize: int = 4
+    stream: EdgeStream,
+    shape: LayerShape,
+    machine: Machine,
+    m: int,
+    *,
+    itemsize: int = 4,
+    path: Datapath = THROUGH_MEMORY,
 ) -> Pass:
     """Aggregation, and UPDATE as its rows become complete."""
     begin = _weight_cycles(shape, machine, itemsize)
     ready = np.full(len(stream.address), begin, dtype=np.int64)
-    aggregation = _aggregate(stream, machine, count_words(shape.in_features, itemsize), ready)
+    row_words = count_words(shape.in_features, itemsize)
+    aggregation = _aggregate(stream, machine, row_words, ready, path)
     r, c = array_shape(m)
     group_cycles = -(-shape.out_features // c) * _inner(shape)
-    row_words = sum(
-        count_words(width, itemsize) for width in (shape.aggregate_features, shape.out_features)
-    )
+    written_words = path.sums * count_words(shape.aggregate_features, itemsize)
+    written_words += path.results * count_words(shape.out_features, itemsize)
     first = first_rows(stream.num_dst, machine.dies)
     end = 0
     for die in range(machine.dies):
@@ -96,13 +118,19 @@ def run_forward(
         if not len(complete):
             continue
         updated = int(_enter_groups(complete, r, group_cycles)[-1]) + r + c - 1
-        written = int(complete.max()) + _burst_cycles(len(complete) * row_words, machine)
+        written = int(complete.max()) + _burst_cycles(len(complete) * written_words, machine)
         end = max(end, updated, written)
     return Pass(int(aggregation.cycles.max()), end, aggregation)
 
 
 def run_backward(
-    stream: EdgeStream, shape: LayerShape, machine: Machine, m: int, *, itemsize: int = 4
+    stream: EdgeStream,
+    shape: LayerShape,
+    machine: Machine,
+    m: int,
+    *,
+    itemsize: int = 4,
+    path: Datapath = THROUGH_MEMORY,
 ) -> Pass:
     """UPDATE's products for the aggregates' gradients, aggregation of those, and that for W."""
     num_rows = len(stream.address)
@@ -121,10 +149,11 @@ def run_backward(
         product = product_cycles(_inner(shape), rows, shape.out_features, m)
         end = max(end, int(entered[-1]) + product)
     row_words = count_words(shape.in_features, itemsize)
-    aggregation = _aggregate(stream, machine, row_words, ready)
+    aggregation = _aggregate(stream, machine, row_words, ready, path)
     rows = int(np.diff(first_rows(stream.num_dst, machine.dies)).max())
     done = int(aggregation.cycles.max())
-    return Pass(done, max(end, done + _burst_cycles(rows * row_words, machine)), aggregation)
+    written_words = path.results * rows * row_words
+    return Pass(done, max(end, done + _burst_cycles(written_words, machine)), aggregation)
 
 
 def run_iteration(
@@ -192,8 +221,10 @@ def _enter_groups(complete: IntArray, r: int, group_cycles: int) -> IntArray:
 
 
 def _aggregate(
-    stream: EdgeStream, machine: Machine, row_words: int, ready: IntArray
+    stream: EdgeStream, machine: Machine, row_words: int, ready: IntArray, path: Datapath
 ) -> Aggregation:
+    if not path.loads:
+        machine = replace(machine, burst_ticks=0, miss_ticks=0, latency_ticks=0)
     return fpga.simulate_aggregation(
         stream.src, stream.dst, stream.address, stream.num_dst, row_words, machine, ready=ready
     )

@@ -59,7 +59,8 @@ def prepare_layer(model: str, block: LaidOutBlock, degrees: IntArray) -> LayerIn
     if model == "GCN":
         plain = Block(block.src_ids, block.num_dst, block.indptr, block.indices, own=block.own)
         looped = with_self_loops(plain)
-        stream = lay_out(looped, block.layer, rmt=True, rra=True, resident=True).forward
+        laid = lay_out(looped, block.layer, block.destinations, rmt=True, rra=True, resident=True)
+        stream = laid.forward
     positions: IndexArray | slice = slice(block.num_dst) if block.own is None else block.own
     src, dst = block.src_ids[stream.src], block.dst_ids[stream.dst]
     weight = np.ones(len(src))

@@ -15,6 +15,8 @@ from gnnbench.records import Block, Mode, Work
 from gnnbench_plugins.hpgnn.adjacency import HpgnnAdjacency, Running
 from gnnbench_plugins.hpgnn.boards import Board, find_board
 from gnnbench_plugins.hpgnn.cycles import (
+    THROUGH_MEMORY,
+    Datapath,
     make_machine,
     run_backward,
     run_forward,
@@ -25,7 +27,14 @@ from gnnbench_plugins.hpgnn.design import aggregate_times, update_seconds
 from gnnbench_plugins.hpgnn.layout import LaidOutBlock
 from gnnbench_plugins.hpgnn.operators import OperatorLayer
 from gnnbench_plugins.hpgnn.placement import HpgnnPlacement
-from gnnbench_plugins.hpgnn.resources import Design, count_words, find_excess, find_lack
+from gnnbench_plugins.hpgnn.resources import (
+    Design,
+    activation_words,
+    buffer_words,
+    count_words,
+    find_excess,
+    find_lack,
+)
 from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
 from gnnbench_plugins.reference.native_kernel import NativeKernel
 
@@ -51,6 +60,9 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
     ``equations``: Equations 8 and 9, of the whole board. ``cycles``: the cycle model, on the very
     mini-batches that are trained on; the update of a layer then ends when the layer does, since its
     rows wait for their sums. Both add the device's launch time to every piece of work.
+
+    ``datapath`` chip: HyScale-GNN's (its Figure 6), which writes the last layer's results alone to
+    memory. A mini-batch whose sums and results find no room in the UltraRAM goes through memory.
     """
 
     name: ClassVar[str] = "hpgnn"
@@ -62,6 +74,9 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
     )
     n: int = option(0, "PEs of a whole board, where the placement chooses none; 0 = HyScale-GNN's")
     m: int = option(0, "MACs of a whole board, as n; 0 = HyScale-GNN's")
+    datapath: Literal["memory", "chip"] = option(
+        "memory", "whether a layer's sums and results go through memory, or stay on the chip"
+    )
 
     _placement: HpgnnPlacement | None = field(default=None, init=False, repr=False, compare=False)
     _job: _Job | None = field(default=None, init=False, repr=False, compare=False)
@@ -88,6 +103,11 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
     def _refuse_devices(self, bundle: Bundle, setting: Setting) -> str | None:
         """Beside FPGAs only the host may train, and each FPGA must hold a design."""
         if self._placement is not None:
+            if self.datapath == "chip":
+                return (
+                    "kernel.datapath=chip is HyScale-GNN's, and placement 'hpgnn' explores designs "
+                    "whose results go through memory; leave it out, or use placement 'hyscale'."
+                )
             if self.n or self.m:
                 return (
                     "placement 'hpgnn' chooses the design; set placement.n and placement.m, and "
@@ -137,6 +157,20 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         self._job = _Job(setting.layers, self._placement)
         self._running = Running()
 
+    def notes(self) -> tuple[str, ...]:
+        spilled = self._running.spilled
+        if not spilled:
+            return ()
+        return (
+            f"kernel 'hpgnn': the activations of {spilled:,} of {spilled + self._running.stayed:,} "
+            f"mini-batches find no room on the chip and go through memory.",
+        )
+
+    def idle(self) -> tuple[str, ...]:
+        if self.datapath == "chip" and self._running.spilled and not self._running.stayed:
+            return ("activations on the chip (those of no mini-batch fit)",)
+        return ()
+
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         return False
 
@@ -157,10 +191,11 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         if job is None:
             raise RuntimeError("kernel 'hpgnn' is asked for times before its run has begun")
         board, design = self._find_design(device, job)
+        path = self._find_path(work, board, design, job.layers)
         if self.clock == "equations":
-            return device.launch_s + self._equation_seconds(work, board, design)
+            return device.launch_s + self._equation_seconds(work, board, design, path)
         machine = make_machine(board, design)
-        cycles = self._count_cycles(work, machine, design.m, job.layers)
+        cycles = self._count_cycles(work, machine, design.m, job.layers, path)
         return device.launch_s + seconds_of(cycles, machine)
 
     def _find_design(self, device: Device, job: _Job) -> tuple[Board, Design]:
@@ -171,27 +206,50 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
             raise ValueError(f"kernel 'hpgnn' knows no board {device.model!r}")
         return board, self._share_out(board)
 
-    def _equation_seconds(self, work: Work, board: Board, design: Design) -> float:
+    def _find_path(
+        self, work: Work, board: Board, design: Design, layers: tuple[LayerShape, ...]
+    ) -> Datapath:
+        """Which rows of the layer that ``work`` is of go through memory."""
+        block, running = self._running.block, self._running
+        if self.datapath == "memory" or work.op != "aggregate" or block is None:
+            return THROUGH_MEMORY
+        rows = block.destinations
+        fits = activation_words(rows, layers, design.n, board, work.itemsize) <= buffer_words(board)
+        if block.layer == 0 and not running.backward:
+            running.stayed += fits
+            running.spilled += not fits
+        if not fits:
+            return THROUGH_MEMORY
+        first, last = block.layer == 0, block.layer == len(layers) - 1
+        return Datapath(
+            loads=first and not running.backward, sums=False, results=last and not running.backward
+        )
+
+    def _equation_seconds(self, work: Work, board: Board, design: Design, path: Datapath) -> float:
         """Equation 9, or the longer of the two of Equation 8."""
         if work.op == "update":
             return update_seconds(work.macs, design.m * board.dies, board)
         block = self._aggregated(work)
         if self._running.backward and block.backward is None:
             return 0.0
-        return max(
-            aggregate_times(
-                block.num_dst if self._running.backward else block.num_src,
-                work.edges,
-                work.features,
-                work.itemsize,
-                design.n * board.dies,
-                board,
-                first=block.layer == 0,
-            )
+        load_s, compute_s = aggregate_times(
+            block.num_dst if self._running.backward else block.num_src,
+            work.edges,
+            work.features,
+            work.itemsize,
+            design.n * board.dies,
+            board,
+            first=block.layer == 0,
         )
+        return max(path.loads * load_s, compute_s)
 
     def _count_cycles(
-        self, work: Work, machine: Machine, m: int, layers: tuple[LayerShape, ...]
+        self,
+        work: Work,
+        machine: Machine,
+        m: int,
+        layers: tuple[LayerShape, ...],
+        path: Datapath,
     ) -> int:
         """Cycles until the work is done, counted from where its layer begins."""
         running = self._running
@@ -207,8 +265,13 @@ class HpgnnKernel(OfMiniBatches, NativeKernel):
         if running.backward:
             if block.backward is None:  # the features, whose gradient nobody wants
                 return 0
-            return run_backward(block.backward, shape, machine, m, itemsize=work.itemsize).cycles
-        running.layer = run_forward(block.forward, shape, machine, m, itemsize=work.itemsize)
+            backward = run_backward(
+                block.backward, shape, machine, m, itemsize=work.itemsize, path=path
+            )
+            return backward.cycles
+        running.layer = run_forward(
+            block.forward, shape, machine, m, itemsize=work.itemsize, path=path
+        )
         return running.layer.aggregate_cycles
 
     def _aggregated(self, work: Work) -> LaidOutBlock:

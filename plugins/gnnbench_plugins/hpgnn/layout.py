@@ -42,11 +42,13 @@ class EdgeStream:
 class LaidOutBlock(Block):
     """A block of layer ``layer`` (from 0) with its edges laid out, forward and backward.
 
+    ``destinations`` are |B^1| .. |B^L| of the mini-batch that it is of.
     Backward, sources are the block's destinations, whose gradients come; None in the first layer,
     whose sources need none.
     """
 
     layer: int
+    destinations: tuple[int, ...]
     forward: EdgeStream
     backward: EdgeStream | None
 
@@ -57,7 +59,15 @@ class LaidOutBlock(Block):
         return directions * self.num_edges * EDGE.itemsize
 
 
-def lay_out(block: Block, layer: int, *, rmt: bool, rra: bool, resident: bool) -> LaidOutBlock:
+def lay_out(
+    block: Block,
+    layer: int,
+    destinations: tuple[int, ...],
+    *,
+    rmt: bool,
+    rra: bool,
+    resident: bool,
+) -> LaidOutBlock:
     """The block with its edge streams. ``resident``: X lies in the board's memory, row v at v.
 
     Otherwise a mini-batch's rows of X are sent, and lie in the order of their ids.
@@ -87,6 +97,7 @@ def lay_out(block: Block, layer: int, *, rmt: bool, rra: bool, resident: bool) -
         block.indices,
         own=block.own,
         layer=layer,
+        destinations=destinations,
         forward=forward,
         backward=backward,
     )

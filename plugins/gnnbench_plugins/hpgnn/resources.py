@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from gnnbench.constants import Bound, Constant
+from gnnbench.parts import LayerShape
 from gnnbench_plugins.hpgnn.boards import Board
 
 #: Of what the resources are that one kernel may take: of its die, or, as the authors' script has
@@ -215,6 +216,21 @@ def count_words(width: int, itemsize: int) -> int:
 def buffer_words(board: Board) -> int:
     """The words of a die's result buffer, which is all of its UltraRAM."""
     return board.uram_bytes // board.dies // WORD_BYTES
+
+
+def activation_words(
+    destinations: Sequence[int], layers: Sequence[LayerShape], n: int, board: Board, itemsize: int
+) -> int:
+    """What a mini-batch of |B^1| .. |B^L| keeps of a die's UltraRAM where sums and results stay on
+    the chip: those of every layer, but the last one's results, in whole rows of each gather PE."""
+    words, last = 0, len(layers) - 1
+    for number, (rows, layer) in enumerate(zip(destinations, layers, strict=True)):
+        rows_of_pe = math.ceil(math.ceil(rows / board.dies) / n)
+        row_words = count_words(layer.aggregate_features, itemsize)
+        if number != last:
+            row_words += count_words(layer.out_features, itemsize)
+        words += n * rows_of_pe * row_words
+    return words
 
 
 def find_lack(n: int, row_words: int, board: Board) -> str | None:

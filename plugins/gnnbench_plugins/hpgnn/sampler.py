@@ -32,8 +32,9 @@ class HpgnnSampler(NeighbourSampler):
 
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[LaidOutBlock, ...]:
         blocks = super().sample(seeds, epoch, threads)
+        rows = tuple(block.num_dst for block in blocks)
         return tuple(
-            lay_out(block, layer, rmt=self.rmt, rra=self.rra, resident=self._resident)
+            lay_out(block, layer, rows, rmt=self.rmt, rra=self.rra, resident=self._resident)
             for layer, block in enumerate(blocks)
         )
 

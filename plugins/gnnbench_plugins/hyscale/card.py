@@ -19,10 +19,11 @@ CARD = Card(
         "equally long, half of it where the performance model expects an epoch to get longer "
         "(`placement.guard`)",
         "before prefetching host tasks have all threads in turn, unless `placement.own_threads`",
-        "FPGAs are priced by Equations 10 to 12, or with kernel hpgnn by HP-GNN's cycles",
+        "FPGAs are priced by Equations 10 to 12, or with kernel hpgnn by HP-GNN's cycles, on the "
+        "datapath of Figure 6 where that kernel's option datapath is chip; layers follow each "
+        "other there, and the ledger counts activations in the board's memory all the same",
     ),
     left_out=(
-        "the datapath of Figure 6: kernel hpgnn writes a layer's sums and rows back to memory",
         "the FPGA and GPU code: accelerators are modelled where this machine has none",
         "training over several machines, as in the paper",
     ),
