@@ -247,7 +247,8 @@ class Kernel(Part):
 
     def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
         """What this kernel does for ``work`` on a device, a kernel of its library each: bytes that
-        are read, picked and written, arithmetic, launches and calls.
+        are read, picked and written, arithmetic, launches and calls. It rests on the two alone:
+        equal work is priced once. A kernel that knows more than sizes states ``seconds`` itself.
 
         By default plain torch's: sparse products, a dense one with its bias, and passes over
         tensors for what is scaled, added and put beside each other.

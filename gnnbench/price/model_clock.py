@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from gnnbench.constants import Bound
 from gnnbench.costs import Library
 from gnnbench.costs.bounds import FASTEST, Peaks, describe_work, find_peaks, least_seconds
 from gnnbench.costs.loading import UNMEASURED, limit_rate, price_rows, price_sampling
@@ -11,6 +12,9 @@ from gnnbench.errors import PluginError
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.records import Provenance, Work
+
+#: So many prices are remembered; then they are found anew.
+MOST_PRICES: Bound[int] = 4096
 
 
 class ModelClock:
@@ -41,9 +45,27 @@ class ModelClock:
         self._sampler = sampler
         self._places: dict[str, Device | Link] = {}
         self._peaks: dict[str, Peaks] = {}
+        self._prices: dict[tuple[str, Work], float] = {}
+        #: Whether equal work costs the same whenever it is done: a kernel that states seconds of
+        #: its own may look at the block that it has just seen.
+        self._prices_last = (
+            type(kernel).seconds is Kernel.seconds
+            and type(kernel).batch_seconds is Kernel.batch_seconds
+        )
 
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
         """Modelled duration of ``work`` on the device or link called ``place``."""
+        if not self._prices_last:
+            return self._price(work, place)
+        known = self._prices.get((place, work))
+        if known is not None:
+            return known
+        if len(self._prices) == MOST_PRICES:
+            self._prices.clear()
+        seconds = self._prices[place, work] = self._price(work, place)
+        return seconds
+
+    def _price(self, work: Work, place: str) -> float:
         where = self._places.get(place)
         if where is None:
             where = self._places[place] = self._platform.place(place)

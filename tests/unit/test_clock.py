@@ -9,6 +9,7 @@ import pytest
 from gnnbench.errors import PlatformError
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.plugins import load
+from gnnbench.price import model_clock
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Work
@@ -108,6 +109,49 @@ def test_the_kernel_has_the_last_word_on_its_own_work():
     clock = ModelClock(PLATFORM, Costly())
     assert clock.seconds(Work("aggregate", edges=3, features=1), "gpu0", 0.0) == 45.0
     assert clock.seconds(Work("copy", bytes=300), "host", 0.0) == 3.0
+
+
+AGGREGATE = Work("aggregate", edges=60, rows=20, features=2, sources=30)
+
+
+def watch(kernel_type, method, asked):
+    """A kernel that notes each time that it is asked for ``method``."""
+
+    class Watched(kernel_type):
+        pass
+
+    def ask(self, work, device):
+        asked.append((work, device.name))
+        return getattr(super(Watched, self), method)(work, device)
+
+    setattr(Watched, method, ask)
+    return Watched()
+
+
+def test_equal_work_on_one_device_is_priced_once(monkeypatch):
+    asked = []
+    clock = ModelClock(PLATFORM, watch(type(load().part("kernel", "torch")()), "operations", asked))
+    other = AGGREGATE._replace(edges=61)
+    first = [clock.seconds(work, place, 1.0) for work, place in 2 * [(AGGREGATE, "gpu0")]]
+    assert first[0] == first[1]
+    assert len(asked) == 1
+    assert clock.seconds(other, "gpu0", 1.0) > first[0]
+    assert clock.seconds(AGGREGATE, "host", 1.0) != first[0]
+    assert len(asked) == 3
+    # As many as are remembered: the next one forgets them.
+    monkeypatch.setattr(model_clock, "MOST_PRICES", 3)
+    clock.seconds(other, "host", 1.0)
+    assert clock.seconds(AGGREGATE, "gpu0", 1.0) == first[0]
+    assert len(asked) == 5
+
+
+def test_a_kernel_that_states_seconds_is_asked_each_time():
+    """It may know the block that it has just seen, and not only how large it is."""
+    asked = []
+    clock = ModelClock(PLATFORM, watch(type(load().part("kernel", "torch")()), "seconds", asked))
+    for _ in range(2):
+        clock.seconds(AGGREGATE, "gpu0", 1.0)
+    assert len(asked) == 2
 
 
 def test_a_kernel_prices_only_aggregation_and_update():
