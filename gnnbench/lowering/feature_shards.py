@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gnnbench.errors import IncompatibleParts
+from gnnbench.errors import PluginError
 from gnnbench.footprint import mask_bytes
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
@@ -81,9 +81,9 @@ class ShardsLayout(Lowering):
         cut = self._sampler.chunks(setting, len(self.trainers))
         rounds, self.cut_notes = cut.rounds, cut.notes
         if any(len(round_.units) != 1 for round_ in rounds):
-            raise IncompatibleParts(
-                f"sampler {self._sampler.name!r} gives devices units of their own, and placement "
-                f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
+            raise PluginError(
+                f"sampler {self._sampler.name!r} gives devices units of their own; a StagedSampler "
+                f"gives every round one."
             )
         self.cut = GraphShardings(rounds, setting.dataset, placement, self.platform)
         self.lay_out(ledger, self.cut)

@@ -93,6 +93,7 @@ from gnnbench.parts.sampler import (
     LayeredSampler,
     MiniBatchSampler,
     Sampler,
+    StagedSampler,
 )
 
 __all__ = [
@@ -149,6 +150,7 @@ __all__ = [
     "Setting",
     "ShardExchange",
     "ShardPlacement",
+    "StagedSampler",
     "StaleExchange",
     "TrafficSession",
     "Turnover",

@@ -23,7 +23,12 @@ from gnnbench.parts.communication import (
 from gnnbench.parts.kernel import Kernel
 from gnnbench.parts.memory import DeviceMemory, Memory, OffloadingMemory
 from gnnbench.parts.placement import ColumnPlacement, Placement, SeedPlacement
-from gnnbench.parts.sampler import FullGraphSampler, LayeredSampler, MiniBatchSampler
+from gnnbench.parts.sampler import (
+    FullGraphSampler,
+    LayeredSampler,
+    MiniBatchSampler,
+    StagedSampler,
+)
 from gnnbench.platforms.machine import Platform
 from gnnbench.records import Mode, PartKind
 
@@ -208,14 +213,25 @@ class Bundle:
 
     def _refuse_shards(self, setting: Setting) -> str | None:
         """Shards by features and the all-to-all need each other, and layers that allow them."""
-        placement, communication = self.placement, self.communication
+        sampler, placement, communication = self.sampler, self.placement, self.communication
         if not self.by_features:
-            if not isinstance(communication, ShardExchange):
-                return None
+            if isinstance(communication, ShardExchange):
+                return (
+                    f"communication {communication.name!r} exchanges ranges of features for ranges "
+                    f"of vertices, and placement {placement.name!r} has no ranges of features; "
+                    f"choose placement 'mixgcn', or communication 'halo'."
+                )
+            if isinstance(sampler, StagedSampler):
+                return (
+                    f"sampler {sampler.name!r} leaves it to the placement to share out a stage, "
+                    f"and placement {placement.name!r} shards by vertices; choose placement "
+                    f"'mixgcn', or sampler 'full-graph'."
+                )
+            return None
+        if len(placement.trainers(setting.platform)) > 1 and not isinstance(sampler, StagedSampler):
             return (
-                f"communication {communication.name!r} exchanges ranges of features for ranges of "
-                f"vertices, and placement {placement.name!r} has no ranges of features; choose "
-                f"placement 'mixgcn', or communication 'halo'."
+                f"sampler {sampler.name!r} gives devices units of their own, and placement "
+                f"{placement.name!r} shares every round's out by features; choose sampler 'mixgcn'."
             )
         if not isinstance(communication, ShardExchange):
             return (

@@ -124,6 +124,11 @@ class FullGraphSampler(OfFullGraphs, Sampler):
         """
 
 
+class StagedSampler(FullGraphSampler):
+    """Rounds of one unit each, which a placement that shards by features shares out over devices:
+    stages of a pipeline of sparse and dense operations."""
+
+
 @dataclass(frozen=True)
 class LayeredSampler(FullGraphSampler):
     """Units with a block for each layer, one a device.

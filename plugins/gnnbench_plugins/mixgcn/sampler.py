@@ -15,9 +15,9 @@ from gnnbench.parts import (
     Bundle,
     Chunks,
     DeviceCapacity,
-    FullGraphSampler,
     Part,
     Setting,
+    StagedSampler,
     option,
 )
 from gnnbench.records import Block, Graph, Round, Unit
@@ -39,7 +39,7 @@ MOST_STAGES: Bound[int] = 64
 
 
 @dataclass(frozen=True)
-class MixGCNSampler(FullGraphSampler):
+class MixGCNSampler(StagedSampler):
     """A round is a stage of the fine-grain pipeline: as many vertices as the others, next in order.
 
     ``naive`` has one stage, so that sparse and dense operations of a layer take turns (Figure 5a);
@@ -63,13 +63,7 @@ class MixGCNSampler(FullGraphSampler):
     stages: int = option(0, "s: stages of the pipeline; 0 = as Proposition 3.5 asks")
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
-        """A placement that shards by vertices, and numbers of stages that mean nothing."""
-        if not bundle.by_features:
-            return (
-                f"sampler {self.name!r} leaves it to the placement to share out a stage, and "
-                f"placement {bundle.placement.name!r} shards by vertices; choose placement "
-                f"'mixgcn', or sampler 'full-graph'."
-            )
+        """Numbers of stages that mean nothing."""
         vertices = setting.dataset.graph.num_vertices
         if not 0 <= self.stages <= vertices:
             return (
