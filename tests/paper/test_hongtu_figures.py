@@ -105,8 +105,6 @@ def test_table_3_counts_who_reads_a_vertex(
 ) -> None:
     """Pairs of a partition and a vertex that it has or that one of its own has an edge from."""
     monkeypatch.setattr(replication, "CUT_INTO", (2, 4, 8))
-    replication.count_ranges.cache_clear()
-    replication.count_alone.cache_clear()
     graph = jobs["small"].setting.dataset.graph
     targets = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
 
@@ -128,8 +126,6 @@ def test_table_3_counts_who_reads_a_vertex(
     read = count(by_metis[4])
     assert f"already 4 partitions read {read:.2f} to {read:.2f} times |V|" in ranges.notes[1]
     assert alone.rows == ()
-    replication.count_ranges.cache_clear()
-    replication.count_alone.cache_clear()
 
 
 def test_table_3_by_the_formula_of_section_4_2() -> None:

@@ -7,7 +7,6 @@ many parts as training cuts them, and real ones by one partition alone, and coun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
@@ -36,7 +35,6 @@ def count_reads(graph: Graph, owner: IntArray, chunks: int) -> float:
     return sum(block.num_src for row in blocks for block in row) / graph.num_vertices
 
 
-@cache
 def count_ranges(name: str) -> tuple[float, ...]:
     """The factors of a graph of ``load_jobs``, one for each of ``CUT_INTO``: of ``PARTITIONS`` at
     most, each cut into ranges, as training cuts them."""
@@ -46,7 +44,6 @@ def count_ranges(name: str) -> tuple[float, ...]:
     return tuple(count_reads(graph, owners[few[parts]], parts // few[parts]) for parts in CUT_INTO)
 
 
-@cache
 def count_alone(name: str) -> tuple[float, ...]:
     """The same of as many partitions, without ranges."""
     graph = load_jobs()[0][name].setting.dataset.graph
