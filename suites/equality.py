@@ -265,9 +265,8 @@ def hold_row(
     if mode == "mini-batch":
         plain = replace(plain, sampler=parts.sampler)
     made = assemble(registry, plain, {})
-    drawer = None
-    if isinstance(made.sampler, MiniBatchSampler) and made.sampler.split_invariant:
-        drawer = made.sampler
+    drawer = made.sampler if isinstance(made.sampler, MiniBatchSampler) else None
+    if drawer is not None:
         drawer.begin(setting)
     training = PlainTraining(
         setting, made.kernel, drawer, drawn_by=f"{mode} {plain.sampler}", shared=shared

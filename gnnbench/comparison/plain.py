@@ -17,7 +17,15 @@ from torch import Tensor
 
 from gnnbench.comparison.attention import nudge_attention
 from gnnbench.comparison.bends import Bend, Bends, Turn
-from gnnbench.models import GNN, PROJECTED, BoundBlock, Degrees, build
+from gnnbench.models import (
+    GNN,
+    PROJECTED,
+    BoundBlock,
+    Degrees,
+    EdgeValues,
+    build,
+    list_scales,
+)
 from gnnbench.parts import Kernel, MiniBatchSampler, Setting
 from gnnbench.records import Block, IntArray
 from gnnbench.run.evaluate import whole_graph_block
@@ -81,8 +89,9 @@ class Shared:
 class PlainTraining:
     """Computes updates once more, from the parameters that they began at.
 
-    ``kernel`` is the reference's. ``sampler`` draws the mini-batches of rounds as a whole, where
-    splits change nothing; None takes the units that the run has drawn, or the whole graph.
+    ``kernel`` is the reference's. ``sampler``, which has begun, draws the mini-batches of rounds as
+    a whole; where it draws others for parts of them, the units that the run has drawn are taken.
+    None is for the whole graph.
     ``drawn_by`` tells samplers apart whose first updates are ``shared``.
     """
 
@@ -97,7 +106,8 @@ class PlainTraining:
     ) -> None:
         self._setting = setting
         self._kernel = kernel
-        self._sampler = sampler
+        self._sampler = sampler if sampler is not None and sampler.split_invariant else None
+        self._scales = list_scales(sampler, setting)
         self._drawn_by = drawn_by
         self._shared = Shared() if shared is None else shared
         self._degrees = Degrees.of(setting.dataset, setting.workload)
@@ -166,13 +176,13 @@ class PlainTraining:
         whole = len(batch.ids) == self._setting.dataset.graph.num_vertices
         if generator is not None and not all(layer.cacheable for layer in model.stack):
             # Of its own: others share the whole graph's.
-            whole, bounds = False, [self._bind(block, dtype) for block in batch.blocks]
+            whole, bounds = False, self._bind_all(batch, dtype)
             for bound in bounds:
                 nudge_attention(bound, generator)
-        elif whole and len({id(block) for block in batch.blocks}) == 1:
+        elif whole and not self._scales and len({id(block) for block in batch.blocks}) == 1:
             bounds = [self._bind_whole(dtype)] * len(batch.blocks)
         else:
-            whole, bounds = False, [self._bind(block, dtype) for block in batch.blocks]
+            whole, bounds = False, self._bind_all(batch, dtype)
         h = self._aggregate_first(model, bounds[0], dtype, whole=whole)
         h = model.stack[0].update(bounds[0], h)
         for layer, bound in zip(model.stack[1:], bounds[1:], strict=True):
@@ -206,13 +216,18 @@ class PlainTraining:
             return bounds[dtype]
         blocks = [bound.block for bound in bounds.values()]
         block = blocks[0] if blocks else whole_graph_block(self._setting.dataset)
-        bound = self._bind(block, dtype)
+        bound = self._bind(block, None, dtype)
         if self._keeps:
             bounds[dtype] = bound
         return bound
 
-    def _bind(self, block: Block, dtype: torch.dtype) -> BoundBlock:
-        return BoundBlock(block, self._kernel, self._degrees, dtype, torch.device("cpu"))
+    def _bind_all(self, batch: Batch, dtype: torch.dtype) -> list[BoundBlock]:
+        scales = self._scales or (None,) * len(batch.blocks)
+        return [self._bind(*each, dtype) for each in zip(batch.blocks, scales, strict=True)]
+
+    def _bind(self, block: Block, scales: EdgeValues | None, dtype: torch.dtype) -> BoundBlock:
+        cpu = torch.device("cpu")
+        return BoundBlock(block, self._kernel, self._degrees, dtype, cpu, scales=scales)
 
 
 def _name(dtype: torch.dtype) -> Literal["float32", "float64"]:

@@ -295,9 +295,8 @@ class Run:
             plain = replace(plain, sampler=row.parts.sampler)
             options["sampler"] = self._options["sampler"]
         parts = assemble(self._scene.registry, plain, options)
-        drawer = None
-        if isinstance(parts.sampler, MiniBatchSampler) and parts.sampler.split_invariant:
-            drawer = parts.sampler
+        drawer = parts.sampler if isinstance(parts.sampler, MiniBatchSampler) else None
+        if drawer is not None:
             drawer.begin(self._setting)
         ranks = self._scene.processes is not None and needs_all(self._bundle, self._setting)
         training = PlainTraining(
@@ -391,7 +390,8 @@ def run_design_phase(scene: Scene, row: PlannedRow, bundle: Bundle, setting: Set
     if "stages" in option_fields(type(bundle.communication)):
         unlike["communication"]["stages"] = "0"
     projected = projected_layers(bundle, setting)
-    layers = build(setting.workload, projected, setting.model).shapes
+    scaled = bundle.scales_edges
+    layers = build(setting.workload, projected, setting.model, scaled=scaled).shapes
 
     def train_few(few: Setting) -> list[EpochTrace]:
         fresh = assemble(scene.registry, row.parts, unlike)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnbench.errors import PluginError, UsageError
-from gnnbench.models.bound import BoundBlock, Degrees
+from gnnbench.models.bound import BoundBlock, Degrees, EdgeValues, list_scales
 from gnnbench.models.layers import (
     CommNetLayer,
     GATLayer,
@@ -37,10 +37,12 @@ __all__ = [
     "PROJECTED",
     "BoundBlock",
     "Degrees",
+    "EdgeValues",
     "Layer",
     "TorchLayer",
     "build",
     "glorot",
+    "list_scales",
 ]
 
 #: The bundled models by name.
@@ -87,13 +89,15 @@ def build(
     model: LayerClass | None = None,
     *,
     masked: bool = False,
+    scaled: bool = False,
 ) -> GNN:
     """The workload's model with freshly drawn parameters, in the workload's dtype.
 
     Layers whose number, from 0, is in ``projected`` multiply by W before they aggregate. ``model``
     is the class of the layers, None the bundled one of the workload's name. ``masked`` says that
     AGGREGATE's backward pass is to apply the mask of the ReLU before it, where it can: in bundled
-    layers whose input is aggregated first, all of which follow a ReLU.
+    layers whose input is aggregated first, all of which follow a ReLU. ``scaled`` says that edges
+    are multiplied by what their sampler scales them by, and are priced so.
 
     Raises ``UsageError`` for a name that no bundled model has and ``PluginError`` for a class that
     does not make layers which can be trained.
@@ -123,7 +127,7 @@ def build(
         masks = masked and layer.cacheable and type(layer) in bundled
         layer.masks_below = below.masked_above = masks
     for layer in layers:
-        layer.weighted = workload.edge_weights and layer.takes_weights
+        layer.weighted = scaled or (workload.edge_weights and layer.takes_weights)
     gnn = GNN(layers)
     return gnn.to(torch.float32 if workload.dtype == "float32" else torch.float64)
 

@@ -10,10 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from gnnbench.errors import PluginError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import find_edges
 from gnnbench.kernels.dispatch.checks import MaskArray
-from gnnbench.parts import Adjacency, Kernel, Scaling
+from gnnbench.parts import Adjacency, Kernel, MiniBatchSampler, Scaling, Setting
 from gnnbench.records import Block, Dataset, FloatArray, Graph, IntArray, Workload
 
 
@@ -28,6 +29,44 @@ def with_self_loops(block: Block) -> Block:
     indices[own] = np.arange(block.num_dst, dtype=np.int32) if block.own is None else block.own
     indices[mask] = block.indices
     return replace(block, indptr=indptr, indices=indices)
+
+
+class EdgeValues:
+    """A value for each edge of a graph, ``(E,)``: weights, or by what a sampler scales edges."""
+
+    def __init__(self, graph: Graph, values: FloatArray) -> None:
+        self._graph = graph
+        self._values = values
+
+    def of(self, block: Block) -> FloatArray:
+        """Those of a block's edges. Raises ``ValueError`` where the graph does not have one."""
+        graph = self._graph
+        if block.indices is graph.indices:
+            return self._values
+        places = find_edges(graph.indptr, graph.indices, block)
+        if (places < 0).any():
+            raise ValueError("a block has an edge that the graph does not have")
+        return self._values[places]
+
+
+def list_scales(sampler: MiniBatchSampler | None, setting: Setting) -> tuple[EdgeValues, ...]:
+    """By layer what a sampler that has begun scales edges by; empty where it scales none.
+
+    Raises ``PluginError`` for other than a finite number for each edge.
+    """
+    if sampler is None or not sampler.scales_edges:
+        return ()
+    graph, found = setting.dataset.graph, []
+    for layer in range(setting.workload.num_layers):
+        values = np.asarray(sampler.edge_scales(layer), dtype=np.float32)
+        if values.shape != (graph.num_edges,) or not np.isfinite(values).all():
+            raise PluginError(
+                f"edge_scales({layer}) of sampler {sampler.name!r} is to have a finite number for "
+                f"each of {graph.num_edges:,} edges; it has {values.size:,}, "
+                f"{np.count_nonzero(~np.isfinite(values)):,} of them not finite."
+            )
+        found.append(EdgeValues(graph, values))
+    return tuple(found)
 
 
 class Degrees:
@@ -72,12 +111,7 @@ class Degrees:
         graph = self._graph
         if graph is None or graph.weights is None:
             raise ValueError("this model takes no edge weights")
-        if block.indices is graph.indices:
-            return graph.weights
-        places = find_edges(graph.indptr, graph.indices, block)
-        if (places < 0).any():
-            raise ValueError("a block has an edge that the graph does not have")
-        return graph.weights[places]
+        return EdgeValues(graph, graph.weights).of(block)
 
 
 class BoundBlock:
@@ -89,7 +123,8 @@ class BoundBlock:
 
     ``thinned`` says that in-edges of its destinations were left out, and that means divide by the
     full graph's degrees all the same: the sources that are left stand for the others too, and their
-    rows are scaled for it.
+    rows are scaled for it. ``scales`` are by what sums multiply each edge that was sampled, so that
+    they stand for all that the full graph has (``MiniBatchSampler.edge_scales``).
     """
 
     def __init__(
@@ -101,6 +136,7 @@ class BoundBlock:
         device: torch.device,
         *,
         thinned: bool = False,
+        scales: EdgeValues | None = None,
     ) -> None:
         self.block = block
         self.dtype = dtype
@@ -111,6 +147,10 @@ class BoundBlock:
         self._looped: Adjacency | None = None
         self._gcn: Scaling | None = None
         self._shares = self._count_shares() if thinned else None
+        self._scales = None if scales is None else self._place(scales.of(block))
+
+    def _place(self, values: FloatArray | IntArray) -> Tensor:
+        return torch.from_numpy(values).to(self.device, self.dtype)
 
     def _count_shares(self) -> Tensor:
         """Which share of its in-edges each destination has in the block, ``(D, 1)``."""
@@ -141,22 +181,29 @@ class BoundBlock:
     @property
     def gcn_scaling(self) -> Scaling:
         """1/sqrt((D(v)+1)(D(u)+1)) for each edge, and for a vertex's own row; times the edge's
-        weight, where there are weights."""
+        weight, where there are weights, and what a sampler scales it by."""
         if self._gcn is None:
             ids = torch.from_numpy(self.block.src_ids)
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
             own = self.adjacency.own_rows(norm)
             self._gcn = Scaling(src=norm, dst=own, own=own * own)
             if self._degrees.weighted:
-                weights = torch.from_numpy(self._degrees.find_weights(self.block))
                 factors = self._gcn.of_edges(self.adjacency)
-                factors *= weights.to(self.device, self.dtype)
+                factors *= self._place(self._degrees.find_weights(self.block))
+            if self._scales is not None:
+                factors = self._gcn.of_edges(self.adjacency)
+                factors *= self._scales
         return self._gcn
+
+    @property
+    def _own_factors(self) -> bool:
+        """Whether GCN's edges have factors besides those of both ends."""
+        return self._degrees.weighted or self._scales is not None
 
     def sum_scaled(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, f)``: the sum over in-edges and the own row by ``gcn_scaling``."""
         adjacency, scaling = self.adjacency, self.gcn_scaling
-        if not self._degrees.weighted:
+        if not self._own_factors:
             return adjacency.sum_scaled(h, scaling)
         own = scaling.own.unsqueeze(1) * adjacency.own_rows(h)
         return adjacency.sum(h, scaling.of_edges(adjacency)) + own
@@ -165,7 +212,7 @@ class BoundBlock:
     def sum_scaled_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         """``(D, f) -> (S, f)``: the backward pass of ``sum_scaled`` without its forward."""
         adjacency, scaling = self.adjacency, self.gcn_scaling
-        if not self._degrees.weighted:
+        if not self._own_factors:
             return adjacency.sum_scaled_transposed(g, scaling, into)
         out = adjacency.sum_transposed(g, scaling.of_edges(adjacency), into)
         adjacency.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
@@ -173,22 +220,53 @@ class BoundBlock:
 
     def mean(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, f)``: the mean over in-edges, over all that the full graph has."""
+        if self._scales is not None:
+            return self.adjacency.sum(h, self._mean_factors(self._scales))
         mean = self.adjacency.mean(h)
         return mean if self._shares is None else mean * self._shares
 
     def own_and_mean(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, 2 f)``: each destination's own row, and beside it the ``mean``."""
+        if self._scales is not None:
+            return torch.cat((self.adjacency.own_rows(h), self.mean(h)), dim=1)
         both = self.adjacency.own_and_mean(h)
         if self._shares is not None:
             both[:, h.shape[1] :] *= self._shares
         return both
 
+    @torch.no_grad()
     def own_and_mean_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         """``(D, 2 f) -> (S, f)``: the backward pass of ``own_and_mean`` without its forward."""
+        if self._scales is not None:
+            own, mean = g.chunk(2, dim=1)
+            factors = self._mean_factors(self._scales)
+            out = self.adjacency.sum_transposed(mean.contiguous(), factors, into)
+            self.adjacency.add_to_own_rows(out, own)
+            return out
         if self._shares is not None:
             own, mean = g.chunk(2, dim=1)
             g = torch.cat((own, mean * self._shares), dim=1)
         return self.adjacency.own_and_mean_transposed(g, into)
+
+    def _mean_factors(self, scales: Tensor) -> Tensor:
+        """What a mean over the full graph's in-edges multiplies each edge by, ``(E,)``."""
+        counts = self._place(self._degrees.counts[self.block.dst_ids]).clamp(min=1)
+        return scales / counts.index_select(0, self.adjacency.edge_dst)
+
+    def own_plus_sum(self, h: Tensor) -> Tensor:
+        """``(S, f) -> (D, f)``: each destination's own row, and the sum over in-edges added."""
+        if self._scales is None:
+            return self.adjacency.own_plus_sum(h)
+        return self.adjacency.sum(h, self._scales) + self.adjacency.own_rows(h)
+
+    @torch.no_grad()
+    def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
+        """``(D, f) -> (S, f)``: the backward pass of ``own_plus_sum`` without its forward."""
+        if self._scales is None:
+            return self.adjacency.own_plus_sum_transposed(g, into)
+        out = self.adjacency.sum_transposed(g, self._scales, into)
+        self.adjacency.add_to_own_rows(out, g)
+        return out
 
     def masked(self, wanted: MaskArray) -> BoundBlock:
         """The same, whose adjacency's transposed products are zero but where they are ``wanted``;

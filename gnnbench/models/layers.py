@@ -47,9 +47,12 @@ class Layer(nn.Module, ABC):
     #: Whether ``aggregate`` and ``aggregate_backward`` also take some of the columns, see
     #: ``LayerShape``; they must be ``cacheable`` then.
     featurewise = False
-    #: Whether it multiplies by edge weights where there are some, and, set by ``build``, does so.
+    #: Whether it multiplies by edge weights where there are some, and, set by ``build``, whether
+    #: it multiplies edges by weights or by what a sampler scales them by.
     takes_weights: ClassVar[bool] = False
     weighted = False
+    #: Whether its sums over neighbours are those of ``BoundBlock``, which a sampler may scale.
+    takes_scales: ClassVar[bool] = False
     #: Whether AGGREGATE's backward pass gives only those gradients that ReLU, with which the layer
     #: below ended, lets through; and whether the layer above does so. Both are set by ``build``.
     masks_below = False
@@ -133,6 +136,7 @@ class Layer(nn.Module, ABC):
             source_factors=self.source_factors,
             destination_factors=self.destination_factors,
             edge_factors=int(self.weighted),
+            takes_scales=self.takes_scales,
         )
 
     @abstractmethod
@@ -216,6 +220,7 @@ class GCNLayer(_LinearLayer):
     form: ClassVar[Form] = "scaled"
     featurewise = True
     takes_weights: ClassVar[bool] = True
+    takes_scales: ClassVar[bool] = True
     #: Those of ``BoundBlock.gcn_scaling``.
     source_factors = 1
     destination_factors = 2
@@ -241,6 +246,7 @@ class _MeanLayer(_LinearLayer):
 
     form: ClassVar[Form] = "mean"
     featurewise = True
+    takes_scales: ClassVar[bool] = True
 
     @property
     def aggregate_features(self) -> int:
@@ -382,6 +388,7 @@ class GINLayer(Layer):
     form: ClassVar[Form] = "plus-own"
     learning_rate = 0.001
     featurewise = True
+    takes_scales: ClassVar[bool] = True
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
@@ -401,12 +408,12 @@ class GINLayer(Layer):
         return self.out_features
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        return bound.adjacency.own_plus_sum(h)
+        return bound.own_plus_sum(h)
 
     def aggregate_backward(
         self, bound: BoundBlock, gradient: Tensor, into: Tensor | None = None
     ) -> Tensor:
-        return bound.adjacency.own_plus_sum_transposed(gradient, into)
+        return bound.own_plus_sum_transposed(gradient, into)
 
     @property
     def product_features(self) -> int:

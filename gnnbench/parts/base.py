@@ -48,7 +48,8 @@ class LayerShape:
     ``hidden_features`` is the width of what is between two products of UPDATE; 0 where there is
     one. ``source_factors`` and ``destination_factors`` are how many constants of a block's every
     source and destination AGGREGATE has, as GCN has 1/sqrt(D(v)+1), and ``edge_factors`` those of
-    its every edge: 1 where the graph's weights are taken.
+    its every edge: 1 where the graph's weights are taken, or those of a sampler that scales edges.
+    ``takes_scales`` says that AGGREGATE is a sum or mean over neighbours that such a one may scale.
     """
 
     in_features: int
@@ -67,6 +68,7 @@ class LayerShape:
     source_factors: int = 0
     destination_factors: int = 0
     edge_factors: int = 0
+    takes_scales: bool = False
 
     @property
     def summed_features(self) -> int:

@@ -85,6 +85,11 @@ class Bundle:
         one = self.communication
         return one if isinstance(one, RoundedLoading) and one.rounds_to else None
 
+    @property
+    def scales_edges(self) -> bool:
+        """Whether edges are multiplied by what the sampler scales them by."""
+        return isinstance(self.sampler, MiniBatchSampler) and self.sampler.scales_edges
+
     def prefetch_stages(self, platform: Platform) -> Literal[0, 1, 2]:
         """In how many stages features of mini-batches are prefetched on this platform.
 
@@ -137,7 +142,7 @@ class Bundle:
             reason = self._refuse_full_graph(setting)
         for part in self.all():
             reason = reason or part.refuses(self, setting)
-        return reason or self._refuse_split(setting)
+        return reason or self._refuse_split(setting) or self._refuse_scales(setting)
 
     def _refuse_rows(self) -> str | None:
         """Rows that come from the host must be there, and others on the devices."""
@@ -186,6 +191,17 @@ class Bundle:
             f"round, and placement {self.placement.name!r} splits rounds over {count} devices, "
             f"which would not be one large batch; choose placement 'single', or sampler "
             f"'neighbour'."
+        )
+
+    def _refuse_scales(self, setting: Setting) -> str | None:
+        """Scaled edges estimate what a bundled layer sums of its neighbours."""
+        if not self.scales_edges or all(layer.takes_scales for layer in setting.layers):
+            return None
+        return (
+            f"sampler {self.sampler.name!r} scales edges so that sums over neighbours are on "
+            f"average those of the whole graph, and model {setting.workload.model!r} "
+            f"does other than sum rows; choose gcn, sage, gin or commnet, or leave edges as they "
+            f"are."
         )
 
     def _refuse_full_graph(self, setting: Setting) -> str | None:

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 from gnnbench.costs import Library
 from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Setting
 from gnnbench.parts.options import option_fields
-from gnnbench.records import Block, IntArray, Loading, PartKind, Round, Workload
+from gnnbench.records import Block, FloatArray, IntArray, Loading, PartKind, Round, Workload
 
 #: min(fan-out, degree) different in-neighbours of every destination, each set of them as likely as
 #: any other: the law of GraphSAGE's neighbour sampling, ``MiniBatchSampler.law``.
@@ -53,6 +53,20 @@ class MiniBatchSampler(OfMiniBatches, Sampler):
     #: beside rows of the same law. Empty is a law that no other sampler has. ``UNIFORM`` is held
     #: against what is drawn (``gnnbench plugins check``); a name of its own is taken at its word.
     law: ClassVar[str] = ""
+
+    @property
+    def scales_edges(self) -> bool:
+        """Whether models multiply the edges that it draws by its ``edge_scales``."""
+        return False
+
+    def edge_scales(self, layer: int) -> FloatArray:
+        """By what AGGREGATE of a layer, from 0 at the input, multiplies the graph's in-edges where
+        they are in a block, ``(E,)``; of a sampler that ``scales_edges``, once it has begun.
+
+        One over how likely an edge comes with its destination, so that sums over neighbours are on
+        average those of the whole graph. A mean is the sum over the full graph's degree then.
+        """
+        raise TypeError(f"sampler {self.name!r} scales no edges")
 
     def preparers(self, cores: int) -> int:
         """How many threads of the host prepare mini-batches for a trainer, where each draws a whole

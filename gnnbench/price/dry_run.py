@@ -36,7 +36,13 @@ class DryRun:
             raise IncompatibleParts(reason)
         bundle = bundle.begin(setting)
         projected = projected_layers(bundle, setting)
-        model = build(setting.workload, projected, setting.model, masked=masks_gradients(bundle))
+        model = build(
+            setting.workload,
+            projected,
+            setting.model,
+            masked=masks_gradients(bundle),
+            scaled=bundle.scales_edges,
+        )
         self._lowering = choose_lowering(bundle)(bundle, setting, model.stack)
         self._lowering.lends = lends
         self._ledger = open_ledger(bundle, setting.platform, self._lowering.trainers)

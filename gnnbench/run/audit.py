@@ -43,6 +43,8 @@ def find_unit_fault(
     """
     graph, layers = setting.dataset.graph, setting.workload.num_layers
     uniform = is_uniform(sampler, setting.workload)
+    if uniform and sampler.scales_edges:
+        return f"sampler {sampler.name!r} says that it draws {UNIFORM}, and scales edges"
     if len(unit.blocks) != layers:
         return f"a mini-batch has {len(unit.blocks)} blocks for {layers} layers"
     if not np.array_equal(unit.output_ids, seeds):

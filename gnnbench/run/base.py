@@ -82,9 +82,14 @@ class Engine(ABC):
         self._ahead = ReadAhead(mapped_features(setting))
         self.ledger = open_ledger(bundle, setting.platform, self._trainers)
         projected = projected_layers(bundle, setting)
-        masked = masks_gradients(bundle)
         here = tuple(self._trainers[slot] for slot in self._here)
-        self.replicas = Replicas(setting, here, projected, masked=masked)
+        self.replicas = Replicas(
+            setting,
+            here,
+            projected,
+            masked=masks_gradients(bundle),
+            scaled=bundle.scales_edges,
+        )
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
 
     def _has(self, slot: int) -> bool:

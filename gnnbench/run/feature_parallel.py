@@ -76,7 +76,7 @@ class FeatureParallelEngine(MiniBatchEngine):
 
     def _aggregate_columns(self, unit: int, slot: int, block: Block) -> None:
         if self._bound is None or self._bound.block is not block:
-            self._bound = self._bind(slot, block)
+            self._bound = self._bind(slot, 0, block)
         with torch.no_grad():
             aggregated = self.replicas.master.stack[0].aggregate(self._bound, self._picked)
         self._aggregated[unit, slot] = aggregated
@@ -100,7 +100,7 @@ class FeatureParallelEngine(MiniBatchEngine):
 
     def _update_product(self, key: UnitKey, number: int, block: Block) -> None:
         """The first layer from the sum of the products on."""
-        at_work, bound = self._at_work[key[1]], self._bind(key[1], block)
+        at_work, bound = self._at_work[key[1]], self._bind(key[1], number, block)
         leaf = self._products.pop(key[1]).requires_grad_()
         output = self._stacks[key[1]][number].update_product(bound, leaf)
         at_work.bounds.append(bound)

@@ -18,7 +18,7 @@ from torch import Tensor
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.rounds import RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient
-from gnnbench.models import BoundBlock
+from gnnbench.models import BoundBlock, list_scales
 from gnnbench.parts import MiniBatchSampler
 from gnnbench.program import Item, Section
 from gnnbench.records import Block, EpochTrace, IntArray, Unit
@@ -83,6 +83,7 @@ class MiniBatchEngine(InputMovement):
         if self._evidence is not None:
             lowering.show = self._keep_unit
         lowering.prepare(self.ledger)
+        self._scales = list_scales(lowering.sampler, setting)
         self._stacks = {slot: self.replicas.on(self._trainers[slot]).stack for slot in self._here}
         self._torch_devices = tuple(torch.device(d.torch_device) for d in self._trainers)
         opened = open_streams(tuple(self._trainers[slot] for slot in self._here))
@@ -205,12 +206,18 @@ class MiniBatchEngine(InputMovement):
 
     # ------------------------------------------------------------------ propagation
 
-    def _bind(self, slot: int, block: Block) -> BoundBlock:
-        where = self._torch_devices[slot]
-        return BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, where)
+    def _bind(self, slot: int, number: int, block: Block) -> BoundBlock:
+        return BoundBlock(
+            block,
+            self._bundle.kernel,
+            self._degrees,
+            self._dtype,
+            self._torch_devices[slot],
+            scales=self._scales[number] if self._scales else None,
+        )
 
     def _aggregate_forward(self, key: UnitKey, number: int, block: Block) -> None:
-        at_work, bound = self._at_work[key[1]], self._bind(key[1], block)
+        at_work, bound = self._at_work[key[1]], self._bind(key[1], number, block)
         rows = at_work.rows if number else self._inputs.pop(key)
         tape = run_aggregate(self._stacks[key[1]][number], bound, rows, first=number == 0)
         at_work.bounds.append(bound)

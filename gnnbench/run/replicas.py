@@ -77,9 +77,10 @@ class Replicas:
         projected: frozenset[int],
         *,
         masked: bool = False,
+        scaled: bool = False,
     ) -> None:
         workload = setting.workload
-        self.master = build(workload, projected, setting.model, masked=masked)
+        self.master = build(workload, projected, setting.model, masked=masked, scaled=scaled)
         self._copies: dict[str, GNN] = {"cpu": self.master}
         for device in trainers:
             if device.torch_device not in self._copies:

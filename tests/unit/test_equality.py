@@ -524,7 +524,7 @@ def test_edges_of_a_block_are_the_graphs(made, right):
 
 
 class _Sampler:
-    name = "one"
+    name, scales_edges = "one", False
 
     def __init__(self, law):
         self.law = law

@@ -19,7 +19,8 @@ CARD = Card(
         "its rules assume stands in gnnbench.kernels.reference.fpga",
         "in a priced run the loss and the weights' update are the board's, not the host's as in "
         "the paper",
-        "subgraphs of GraphSAINT are trained without its normalisation",
+        "GraphSAINT's aggregators are normalised where asked (`sampler.presampled`); its loss is "
+        "that of the seeds, of which every training vertex is one once an epoch",
     ),
     left_out=(
         "synthesis: no clock, resource or time was confirmed by Vitis or on a board",

@@ -16,22 +16,33 @@ import numpy as np
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.reference.sampling import DoubleArray
 from gnnbench.parts import Bundle, Setting, option
-from gnnbench.records import Block, IntArray, Workload
+from gnnbench.records import Block, FloatArray, IntArray, Workload
 from gnnbench_plugins.reference.sampler import NeighbourSampler
+
+#: Epochs drawn before a run are no epochs of it.
+FIRST_PRESAMPLED = 1 << 30
+MOST_PRESAMPLED = 10_000
 
 
 @dataclass
 class RoundSampler(NeighbourSampler):
     """Draws once for all seeds of a round. Fan-outs have no say; edges are all there are between
-    the vertices drawn, as they stand in the graph, without a sampling weight."""
+    the vertices drawn. They weigh what they do in the graph, or, with ``presampled``, that over how
+    likely they come with their destination: GraphSAINT's normalisation of aggregators (its §3.2),
+    which is by counts that any sampler can have taken."""
 
     heeds_fanouts: ClassVar[bool] = False
     law: ClassVar[str] = ""
+
+    presampled: int = option(
+        0, "epochs drawn before the run, by which edges are normalised; 0 = edges as they are"
+    )
 
     #: An epoch, and each vertex's place among its shuffled seeds, int64 ``(V,)``, -1 for no seed.
     _places: tuple[int, IntArray] | None = field(
         default=None, init=False, repr=False, compare=False
     )
+    _scales: tuple[FloatArray, ...] = field(default=(), init=False, repr=False, compare=False)
 
     @abstractmethod
     def draw(self, seeds: IntArray, epoch: int, round: int, threads: int) -> tuple[Block, ...]:
@@ -40,6 +51,51 @@ class RoundSampler(NeighbourSampler):
     def begin(self, setting: Setting) -> None:
         super().begin(setting)
         self._places = None
+        self._scales = ()
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if not 0 <= self.presampled <= MOST_PRESAMPLED:
+            return (
+                f"sampler.presampled is {self.presampled}; give a number of epochs from 0 to "
+                f"{MOST_PRESAMPLED:,}."
+            )
+        return super().refuses(bundle, setting)
+
+    @property
+    def scales_edges(self) -> bool:
+        return self.presampled > 0
+
+    def edge_scales(self, layer: int) -> FloatArray:
+        """C_v / C_uv (GraphSAINT §3.2): how often v was a destination of the layer in the epochs
+        drawn before the run, over how often u was there with it. An edge that never came counts as
+        if it had once."""
+        if not self._scales:
+            self._scales = self._count_draws()
+        return self._scales[layer]
+
+    def _count_draws(self) -> tuple[FloatArray, ...]:
+        """C_v / C_uv of each layer. Blocks that serve several layers are counted once."""
+        graph, workload = self._setting.dataset.graph, self._setting.workload
+        found: dict[int, tuple[IntArray, IntArray]] = {}
+        places: list[int] = []
+        for epoch in range(FIRST_PRESAMPLED, FIRST_PRESAMPLED + self.presampled):
+            for number, seeds in enumerate(self.rounds(epoch)):
+                blocks = self.draw(seeds, epoch, number, workload.threads)
+                places = [blocks.index(block) for block in blocks]
+                for place in set(places):
+                    if place not in found:
+                        found[place] = (
+                            np.zeros(graph.num_vertices, dtype=np.int64),
+                            np.zeros(graph.num_edges, dtype=np.int64),
+                        )
+                    vertices, edges = found[place]
+                    vertices[blocks[place].dst_ids] += 1
+                    edges[dispatch.find_edges(graph.indptr, graph.indices, blocks[place])] += 1
+        scales = {
+            place: np.maximum(np.repeat(vertices, graph.degrees), 1) / np.maximum(edges, 1)
+            for place, (vertices, edges) in found.items()
+        }
+        return tuple(scales[place].astype(np.float32) for place in places)
 
     def sample(self, seeds: IntArray, epoch: int, threads: int) -> tuple[Block, ...]:
         """What ``seeds`` reach of their round's batch, or all of it for all of its seeds.
@@ -56,7 +112,18 @@ class RoundSampler(NeighbourSampler):
         blocks = self.draw(whole, epoch, number, threads)
         return blocks if np.array_equal(seeds, whole) else keep_reached(blocks, places % size)
 
+    def _normalisation(self) -> str:
+        """What ``sampling`` ends with."""
+        return f", edges normalised over {self.presampled:,} epochs" * self.scales_edges
+
     def notes(self) -> tuple[str, ...]:
+        if self.scales_edges:
+            return (
+                *super().notes(),
+                f"sampler {self.name!r}: a sum over neighbours weighs each edge by one over how "
+                f"often it came with its destination in {self.presampled:,} epochs drawn before the "
+                f"run; drawing these is no part of an epoch's time.",
+            )
         return (
             *super().notes(),
             f"sampler {self.name!r}: an edge weighs what it does in the graph, however likely it "
@@ -95,7 +162,7 @@ class SaintSampler(RoundSampler):
     def sampling(self, workload: Workload) -> str:
         budget = self.budget or workload.batch_size
         length = f" of {self.steps} steps" if self.method == "walk" else ""
-        return f"GraphSAINT, {budget:,} {self.method}s{length}"
+        return f"GraphSAINT, {budget:,} {self.method}s{length}{self._normalisation()}"
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         graph = setting.dataset.graph
@@ -152,7 +219,7 @@ class LayerwiseSampler(RoundSampler):
     """LADIES (Zou et al. 2019, Algorithm 1) or FastGCN (Chen, Ma and Xiao 2018, Algorithm 2).
 
     A layer's sources are drawn for all of its destinations together. The papers weigh a source by
-    how likely it was; here, as with neighbour sampling, edges weigh what they do in the graph.
+    how likely it was; here edges do, with ``presampled``, by how often they came.
     """
 
     name: ClassVar[str] = "layerwise"
@@ -169,7 +236,8 @@ class LayerwiseSampler(RoundSampler):
 
     def sampling(self, workload: Workload) -> str:
         name = {"ladies": "LADIES", "fastgcn": "FastGCN"}[self.method]
-        return f"{name}, budgets {self.budgets or f'{workload.batch_size:,} a layer'}"
+        budgets = self.budgets or f"{workload.batch_size:,} a layer"
+        return f"{name}, budgets {budgets}{self._normalisation()}"
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
         layers = setting.workload.num_layers
