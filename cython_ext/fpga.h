@@ -15,10 +15,13 @@
 /* Edges are taken a stretch at a time: sorted by die, then a die's loads, then its updates. Whether
  * an edge's row is there already, and which die is next, is hard to foretell; so no branch asks. */
 enum { STRETCH = 512 };
+/* Edges come four to a word; one word may have begun in the stretch before. */
+enum { EDGES_SHIFT = 2, WORDS = (STRETCH >> EDGES_SHIFT) + 2 };
 
 typedef struct {
     int64_t dies, pes, adder_cycles, fifo_updates, cycle_ticks, burst_ticks, miss_ticks;
-    int64_t latency_ticks, page_shift, banks, row_words; /* 2^page_shift words a page */
+    int64_t latency_ticks, edge_ticks; /* the latter of a word of edges */
+    int64_t page_shift, banks, row_words; /* 2^page_shift words a page */
     int64_t rows_kept; /* rows that a gather PE keeps; 0 where all of its rows find room */
     int64_t contended;
 } Machine;
@@ -30,6 +33,7 @@ typedef struct {
 
 typedef struct {
     Time bursts, miss, latency; /* of a row, of a page that is opened, CAS */
+    Time words[WORDS];          /* of so many words of edges */
 } Delays;
 
 typedef struct {
@@ -43,11 +47,15 @@ typedef struct {
 
 typedef struct {
     int64_t first, held, turn; /* turn: where in taken the next update stands */
+    int64_t edges;             /* of the word that the next edge is of, how many were taken */
     Time channel;
     int64_t cycles, loads, misses, spilled_rows, conflicts, hazards, starved;
     int64_t stretch_loads, stretch_updates;
     Load *load;            /* (STRETCH + 1,), from 1 */
+    int64_t *first_edge;   /* (STRETCH + 2,) which of the stretch's edges asked for each load */
+    Time *after_load;      /* (STRETCH + 1,) when the channel was free after each load */
     int64_t *row_there;    /* (STRETCH + 1,) when each load has come */
+    int64_t *edge_there;   /* (WORDS,) when each word of edges has; the first may be had already */
     Update *update;        /* (STRETCH,) */
     int64_t *open_page;    /* (banks,) */
     int64_t *scatter_free; /* (pes,) */
@@ -86,10 +94,12 @@ static void sort_by_die(const Machine *m, const State *s, const int32_t *src, co
         int64_t d = 0;
         for (int64_t k = 1; k < m->dies; k++) d += v >= s->dies[k].first;
         Die *die = s->dies + d;
-        die->stretch_loads += die->held != u;
-        die->held = u;
+        const int64_t fresh = die->held != u;
         const Load load = {address[u], ready[u]};
+        die->stretch_loads += fresh;
+        die->held = u;
         die->load[die->stretch_loads] = load;
+        die->first_edge[die->stretch_loads + !fresh] = die->stretch_updates;
         const Update update = {(int32_t) v, (int32_t) die->stretch_loads};
         die->update[die->stretch_updates++] = update;
     }
@@ -98,6 +108,18 @@ static void sort_by_die(const Machine *m, const State *s, const int32_t *src, co
 INLINE int64_t *bank_of(const Machine *m, const Die *die, int64_t page) {
     const int64_t mask = m->banks - 1;
     return die->open_page + (m->banks & mask ? page % m->banks : page & mask);
+}
+
+/* How many words hold the stretch's edges up to one, and what is left of the word before. */
+INLINE int64_t words_to(const Die *die, int64_t edge) {
+    return ((die->edges + edge) >> EDGES_SHIFT) + 1;
+}
+
+/* Where the channel is free at `free` before the words from `read` on, when one of them comes. */
+INLINE int64_t read_word(const Machine *m, const Delays *delays, Time free, int64_t read,
+                         int64_t word) {
+    const Time there = add(free, delays->words[word + 1 - read], m);
+    return round_up(add(there, delays->latency, m)) + 1;
 }
 
 INLINE void load_row(const Machine *m, const Delays *delays, Die *die, int64_t k) {
@@ -119,6 +141,29 @@ INLINE void load_row(const Machine *m, const Delays *delays, Die *die, int64_t k
     die->row_there[k] = later(arrival, die->row_there[k - 1] + m->row_words);
 }
 
+/* A stretch's words of edges and loads, where nothing else is on the channel: a word before the
+ * loads of its edges. */
+INLINE void load_stretch(const Machine *m, const Delays *delays, Die *die) {
+    const int64_t first = die->edges > 0;
+    int64_t read = first;
+    die->after_load[0] = die->channel;
+    for (int64_t k = 1; k <= die->stretch_loads; k++) {
+        const int64_t words = words_to(die, die->first_edge[k]);
+        die->channel = add(die->channel, delays->words[words - read], m);
+        read = words;
+        load_row(m, delays, die, k);
+        die->after_load[k] = die->channel;
+    }
+    const int64_t all = die->stretch_updates ? words_to(die, die->stretch_updates - 1) : first;
+    for (int64_t word = first; word < all; word++) {
+        const int64_t edge = (word << EDGES_SHIFT) - die->edges;
+        const int64_t k = edge ? die->update[edge - 1].load : 0;
+        const int64_t had = k ? words_to(die, die->first_edge[k]) : first;
+        die->edge_there[word] = read_word(m, delays, die->after_load[k], had, word);
+    }
+    die->channel = add(die->channel, delays->words[all - read], m);
+}
+
 /* Makes room for a row of a gather PE; returns when it is there. */
 static int64_t make_room(const Machine *m, const Delays *delays, Die *die, int64_t *kept,
                          uint8_t *spilled, int64_t v, int64_t t) {
@@ -137,15 +182,23 @@ INLINE void take_updates(const Machine *m, const Delays *delays, const State *s,
                          int stages, int64_t contended, int64_t rows_kept) {
     const int64_t n = (int64_t) 1 << stages, width = m->row_words, turns = n * m->fifo_updates;
     int64_t turn = die->turn, starved = 0, conflicts = 0, hazards = 0;
-    int64_t loaded = 0;
+    const int64_t had = die->edges;
+    int64_t loaded = 0, read = had > 0;
     /* Rows that are spilled pass between the loads, which then go one by one. */
-    while (!rows_kept && loaded < die->stretch_loads) load_row(m, delays, die, ++loaded);
+    if (!rows_kept) load_stretch(m, delays, die);
     for (int64_t i = 0; i < die->stretch_updates; i++) {
         const int64_t v = die->update[i].dst, local = v - die->first, load = die->update[i].load;
+        const int64_t word = (had + i) >> EDGES_SHIFT;
         const int64_t pe = turn & (n - 1), gather = local & (n - 1);
+        if (rows_kept && word == read) {
+            die->edge_there[read] = read_word(m, delays, die->channel, read, read);
+            die->channel = add(die->channel, delays->words[1], m);
+            read++;
+        }
         if (rows_kept && load > loaded) load_row(m, delays, die, loaded = load);
         const int64_t free_at = later(die->scatter_free[pe], die->taken[turn]);
         int64_t t = later(free_at, die->row_there[load]);
+        t = later(t, die->edge_there[word]);
         starved += t - free_at;
         die->scatter_free[pe] = t + width;
         t++;
@@ -177,6 +230,9 @@ INLINE void take_updates(const Machine *m, const Delays *delays, const State *s,
     die->turn = turn;
     die->loads += die->stretch_loads;
     die->row_there[0] = die->row_there[die->stretch_loads];
+    die->edges += die->stretch_updates;
+    die->edge_there[0] = die->edge_there[later(die->edges - 1, 0) >> EDGES_SHIFT];
+    die->edges &= (1 << EDGES_SHIFT) - 1;
     die->starved += starved;
     die->conflicts += conflicts;
     die->hazards += hazards;
@@ -198,8 +254,9 @@ static void take_stretch(const Machine *m, const Delays *delays, const State *s,
 static void simulate_edges(const Machine *m, const State *s, const int32_t *src,
                            const int32_t *dst, int64_t edges, const int64_t *address,
                            const int64_t *ready) {
-    const Delays delays = {split(m->row_words * m->burst_ticks, m), split(m->miss_ticks, m),
-                           split(m->latency_ticks, m)};
+    Delays delays = {split(m->row_words * m->burst_ticks, m), split(m->miss_ticks, m),
+                     split(m->latency_ticks, m), {{0, 0}}};
+    for (int64_t w = 0; w < WORDS; w++) delays.words[w] = split(w * m->edge_ticks, m);
     int stages = 0;
     while (m->pes >> (stages + 1)) stages++;
     for (int64_t e = 0; e < edges; e += STRETCH) {

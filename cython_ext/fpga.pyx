@@ -20,6 +20,7 @@ cdef extern from "fpga.h" nogil:
         int64_t burst_ticks
         int64_t miss_ticks
         int64_t latency_ticks
+        int64_t edge_ticks
         int64_t page_shift
         int64_t banks
         int64_t row_words
@@ -42,6 +43,7 @@ cdef extern from "fpga.h" nogil:
         int64_t first
         int64_t held
         int64_t turn
+        int64_t edges
         Time channel
         int64_t cycles
         int64_t loads
@@ -54,6 +56,9 @@ cdef extern from "fpga.h" nogil:
         int64_t stretch_updates
         Load* load
         int64_t* row_there
+        int64_t* edge_there
+        int64_t* first_edge
+        Time* after_load
         Update* update
         int64_t* open_page
         int64_t* scatter_free
@@ -68,6 +73,7 @@ cdef extern from "fpga.h" nogil:
         int64_t* last
 
     const int STRETCH
+    const int WORDS
 
     void simulate_edges(
         const Machine* machine, const State* state, const int32_t* src, const int32_t* dst,
@@ -96,7 +102,7 @@ cdef int64_t* fill(list keep, int64_t size, int64_t value):
 
 def simulate_aggregation(
     const int32_t[::1] src, const int32_t[::1] dst, const int64_t[::1] address,
-    const int64_t[::1] ready, const int64_t[::1] first, int64_t row_words, machine
+    const int64_t[::1] ready, const int64_t[::1] first, int64_t row_words, machine, int64_t begin
 ):
     """``complete`` and, one row a die, the eight numbers of ``Aggregation``, int64."""
     cdef Machine m
@@ -110,7 +116,8 @@ def simulate_aggregation(
     m.dies, m.pes, m.adder_cycles = machine.dies, machine.pes, machine.adder_cycles
     m.fifo_updates, m.cycle_ticks = machine.fifo_updates, machine.cycle_ticks
     m.burst_ticks, m.miss_ticks = machine.burst_ticks, machine.miss_ticks
-    m.latency_ticks, m.page_shift = machine.latency_ticks, machine.page_words.bit_length() - 1
+    m.latency_ticks, m.edge_ticks = machine.latency_ticks, machine.edge_ticks
+    m.page_shift = machine.page_words.bit_length() - 1
     m.banks, m.row_words, m.contended = machine.banks, row_words, machine.contended
     num_dst = first[m.dies]
     m.rows_kept = machine.buffer_words // (m.pes * row_words)
@@ -124,9 +131,12 @@ def simulate_aggregation(
     s.spilled = <uint8_t*> reserve(keep, num_dst)
     for d in range(m.dies):
         die = s.dies + d
-        die.first, die.held = first[d], -1
+        die.first, die.held, die.channel.cycles = first[d], -1, begin
         die.load = <Load*> reserve(keep, (STRETCH + 1) * sizeof(Load))
         die.row_there = fill(keep, STRETCH + 1, -row_words)
+        die.edge_there = fill(keep, WORDS, 0)
+        die.first_edge = fill(keep, STRETCH + 2, 0)
+        die.after_load = <Time*> reserve(keep, (STRETCH + 1) * sizeof(Time))
         die.update = <Update*> reserve(keep, STRETCH * sizeof(Update))
         die.open_page = fill(keep, m.banks, -1)
         die.scatter_free = fill(keep, m.pes, 0)

@@ -11,6 +11,7 @@ def simulate_aggregation(
     first: IntArray,
     row_words: int,
     machine: Machine,
+    begin: int,
 ) -> tuple[IntArray, IntArray]: ...
 def scatter_gather(
     src: IndexArray, dst: IndexArray, weight: FloatArray, rows: FloatArray, num_dst: int

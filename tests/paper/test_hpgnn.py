@@ -536,7 +536,7 @@ def test_a_layer_by_hand():
     """
     machine = Machine(
         dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
-        burst_ticks=1, miss_ticks=3, latency_ticks=0, page_words=4, banks=2,
+        burst_ticks=1, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2,
     )  # fmt: skip
     one = np.zeros(1, dtype=np.int32)
     stream = EdgeStream(one, one, np.zeros(1, dtype=np.int64), 1)
@@ -557,7 +557,7 @@ def test_rows_that_stay_on_the_chip_by_hand():
     """
     machine = Machine(
         dies=1, pes=1, adder_cycles=4, fifo_updates=2, buffer_words=100, cycle_ticks=1,
-        burst_ticks=50, miss_ticks=3, latency_ticks=0, page_words=4, banks=2,
+        burst_ticks=50, miss_ticks=3, latency_ticks=0, edge_ticks=0, page_words=4, banks=2,
     )  # fmt: skip
     one = np.zeros(1, dtype=np.int32)
     stream = EdgeStream(one, one, np.zeros(1, dtype=np.int64), 1)

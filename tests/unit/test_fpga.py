@@ -28,6 +28,7 @@ TINY = Machine(
     burst_ticks=1,
     miss_ticks=3,
     latency_ticks=0,
+    edge_ticks=0,
     page_words=4,
     banks=2,
 )
@@ -47,6 +48,7 @@ def run(
     num_dst: int = 4,
     address: IntArray | None = None,
     ready: IntArray | None = None,
+    begin: int = 0,
 ) -> Aggregation:
     """Edges as (source, destination); eight sources, each at the address of its number."""
     pairs = np.array(edges, dtype=np.int32).reshape(-1, 2)
@@ -59,6 +61,7 @@ def run(
         words,
         machine,
         ready=ready,
+        begin=begin,
     )
 
 
@@ -187,6 +190,45 @@ def test_a_batch_too_large_spills() -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
+def test_edges_are_read_four_at_a_time() -> None:
+    """A word of edges takes 5 ticks before the row of the first: there at 11 instead of 6, and so
+    is its sum at 17. The fifth edge, of the same row, waits for the second word: the channel was
+    free at 10, so it comes at 15, is taken at 17, and its second word is summed at 22."""
+    reading = replace(TINY, edge_ticks=5)
+    seen = run([(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)], reading, num_dst=5)
+    assert seen.complete.tolist() == [17, 19, 21, 23, 25]  # one word of a row a cycle, in turn
+    assert seen.load_cycles[0] == 11
+    two = replace(reading, pes=8)
+    side_by_side = run([(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)], two, num_dst=5)
+    # Three stages of the network more. The fifth was at its PE from 11 on.
+    assert side_by_side.complete.tolist() == [20, 20, 20, 20, 25]
+    # The channel has the word, and then the row of its third edge.
+    assert run([(0, 0), (0, 1), (1, 2)], reading).complete.tolist() == [17, 19, 21, 0]
+    assert run([(0, 0), (0, 1), (2, 2)], reading).complete.tolist() == [17, 19, 22, 0]
+    # CAS delays a word that no row comes after: it has come at 45, and passes the network at 50.
+    late = run([(0, 0)] * 4 + [(0, 1)], replace(reading, pes=8, adder_cycles=1, latency_ticks=30))
+    assert late.complete[1] == 52
+    # Rows are counted apart.
+    assert (seen.channel_ticks[0], seen.loads[0], seen.misses[0]) == (5, 1, 1)
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_no_edge_is_read_before_the_channel_is_free() -> None:
+    seen = run([(0, 0)], replace(TINY, edge_ticks=5), begin=100)
+    assert seen.complete[0] == 117
+    # A row may be ready later still.
+    ready = np.full(8, 200)
+    assert run([(0, 0)], replace(TINY, edge_ticks=5), begin=100, ready=ready).complete[0] == 212
+
+
+@pytest.mark.usefixtures("anywhere")
+def test_edges_and_spilled_rows_share_the_channel() -> None:
+    """As in the test of spilling, with a word of edges before it: 5 ticks, all 5 cycles later."""
+    small = replace(TINY, buffer_words=2, edge_ticks=5)
+    assert run([(0, 0), (0, 1), (0, 0)], small).complete.tolist() == [30, 20, 0, 0]
+
+
+@pytest.mark.usefixtures("anywhere")
 def test_slower_memory_than_clock() -> None:
     """Two ticks a cycle: the row is there after 5 ticks, which is cycle 3, and 1 more."""
     assert run([(0, 0)], replace(TINY, cycle_ticks=2)).cycles[0] == 10
@@ -211,6 +253,7 @@ def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
         burst_ticks=data.draw(st.integers(1, 5)),
         miss_ticks=data.draw(st.integers(0, 20)),
         latency_ticks=data.draw(st.integers(0, 9)),
+        edge_ticks=data.draw(st.integers(0, 4)),
         page_words=2 ** data.draw(st.integers(0, 5)),
         banks=data.draw(st.integers(1, 5)),
         contended=data.draw(st.booleans()),
@@ -224,10 +267,13 @@ def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
     dst = random.integers(0, num_dst, count).astype(np.int32)
     address = random.integers(0, 100, num_src)
     ready = random.integers(0, 200, num_src)
+    begin = data.draw(st.integers(0, 50))
     for array in (src, dst, address, ready):
         array.flags.writeable = False
-    mine = fpga.simulate_aggregation(src, dst, address, num_dst, words, machine, ready=ready)
-    twin = reference.simulate_aggregation(src, dst, address, ready, num_dst, words, machine)
+    mine = fpga.simulate_aggregation(
+        src, dst, address, num_dst, words, machine, ready=ready, begin=begin
+    )
+    twin = reference.simulate_aggregation(src, dst, address, ready, num_dst, words, machine, begin)
     for field in dataclasses.fields(Aggregation):
         assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
 
@@ -236,7 +282,10 @@ def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
 @pytest.mark.parametrize("pes", [1, 4, 32])
 @pytest.mark.parametrize("rows_kept", [3, 1000])
 @pytest.mark.parametrize("order", ["by source", "at random"])
-def test_long_streams_equal_the_twin_to_the_cycle(pes: int, rows_kept: int, order: str) -> None:
+@pytest.mark.parametrize("edge_ticks", [0, 3])
+def test_long_streams_equal_the_twin_to_the_cycle(
+    pes: int, rows_kept: int, order: str, edge_ticks: int
+) -> None:
     """Longer than what the compiled loops take at a time, whatever is carried over in between."""
     machine = replace(
         TINY,
@@ -248,6 +297,7 @@ def test_long_streams_equal_the_twin_to_the_cycle(pes: int, rows_kept: int, orde
         burst_ticks=4,
         miss_ticks=23,
         latency_ticks=11,
+        edge_ticks=edge_ticks,
         banks=3,
     )
     random = np.random.default_rng(pes)
@@ -276,6 +326,7 @@ def test_more_is_never_slower(data: st.DataObject) -> None:
         cycle_ticks=data.draw(st.integers(1, 4)),
         burst_ticks=data.draw(st.integers(2, 4)),
         miss_ticks=data.draw(st.integers(1, 20)),
+        edge_ticks=data.draw(st.integers(1, 6)),
     )
     few = data.draw(st.integers(1, 8))
     destinations = st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12]) if few < 4 else st.integers(0, 15)
@@ -285,6 +336,7 @@ def test_more_is_never_slower(data: st.DataObject) -> None:
     for change, slack in (
         ({"burst_ticks": machine.burst_ticks - 1}, 0),
         ({"miss_ticks": machine.miss_ticks - 1}, 0),
+        ({"edge_ticks": machine.edge_ticks - 1}, 0),
         ({"adder_cycles": machine.adder_cycles - 1}, 0),
         ({"fifo_updates": machine.fifo_updates + 1}, 0),
         ({"contended": False}, 0),

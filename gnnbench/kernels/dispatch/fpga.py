@@ -21,7 +21,7 @@ LARGEST = 2**40
 #: What no time, in ticks or in cycles, and no sum of waiting times may reach.
 LARGEST_SUM = 2**62
 #: What of a machine may be 0: times of a memory that answers at once, and whether links are shared.
-FROM_ZERO = ("burst_ticks", "miss_ticks", "latency_ticks", "contended")
+FROM_ZERO = ("burst_ticks", "miss_ticks", "latency_ticks", "edge_ticks", "contended")
 
 
 def simulate_aggregation(
@@ -33,19 +33,20 @@ def simulate_aggregation(
     machine: Machine,
     *,
     ready: IntArray | None = None,
+    begin: int = 0,
 ) -> Aggregation:
     """Run a stream of edges through the aggregate kernels of all dies.
 
     ``src`` and ``dst`` int32 ``(E,)`` are the edges in the order in which the kernels see them;
     ``address`` int64 ``(S,)`` is the row of memory that holds each source, counted in rows of
     ``row_words`` words. ``ready`` int64 ``(S,)`` is the cycle before which a source cannot be
-    loaded, 0 where it is None.
+    loaded, 0 where it is None, and ``begin`` that before which no edge is read.
 
     Raises ``ValueError`` for arrays of the wrong dtype or layout, ids and addresses outside their
-    range, a number of the machine that is not positive (``burst_ticks``, ``miss_ticks`` and
-    ``latency_ticks`` may be 0) or 2^40 or more, PEs or page words that are no power of two, a
-    result buffer that holds no row for each gather PE, and streams so long or machines so slow that
-    times may pass 2^62.
+    range, a number of the machine that is not positive (``burst_ticks``, ``miss_ticks``,
+    ``latency_ticks`` and ``edge_ticks`` may be 0) or 2^40 or more, PEs or page words that are no
+    power of two, a result buffer that holds no row for each gather PE, and streams so long or
+    machines so slow that times may pass 2^62.
     """
     _check_edges(src, dst, len(address), num_dst)
     check_vector("address", address, np.dtype(np.int64))
@@ -59,13 +60,16 @@ def simulate_aggregation(
             f"ready has {len(ready)} values; pass one for each of {len(address)} sources."
         )
     _check_machine(machine, row_words)
-    _check_sums(len(src), address, ready, row_words, machine)
+    _check_times("begin", np.array([begin]))
+    _check_sums(len(src), address, max(begin, int(ready.max(initial=0))), row_words, machine)
     compiled = load("fpga")
     if compiled is None:
-        return reference.simulate_aggregation(src, dst, address, ready, num_dst, row_words, machine)
+        return reference.simulate_aggregation(
+            src, dst, address, ready, num_dst, row_words, machine, begin
+        )
     first = first_rows(num_dst, machine.dies)
     complete, numbers = compiled.simulate_aggregation(
-        src, dst, address, ready, first, row_words, machine
+        src, dst, address, ready, first, row_words, machine, begin
     )
     return Aggregation(complete, *numbers.T)
 
@@ -131,17 +135,17 @@ def _check_machine(machine: Machine, row_words: int) -> None:
 
 
 def _check_sums(
-    edges: int, address: IntArray, ready: IntArray, row_words: int, machine: Machine
+    edges: int, address: IntArray, latest: int, row_words: int, machine: Machine
 ) -> None:
     """``ValueError`` unless all that is added up stays far from the end of int64.
 
-    No sum is later than if each edge in turn opened all pages of three rows, one that is loaded and
-    two that are spilled, and passed through the kernel alone.
+    No sum is later than if each edge in turn had a word of its own, opened all pages of three rows,
+    one that is loaded and two that are spilled, and passed through the kernel alone, all after the
+    ``latest`` cycle at which anything may begin.
     """
     pages = (row_words - 1) // machine.page_words + 2
     row_ticks = pages * machine.miss_ticks + row_words * machine.burst_ticks
-    ticks = 3 * edges * row_ticks + machine.latency_ticks
-    latest = int(ready.max(initial=0))
+    ticks = edges * (3 * row_ticks + machine.edge_ticks) + machine.latency_ticks
     kernel_cycles = 2 * row_words + machine.adder_cycles + machine.pes.bit_length() + 2
     cycles = latest + ticks // machine.cycle_ticks + (edges + 1) * kernel_cycles
     words = (int(address.max(initial=0)) + 1) * row_words

@@ -19,8 +19,13 @@ before, so a stream sorted by source loads each source once (RMT). The loader ru
 kernel, *assumed* without bound. The channel serves one request at a time, in order: it takes
 ``burst_ticks`` a word and ``miss_ticks`` (tRP + tRCD) for each DRAM page that is not open in its
 bank; pages lie over the banks in turn. ``latency_ticks`` (CAS) delay a row and hold up nobody.
-The effective share alpha of the bandwidth follows from this. Refresh is left out, *assumed*, and so
-is reading the edges, as in Equation 8, which has rows alone.
+The effective share alpha of the bandwidth follows from this. Refresh is left out, *assumed*.
+
+**Edges** lie in the order of the stream, ``EDGES_PER_WORD`` to a word: source, destination, weight
+and which operator it is for, four bytes each, as the generated design has them. The channel brings
+a word, which takes ``edge_ticks``, before the rows that its edges ask for, and none before the
+cycle ``begin``. An edge is there one cycle after its word has come. Equation 8 has rows alone, as
+if ``edge_ticks`` were 0.
 
 **Feature duplicator.** It hands one word a cycle to all scatter PEs at once, which hold the row in
 registers. A row is there one cycle after its last word has come, and ``row_words`` cycles after the
@@ -59,7 +64,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.records import FloatArray, IndexArray, IntArray
+
+#: In a word of 64 bytes.
+EDGES_PER_WORD: Bound[int] = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,7 @@ class Machine:
     burst_ticks: int
     miss_ticks: int
     latency_ticks: int
+    edge_ticks: int
     page_words: int
     banks: int
     contended: bool = True
@@ -94,7 +104,7 @@ class Aggregation:
     ``channel_ticks`` how long its channel took for those, ``misses`` the pages opened for them,
     ``spilled_rows`` the rows written or read again for want of buffer. ``conflict_cycles``,
     ``hazard_cycles`` and ``load_cycles`` are summed over updates: waiting for a link or a gather
-    PE, for the RAW resolver, and of scatter PEs for a row.
+    PE, for the RAW resolver, and of scatter PEs for a row or an edge.
     """
 
     complete: IntArray
@@ -121,10 +131,11 @@ def simulate_aggregation(
     num_dst: int,
     row_words: int,
     machine: Machine,
+    begin: int = 0,
 ) -> Aggregation:
     """See :func:`gnnbench.kernels.dispatch.fpga.simulate_aggregation`."""
     first = first_rows(num_dst, machine.dies)
-    dies = [_Die(machine, row_words, int(count)) for count in np.diff(first)]
+    dies = [_Die(machine, row_words, int(count), begin) for count in np.diff(first)]
     complete = np.zeros(num_dst, dtype=np.int64)
     for u, v in zip(src.tolist(), dst.tolist(), strict=True):
         die = int(np.searchsorted(first, v, side="right")) - 1
@@ -140,12 +151,13 @@ class _Die:
     The methods are the rules, in the order of the list above.
     """
 
-    def __init__(self, machine: Machine, row_words: int, num_dst: int) -> None:
+    def __init__(self, machine: Machine, row_words: int, num_dst: int, begin: int) -> None:
         n = machine.pes
         self.machine, self.row_words = machine, row_words
         self.stages = n.bit_length() - 1
         self.rows_kept = machine.buffer_words // (n * row_words)
-        self.channel_free = 0
+        self.channel_free = begin * machine.cycle_ticks
+        self.edge_there = 0
         self.open_page = [-1] * machine.banks
         self.held = -1
         self.row_there = -row_words
@@ -176,6 +188,8 @@ class _Die:
 
     def take_edge(self, source: int, address: int, ready: int, v: int) -> int:
         """The next edge of the stream: the cycle at which the sum of ``v`` is there with it."""
+        if self.edges_seen % EDGES_PER_WORD == 0:
+            self._read_edges()
         if self.held != source:
             self.held = source
             self._duplicate(self._load(address, ready))
@@ -191,6 +205,15 @@ class _Die:
         complete = t + self.row_words - 1 + self.machine.adder_cycles
         self.cycles = max(self.cycles, complete)
         return complete
+
+    def _read_edges(self) -> None:
+        """The next word of edges."""
+        self.channel_free += self.machine.edge_ticks
+        self.edge_there = self._arrive(self.channel_free + self.machine.latency_ticks)
+
+    def _arrive(self, ticks: int) -> int:
+        """The cycle after what has come at ``ticks``."""
+        return -(-ticks // self.machine.cycle_ticks) + 1
 
     def _load(self, address: int, ready: int) -> int:
         """The tick at which the row's last word has come."""
@@ -211,13 +234,12 @@ class _Die:
 
     def _duplicate(self, loaded_ticks: int) -> None:
         """Feature duplicator."""
-        arrival = -(-loaded_ticks // self.machine.cycle_ticks) + 1
-        self.row_there = max(arrival, self.row_there + self.row_words)
+        self.row_there = max(self._arrive(loaded_ticks), self.row_there + self.row_words)
 
     def _scatter(self, pe: int, slot: int) -> int:
         """The cycle at which the update's first word is handed on."""
         free = max(self.scatter_free[pe], self.taken[pe][slot])
-        t = max(free, self.row_there)
+        t = max(free, self.row_there, self.edge_there)
         self.starved += t - free
         self.scatter_free[pe] = t + self.row_words
         return t + 1

@@ -24,7 +24,6 @@ CARD = Card(
     ),
     left_out=(
         "synthesis: no clock, resource or time was confirmed by Vitis or on a board",
-        "reading the edges in the cycle model, as in Equation 8",
         "samplers other than the neighbours' in the generated host, which reads their batches",
     ),
     validated=(

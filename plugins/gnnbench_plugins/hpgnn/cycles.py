@@ -3,7 +3,7 @@
 Aggregation is ``gnnbench.kernels.dispatch.fpga.simulate_aggregation``, whose twin has the rules.
 The rest is regular, and stands here (HP-GNN, section 4.2; what it leaves open is marked *assumed*):
 
-- **Weights** are read once a layer into each die's weight buffer, before the first row of features.
+- **Weights** are read once a layer into each die's weight buffer, before the first edge.
 - **Systolic array.** m MACs as r x c, r >= c and r c = m, square where m is the square of a power
   of two. It multiplies r rows by c columns of W in as many cycles as a row is long, block after
   block without a gap, and takes r + c - 2 cycles to fill and drain, and 1 for the element-wise
@@ -81,6 +81,9 @@ def make_machine(board: Board, design: Design) -> Machine:
         burst_ticks=round(TICKS_PER_S * WORD_BYTES / channel_bytes_per_s),
         miss_ticks=round(TICKS_PER_S * board.page_miss_s),
         latency_ticks=round(TICKS_PER_S * board.access_s),
+        # A page is opened once for all of its words.
+        edge_ticks=round(TICKS_PER_S * WORD_BYTES / channel_bytes_per_s)
+        + round(TICKS_PER_S * board.page_miss_s) * WORD_BYTES // board.page_bytes,
         page_words=board.page_bytes // WORD_BYTES,
         banks=board.banks,
     )
@@ -106,7 +109,7 @@ def run_forward(
     begin = _weight_cycles(shape, machine, itemsize)
     ready = np.full(len(stream.address), begin, dtype=np.int64)
     row_words = count_words(shape.in_features, itemsize)
-    aggregation = _aggregate(stream, machine, row_words, ready, path)
+    aggregation = _aggregate(stream, machine, row_words, ready, begin, path)
     r, c = array_shape(m)
     group_cycles = -(-shape.out_features // c) * _inner(shape)
     written_words = path.sums * count_words(shape.aggregate_features, itemsize)
@@ -149,7 +152,7 @@ def run_backward(
         product = product_cycles(_inner(shape), rows, shape.out_features, m)
         end = max(end, int(entered[-1]) + product)
     row_words = count_words(shape.in_features, itemsize)
-    aggregation = _aggregate(stream, machine, row_words, ready, path)
+    aggregation = _aggregate(stream, machine, row_words, ready, begin, path)
     rows = int(np.diff(first_rows(stream.num_dst, machine.dies)).max())
     done = int(aggregation.cycles.max())
     written_words = path.results * rows * row_words
@@ -221,10 +224,22 @@ def _enter_groups(complete: IntArray, r: int, group_cycles: int) -> IntArray:
 
 
 def _aggregate(
-    stream: EdgeStream, machine: Machine, row_words: int, ready: IntArray, path: Datapath
+    stream: EdgeStream,
+    machine: Machine,
+    row_words: int,
+    ready: IntArray,
+    begin: int,
+    path: Datapath,
 ) -> Aggregation:
     if not path.loads:
         machine = replace(machine, burst_ticks=0, miss_ticks=0, latency_ticks=0)
     return fpga.simulate_aggregation(
-        stream.src, stream.dst, stream.address, stream.num_dst, row_words, machine, ready=ready
+        stream.src,
+        stream.dst,
+        stream.address,
+        stream.num_dst,
+        row_words,
+        machine,
+        ready=ready,
+        begin=begin,
     )

@@ -121,8 +121,8 @@ class RoundSampler(NeighbourSampler):
             return (
                 *super().notes(),
                 f"sampler {self.name!r}: a sum over neighbours weighs each edge by one over how "
-                f"often it came with its destination in {self.presampled:,} epochs drawn before the "
-                f"run; drawing these is no part of an epoch's time.",
+                f"often it came with its destination in {self.presampled:,} epochs drawn before "
+                f"the run; drawing these is no part of an epoch's time.",
             )
         return (
             *super().notes(),
