@@ -4,7 +4,7 @@ A study gives the model that its table was made of, of any type ``M``; what the 
 quantities (:class:`Quantity`); and what the model rests on (:class:`Assumption`), each of which can
 be scaled by itself. For a quantity that is far from the paper's, :func:`find_remedies` finds for
 every assumption the factor nearest 1 that brings it there, and what else that would move.
-:func:`note_contradictions` makes sentences of it, which stand under the table.
+:func:`find_contradictions` makes lines and sentences of it, which stand under the table.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from gnnbench.agreement import CLOSE, format_share
+from gnnbench.records import Contradiction
 from gnnbench.units import format_si
 
 #: A study's model. Records of it have no slots: ``Quantity[Model](...)`` fails with them.
@@ -158,16 +159,16 @@ def find_remedies(
     )
 
 
-def note_contradictions(
+def find_contradictions(
     model: M,
     quantities: Sequence[Quantity[M]],
     assumptions: Sequence[Assumption[M]],
     others: Sequence[Quantity[M]] = (),
     *,
     tolerance: float = CLOSE,
-) -> tuple[str, ...]:
-    """A sentence, without its full stop, for each quantity off by more than ``tolerance``: which
-    assumptions would bring it to the paper's number, and what of ``others`` they would move."""
+) -> tuple[Contradiction, ...]:
+    """Of each quantity off by more than ``tolerance``, which assumptions would bring it to the
+    paper's number, and what of ``others`` they would move."""
     return tuple(_contradictions(model, quantities, assumptions, others, tolerance))
 
 
@@ -177,17 +178,37 @@ def _contradictions(
     assumptions: Sequence[Assumption[M]],
     others: Sequence[Quantity[M]],
     tolerance: float,
-) -> Iterator[str]:
+) -> Iterator[Contradiction]:
     for quantity in quantities:
         value = quantity.predict(model)
         if not quantity.quoted or abs(value / quantity.quoted - 1.0) <= tolerance:
             continue
         remedies = find_remedies(model, quantity, assumptions, others)
         show = partial(_format, unit=quantity.unit)
-        yield (
-            f"sensitivity: {quantity.label} is {show(value)} for {show(quantity.quoted)}; "
-            f"{_describe(remedies, show)}"
+        yield Contradiction(
+            quantity.label,
+            show(value),
+            show(quantity.quoted),
+            _describe_nearest(remedies),
+            f"{quantity.label} is {show(value)} for {show(quantity.quoted)}; "
+            f"{_describe(remedies, show)}",
         )
+
+
+def _describe_nearest(remedies: Sequence[Remedy[M]]) -> str:
+    """The assumption that would have to change least, in a few words."""
+    if not remedies:
+        return "rests on no assumption that can be scaled"
+    assumption, factor = remedies[0].assumption, remedies[0].factor
+    if factor is None:
+        return f"no assumption by itself, up to {WIDEST:g} times larger or smaller"
+    return f"{assumption.label} {factor:.2g} times as large: {_show_change(assumption, factor)}"
+
+
+def _show_change(assumption: Assumption[M], factor: float) -> str:
+    stated = _format(assumption.stated, assumption.unit)
+    needed = _format(assumption.stated * factor, assumption.unit)
+    return f"{needed} for {stated}"
 
 
 def _describe(remedies: Sequence[Remedy[M]], show: Callable[[float], str]) -> str:
@@ -207,11 +228,9 @@ def _describe(remedies: Sequence[Remedy[M]], show: Callable[[float], str]) -> st
 
 def _describe_remedy(remedy: Remedy[M]) -> str:
     assumption, factor = remedy.assumption, remedy.factor or 1.0
-    stated = _format(assumption.stated, assumption.unit)
-    needed = _format(assumption.stated * factor, assumption.unit)
     text = (
-        f"{assumption.label} {factor:.2g} times as large would bring it there, {needed} for "
-        f"{stated} ({assumption.source})"
+        f"{assumption.label} {factor:.2g} times as large would bring it there, "
+        f"{_show_change(assumption, factor)} ({assumption.source})"
     )
     moved = [move for move in remedy.moves if abs(move.share) >= STILL]
     if not remedy.moves:
@@ -239,5 +258,5 @@ def _format(value: float, unit: str) -> str:
     if unit == "%":
         return f"{value:.0f} %"
     if unit == "":
-        return f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return format_si(value, unit)

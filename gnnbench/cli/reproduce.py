@@ -41,11 +41,17 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the tables, and charts of figures, as one web page.",
 )
+@click.option(
+    "--details",
+    is_flag=True,
+    help="Of numbers that contradict a paper, print every assumption that would mend it.",
+)
 @plugin_option
 @shared_options
 def reproduce(
     names: tuple[str, ...],
     html_path: Path | None,
+    details: bool,
     extra_plugins: tuple[str, ...],
     json_path: Path | None,
 ) -> int:
@@ -86,7 +92,7 @@ def reproduce(
     for number, table in enumerate(tables):
         if number:
             console.print()
-        print_table(table, console)
+        print_table(table, console, details=details)
     if numbers:
         print_numbers(numbers, console)
     return 0

@@ -29,7 +29,7 @@ from gnnbench.records.result import (
     Status,
 )
 from gnnbench.records.strategy import PART_KINDS, Ablation, Card, PartKind, Parts, Strategy
-from gnnbench.records.table import Cell, Table, TableRow
+from gnnbench.records.table import Cell, Contradiction, Table, TableRow
 from gnnbench.records.trace import (
     BYTE_KINDS,
     STAGES,
@@ -70,6 +70,7 @@ __all__ = [
     "Card",
     "Cell",
     "Comparison",
+    "Contradiction",
     "Dataset",
     "EpochTrace",
     "EpochWork",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gnnbench.records.result import Provenance
 
@@ -43,6 +44,21 @@ class TableRow:
     cells: tuple[Cell, ...]
 
 
+class Contradiction(NamedTuple):
+    """A number that is far from the paper's, and what would have to be otherwise for it.
+
+    ``what`` is ``modelled`` here and ``quoted`` from the paper, both with their units. ``remedy``
+    is the assumption that would have to change least, or says that none does. ``sentence``, without
+    its full stop, has the next ones too, and what each would move beside.
+    """
+
+    what: str
+    modelled: str
+    quoted: str
+    remedy: str
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """What ``plan`` and ``reproduce`` print: cells in rows and columns, and what to know.
@@ -56,6 +72,7 @@ class Table:
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     axis: str = ""
+    contradictions: tuple[Contradiction, ...] = ()
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -22,8 +22,8 @@ from gnnbench.agreement import (
     measure_agreement,
     same_words,
 )
-from gnnbench.records import Cell, Provenance, Table
-from gnnbench.report.writer import Writer, pad
+from gnnbench.records import Cell, Contradiction, Provenance, Table
+from gnnbench.report.writer import Writer, pad, wrap
 from gnnbench.units import format_si
 
 _ORDER: tuple[Provenance, ...] = ("measured", "modelled", "quoted")
@@ -57,8 +57,9 @@ class _Column:
         return self._span(self.widths())
 
 
-def print_table(table: Table, console: Console) -> None:
-    """Print one table: title, panels, a line on its agreement with the paper, notes."""
+def print_table(table: Table, console: Console, *, details: bool = False) -> None:
+    """Print one table: title, panels, a line on its agreement with the paper, notes, and what
+    contradicts the paper: a line each, or with ``details`` all that is known of it."""
     write = Writer(console)
     write.paragraph(table.title, "bold")
     columns = [
@@ -78,6 +79,29 @@ def print_table(table: Table, console: Console) -> None:
         write.blank()
     for note in table.notes:
         write.entry("note", note)
+    if table.contradictions:
+        write.blank()
+        _print_contradictions(write, table.contradictions, details=details)
+
+
+def _print_contradictions(
+    write: Writer, contradictions: Sequence[Contradiction], *, details: bool
+) -> None:
+    if details:
+        for each in contradictions:
+            write.entry("sensitivity", each.sentence)
+        return
+    write.paragraph("What would have to be otherwise, at the least (--details: and what else)")
+    whats = [each.what for each in contradictions]
+    values = [f"{each.modelled} for {each.quoted}" for each in contradictions]
+    widths = [max(map(cell_len, texts)) for texts in (whats, values)]
+    room = write.width - sum(widths) - 5
+    for what, value, each in zip(whats, values, contradictions, strict=True):
+        first, *others = wrap(each.remedy, max(30, room))
+        lead = f" {pad(what, widths[0])}  {pad(value, widths[1])}  "
+        write.line([(lead, ""), (first, "dim")])
+        for line in others:
+            write.line([(" " * cell_len(lead), ""), (line, "dim")])
 
 
 def sum_up_agreement(table: Table) -> str:

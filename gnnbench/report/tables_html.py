@@ -33,6 +33,10 @@ def describe_table(table: Table) -> dict[str, object]:
         "origins": ", ".join(sorted({cell.provenance for cell in table.cells})),
         "agreement": sum_up_agreement(table),
         "notes": [f"{note[:1].upper()}{note[1:]}." for note in table.notes],
+        "contradictions": [
+            (each.what, f"{each.modelled} for {each.quoted}", each.remedy, each.sentence)
+            for each in table.contradictions
+        ],
     }
 
 

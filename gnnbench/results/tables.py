@@ -82,6 +82,7 @@ def _table(table: Table) -> JsonValue:
             "fitted": agreement.fitted,
         },
         "notes": list(table.notes),
+        "contradictions": [each._asdict() for each in table.contradictions],
     }
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 from gnnbench.agreement import measure_agreement
-from gnnbench.records import Cell, Table, TableRow
+from gnnbench.records import Cell, Contradiction, Table, TableRow
 from gnnbench.report.tables import format_quantity, print_table, sum_up_agreement
+from gnnbench.report.tables_html import make_page
 from gnnbench.results.tables import make_document
 
 TABLE = Table(
@@ -36,9 +38,18 @@ TABLE = Table(
 )
 
 
-def show(table: Table, width: int = 120) -> list[str]:
+FAR = Contradiction(
+    "the epoch of reddit",
+    "0.60 s",
+    "0.50 s",
+    "the bandwidth of the links between sockets 2 times as large: 20 GB/s for 10 GB/s",
+    "the epoch of reddit is 0.60 s for 0.50 s; and all else that is known of it",
+)
+
+
+def show(table: Table, width: int = 120, *, details: bool = False) -> list[str]:
     stream = io.StringIO()
-    print_table(table, Console(file=stream, width=width, highlight=False))
+    print_table(table, Console(file=stream, width=width, highlight=False), details=details)
     return stream.getvalue().splitlines()
 
 
@@ -52,6 +63,31 @@ def test_ours_theirs_and_the_error_stand_side_by_side():
     assert " ".join(lines[5].split()) == ours
     assert lines[6].endswith("out of memory  out of memory   same")
     assert " note             what was left out" in lines
+
+
+def test_what_contradicts_the_paper_is_a_line_each_and_all_of_it_on_request():
+    table = replace(TABLE, contradictions=(FAR, FAR._replace(what="cora", remedy="nothing")))
+    short = show(table, 90)
+    title = next(n for n, line in enumerate(short) if line.startswith("What would have to be"))
+    assert short[title + 1 :] == [
+        " the epoch of reddit  0.60 s for 0.50 s  the bandwidth of the links between sockets 2",
+        "                                         times as large: 20 GB/s for 10 GB/s",
+        " cora                 0.60 s for 0.50 s  nothing",
+    ]
+    assert not any("all else" in line for line in short)
+    whole = " ".join(" ".join(show(table, 90, details=True)).split())
+    assert whole.count("and all else that is known of it") == 2
+    assert "What would have to be" not in whole
+    assert "What would have to be" not in " ".join(show(TABLE))
+
+
+def test_what_contradicts_the_paper_is_in_the_document_and_on_the_page():
+    table = replace(TABLE, contradictions=(FAR,))
+    (said,) = make_document([table])["tables"]
+    assert said["contradictions"] == [FAR._asdict()]
+    page = make_page([table])
+    assert FAR.remedy in page
+    assert "and all else that is known of it." in page
 
 
 def test_a_quoted_number_never_stands_in_the_modelled_column():

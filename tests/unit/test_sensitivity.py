@@ -10,9 +10,9 @@ import pytest
 from gnnbench.sensitivity import (
     Assumption,
     Quantity,
+    find_contradictions,
     find_factor,
     find_remedies,
-    note_contradictions,
 )
 
 
@@ -99,23 +99,26 @@ def test_a_slower_memory_moves_what_it_comes_to_bound() -> None:
 
 def test_sentences_stand_for_what_is_far_off_alone() -> None:
     near, far, unknown = bound_by_memory(9.0), bound_by_memory(5.0), bound_by_memory(None)
-    assert note_contradictions(Roof(), [near, unknown], [MEMORY], [BOTH]) == ()
-    (note,) = note_contradictions(Roof(), [near, far], [MEMORY, PEAK], [BOUND_BY_PEAK, BOTH])
-    assert note == (
-        "sensitivity: streaming is 10.0 s for 5.00 s; memory bandwidth 2 times as large would "
+    assert find_contradictions(Roof(), [near, unknown], [MEMORY], [BOTH]) == ()
+    (found,) = find_contradictions(Roof(), [near, far], [MEMORY, PEAK], [BOUND_BY_PEAK, BOTH])
+    assert found[:3] == ("streaming", "10.0 s", "5.00 s")
+    assert found.remedy == "memory bandwidth 2 times as large: 20.0 B/s for 10.0 B/s"
+    assert found.sentence == (
+        "streaming is 10.0 s for 5.00 s; memory bandwidth 2 times as large would "
         "bring it there, 20.0 B/s for 10.0 B/s (a datasheet), and moves nothing else of the 2 "
         "numbers held beside it; of 1 others none does by itself"
     )
 
 
 def test_a_sentence_names_the_numbers_that_leave_the_papers() -> None:
-    (note,) = note_contradictions(Roof(), [bound_by_memory(20.0)], [MEMORY], [BOTH])
-    assert note.endswith("and moves both from 2.50 s to 4.00 s (paper 2.50 s, +60 %)")
+    (found,) = find_contradictions(Roof(), [bound_by_memory(20.0)], [MEMORY], [BOTH])
+    assert found.sentence.endswith("and moves both from 2.50 s to 4.00 s (paper 2.50 s, +60 %)")
 
 
 def test_a_sentence_says_where_nothing_helps() -> None:
-    (note,) = note_contradictions(Roof(), [bound_by_memory(5.0)], [PEAK])
-    assert note.endswith(
+    (found,) = find_contradictions(Roof(), [bound_by_memory(5.0)], [PEAK])
+    assert found.remedy == "no assumption by itself, up to 64 times larger or smaller"
+    assert found.sentence.endswith(
         "no assumption by itself brings it there, up to 64 times larger or smaller; the nearest "
         "by each: peak (10.0 s)"
     )

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from gnnbench.platforms.machine import Device, Link
-from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.records import Contradiction
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench_plugins.studies.hongtu.quoted import GCN_CPU, LARGE, TABLE_7, TABLE_9
 from gnnbench_plugins.studies.hongtu.server import (
     HOST_STAGE,
@@ -119,8 +120,8 @@ def list_headlines() -> tuple[Quantity[Server], ...]:
 
 def explain(
     quantities: Iterable[Quantity[Server]], server: Server | None = None
-) -> tuple[str, ...]:
-    """A sentence for each that is far from the paper's: which assumption would bring it there."""
+) -> tuple[Contradiction, ...]:
+    """Of each that is far from the paper's, which assumption would bring it there."""
     chosen: Sequence[Quantity[Server]] = tuple(quantities)
     model = server or fitted_server()
-    return note_contradictions(model, chosen, list_assumptions(model), list_headlines())
+    return find_contradictions(model, chosen, list_assumptions(model), list_headlines())

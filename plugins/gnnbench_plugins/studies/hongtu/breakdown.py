@@ -102,8 +102,8 @@ class Figure9(Reproduction):
                     *fit_notes(),
                     "the figure is a drawing: +RU is quoted from Table 7, the baseline of 2-layer "
                     "GCN from Table 9, and the speed-ups are section 7.5's",
-                    *explain(doubts),
                 ),
+                contradictions=explain(doubts),
             ),
         )
 
@@ -171,8 +171,8 @@ class Breakdown(Reproduction):
                 "GCN's CPU column is fitted, on average; section 7.4 gives the CPU 8 to 30 % of "
                 "either model. Links are those of the host and among GPUs, and the CPU adds "
                 "gradients, clears them and computes the loss",
-                *explain(doubts),
             ),
+            contradictions=explain(doubts),
         )
 
     def _tabulate_savings(self) -> Table:
@@ -209,8 +209,8 @@ class Breakdown(Reproduction):
                 "section 7.3 has one range a graph for both models and all depths; it does not say "
                 "of what the further 9 to 42 % are, taken: of what sharing leaves",
                 "nothing was fitted on these cells, and the fitted constant does not touch them",
-                *explain(doubts),
             ),
+            contradictions=explain(doubts),
         )
 
 
@@ -234,10 +234,8 @@ def tabulate_ratios() -> Table:
         title="HongTu section 7.4: GAT beside GCN",
         columns=("GPU, GAT over GCN", "links, GCN less"),
         rows=tuple(rows),
-        notes=(
-            "the paper has one number for the first, of all three graphs",
-            *explain(doubts),
-        ),
+        notes=("the paper has one number for the first, of all three graphs",),
+        contradictions=explain(doubts),
     )
 
 
@@ -332,8 +330,8 @@ class Figure11(Reproduction):
                     "with one and two GPUs rows lie at all sockets (section 7.6), so that three of "
                     "four cross between sockets, over a link that each has for itself; with more, "
                     "two GPUs share it",
-                    *explain(doubts),
                 ),
+                contradictions=explain(doubts),
                 axis="GPUs",
             ),
         )

@@ -18,8 +18,8 @@ from gnnbench.constants import Bound, Constant
 from gnnbench.models import build
 from gnnbench.parts import OffloadingMemory, Setting
 from gnnbench.platforms import load_platform
-from gnnbench.records import Cell, Dataset, Provenance, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.records import Cell, Contradiction, Dataset, Provenance, Table, TableRow, Workload
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.hongtu.counts import ChunkCounts
 from gnnbench_plugins.hongtu.memory import HongTuMemory
@@ -342,8 +342,8 @@ class Figure10(Reproduction):
                     "that fewer rows stay from batch to batch where chunks are smaller is left out",
                     *fit_notes()[:1],
                     "on graphs at hand picked rows cross the host links as fast as blocks",
-                    *explain_times(waiting),
                 ),
+                contradictions=explain_times(waiting),
             ),
         )
 
@@ -382,16 +382,15 @@ class Stretch:
         return grown / sum(few.values())
 
 
-def explain_times(growths: Sequence[Growth]) -> tuple[str, ...]:
-    """A sentence for each of the paper's graphs whose epochs grow less or more than section 7.5
-    says: what would have to be otherwise."""
+def explain_times(growths: Sequence[Growth]) -> tuple[Contradiction, ...]:
+    """Of each of the paper's graphs whose epochs grow less or more than section 7.5 says."""
     low, high = LONGER
     asked = [
         (graph, _ask_longer(graph, growth.strains))
         for graph, growth in zip(LARGE, growths, strict=False)
     ]
     model = Stretch(fitted_server())
-    told: list[str] = []
+    told: list[Contradiction] = []
     for graph, quantity in asked:
         value = quantity.predict(model)
         if low <= value <= high:
@@ -406,7 +405,7 @@ def explain_times(growths: Sequence[Growth]) -> tuple[str, ...]:
         rates = [_of_server(each) for each in list_assumptions(model.server)[:-1]]
         nearest = replace(quantity, quoted=low if value < low else high)
         others = [other for _, other in asked]
-        told += note_contradictions(model, [nearest], [volume, *rates], others, tolerance=ANY)
+        told += find_contradictions(model, [nearest], [volume, *rates], others, tolerance=ANY)
     return tuple(told)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from gnnbench.agreement import describe_agreement, find_error, format_share, measure_agreement
 from gnnbench.platforms.machine import Platform
-from gnnbench.records import Cell, Table, TableRow
+from gnnbench.records import Cell, Contradiction, Table, TableRow
 from gnnbench.studies import Reproduction
 from gnnbench.units import format_si
 from gnnbench_plugins.studies.hongtu.assumptions import explain, time_case
@@ -63,7 +63,7 @@ def predict_cell(case: Case, quoted: float | None) -> Cell:
     return Cell(fitted_server().epoch_s(case), "s", quoted=quoted, quoted_text=words)
 
 
-def explain_cells(cells: Iterable[tuple[Case, Cell]]) -> tuple[str, ...]:
+def explain_cells(cells: Iterable[tuple[Case, Cell]]) -> tuple[Contradiction, ...]:
     """The sensitivity of those that are far from the paper's."""
     return explain(time_case(case, cell.quoted) for case, cell in cells if cell.value is not None)
 
@@ -100,10 +100,9 @@ class Epochs:
         return self.own[-1][1]
 
     def notes(self, *of_table: str) -> tuple[str, ...]:
-        """What was fitted and how large errors are, a table's own notes, and what far cells rest
-        on."""
+        """What was fitted and how large errors are, and a table's own notes."""
         errors = sum_up((cell for _, cell in self.own), self.peers)
-        return (*fit_notes(), errors, *of_table, *explain_cells(self.own))
+        return (*fit_notes(), errors, *of_table)
 
 
 class Table1(Reproduction):
@@ -245,6 +244,7 @@ class Table5(Reproduction):
                     "crossing its one host link",
                     PEERS_NOTE,
                 ),
+                contradictions=explain_cells(epochs.own),
             ),
         )
 
@@ -282,6 +282,7 @@ class Table6(Reproduction):
                     PEERS_NOTE,
                     compare_papers_gpus(),
                 ),
+                contradictions=explain_cells(epochs.own),
             ),
             Table(
                 name=self.name,
@@ -355,6 +356,7 @@ class Table7(Reproduction):
                     "side by side, read again for the score, forward, again and backward",
                     PEERS_NOTE,
                 ),
+                contradictions=explain_cells(epochs.own),
             ),
         )
 
@@ -393,8 +395,8 @@ class Table9(Reproduction):
                     f"{format_share(median(errors))}",
                     _sockets_note(),
                     "preprocessing is quoted: it depends on an implementation, not on volumes",
-                    *explain_cells(predicted),
                 ),
+                contradictions=explain_cells(predicted),
             ),
         )
 

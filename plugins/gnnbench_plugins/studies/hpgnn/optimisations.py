@@ -18,7 +18,7 @@ from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Cell, Dataset, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.cycles import make_machine, run_iteration, seconds_of
@@ -140,7 +140,9 @@ class Table6(Reproduction):
                     f"mini-batch of {TARGETS:,} targets, fan-outs "
                     f"{', '.join(map(str, FANOUTS))}, of stand-ins, which are smaller than the "
                     f"graphs, so that a row is read again more often",
-                    *note_contradictions(board, [asked], list_assumptions(board), tolerance=ANY),
+                ),
+                contradictions=find_contradictions(
+                    board, [asked], list_assumptions(board), tolerance=ANY
                 ),
             ),
         )

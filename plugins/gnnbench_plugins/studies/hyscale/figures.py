@@ -12,7 +12,7 @@ from gnnbench.constants import Bound, Constant
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Platform
 from gnnbench.records import Cell, Table, TableRow
-from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.hyscale.performance import Prediction, Split, add_described
 from gnnbench_plugins.studies.hyscale.assumptions import (
@@ -173,7 +173,6 @@ class Figure8(Reproduction):
                     "the longer time is this project's model clock as the platform's file has "
                     "the machine: launches, link latencies, the topology's bytes and the first "
                     "filling of the pipeline; no FPGA was measured here",
-                    *note_contradictions(Omitted(), _errors(), _omissions(), _errors()),
                     BATCH_NOTE.replace(
                         ", without pipeline filling, kernel launches and link latencies, as in "
                         "the paper's model",
@@ -186,6 +185,7 @@ class Figure8(Reproduction):
                     note_sampling((MAG240M,), (25, 10)),
                     *note_constants(load_platform(FPGAS)),
                 ),
+                contradictions=find_contradictions(Omitted(), _errors(), _omissions(), _errors()),
             ),
         )
 
@@ -284,9 +284,6 @@ class Figure10(Reproduction):
                     "the multi-GPU baseline samples ahead, and loads, transfers and trains in "
                     "turn, on the GPUs alone; GPUs are at their datasheets' peaks in every "
                     "column, as Equations 6 to 13 have them",
-                    *note_contradictions(
-                        machines, claims(), all_assumptions(), (*claims(), *table6())
-                    ),
                     BATCH_NOTE,
                     CPU_FIT_NOTE,
                     GATHER_CHOICE_NOTE,
@@ -296,6 +293,9 @@ class Figure10(Reproduction):
                     note_sampling(GRAPHS, (25, 10)),
                     *note_constants(load_platform(FPGAS)),
                     *note_constants(load_platform(GPUS)),
+                ),
+                contradictions=find_contradictions(
+                    machines, claims(), all_assumptions(), (*claims(), *table6())
                 ),
             ),
         )

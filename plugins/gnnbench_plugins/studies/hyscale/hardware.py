@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 
 from gnnbench.constants import Constant
 from gnnbench.models import build
-from gnnbench.records import Cell, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.records import Cell, Contradiction, Table, TableRow, Workload
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.hpgnn.boards import Board, load_board
 from gnnbench_plugins.hpgnn.design import Batch
@@ -135,7 +135,7 @@ class Table4(Reproduction):
     def run(self) -> tuple[Table, ...]:
         board = load_board("u250")
         rows: list[TableRow] = []
-        notes: list[str] = []
+        found: list[Contradiction] = []
         dies = board.dies
         for kernels, design, what in (
             (1, DESIGN, "one kernel"),
@@ -157,7 +157,7 @@ class Table4(Reproduction):
                     )
                     if kernels == 1:
                         quantities = _quantities(label)
-                        notes += note_contradictions(
+                        found += find_contradictions(
                             built, quantities, _assumptions(built), quantities
                         )
         return (
@@ -175,7 +175,7 @@ class Table4(Reproduction):
                     "URAM and BRAM are those that this project's generated kernels declare, whose "
                     "sums of a layer stay in UltraRAM as far as it goes and whose W, rows and "
                     "network are in block RAM; the paper does not say what it keeps where",
-                    *notes,
                 ),
+                contradictions=tuple(found),
             ),
         )

@@ -216,11 +216,11 @@ class Figure12(Reproduction):
                     *SCALING,
                     *judge(compare_originals()),
                     *REASONS,
-                    *(
-                        line
-                        for original, epochs in zip(ORIGINALS, compare_originals(), strict=True)
-                        for line in explain_speeds(original.title, epochs, SPEEDUPS)
-                    ),
+                ),
+                contradictions=tuple(
+                    each
+                    for original, epochs in zip(ORIGINALS, compare_originals(), strict=True)
+                    for each in explain_speeds(original.title, epochs, SPEEDUPS)
                 ),
             )
         ]
@@ -294,11 +294,11 @@ class Table3(Reproduction):
                     "Its ratios to the CPU (3,386 to 19,329) over its speed-ups (3.77 to 21.6) "
                     "make the CPU draw about 900 times the SPU's power, 35 kW: not one node's.",
                     "Its text has up to 3.5x over HyGCN, its Table 3 up to 4.6x (Orkut).",
-                    *(
-                        line
-                        for original, epochs in zip(ORIGINALS, compared, strict=True)
-                        for line in explain_energies(original.title, epochs, names, original.joules)
-                    ),
+                ),
+                contradictions=tuple(
+                    each
+                    for original, epochs in zip(ORIGINALS, compared, strict=True)
+                    for each in explain_energies(original.title, epochs, names, original.joules)
                 ),
             ),
         )

@@ -14,8 +14,8 @@ from typing import Annotated
 import numpy as np
 
 from gnnbench.constants import Bound, Constant
-from gnnbench.records import IntArray
-from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.records import Contradiction, IntArray
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench_plugins.mixgcn.machines import (
     ADD_J,
     DRAM_J_PER_BYTE,
@@ -193,10 +193,10 @@ def ask_energy(title: str, name: str, quoted: float) -> Quantity[Scene]:
 
 def explain_speeds(
     title: str, epochs: Mapping[str, Epoch], ranges: Mapping[str, tuple[float, float]]
-) -> tuple[str, ...]:
-    """A sentence for each machine over which the SPU's speed is outside the paper's range."""
+) -> tuple[Contradiction, ...]:
+    """Of each machine over which the SPU's speed is outside the paper's range."""
     scene = Scene(epochs)
-    told: list[str] = []
+    told: list[Contradiction] = []
     others = [ask_speed(title, name, None) for name in ranges]
     for rival, ends in ranges.items():
         ratio = scene.seconds(rival) / scene.seconds("SPU")
@@ -205,20 +205,20 @@ def explain_speeds(
             assumptions = [*assume_speed(scene, rival), BANDWIDTH]
             held = [other for other in others if rival not in other.label]
             asked = [ask_speed(title, rival, quoted)]
-            told += note_contradictions(scene, asked, assumptions, held, tolerance=ANY)
+            told += find_contradictions(scene, asked, assumptions, held, tolerance=ANY)
     return tuple(told)
 
 
 def explain_energies(
     title: str, epochs: Mapping[str, Epoch], names: Sequence[str], joules: Sequence[float]
-) -> tuple[str, ...]:
-    """A sentence for each machine whose joules are far from the paper's."""
+) -> tuple[Contradiction, ...]:
+    """Of each machine whose joules are far from the paper's."""
     scene = Scene(epochs)
     quantities = [
         ask_energy(title, name, quoted) for name, quoted in zip(names, joules, strict=True)
     ]
-    told: list[str] = []
+    told: list[Contradiction] = []
     for name, quantity in zip(names, quantities, strict=True):
         assumptions = CPU_ENERGIES if epochs[name].machine is None else ENERGIES
-        told += note_contradictions(scene, [quantity], assumptions, quantities)
+        told += find_contradictions(scene, [quantity], assumptions, quantities)
     return tuple(told)

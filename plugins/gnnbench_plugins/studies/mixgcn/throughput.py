@@ -25,7 +25,7 @@ from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.price.epochs import price_epochs
 from gnnbench.records import BlockSize, Cell, Stage, Table, TableRow, Workload
-from gnnbench.sensitivity import Assumption, Quantity, note_contradictions
+from gnnbench.sensitivity import Assumption, Quantity, find_contradictions
 from gnnbench.studies import Reproduction
 from gnnbench_plugins.cagnet.communication import BroadcastCommunication
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
@@ -314,8 +314,8 @@ class Figure7(Reproduction):
                     "and which is the most that it can be",
                     "out of memory: a GPU of 80 GB cannot hold what the peer keeps; the drawing "
                     "does not say where that was so",
-                    *note_contradictions(Scene(), asked, list_assumptions(), asked),
                 ),
+                contradictions=find_contradictions(Scene(), asked, list_assumptions(), asked),
             ),
         )
 
