@@ -76,9 +76,9 @@ class AveragedGradients(InputRows):
         )
 
     def _average_on_host(self, round_: RoundUnderWay) -> Iterator[Step]:
-        """By the synchroniser, or at once where there is one trainer."""
+        """By the synchroniser, or at once where there is one trainer that updates its model."""
         index, host = round_.index, self.platform.host
-        alone = len(self.trainers) == 1
+        alone = not self._gathers
         ready, averaged = round_.gradients, round_.over
         if not alone:
             ready, averaged = Buffer("gathered gradients"), Buffer("average")
@@ -113,9 +113,14 @@ class AveragedGradients(InputRows):
         if self._reduces_in_ring:
             return super().count_reduced(size_bytes, slots)
         crossing = len(self._first_abroad.intersection(slots))
-        if len(self.trainers) > 1:
+        if self._gathers:
             crossing += len(set(self.accelerator_slots).intersection(slots))
         return 2 * size_bytes * crossing
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether gradients are brought to the host, which updates the model."""
+        return len(self.trainers) > 1 or self._host_takes_loss
 
     @property
     def _other_hosts(self) -> list[Device]:

@@ -11,7 +11,7 @@ from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.rounds import PROPAGATE, RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient, size_backward, update_gemms
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, SeedPlacement, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
 from gnnbench.records import Block, ByteKind, Share, Unit, Work
@@ -125,41 +125,72 @@ class UnitPasses(Lowering):
             output = Buffer("activations")
             steps.append(self._forward_layer(passes[-1], inputs, output))
             inputs = (output,)
+        steps[-1][-1].arithmetic = float(arithmetic)
         gradients = (Buffer("gradients of the logits"),)
-        last = passes[-1]
-        rows, classes = last.block.num_dst, last.plan.layer.out_features
-        loss = Step(
-            "loss",
-            (key, unit.output_ids, 1.0 / round_.num_seeds),
-            "update",
-            "loss",
-            last.plan.place,
-            last.plan.updates_on,
-            Work(
-                "update", 0, rows, classes, macs=rows * classes, threads=share.threads, form="loss"
-            ),
-            len(plans),
-            round_.index,
-            inputs,
-            gradients,
-            arithmetic=float(arithmetic),
-            device=unit.slot,
-        )
-        steps.append((loss,))
+        loss = self._make_loss(round_, unit, share, inputs, gradients)
+        steps += [(step,) for step in self._bring_loss(loss, unit.slot)]
         for each in reversed(passes):
             below = Buffer("gradients of the activations") if each.plan.number else round_.gradients
             steps.append(self._backward_layer(each, gradients, below))
             gradients = (below,)
-        taken = Take(last.plan.place, held)
+        taken = Take(plans[-1].place, held)
         yield taken
         for some in steps:
             yield from some
         yield Drop(taken)
         # HyScale-GNN Equation 10's operator: max where the halves of a layer run at once, or sum.
-        combine = max if last.plan.pipelined else sum
+        combine = max if plans[-1].pipelined else sum
         round_.train_s[unit.slot] = sum(
             [combine([step.seconds for step in some]) for some in steps]
         )
+
+    def _make_loss(
+        self, round_: RoundUnderWay, unit: Unit, share: Share, logits: Buffers, gradients: Buffers
+    ) -> Step:
+        """The loss of a unit's seeds, and its gradients, where the unit is computed."""
+        last = self._plans[unit.slot][-1]
+        rows, classes = unit.blocks[-1].num_dst, last.layer.out_features
+        work = Work("update", 0, rows, classes, macs=rows * classes, form="loss")
+        return Step(
+            "loss",
+            ((round_.index, unit.slot), unit.output_ids, 1.0 / round_.num_seeds),
+            "update",
+            "loss",
+            last.place,
+            last.updates_on,
+            work.on_threads(share.threads),
+            len(self._plans[unit.slot]),
+            round_.index,
+            logits,
+            gradients,
+            device=unit.slot,
+        )
+
+    def _bring_loss(self, loss: Step, slot: int) -> Iterator[Step]:
+        """The loss, or, where it is the host's, the logits to it, the loss and the gradients
+        back."""
+        device, host = self.trainers[slot], self.hosts[slot]
+        if not self._host_takes_loss or device == host:
+            yield loss
+            return
+        logits, gradients = Buffer("logits on the host"), Buffer("their gradients on the host")
+        size = loss.work.rows * loss.work.features * self._itemsize
+        work, index = Work("copy", rows=loss.work.rows, bytes=size), loss.round
+        step = self._cross(device, host, index, "logits to the host", work, "device_to_host")
+        step.reads, step.writes = loss.reads, (logits,)
+        yield step
+        back = self._cross(host, device, index, "gradients of logits", work, "host_to_device")
+        back.reads, back.writes = (gradients,), loss.writes
+        loss.place, loss.resources = host.name, (f"{host.name}.synchronise",)
+        loss.reads, loss.writes = (logits,), (gradients,)
+        yield loss
+        yield back
+
+    @property
+    def _host_takes_loss(self) -> bool:
+        """Whether the loss of what an accelerator computes is its host's."""
+        placement = self.bundle.placement
+        return isinstance(placement, SeedPlacement) and placement.host_takes_loss
 
     @abstractmethod
     def _over(self, index: int) -> Buffers:

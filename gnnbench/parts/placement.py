@@ -99,6 +99,11 @@ class SeedSession(Session):
 class SeedPlacement(OfMiniBatches, Placement):
     """Shares out the seeds of every round; evenly, unless it opens a session of its own."""
 
+    #: Whether the host computes the loss of what accelerators have, and updates the model also
+    #: where one trains alone: logits cross to it and their gradients back, then the model's
+    #: gradients and its new weights.
+    host_takes_loss: ClassVar[bool] = False
+
     def open(
         self, setting: Setting, profiles: Sequence[BatchProfile], prefetch: Literal[0, 1, 2]
     ) -> SeedSession:

@@ -3,6 +3,7 @@ functions of one's own, and HyScale-GNN's boards by its cycle model."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from dataclasses import replace
@@ -390,6 +391,31 @@ def test_models_that_cannot_be_offered_say_why():
 
 
 # --------------------------------------------------------------------------- HyScale-GNN's boards
+
+
+def test_the_host_has_the_loss_and_the_weights_update():
+    """Section 5.1: "Loss calculation and weight update are executed on the host processor". So the
+    logits of a round's seeds cross to it, float64, and as many gradients back; then the gradients
+    of all weights, and the new weights. HyScale-GNN's boards have the loss themselves."""
+    platform = load_platform(FPGAS)
+    host, board = platform.host.name, platform.accelerators[0].name
+    result = run("hpgnn")
+    spans = [entry.span for entry in result.timeline]
+    on = {span.label: span.place for span in spans}
+    assert on["loss"] == on["average and step"] == host
+    assert on["update forward"] == on["update backward"] == board
+    assert result.work.devices == (board,)
+    seeds, classes = 128, DIMS[-1]
+    logits = [
+        s.work.bytes for s in spans if s.label in ("logits to the host", "gradients of logits")
+    ]
+    assert logits[:2] == [8 * seeds * classes] * 2
+    parameters = sum(f * g + g for f, g in itertools.pairwise(DIMS))
+    for label in ("gather gradients", "scatter gradients"):
+        assert {s.work.bytes for s in spans if s.label == label} == {8 * parameters}
+    hybrid = run_hyscale()
+    boards = {e.span.place for e in hybrid.timeline if e.span.label == "loss"}
+    assert board in boards
 
 
 def run_hyscale(**kernel: str) -> RunResult:

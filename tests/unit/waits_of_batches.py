@@ -41,6 +41,9 @@ BUFFERS = {0: 1, 1: 2, 2: 2}
 DRAWN = "sample|input vertices to the host"
 COPIED = "host to device|mini-batch topology|assemble input rows"
 COMPUTED = "aggregate forward|update forward|loss|update backward|aggregate backward"
+#: And what crosses for the loss where that is the host's.
+CROSSING = "logits to the host|gradients of logits"
+PROPAGATED = f"{COMPUTED}|{CROSSING}"
 AVERAGED = "average and step|scatter gradients"
 REDUCED = "all-reduce gradients"
 
@@ -79,7 +82,7 @@ def one_after_the_other(later: Step, earlier: Step) -> bool:
         later.pipelined
         and later.layer == earlier.layer
         and later.backward == earlier.backward
-        and "loss" not in (later.label, earlier.label)
+        and not {later.label, earlier.label} & {"loss", *CROSSING.split("|")}
     )
     return in_unit_listed(later, earlier) and not at_once
 
@@ -91,17 +94,17 @@ SYNCHRONISER = (
         AVERAGED,
         let_in,
     ),
-    Wait("a round is trained with the model of the one before", COMPUTED, AVERAGED, of_round(1)),
+    Wait("a round is trained with the model of the one before", PROPAGATED, AVERAGED, of_round(1)),
     Wait(
         "the layers of a unit follow each other",
-        COMPUTED,
-        COMPUTED,
+        PROPAGATED,
+        PROPAGATED,
         one_after_the_other,
     ),
     Wait(
         "the synchroniser waits for all trainers",
         f"gather gradients|{REDUCED}|{AVERAGED}",
-        COMPUTED,
+        PROPAGATED,
         in_round,
     ),
     Wait("the average is of all gradients", AVERAGED, f"gather gradients|{REDUCED}", in_round),
@@ -158,8 +161,10 @@ UNIT_WAITS = (
         "host to device|load features",
         in_round_shared,
     ),
-    Wait("a unit computes when its rows are there", COMPUTED, f"{COPIED}|pull", in_unit),
-    Wait("a unit computes when its rows are loaded", COMPUTED, f"{DRAWN}|load features", prepared),
+    Wait("a unit computes when its rows are there", PROPAGATED, f"{COPIED}|pull", in_unit),
+    Wait(
+        "a unit computes when its rows are loaded", PROPAGATED, f"{DRAWN}|load features", prepared
+    ),
 )
 
 # --------------------------------------------------------------------------- P3

@@ -12,13 +12,12 @@ CARD = Card(
         "(`placement.scope`), bounded by block RAM and UltraRAM besides",
         "generated HLS kernels, forward and backward on one array of MACs, and a host that draws "
         "neighbours, computes the loss and updates the weights",
-        "sampling ahead of the board (Equation 4, `communication.overlap`)",
+        "sampling ahead of the board (Equation 4, `communication.overlap`); the loss and the "
+        "weights' update on the host, between which and the board logits and weights cross",
     ),
     simplified=(
         "the kernels' times are Equations 8 and 9 or a cycle model of them (`kernel.clock`); what "
         "its rules assume stands in gnnbench.kernels.reference.fpga",
-        "in a priced run the loss and the weights' update are the board's, not the host's as in "
-        "the paper",
         "GraphSAINT's aggregators are normalised where asked (`sampler.presampled`); its loss is "
         "that of the seeds, of which every training vertex is one once an epoch",
     ),

@@ -64,7 +64,8 @@ class BoardSession(SeedSession):
 
 @dataclass(frozen=True)
 class HpgnnPlacement(SeedPlacement):
-    """The first FPGA of the platform computes every unit; the host samples.
+    """The first FPGA of the platform computes every unit; the host samples, and has the loss and
+    the weights' update (section 5.1).
 
     ``n`` and ``m`` given together are the design; without them Algorithm 4 chooses one for the
     sizes of a sampled mini-batch.
@@ -72,6 +73,7 @@ class HpgnnPlacement(SeedPlacement):
 
     name: ClassVar[str] = "hpgnn"
     summary: ClassVar[str] = "one FPGA trains, its design chosen by design space exploration"
+    host_takes_loss: ClassVar[bool] = True
 
     scope: Literal["die", "board"] = option(
         "die", "n and m are one die's, on each of them, or the whole board's, as published"
