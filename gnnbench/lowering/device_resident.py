@@ -16,21 +16,20 @@ import numpy as np
 from gnnbench.footprint import (
     ChunkSize,
     in_flight_bytes,
-    kept_bytes,
     mask_bytes,
     size_of,
     sparse_bytes,
 )
-from gnnbench.lowering.peer_rows import PeerRows
 from gnnbench.lowering.sampled_halo import SampledHalo
 from gnnbench.lowering.shards import ShardPlan, Shards, ShardUnit, Staleness
+from gnnbench.lowering.swapping import Swapping, name_kept
 from gnnbench.models.products import keeps_sparse, projected_layers
-from gnnbench.parts import Broadcast, Chunks
+from gnnbench.parts import Broadcast, Chunks, SwappingMemory
 from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
 from gnnbench.records import RoundTraffic, Work
 
 
-class DeviceResidentLowering(PeerRows):
+class DeviceResidentLowering(Swapping):
     """Everything of a partition on its device; see the module's docstring.
 
     ``cut`` are the shards of a graph that is partitioned, with the rows that are in them.
@@ -57,12 +56,13 @@ class DeviceResidentLowering(PeerRows):
         """Train on ``shards``, which may be sizes alone. Each device holds its topologies, the
         features of its partition and all that its own units make; where halos are drawn, the last
         is another size in every epoch."""
-        self.shards, self.whole = shards, shards.whole
+        self.shards, self.whole, self.swaps = shards, shards.whole, {}
         self.staleness = Staleness(self.bundle.communication)
         self._prepare_changes()
         drawn = self.bundle.halo_sampling(self.platform) is not None
         if drawn and self.halo is None:
             raise TypeError("halos are drawn of rows, and these are sizes alone")
+        swaps = isinstance(self.bundle.memory, SwappingMemory)
         units = () if drawn else shards.units
         chunks = ((unit.slot, size_of(block)) for unit in units for block in unit.topologies)
         self._place_on_devices(ledger, chunks)
@@ -72,18 +72,23 @@ class DeviceResidentLowering(PeerRows):
             if self.halo is not None:
                 size = self.count_topology(self.halo.whole_blocks_of(slot))
                 ledger.allocate(device.name, "graph that halos are drawn of", size)
-            else:
+            elif not swaps:
                 ledger.allocate_all(device.name, tuple(self._size_kept(slot)))
             if not shards.undivided:
                 self._place_for_peers(ledger, slot)
+        self._plan_swaps(ledger)
+        for slot, device in enumerate(self.trainers if swaps else ()):
+            ledger.allocate_all(device.name, tuple(self._size_kept(slot)))
 
     def _size_kept(self, slot: int) -> Iterator[tuple[str, int]]:
-        """What a device keeps of each layer from forward to backward: names and bytes."""
+        """What a device keeps of each layer from forward to backward, and has there all the time:
+        names and bytes."""
+        away = self.swaps.get(slot, {})
         for number, shape in enumerate(self._shapes):
-            chunks = self._chunks_of(slot, number)
-            size = kept_bytes(shape, chunks, self._itemsize, copied=self.shards.crosses(number))
-            yield f"kept intermediates of layer {number + 1}", size
+            if number not in away:
+                yield name_kept(number), self._count_kept(slot, number)
             if self.layers[number].masks_below:
+                chunks = self._chunks_of(slot, number)
                 size = sum(mask_bytes(chunk.rows, shape.in_features) for chunk in chunks)
                 yield f"mask of layer {number + 1}'s input", size
 
@@ -189,6 +194,7 @@ class DeviceResidentLowering(PeerRows):
         self, number: int, rows: list[Buffer], outputs: list[Buffer]
     ) -> Iterator[Item]:
         yield from self._measure_changes(number, rows)
+        yield from self._hold_kept(number)
         for index, units in enumerate(self.shards.rounds):
             self._round = index
             arrived, inputs = Buffer("rows have arrived"), {}
@@ -209,6 +215,8 @@ class DeviceResidentLowering(PeerRows):
                 yield from self._free(holds)
             if units:
                 self._meeting = after
+        yield from self._let_rows_go(number)
+        yield from self._swap_out(number, outputs)
 
     # ------------------------------------------------------------------ memory of one unit
 
@@ -263,6 +271,7 @@ class DeviceResidentLowering(PeerRows):
         self, number: int, gradients: list[Buffer], below: list[Buffer]
     ) -> Iterator[Item]:
         returns = number > 0 and self.shards.crosses(number)
+        yield from self._swap_in(number)
         if returns:
             yield from self._clear_shards(number, below)
         for index, units in enumerate(self.shards.rounds):
@@ -282,6 +291,7 @@ class DeviceResidentLowering(PeerRows):
                 yield from self._free(holds)
             if units:
                 self._meeting = after
+        yield from self._free_kept(number)
 
     def _clear_shards(self, number: int, below: list[Buffer]) -> Iterator[Step]:
         """The layer's input gradients, zero."""

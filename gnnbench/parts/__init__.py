@@ -62,6 +62,7 @@ from gnnbench.parts.memory import (
     Memory,
     OffloadingMemory,
     PreSampledCache,
+    SwappingMemory,
     Turnover,
 )
 from gnnbench.parts.options import (
@@ -152,6 +153,7 @@ __all__ = [
     "ShardPlacement",
     "StagedSampler",
     "StaleExchange",
+    "SwappingMemory",
     "TrafficSession",
     "Turnover",
     "closest",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -52,6 +52,34 @@ class DeviceMemory(Memory):
 
     Where several devices train a full graph, each has those of its partition.
     """
+
+
+@dataclass(frozen=True)
+class SwappingMemory(OfFullGraphs, DeviceMemory):
+    """Vertex data stays on the devices, and what layers keep for their backward pass waits on the
+    host, of those layers for which a device has no room."""
+
+    @abstractmethod
+    def choose_swapped(
+        self, kept: Sequence[int], working: Sequence[int], rows: Sequence[int], free_bytes: int
+    ) -> frozenset[int]:
+        """The layers, from 0, whose intermediates a device sends to the host after their forward
+        pass and has back for their backward pass.
+
+        By layer ``kept`` are the bytes that these take on the device, and ``working`` what it holds
+        besides while it works on the layer. Of a layer that is swapped the output, ``rows`` bytes,
+        stays until the next layer has read it. ``free_bytes`` are there for all of these.
+        """
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        communication = bundle.communication
+        if bundle.stale or bundle.halo_sampling(setting.platform) is not None:
+            return (
+                f"memory {self.name!r} swaps what layers keep from forward to backward, and "
+                f"communication {communication.name!r} keeps rows of peers over epochs or draws "
+                f"them anew; choose communication 'halo', or memory 'resident'."
+            )
+        return super().refuses(bundle, setting)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.peer_rows import Crossing
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
+from gnnbench.models.saved import SavedTensors
 from gnnbench.records import Block, BoolArray, EpochTrace, IntArray
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Bodies
@@ -22,6 +25,7 @@ from gnnbench.run.passes import (
     run_aggregate_backward,
     run_update,
     run_update_backward,
+    without_outputs,
 )
 from gnnbench.run.ranks import Transfer
 from gnnbench.run.sent_rows import RowsKey, SentRows
@@ -71,6 +75,8 @@ class DeviceResidentEngine(Engine):
             "clear gradients": self._clear_gradients,
             "update backward": self._update_backward,
             "aggregate backward": self._aggregate_backward,
+            "swap out": self._swap_out,
+            "swap in": self._swap_in,
             "return gradients": Transfer(self._give_gradients, self._return_gradients),
             "send gradients": Transfer(self._give_gradients, self._keep_gradients),
             "add stale gradients": self._add_stale_gradients,
@@ -119,6 +125,8 @@ class DeviceResidentEngine(Engine):
         self._input_gradients: dict[UnitKey, Tensor] = {}
         self._aggregates: dict[tuple[int, UnitKey], AggregateTape] = {}
         self._updates: dict[tuple[int, UnitKey], UpdateTape] = {}
+        #: What autograd has saved of those that are to wait on the host.
+        self._saved: dict[tuple[int, UnitKey], SavedTensors] = {}
         #: The gradient of a unit's aggregate, between the two passes back of a layer.
         self._below: dict[UnitKey, Tensor] = {}
         self._take(self._list_epoch(epoch))
@@ -200,16 +208,25 @@ class DeviceResidentEngine(Engine):
         else:
             h = self._rows.pop((number, slot))
         layer = self.replicas.on(self._trainers[slot]).stack[number]
-        self._aggregates[number, key] = run_aggregate(
-            layer, self._bound(number, key), h, first=number == 0
-        )
+        if number in self._lowering.swaps.get(slot, ()):
+            self._saved[number, key] = SavedTensors(list(layer.parameters()))
+        with self._recording(number, key):
+            self._aggregates[number, key] = run_aggregate(
+                layer, self._bound(number, key), h, first=number == 0
+            )
+
+    def _recording(self, number: int, key: UnitKey) -> AbstractContextManager[object]:
+        """Of what autograd saves, where that is swapped."""
+        saved = self._saved.get((number, key))
+        return nullcontext() if saved is None else saved.recording()
 
     def _update_forward(self, number: int, round_index: int, slot: int) -> None:
         key = (round_index, slot)
         layer = self.replicas.on(self._trainers[slot]).stack[number]
         bound, aggregate = self._bound(number, key), self._aggregates[number, key].output
         needs = needs_aggregate_gradient(layer, first=number == 0)
-        tape = run_update(layer, bound, aggregate, needs_input_gradient=needs)
+        with self._recording(number, key):
+            tape = run_update(layer, bound, aggregate, needs_input_gradient=needs)
         self._updates[number, key] = tape
         rows = tape.output.detach()
         if self._lowering.whole:
@@ -217,6 +234,20 @@ class DeviceResidentEngine(Engine):
         else:
             shard = self._open_shard(self._rows, number + 1, slot, rows.shape[1])
             shard[_on(shard, self._lowering.cut.outputs[key])] = rows
+
+    def _swap_out(self, number: int, slot: int) -> None:
+        """Let what a layer keeps wait on the host."""
+        for (layer, key), saved in self._saved.items():
+            if layer == number and key[1] == slot:
+                tapes = without_outputs(self._aggregates[number, key], self._updates[number, key])
+                self._aggregates[number, key], self._updates[number, key] = tapes
+                saved.offload(_make_room)
+
+    def _swap_in(self, number: int, slot: int) -> None:
+        for layer, key in [*self._saved]:
+            if layer == number and key[1] == slot:
+                device = torch.device(self._trainers[slot].torch_device)
+                self._saved.pop((number, key)).restore(device)
 
     def _hand_on(self, shards: LayerRows, layer: int, slot: int, rows: Tensor) -> None:
         """Rows or gradients of a layer; those that two layers before used are let go."""
@@ -341,3 +372,8 @@ def _put(tensor: Tensor, places: IntArray, arrived: Tensor, decay: float) -> Non
 def _on(tensor: Tensor, places: IntArray | BoolArray) -> Tensor:
     """Positions, or a mask, where a tensor is."""
     return torch.from_numpy(places).to(tensor.device)
+
+
+def _make_room(tensor: Tensor) -> Tensor:
+    """Memory of the host for one, pinned where it comes from a CUDA device."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

@@ -63,6 +63,11 @@ class _Shed(Function):
         return gradient
 
 
+def _shed(tensor: Tensor) -> Tensor:
+    shed: Tensor = _Shed.apply(tensor)  # type: ignore[no-untyped-call]
+    return shed
+
+
 def _enter(rows: Tensor) -> tuple[Tensor, Tensor]:
     """A leaf of no memory for the gradient of ``rows``, and the rows as they enter the graph.
 
@@ -76,10 +81,11 @@ def _enter(rows: Tensor) -> tuple[Tensor, Tensor]:
 def without_outputs(
     aggregate: AggregateTape, update: UpdateTape
 ) -> tuple[AggregateTape, UpdateTape]:
-    """The tapes, holding only what autograd has saved."""
+    """The tapes, holding only what autograd has saved, and the mask."""
+    leaf = update.leaf if update.leaf.requires_grad else _shed(update.leaf)
     return (
-        AggregateTape(aggregate.source, _Shed.apply(aggregate.output)),  # type: ignore[no-untyped-call]
-        UpdateTape(update.leaf, _Shed.apply(update.output)),  # type: ignore[no-untyped-call]
+        AggregateTape(aggregate.source, _shed(aggregate.output), aggregate.wanted),
+        UpdateTape(leaf, _shed(update.output)),
     )
 
 

@@ -67,6 +67,7 @@ def on_the_devices():
         "partition",
         "distdgl-full-graph",
         "neutronstar",
+        "roc",
         "cagnet",
     )
     yield from strategies("full-graph", everywhere, ("gcn", "sage", "gat"), 2)

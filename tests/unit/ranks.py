@@ -43,6 +43,7 @@ ADAPTIVE = "sancus communication.metric=embeddings communication.change=0.2"
 #: strategies by ``kind=name``, options by ``kind.name=value``.
 STRATEGIES = (
     "partition",
+    "roc",
     "cagnet",
     "bnsgcn",
     "neutronstar",
@@ -66,6 +67,7 @@ VARIANTS = (
     "hyscale communication=hongtu",
     "salient sampler.workers=2 communication.precision=half",
     "bnsgcn communication.rate=0.6",
+    "roc memory.swap=all",
     "neutronstar sampler.split=cached sampler.features=crossing",
     "neutronstar sampler.split=communicated",
     "sancus communication.stale_gradients=true",

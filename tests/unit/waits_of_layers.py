@@ -221,6 +221,8 @@ DEVICE_RESIDENT = (
     Case("distdgl-full-graph"),
     Case("neutronstar", layers=3),
     Case("neutronstar", model="gat", pipelined=True),
+    Case("roc", ("memory.swap=all",), layers=3),
+    Case("roc", ("memory.swap=all",), model="gat", pipelined=True),
     Case("bnsgcn", ("communication.rate=0.5",)),
     Case("pipegcn", epochs=3, late=True),
     Case("sancus", ("communication.staleness=2", "communication.stale_gradients=true"), epochs=2),
@@ -293,6 +295,24 @@ DEVICE_WAITS = (
         round_before,
     ),
     Wait("UPDATE reads the aggregates", "update forward", "aggregate forward", plain(in_unit)),
+    Wait(
+        "what a layer keeps crosses when all devices are done with what was before",
+        "intermediates to host|intermediates to device",
+        "*",
+        round_before,
+    ),
+    Wait(
+        "what a layer keeps crosses when all devices have computed it",
+        "intermediates to host",
+        "aggregate forward|update forward",
+        at_layer,
+    ),
+    Wait(
+        "a layer goes back when what it keeps is on all devices",
+        "clear gradients|update backward|aggregate backward",
+        "intermediates to device",
+        at_layer,
+    ),
     Wait("the loss is of all logits", "loss", "*", round_before),
     Wait(
         "gradients are cleared when the layer above is done", "clear gradients", "*", round_before

@@ -64,12 +64,15 @@ class WholeGraphSampler(FullGraphSampler):
     name: ClassVar[str] = "full-graph"
     summary: ClassVar[str] = "the whole graph at once, in one range of balanced edges per device"
 
+    def cut(self, setting: Setting, num_slots: int) -> IntArray:
+        """Bounds of the ranges, int64 ``(num_slots+1,)``."""
+        return balance_ranges(setting.dataset.graph, num_slots)
+
     def chunks(
         self, setting: Setting, num_slots: int, capacity: DeviceCapacity | None = None
     ) -> Chunks:
         """One unit per slot; a slot that would be left without a vertex has none."""
-        graph = setting.dataset.graph
-        bounds = balance_ranges(graph, num_slots)
+        graph, bounds = setting.dataset.graph, self.cut(setting, num_slots)
         owner = np.repeat(np.arange(num_slots, dtype=np.int64), np.diff(bounds))
         units = tuple(
             Unit(slot=slot, blocks=(_range_block(graph, int(bounds[slot]), int(bounds[slot + 1])),))

@@ -1,0 +1,41 @@
+"""ROC (Jia et al., MLSys 2020): full-graph training on ranges of vertices whose cost a linear model
+has learned, with what layers keep for the backward pass on the host where devices have no room.
+
+``cost`` has the model, ``sampler`` learns it and cuts the graph by it, ``memory`` has the dynamic
+program that chooses what waits on the host.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import FullGraphSampler, Memory, MiniBatchSampler
+from gnnbench.records import Parts, Strategy
+from gnnbench_plugins.roc.card import CARD
+from gnnbench_plugins.roc.memory import RocMemory
+from gnnbench_plugins.roc.sampler import RocSampler
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+    return [RocSampler]
+
+
+@hookimpl
+def gnnbench_memory() -> list[type[Memory]]:
+    return [RocMemory]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="roc",
+            summary="ranges of vertices by a learned cost, intermediates on the host where devices "
+            "have no room",
+            source="Improving the Accuracy, Scalability, and Performance of Graph Neural Networks "
+            "with Roc",
+            bundles={"full-graph": Parts("roc", "hongtu", "halo", "roc", "torch")},
+            plain="partition",
+            card=CARD,
+        )
+    ]

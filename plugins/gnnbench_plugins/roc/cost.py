@@ -1,0 +1,98 @@
+"""What a vertex costs a device: ROC's linear model of a layer's run time.
+
+t(l, G) is the sum over the vertices v of G, and over five features, of w_i(l) x_i(v). The features
+are a vertex itself, the number of its neighbours, the number |C(v)| of blocks of consecutive ids
+that these make, and how many accesses of a warp's width it takes to load the neighbours, and their
+rows, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import scipy.optimize
+
+from gnnbench.constants import Bound
+from gnnbench.parts import LayerShape
+from gnnbench.records import Graph, IntArray
+
+#: Values that the threads of a warp load at once.
+WARP: Bound[int] = 32
+FEATURES: Bound[int] = 5
+Numbers = npt.NDArray[np.float64]
+
+
+class VertexFeatures:
+    """x_1 .. x_5 of every vertex, added up from the first one on, so that a range has its own by
+    two lookups; int64 ``(V+1,)`` each.
+
+    Of a layer x_5 is what loading rows of its width takes, the others are the same for all.
+    """
+
+    def __init__(self, graph: Graph, layers: Sequence[LayerShape]) -> None:
+        vertices, lengths = _find_blocks(graph)
+        self._plain = [
+            np.arange(graph.num_vertices + 1, dtype=np.int64),
+            graph.indptr,
+            _sum_up(graph, vertices, np.ones_like(lengths)),
+            _sum_up(graph, vertices, -(-lengths // WARP)),
+        ]
+        widths = {shape.summed_features for shape in layers}
+        self._loads = {
+            width: _sum_up(graph, vertices, -(-lengths * width // WARP)) for width in widths
+        }
+        self._widths = [shape.summed_features for shape in layers]
+
+    def of_ranges(self, layer: int, bounds: IntArray) -> Numbers:
+        """By range, the sums of its vertices' features, ``(n, FEATURES)``."""
+        sums = [each[bounds] for each in (*self._plain, self._loads[self._widths[layer]])]
+        return np.diff(np.stack(sums, axis=1).astype(np.float64), axis=0)
+
+    def cost(self, weights: Sequence[Numbers]) -> Numbers:
+        """What all vertices before each cost by the ``weights`` of every layer, ``(V+1,)``."""
+        total = np.zeros(len(self._plain[0]))
+        for layer, of_layer in enumerate(weights):
+            columns = (*self._plain, self._loads[self._widths[layer]])
+            for weight, column in zip(of_layer, columns, strict=True):
+                total += weight * column
+        return total
+
+
+def _find_blocks(graph: Graph) -> tuple[IntArray, IntArray]:
+    """Runs of consecutive ids in the rows of a graph: whose row each is in, and how long it is."""
+    rows = np.repeat(np.arange(graph.num_vertices), graph.degrees)
+    first = np.ones(graph.num_edges, dtype=bool)
+    first[1:] = (np.diff(graph.indices.astype(np.int64)) != 1) | (np.diff(rows) != 0)
+    starts = np.flatnonzero(first)
+    lengths = np.diff(np.append(starts, graph.num_edges))
+    return rows[starts], lengths.astype(np.int64)
+
+
+def _sum_up(graph: Graph, vertices: IntArray, values: IntArray) -> IntArray:
+    """The sums of ``values`` over all vertices before each, exact."""
+    each = np.zeros(graph.num_vertices + 1, dtype=np.int64)
+    np.add.at(each, vertices + 1, values)
+    total: IntArray = np.cumsum(each)
+    return total
+
+
+def learn_weights(samples: Sequence[tuple[Numbers, Numbers]]) -> Numbers:
+    """The weights, none below zero, by which features come nearest to seconds, by least squares.
+
+    A sample is an epoch's: the features of its ranges, ``(n, FEATURES)``, and their seconds,
+    ``(n,)``. Columns are scaled first, so that none counts for more by being larger.
+    """
+    features, seconds = (np.concatenate(parts) for parts in zip(*samples, strict=True))
+    scale = np.maximum(features.max(axis=0), 1.0)
+    found, _ = scipy.optimize.nnls(features / scale, seconds)
+    weights: Numbers = found / scale
+    return weights
+
+
+def cut_evenly(cost: Numbers, ranges: int) -> IntArray:
+    """Bounds, int64 ``(ranges+1,)``, of ranges that cost about the same, ``cost`` being what all
+    vertices before each cost; by bisection."""
+    inner = np.searchsorted(cost, cost[-1] * np.arange(1, ranges) / ranges)
+    return np.concatenate(([0], inner, [len(cost) - 1])).astype(np.int64)

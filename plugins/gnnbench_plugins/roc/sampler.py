@@ -1,0 +1,109 @@
+"""Ranges of vertices, cut by what a linear model has learned that they cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from gnnbench.agreement import format_share
+from gnnbench.errors import DeviceOutOfMemory
+from gnnbench.parts import Bundle, Part, Setting, option
+from gnnbench.price.dry_run import DryRun
+from gnnbench.records import IntArray
+from gnnbench_plugins.reference.sampler import WholeGraphSampler, balance_ranges
+from gnnbench_plugins.roc.cost import Numbers, VertexFeatures, cut_evenly, learn_weights
+
+MOST_LEARNED = 100
+#: An epoch is not gone through again for a busiest device that is nearer to the mean than this.
+EVEN = 0.01
+
+
+@dataclass(frozen=True)
+class RocSampler(WholeGraphSampler):
+    """A contiguous range of vertices for each device, as many as cost it the same.
+
+    What a vertex costs is learned of epochs: each device's time in a layer is a sample, and the
+    next epoch is cut by the model that all samples so far make. The cut of the epoch whose busiest
+    device was the least busy is trained on.
+    """
+
+    name: ClassVar[str] = "roc"
+    summary: ClassVar[str] = "ranges of vertices, balanced by a linear model of their cost"
+
+    learned: int = option(
+        4, "epochs gone through before the run, by which costs are learned; 0 = balanced edges"
+    )
+
+    _bounds: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if not 0 <= self.learned <= MOST_LEARNED:
+            return (
+                f"sampler.learned is {self.learned}; give a number of epochs from 0 to "
+                f"{MOST_LEARNED}."
+            )
+        return super().refuses(bundle, setting)
+
+    def settle(self, bundle: Bundle, setting: Setting) -> tuple[Part, tuple[str, ...]]:
+        count = len(bundle.placement.trainers(setting.platform))
+        if self._bounds or not self.learned or count == 1:
+            return self, ()
+        return self._learn(bundle, setting, count)
+
+    def _learn(self, bundle: Bundle, setting: Setting, count: int) -> tuple[Part, tuple[str, ...]]:
+        graph, layers = setting.dataset.graph, setting.layers
+        features, bounds = VertexFeatures(graph, layers), balance_ranges(graph, count)
+        samples: dict[int, list[tuple[Numbers, Numbers]]] = defaultdict(list)
+        tried: list[tuple[float, RocSampler]] = []
+        for _ in range(self.learned):
+            sampler = self._cut_at(bounds)
+            try:
+                taken = time_layers(replace(bundle, sampler=sampler), setting, count)
+            except DeviceOutOfMemory:
+                break
+            busy = taken.sum(axis=0)
+            tried.append((busy.max() / busy.mean(), sampler))
+            if tried[-1][0] <= 1 + EVEN:
+                break
+            for layer, seconds in enumerate(taken):
+                samples[layer].append((features.of_ranges(layer, bounds), seconds))
+            weights = [learn_weights(samples[layer]) for layer in range(len(layers))]
+            bounds = cut_evenly(features.cost(weights), count)
+        if not tried:
+            return self._cut_at(balance_ranges(graph, count)), (
+                "costs are not learned: an epoch of balanced edges finds no room on the devices",
+            )
+        best, chosen = min(tried, key=lambda each: each[0])
+        now, before = (format_share(over - 1) for over in (best, tried[0][0]))
+        note = (
+            f"by costs learned over {len(tried)} epoch{'s' * (len(tried) > 1)}, computation on the "
+            f"busiest device is {now} over the mean; with balanced edges it is {before}"
+        )
+        return chosen, (note,)
+
+    def _cut_at(self, bounds: IntArray) -> RocSampler:
+        """The same with a cut that is not learned again."""
+        cut = replace(self)
+        object.__setattr__(cut, "_bounds", tuple(bounds.tolist()))
+        return cut
+
+    def cut(self, setting: Setting, num_slots: int) -> IntArray:
+        if len(self._bounds) == num_slots + 1:
+            return np.array(self._bounds, dtype=np.int64)
+        return super().cut(setting, num_slots)
+
+
+def time_layers(bundle: Bundle, setting: Setting, count: int) -> Numbers:
+    """What each of ``count`` devices computes in an epoch, seconds ``(L, count)``, forward and
+    backward; of an epoch that is gone through by its sizes."""
+    places = {
+        device.name: slot for slot, device in enumerate(bundle.placement.trainers(setting.platform))
+    }
+    taken = np.zeros((len(setting.layers), count))
+    for span in DryRun(bundle, setting).run_epoch(0).spans:
+        if span.stage in ("aggregate", "update") and 0 <= span.layer < len(taken):
+            taken[span.layer, places[span.place]] += span.seconds
+    return taken

@@ -1,0 +1,337 @@
+"""ROC: what a vertex costs, the cuts by it, and what waits on the host between the passes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from gnnbench import plugins
+from gnnbench.comparison import Request, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_platforms, make_workload
+from gnnbench.datasets import from_arrays
+from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.models import build
+from gnnbench.parts import Setting, SwappingMemory
+from gnnbench.plugins import assemble
+from gnnbench.price.dry_run import DryRun
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.records import Graph
+from gnnbench.run import train
+from gnnbench_plugins.reference.sampler import balance_ranges
+from gnnbench_plugins.roc.cost import VertexFeatures, cut_evenly, learn_weights
+from gnnbench_plugins.roc.memory import RocMemory, find_least
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def graph_of(rows):
+    lengths = [len(row) for row in rows]
+    indices = np.array([u for row in rows for u in row], dtype=np.int32)
+    return Graph(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64), indices)
+
+
+def setting_of(model="gcn", accelerators=2, dataset=None, **workload):
+    dataset = make_dataset() if dataset is None else dataset
+    made = dataclasses.replace(
+        make_workload(model, num_layers=3),
+        dims=(dataset.num_features, 12, 10, dataset.num_classes),
+        **workload,
+    )
+    platform = make_platform(accelerators)
+    return Setting(dataset, platform, made, build(made).shapes)
+
+
+def bundle_of(options=None, swaps=()):
+    registry = plugins.load()
+    parts = registry.strategy("roc").bundles["full-graph"]
+    parts = dataclasses.replace(parts, **dict(swaps))
+    return assemble(registry, parts, options or {})
+
+
+def run(setting, options=None, swaps=()):
+    bundle = bundle_of(options, swaps)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+# --------------------------------------------------------------------------- what a vertex costs
+
+
+def test_features_of_a_vertex_by_hand():
+    """Neighbours 1, 2, 3, 7 are two blocks; rows of 20 values are 60 and 20 of them, which a warp
+    of 32 loads in 2 and in 1 accesses, and ids in 1 and 1. Forty neighbours in a row are one block:
+    2 accesses of ids, and 800 values, 25."""
+    rows = [[1, 2, 3, 7], [], [5], *([[]] * 5), list(range(100, 140)), *([[]] * 140)]
+    layers = setting_of().layers
+    wide = dataclasses.replace(layers[0], in_features=20)
+    features = VertexFeatures(graph_of(rows), [wide, dataclasses.replace(wide, in_features=1)])
+    bounds = np.array([0, 1, 2, 3, 8, 9, 149])
+    assert features.of_ranges(0, bounds).tolist() == [
+        [1, 4, 2, 2, 3],
+        [1, 0, 0, 0, 0],
+        [1, 1, 1, 1, 1],
+        [5, 0, 0, 0, 0],
+        [1, 40, 1, 2, 25],
+        [140, 0, 0, 0, 0],
+    ]
+    assert features.of_ranges(1, bounds)[:, 4].tolist() == [2, 0, 1, 0, 2, 0]
+    # Whatever ranges: they add up.
+    assert features.of_ranges(0, np.array([0, 149])).tolist() == [[149, 45, 4, 5, 29]]
+    cost = features.cost([np.array([1.0, 0, 0, 0, 10]), np.array([0, 100.0, 0, 0, 0])])
+    assert np.diff(cost)[[0, 1, 2, 8]].tolist() == [1 + 30 + 400, 1, 1 + 10 + 100, 1 + 250 + 4000]
+
+
+def test_blocks_end_with_their_rows():
+    """3 after 2 in another row is another block."""
+    features = VertexFeatures(graph_of([[2], [3], [], []]), setting_of().layers)
+    assert features.of_ranges(0, np.array([0, 4]))[0, 2] == 2
+
+
+def test_weights_are_those_that_times_were_made_of():
+    random = np.random.default_rng(1)
+    right = np.array([3e-9, 2e-10, 0.0, 5e-10, 1e-11])
+    samples = [
+        (sizes, sizes @ right)
+        for sizes in (random.uniform(1, 1e5, (4, 5)) * [1, 10, 4, 6, 300] for _ in range(3))
+    ]
+    assert learn_weights(samples) == pytest.approx(right, rel=1e-6, abs=1e-14)
+    # None is below zero, whatever the times.
+    odd = [(sizes, sizes @ [1e-9, -1e-9, 0, 0, 0]) for sizes, _ in samples]
+    assert (learn_weights(odd) >= 0).all()
+
+
+def test_cuts_are_where_half_is_spent():
+    assert cut_evenly(np.array([0.0, 1, 1, 1, 4, 8]), 2).tolist() == [0, 4, 5]
+    assert cut_evenly(np.array([0.0, 6, 7, 8, 9]), 3).tolist() == [0, 1, 1, 4]
+
+
+def lopsided():
+    """Half of the vertices have many neighbours, half none: balanced edges leave one device nearly
+    all of the vertices, and UPDATE is most of what they take."""
+    random = np.random.default_rng(4)
+    edges = random.integers(0, 300, (2, 6000))
+    features = random.normal(size=(1200, 256)).astype(np.float32)
+    labels = random.integers(0, 4, 1200)
+    return from_arrays(edges, features, labels, num_vertices=1200)
+
+
+def busiest_over_mean(trace, devices):
+    busy = dict.fromkeys(devices, 0.0)
+    for span in trace.epochs[0].spans:
+        if span.stage in ("aggregate", "update") and span.place in busy:
+            busy[span.place] += span.seconds
+    return max(busy.values()) / np.mean([*busy.values()])
+
+
+def test_learned_cuts_are_evener_than_balanced_edges():
+    setting = setting_of(accelerators=4, dataset=lopsided(), epochs=1)
+    # Launches are no vertex's, and the graph is small.
+    devices = [
+        dataclasses.replace(device, launch_s=0.0) for device in setting.platform.accelerators
+    ]
+    platform = dataclasses.replace(setting.platform, accelerators=tuple(devices))
+    setting = dataclasses.replace(setting, platform=platform)
+    names = [device.name for device in setting.platform.accelerators]
+    plain, learned = (
+        busiest_over_mean(run(setting, {"sampler": {"learned": count}}), names)
+        for count in ("0", "6")
+    )
+    assert plain > 1.15
+    assert learned - 1 < (plain - 1) / 3
+    (note,) = (note for note in run(setting).notes if "costs learned" in note)
+    found = re.search(r"is (\d[\d.]*) % over the mean; with balanced edges it is (\d+) %", note)
+    assert found is not None, note
+    assert float(found[2]) == pytest.approx(100 * (plain - 1), abs=0.6)
+
+
+def test_nothing_is_learned_where_one_device_trains_or_none_is_asked_for():
+    one = setting_of(accelerators=1, epochs=1)
+    assert not any("learned" in note for note in run(one).notes)
+    setting = setting_of(epochs=1)
+    bundle = bundle_of({"sampler": {"learned": "0"}}).begin(setting)
+    graph = setting.dataset.graph
+    bounds = bundle.sampler.cut(setting, 2)
+    assert bounds.tolist() == balance_ranges(graph, 2).tolist()
+
+
+@pytest.mark.parametrize("count", ["-1", "101"])
+def test_a_number_of_epochs_out_of_range_is_refused(count):
+    with pytest.raises(IncompatibleParts, match=f"sampler.learned is {count}; give a number"):
+        run(setting_of(), {"sampler": {"learned": count}})
+
+
+# --------------------------------------------------------------------------- what waits on the host
+
+
+def try_all(kept, working, rows, free):
+    """The least that crosses, by trying every choice but that of the last layer."""
+    best = None
+    for count in range(len(kept)):
+        for chosen in itertools.combinations(range(len(kept) - 1), count):
+            stays = sum(size for layer, size in enumerate(kept) if layer not in chosen)
+            most = max(
+                beside + kept[n] * (n in chosen) + (rows[n - 1] if n - 1 in chosen else 0)
+                for n, beside in enumerate(working)
+            )
+            crossing = sum(kept[layer] for layer in chosen)
+            if stays + most <= free and (best is None or crossing < best):
+                best = crossing
+    return best
+
+
+def test_the_fewest_bytes_cross_that_make_room():
+    random = np.random.default_rng(7)
+    swapped = 0
+    for _ in range(400):
+        layers = int(random.integers(1, 7))
+        kept, working, rows = random.integers(1, 30, (3, layers)).tolist()
+        free = int(random.integers(5, 120))
+        found, best = (choose(kept, working, rows, free) for choose in (find_least, try_all))
+        assert (found is None) == (best is None)
+        if found is not None:
+            assert sum(kept[layer] for layer in found) == best
+            assert len(kept) - 1 not in found
+            swapped += bool(found)
+    assert swapped > 40
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "ggcn", "commnet"])
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+def test_swapping_changes_no_bit(model, kernel):
+    setting = setting_of(model, epochs=2)
+    plain, swapped = (
+        run(setting, {"memory": {"swap": swap}}, {"kernel": kernel}) for swap in ("none", "all")
+    )
+    assert [e.loss for e in swapped.epochs] == [e.loss for e in plain.epochs]
+    for name, values in plain.parameters.items():
+        np.testing.assert_array_equal(swapped.parameters[name], values)
+    moved = swapped.epochs[0].bytes
+    assert moved["device_to_host"] == moved["host_to_device"] > 0
+    assert plain.epochs[0].bytes["device_to_host"] == 0
+
+
+def test_bytes_and_memory_by_hand():
+    """GCN, float64, two devices: of layers 1 and 2 the aggregate, which W's gradient needs, and
+    the output, which ReLU's does, cross both ways. A device then has neither while it works on the
+    other, and its host has both of both."""
+    setting = setting_of(epochs=1)
+    plain, swapped = (run(setting, {"memory": {"swap": swap}}) for swap in ("none", "all"))
+    (f0, f1, f2, _), count = setting.workload.dims, setting.dataset.graph.num_vertices
+    values = count * (f0 + f1 + f1 + f2)
+    assert swapped.epochs[0].bytes["device_to_host"] == 8 * values
+    host = setting.platform.host.name
+    assert swapped.peak_bytes[host] - plain.peak_bytes[host] == 8 * values
+    names = [device.name for device in setting.platform.accelerators]
+    for name in names:
+        assert swapped.peak_bytes[name] < plain.peak_bytes[name]
+
+
+def test_as_little_is_swapped_as_makes_room():
+    """Between what all takes and what nothing does, some layers are; and below, none is enough."""
+    setting = setting_of(epochs=1)
+    names = [device.name for device in setting.platform.accelerators]
+    most, least = (
+        max(run(setting, {"memory": {"swap": swap}}).peak_bytes[name] for name in names)
+        for swap in ("none", "all")
+    )
+    crossed = []
+    for capacity in (most, most - 1, (most + least) // 2, least):
+        trace = run(setting, {"memory": {"device_bytes": str(capacity)}})
+        assert max(trace.peak_bytes[name] for name in names) <= capacity
+        crossed.append(trace.epochs[0].bytes["device_to_host"])
+    assert crossed[0] == 0 < crossed[1] <= crossed[2] <= crossed[3]
+    with pytest.raises(DeviceOutOfMemory):
+        run(setting, {"memory": {"device_bytes": str(least // 2)}})
+
+
+def test_a_plan_is_what_training_does():
+    setting = setting_of("sage", epochs=1)
+    options = {"memory": {"swap": "all"}}
+    trace, plan = run(setting, options), DryRun(bundle_of(options), setting)
+    epoch = plan.run_epoch(0)
+    assert epoch.bytes == trace.epochs[0].bytes
+    assert [s.seconds for s in epoch.spans] == [s.seconds for s in trace.epochs[0].spans]
+    assert dict(plan.finish([epoch]).peak_bytes) == dict(trace.peak_bytes)
+
+
+def test_the_next_layer_waits_for_what_crosses():
+    spans = run(setting_of(epochs=1), {"memory": {"swap": "all"}}).epochs[0].spans
+    by_id = {span.id: span for span in spans}
+
+    def follows(later, earlier):
+        waiting, seen = [*later.after], set()
+        while waiting:
+            one = waiting.pop()
+            if one == earlier.id:
+                return True
+            if one not in seen:
+                seen.add(one)
+                waiting += by_id[one].after
+        return False
+
+    outs = [s for s in spans if s.label == "intermediates to host"]
+    backs = [s for s in spans if s.label == "intermediates to device"]
+    assert [(s.layer) for s in outs] == [0, 0, 1, 1]
+    assert [(s.layer) for s in backs] == [1, 1, 0, 0]
+    for out in outs:
+        made = [s for s in spans if s.label == "update forward" and s.layer == out.layer]
+        above = [s for s in spans if s.label == "aggregate forward" and s.layer == out.layer + 1]
+        assert sum(follows(out, each) for each in made) == len(made) == 2
+        assert all(follows(each, out) for each in above)
+    for back in backs:
+        used = [s for s in spans if s.label == "update backward" and s.layer == back.layer]
+        assert all(follows(each, back) for each in used)
+        assert all(follows(back, out) for out in outs if out.layer == back.layer)
+
+
+def test_a_host_that_trains_has_nothing_to_swap():
+    setting = setting_of(accelerators=0, epochs=1)
+    trace = run(setting, {"memory": {"swap": "all"}})
+    assert trace.epochs[0].bytes["device_to_host"] == 0
+
+
+@pytest.mark.parametrize("communication", ["pipegcn", "bnsgcn", "sancus"])
+def test_rows_that_outlive_an_epoch_are_refused(communication):
+    with pytest.raises(IncompatibleParts, match="choose communication 'halo', or memory 'resid"):
+        run(setting_of(), swaps={"communication": communication})
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrong(SwappingMemory):
+    name = "wrong"
+
+    def choose_swapped(self, kept, working, rows, free_bytes):
+        return frozenset({3})
+
+
+def test_a_layer_that_is_not_there_is_said():
+    setting = setting_of()
+    bundle = dataclasses.replace(bundle_of(), memory=Wrong())
+    with pytest.raises(ValueError, match="memory 'wrong' chose layer 3 to be swapped, of 3"):
+        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat"])
+def test_rows_are_equal_to_the_reference(model):
+    setting = setting_of(model)
+    request = Request(
+        strategies=("roc",),
+        dataset=setting.dataset,
+        workload=setting.workload,
+        platform=make_platforms()[0],
+        options={"memory": {"swap": "all"}},
+    )
+    (result,) = compare(request, plugins.load()).runs
+    assert result.status == "done", result.reason
+    assert result.equivalence.holds
+
+
+def test_options_are_as_they_are_named():
+    assert RocMemory(swap="none").choose_swapped([9, 9], [1, 1], [2, 2], 0) == frozenset()
+    assert RocMemory(swap="all").choose_swapped([9, 9, 9], [1, 1, 1], [2, 2, 2], 99) == {0, 1}
+    assert RocMemory().choose_swapped([9, 9, 9], [1, 1, 1], [2, 2, 2], 99) == frozenset()
+    # Where nothing makes room, everything that can waits on the host.
+    assert RocMemory().choose_swapped([9, 9, 9], [1, 1, 1], [2, 2, 2], 5) == {0, 1}
