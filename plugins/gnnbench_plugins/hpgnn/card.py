@@ -18,8 +18,9 @@ CARD = Card(
     simplified=(
         "the kernels' times are Equations 8 and 9 or a cycle model of them (`kernel.clock`); what "
         "its rules assume stands in gnnbench.kernels.reference.fpga",
-        "GraphSAINT's aggregators are normalised where asked (`sampler.presampled`); its loss is "
-        "that of the seeds, of which every training vertex is one once an epoch",
+        "GraphSAINT's aggregators are normalised where asked, by an option of samplers "
+        "'hpgnn-saint' and 'hpgnn-layerwise'; its loss is that of the seeds, of which every "
+        "training vertex is one once an epoch",
     ),
     left_out=(
         "synthesis: no clock, resource or time was confirmed by Vitis or on a board",

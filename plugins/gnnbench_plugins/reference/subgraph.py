@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.kernels import dispatch
 from gnnbench.kernels.reference.sampling import DoubleArray
 from gnnbench.parts import Bundle, Setting, option
@@ -20,8 +21,8 @@ from gnnbench.records import Block, FloatArray, IntArray, Workload
 from gnnbench_plugins.reference.sampler import NeighbourSampler
 
 #: Epochs drawn before a run are no epochs of it.
-FIRST_PRESAMPLED = 1 << 30
-MOST_PRESAMPLED = 10_000
+FIRST_PRESAMPLED: Bound[int] = 1 << 30
+MOST_PRESAMPLED: Bound[int] = 10_000
 
 
 @dataclass

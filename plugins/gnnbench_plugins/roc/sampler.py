@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gnnbench.agreement import format_share
+from gnnbench.constants import Bound
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.parts import Bundle, Part, Setting, option
 from gnnbench.price.dry_run import DryRun
@@ -16,9 +17,9 @@ from gnnbench.records import IntArray
 from gnnbench_plugins.reference.sampler import WholeGraphSampler, balance_ranges
 from gnnbench_plugins.roc.cost import Numbers, VertexFeatures, cut_evenly, learn_weights
 
-MOST_LEARNED = 100
+MOST_LEARNED: Bound[int] = 100
 #: An epoch is not gone through again for a busiest device that is nearer to the mean than this.
-EVEN = 0.01
+EVEN: Bound[float] = 0.01
 
 
 @dataclass(frozen=True)
