@@ -67,11 +67,12 @@ class Swapping(PeerRows):
             ledger.allocate(name, "intermediates of devices", size)
 
     def _check_chosen(self, chosen: Collection[int]) -> None:
-        wrong = [number for number in chosen if not 0 <= number < len(self.layers)]
+        last = len(self.layers) - 1
+        wrong = [number for number in chosen if not 0 <= number < last]
         if wrong:
             raise ValueError(
                 f"memory {self.bundle.memory.name!r} chose layer {wrong[0]} to be swapped, of "
-                f"{len(self.layers)} that count from 0"
+                f"those from 0 to {last - 1} that can be: the last one's backward pass follows"
             )
 
     def _count_kept(self, slot: int, number: int) -> int:

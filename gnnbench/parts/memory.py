@@ -68,7 +68,8 @@ class SwappingMemory(OfFullGraphs, DeviceMemory):
 
         By layer ``kept`` are the bytes that these take on the device, and ``working`` what it holds
         besides while it works on the layer. Of a layer that is swapped the output, ``rows`` bytes,
-        stays until the next layer has read it. ``free_bytes`` are there for all of these.
+        stays until the next layer has read it. ``free_bytes`` are there for all of these. The last
+        layer cannot be swapped, since its backward pass follows its forward pass.
         """
 
     def refuses(self, bundle: Bundle, setting: Setting) -> str | None:

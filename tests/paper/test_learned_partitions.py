@@ -304,13 +304,13 @@ class Wrong(SwappingMemory):
     name = "wrong"
 
     def choose_swapped(self, kept, working, rows, free_bytes):
-        return frozenset({3})
+        return frozenset({2})
 
 
-def test_a_layer_that_is_not_there_is_said():
+def test_a_layer_that_cannot_be_swapped_is_said():
     setting = setting_of()
     bundle = dataclasses.replace(bundle_of(), memory=Wrong())
-    with pytest.raises(ValueError, match="memory 'wrong' chose layer 3 to be swapped, of 3"):
+    with pytest.raises(ValueError, match="'wrong' chose layer 2 to be swapped, of those from 0 to"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
 
