@@ -216,7 +216,7 @@ class DeviceResidentLowering(Swapping):
             if units:
                 self._meeting = after
         yield from self._let_rows_go(number)
-        yield from self._swap_out(number, outputs)
+        yield from self._swap_out(number)
 
     # ------------------------------------------------------------------ memory of one unit
 

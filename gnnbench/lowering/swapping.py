@@ -8,7 +8,7 @@ each other's, as at the end of a layer.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 from gnnbench.footprint import ChunkSize, kept_bytes
 from gnnbench.lowering.peer_rows import PeerRows
@@ -119,12 +119,12 @@ class Swapping(PeerRows):
         for slot, _ in self._list_swapped(number):
             yield Free(self.trainers[slot].name, name_kept(number))
 
-    def _swap_out(self, number: int, outputs: Sequence[Buffer]) -> Iterator[Item]:
+    def _swap_out(self, number: int) -> Iterator[Item]:
         """After a layer's forward pass; its output rows stay until the next layer has read them."""
         after = Buffer("intermediates are on the host")
         for slot, size in self._list_swapped(number):
             step = self._swap(number, slot, size, out=True)
-            step.reads, step.adds = (outputs[slot], self._meeting), (after,)
+            step.reads, step.adds = (self._meeting,), (after,)
             yield step
         yield from self._free_kept(number)
         for slot, _ in self._list_swapped(number):

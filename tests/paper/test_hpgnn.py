@@ -543,6 +543,10 @@ def test_a_layer_by_hand():
     shape = LayerShape(32, 1, 32, 33, 32, True)
     seen = run_forward(stream, shape, machine, 1)
     assert (seen.aggregate_cycles, seen.cycles) == (14, 47)
+    # The edge's word comes after the weights and before the row, which is one cycle later then.
+    reading = replace(machine, edge_ticks=1)
+    seen = run_forward(stream, shape, reading, 1)
+    assert (seen.aggregate_cycles, seen.cycles) == (15, 48)
     # Two words of sums and one of results are written from 14 on: that is hidden behind the update.
     wide = run_forward(stream, replace(shape, out_features=1), machine, 4)
     assert wide.cycles == 14 + 32 + 3

@@ -182,15 +182,35 @@ def test_scales_change_what_is_trained():
     assert losses_of(SaintSampler(budget=20, presampled=3)) != pytest.approx(plain, rel=1e-3)
 
 
+def test_a_scale_crosses_with_each_edge():
+    """float32, beside the block's own bytes; what is drawn is the same."""
+    registry = plugins.load()
+    parts = registry.strategy("data-parallel").bundles["mini-batch"]
+    setting = setting_of(batch_size=8)
+    plain, scaled = (
+        train(
+            dataclasses.replace(
+                assemble(registry, parts, {}), sampler=SaintSampler(budget=20, presampled=count)
+            ),
+            setting,
+            ModelClock(setting.platform, assemble(registry, parts, {}).kernel),
+        ).epochs[0]
+        for count in (0, 2)
+    )
+    assert scaled.edges == plain.edges > 100
+    more = scaled.bytes["host_to_device"] - plain.bytes["host_to_device"]
+    assert more == 4 * plain.edges
+
+
 def test_models_that_do_other_than_sum_are_refused():
     with pytest.raises(IncompatibleParts, match="model 'gat' does other than sum rows; choose gcn"):
         losses_of(SaintSampler(presampled=2), "gat")
 
 
 @pytest.mark.parametrize("presampled", [-1, 10_001])
-def test_a_number_of_epochs_out_of_range_is_refused(presample):
-    with pytest.raises(IncompatibleParts, match=f"sampler.presampled is {presample}; give a num"):
-        losses_of(SaintSampler(presampled=presample))
+def test_a_number_of_epochs_out_of_range_is_refused(presampled):
+    with pytest.raises(IncompatibleParts, match=f"sampler.presampled is {presampled}; give a num"):
+        losses_of(SaintSampler(presampled=presampled))
 
 
 @dataclasses.dataclass
