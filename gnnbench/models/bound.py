@@ -52,13 +52,21 @@ class EdgeValues:
 def list_scales(sampler: MiniBatchSampler | None, setting: Setting) -> tuple[EdgeValues, ...]:
     """By layer what a sampler that has begun scales edges by; empty where it scales none.
 
-    Raises ``PluginError`` for other than a finite number for each edge.
+    Raises ``PluginError`` for other than a finite number for each edge, or than it says.
     """
-    if sampler is None or not sampler.scales_edges:
+    if sampler is None:
         return ()
     graph, found = setting.dataset.graph, []
     for layer in range(setting.workload.num_layers):
-        values = np.asarray(sampler.edge_scales(layer), dtype=np.float32)
+        scales = sampler.edge_scales(layer)
+        if (scales is not None) != sampler.scales_edges:
+            raise PluginError(
+                f"sampler {sampler.name!r} says that scales_edges is {sampler.scales_edges}; "
+                f"edge_scales({layer}) has {'none' if scales is None else 'some'}."
+            )
+        if scales is None:
+            continue
+        values = np.asarray(scales, dtype=np.float32)
         if values.shape != (graph.num_edges,) or not np.isfinite(values).all():
             raise PluginError(
                 f"edge_scales({layer}) of sampler {sampler.name!r} is to have a finite number for "

@@ -59,14 +59,14 @@ class MiniBatchSampler(OfMiniBatches, Sampler):
         """Whether models multiply the edges that it draws by its ``edge_scales``."""
         return False
 
-    def edge_scales(self, layer: int) -> FloatArray:
+    def edge_scales(self, layer: int) -> FloatArray | None:
         """By what AGGREGATE of a layer, from 0 at the input, multiplies the graph's in-edges where
-        they are in a block, ``(E,)``; of a sampler that ``scales_edges``, once it has begun.
+        they are in a block, ``(E,)``; None of a sampler that does not scale edges. It has begun.
 
         One over how likely an edge comes with its destination, so that sums over neighbours are on
         average those of the whole graph. A mean is the sum over the full graph's degree then.
         """
-        raise TypeError(f"sampler {self.name!r} scales no edges")
+        return None
 
     def preparers(self, cores: int) -> int:
         """How many threads of the host prepare mini-batches for a trainer, where each draws a whole

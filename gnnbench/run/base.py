@@ -15,7 +15,7 @@ from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering import Lowering
 from gnnbench.lowering.memory import masks_gradients, open_ledger
 from gnnbench.mapped import ReadAhead
-from gnnbench.models import Degrees
+from gnnbench.models import Degrees, Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.program import Item
@@ -91,6 +91,13 @@ class Engine(ABC):
             scaled=bundle.scales_edges,
         )
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
+
+    def _layer(self, number: int, slot: int) -> Layer:
+        """A device's copy of a layer."""
+        return self.replicas.on(self._trainers[slot]).stack[number]
+
+    def _device(self, slot: int) -> torch.device:
+        return torch.device(self._trainers[slot].torch_device)
 
     def _has(self, slot: int) -> bool:
         """Whether a device is this process's."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,26 +10,21 @@ from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.peer_rows import Crossing
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.models import BoundBlock
-from gnnbench.models.saved import SavedTensors
 from gnnbench.records import Block, BoolArray, EpochTrace, IntArray
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Bodies
 from gnnbench.run.features import feature_rows
 from gnnbench.run.movement import read_rows
 from gnnbench.run.passes import (
-    AggregateTape,
-    UpdateTape,
     run_aggregate,
     run_aggregate_backward,
     run_update,
     run_update_backward,
-    without_outputs,
 )
 from gnnbench.run.ranks import Transfer
 from gnnbench.run.sent_rows import RowsKey, SentRows
+from gnnbench.run.tapes import Tapes, UnitKey
 
-#: A round and a slot: which unit.
-UnitKey = tuple[int, int]
 #: Of layers and slots.
 LayerRows = dict[RowsKey, Tensor]
 
@@ -75,8 +68,8 @@ class DeviceResidentEngine(Engine):
             "clear gradients": self._clear_gradients,
             "update backward": self._update_backward,
             "aggregate backward": self._aggregate_backward,
-            "swap out": self._swap_out,
-            "swap in": self._swap_in,
+            "swap out": lambda number, slot: self._tapes.swap_out(number, slot),
+            "swap in": lambda number, slot: self._tapes.swap_in(number, slot, self._device(slot)),
             "return gradients": Transfer(self._give_gradients, self._return_gradients),
             "send gradients": Transfer(self._give_gradients, self._keep_gradients),
             "add stale gradients": self._add_stale_gradients,
@@ -85,10 +78,8 @@ class DeviceResidentEngine(Engine):
         self._use(bodies)
 
     def _bind(self, block: Block, slot: int, *, thinned: bool = False) -> BoundBlock:
-        device = torch.device(self._trainers[slot].torch_device)
-        return BoundBlock(
-            block, self._bundle.kernel, self._degrees, self._dtype, device, thinned=thinned
-        )
+        kernel, device = self._bundle.kernel, self._device(slot)
+        return BoundBlock(block, kernel, self._degrees, self._dtype, device, thinned=thinned)
 
     def _bind_drawn(self, slot: int) -> None:
         """Go on with the blocks that a device has drawn for this epoch."""
@@ -118,15 +109,12 @@ class DeviceResidentEngine(Engine):
         self._loss = 0.0
         self._begin_update()
         #: Rows and gradients of a layer by slot, h^0 being layer 0; of a unit, its input rows and
-        #: their gradients, which go to shards; and the tapes.
+        #: their gradients, which go to shards.
         self._rows: LayerRows = {(0, slot): rows for slot, rows in self._features.items()}
         self._gradients: LayerRows = {}
         self._inputs: dict[UnitKey, Tensor] = {}
         self._input_gradients: dict[UnitKey, Tensor] = {}
-        self._aggregates: dict[tuple[int, UnitKey], AggregateTape] = {}
-        self._updates: dict[tuple[int, UnitKey], UpdateTape] = {}
-        #: What autograd has saved of those that are to wait on the host.
-        self._saved: dict[tuple[int, UnitKey], SavedTensors] = {}
+        self._tapes = Tapes()
         #: The gradient of a unit's aggregate, between the two passes back of a layer.
         self._below: dict[UnitKey, Tensor] = {}
         self._take(self._list_epoch(epoch))
@@ -171,7 +159,7 @@ class DeviceResidentEngine(Engine):
 
     def _arrived(self, part: Tensor, crossing: Crossing) -> Tensor:
         """What a unit reads of the rows that have crossed, on its device."""
-        read, device = crossing.picked, torch.device(self._trainers[crossing.slot].torch_device)
+        read, device = crossing.picked, self._device(crossing.slot)
         rows = self._scaled(part.view(read.rows, -1).to(device), crossing)
         return rows.index_select(0, _on(rows, read.there)) if read.broadcast else rows
 
@@ -207,47 +195,28 @@ class DeviceResidentEngine(Engine):
             h = self._inputs.pop(key) if there else self._make_input(number, *key)
         else:
             h = self._rows.pop((number, slot))
-        layer = self.replicas.on(self._trainers[slot]).stack[number]
+        layer = self._layer(number, slot)
         if number in self._lowering.swaps.get(slot, ()):
-            self._saved[number, key] = SavedTensors(list(layer.parameters()))
-        with self._recording(number, key):
-            self._aggregates[number, key] = run_aggregate(
+            self._tapes.watch(number, key, list(layer.parameters()))
+        with self._tapes.recording(number, key):
+            self._tapes.aggregates[number, key] = run_aggregate(
                 layer, self._bound(number, key), h, first=number == 0
             )
 
-    def _recording(self, number: int, key: UnitKey) -> AbstractContextManager[object]:
-        """Of what autograd saves, where that is swapped."""
-        saved = self._saved.get((number, key))
-        return nullcontext() if saved is None else saved.recording()
-
     def _update_forward(self, number: int, round_index: int, slot: int) -> None:
         key = (round_index, slot)
-        layer = self.replicas.on(self._trainers[slot]).stack[number]
-        bound, aggregate = self._bound(number, key), self._aggregates[number, key].output
+        layer = self._layer(number, slot)
+        bound, aggregate = self._bound(number, key), self._tapes.aggregates[number, key].output
         needs = needs_aggregate_gradient(layer, first=number == 0)
-        with self._recording(number, key):
+        with self._tapes.recording(number, key):
             tape = run_update(layer, bound, aggregate, needs_input_gradient=needs)
-        self._updates[number, key] = tape
+        self._tapes.updates[number, key] = tape
         rows = tape.output.detach()
         if self._lowering.whole:
             self._hand_on(self._rows, number + 1, slot, rows)
         else:
             shard = self._open_shard(self._rows, number + 1, slot, rows.shape[1])
             shard[_on(shard, self._lowering.cut.outputs[key])] = rows
-
-    def _swap_out(self, number: int, slot: int) -> None:
-        """Let what a layer keeps wait on the host."""
-        for (layer, key), saved in self._saved.items():
-            if layer == number and key[1] == slot:
-                tapes = without_outputs(self._aggregates[number, key], self._updates[number, key])
-                self._aggregates[number, key], self._updates[number, key] = tapes
-                saved.offload(_make_room)
-
-    def _swap_in(self, number: int, slot: int) -> None:
-        for layer, key in [*self._saved]:
-            if layer == number and key[1] == slot:
-                device = torch.device(self._trainers[slot].torch_device)
-                self._saved.pop((number, key)).restore(device)
 
     def _hand_on(self, shards: LayerRows, layer: int, slot: int, rows: Tensor) -> None:
         """Rows or gradients of a layer; those that two layers before used are let go."""
@@ -294,15 +263,15 @@ class DeviceResidentEngine(Engine):
         else:
             upper = self._gradients[number + 1, slot]
             upper = upper[_on(upper, self._lowering.cut.outputs[key])]
-        below = run_update_backward(self._updates.pop((number, key)), upper)
+        below = run_update_backward(self._tapes.updates.pop((number, key)), upper)
         if below is None:
-            del self._aggregates[number, key]
+            del self._tapes.aggregates[number, key]
         else:
             self._below[key] = below
 
     def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
-        key, layer = (round_index, slot), self.replicas.on(self._trainers[slot]).stack[number]
-        tape, below = self._aggregates.pop((number, key)), self._below.pop(key)
+        key, layer = (round_index, slot), self._layer(number, slot)
+        tape, below = self._tapes.aggregates.pop((number, key)), self._below.pop(key)
         rows = run_aggregate_backward(
             layer, self._bound(number, key), tape, below, first=number == 0
         )
@@ -372,8 +341,3 @@ def _put(tensor: Tensor, places: IntArray, arrived: Tensor, decay: float) -> Non
 def _on(tensor: Tensor, places: IntArray | BoolArray) -> Tensor:
     """Positions, or a mask, where a tensor is."""
     return torch.from_numpy(places).to(tensor.device)
-
-
-def _make_room(tensor: Tensor) -> Tensor:
-    """Memory of the host for one, pinned where it comes from a CUDA device."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

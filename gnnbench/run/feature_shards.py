@@ -15,7 +15,7 @@ from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.shardings import Overlap, Range
 from gnnbench.lowering.units import needs_aggregate_gradient
-from gnnbench.models import BoundBlock, Layer
+from gnnbench.models import BoundBlock
 from gnnbench.records import Block, EpochTrace, IntArray
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Bodies
@@ -79,7 +79,7 @@ class FeatureShardsEngine(Engine):
                 self._outputs[number, slot] = self._bind_block(block, slot)
 
     def _bind_block(self, block: Block, slot: int) -> BoundBlock:
-        device = torch.device(self._trainers[slot].torch_device)
+        device = self._device(slot)
         return BoundBlock(block, self._bundle.kernel, self._degrees, self._dtype, device)
 
     def _find_training_vertices(self) -> None:
@@ -140,9 +140,6 @@ class FeatureShardsEngine(Engine):
         self._take(self._list_epoch(epoch))
         return self._end_epoch(self._loss, [self._loss], self._num_train)
 
-    def _layer_on(self, number: int, slot: int) -> Layer:
-        return self.replicas.on(self._trainers[slot]).stack[number]
-
     def _open(self, slot: int, *shape: int) -> Tensor:
         """Room for a tensor on a device."""
         return torch.empty(shape, dtype=self._dtype, device=self._trainers[slot].torch_device)
@@ -157,7 +154,7 @@ class FeatureShardsEngine(Engine):
         h, sources = self._columns[number, slot], self._shards.sources[index, slot]
         if index == self._lowering.rounds[-1]:
             del self._columns[number, slot]
-        layer = self._layer_on(number, slot)
+        layer = self._layer(number, slot)
         with torch.no_grad():
             if sources is not None:
                 h = h.index_select(0, torch.from_numpy(sources).to(h.device))
@@ -185,7 +182,7 @@ class FeatureShardsEngine(Engine):
         return self._lowering.columns[number][overlap.aggregator]
 
     def _update_forward(self, number: int, index: int, slot: int) -> None:
-        layer = self._layer_on(number, slot)
+        layer = self._layer(number, slot)
         needs = needs_aggregate_gradient(layer, first=number == 0)
         bound, whole = self._outputs[index, slot], self._whole.pop((index, slot))
         tape = run_update(layer, bound, whole, needs_input_gradient=needs)
@@ -244,7 +241,7 @@ class FeatureShardsEngine(Engine):
         self._aggregate_gradients[index, slot][overlap.there] = part
 
     def _aggregate_backward(self, number: int, index: int, slot: int) -> None:
-        bound, layer = self._bounds[index, slot], self._layer_on(number, slot)
+        bound, layer = self._bounds[index, slot], self._layer(number, slot)
         if layer.masks_below:
             bound = bound.masked(self._wanted.pop((number, index, slot)))
         with torch.no_grad():

@@ -15,7 +15,6 @@ from gnnbench.lowering.host_plan import shares_features
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.lowering.working_sets import Held
-from gnnbench.models import Layer
 from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Bodies
@@ -59,12 +58,6 @@ class HostMovement(Engine):
                 to_host=True,
             ),
         }
-
-    def _layer(self, number: int, slot: int) -> Layer:
-        return self.replicas.on(self._trainers[slot]).stack[number]
-
-    def _device(self, slot: int) -> torch.device:
-        return torch.device(self._trainers[slot].torch_device)
 
     def _outputs_of(self, round_index: int, slot: int) -> Tensor:
         """Where a unit's outputs are."""

@@ -14,11 +14,14 @@ from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_platforms, make_workload
 from gnnbench.datasets import from_arrays
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.memory import open_ledger
 from gnnbench.models import build
 from gnnbench.parts import Setting, SwappingMemory
 from gnnbench.plugins import assemble
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
+from gnnbench.program import Free, Hold
 from gnnbench.records import Graph
 from gnnbench.run import train
 from gnnbench_plugins.reference.sampler import balance_ranges
@@ -249,6 +252,30 @@ def test_bytes_and_memory_by_hand():
         )
         saved = plain.peak_bytes[device.name] - swapped.peak_bytes[device.name]
         assert saved == 8 * (all_there - some_away) > 0
+
+
+def test_output_rows_take_room_while_the_next_layer_reads_them():
+    """Backward, a layer holds more than forward with these rows, so that no peak shows them."""
+    setting = setting_of(epochs=1, dtype="float64")
+    bundle = bundle_of({"memory": {"swap": "all"}})
+    held: dict[str, list[int]] = {}
+    freed: list[str] = []
+    stack = build(setting.workload).stack
+    lowering = DeviceResidentLowering(bundle.begin(setting), setting, stack)
+    lowering.prepare(open_ledger(bundle, setting.platform, lowering.trainers))
+    for item in lowering.run_epoch(0):
+        if isinstance(item, Hold) and item.tensor.startswith("rows of layer"):
+            held.setdefault(item.memory, []).append(item.size_bytes)
+        elif isinstance(item, Free) and item.tensor.startswith("rows of layer"):
+            freed.append(item.memory)
+    own = np.diff(bundle_of().begin(setting).sampler.cut(setting, 2))
+    _, hidden, other, _ = setting.workload.dims
+    names = [device.name for device in setting.platform.accelerators]
+    assert held == {
+        name: [8 * count * hidden, 8 * count * other]
+        for name, count in zip(names, own.tolist(), strict=True)
+    }
+    assert sorted(freed) == sorted(names * 2)
 
 
 def test_as_little_is_swapped_as_makes_room():

@@ -30,7 +30,7 @@ from gnnbench.platforms import load_platform
 from gnnbench.plugins import load
 from gnnbench.records import Graph, Parts, Workload
 
-FEW = Effort(plans=12, tuned=1, finals=3)
+FEW = Effort(plans=16, tuned=1, finals=3)
 
 
 @pytest.fixture(scope="module")

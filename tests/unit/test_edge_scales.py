@@ -219,10 +219,11 @@ class Scaling(NeighbourSampler):
 
     name = "scaling"
     values: str = "twos"
+    scales: bool = True
 
     @property
     def scales_edges(self):
-        return True
+        return self.scales
 
     def edge_scales(self, layer):
         edges = self._setting.dataset.graph.num_edges
@@ -230,6 +231,7 @@ class Scaling(NeighbourSampler):
             "twos": np.full(edges, 2.0),
             "short": np.full(edges - 1, 2.0),
             "endless": np.full(edges, np.inf),
+            "none": None,
         }[self.values]
 
 
@@ -239,6 +241,13 @@ class Scaling(NeighbourSampler):
 def test_scales_that_are_not_a_number_an_edge_are_refused(values, words):
     with pytest.raises(PluginError, match=f"edge_scales.0. of sampler 'scaling'.*{words}"):
         losses_of(Scaling(values=values))
+
+
+@pytest.mark.parametrize(("values", "scales"), [("none", True), ("twos", False)])
+def test_a_sampler_that_gives_other_scales_than_it_says_is_refused(values, scales):
+    words = f"says that scales_edges is {scales}; edge_scales.0. has {'no' if scales else 'so'}"
+    with pytest.raises(PluginError, match=words):
+        losses_of(Scaling(values=values, scales=scales))
 
 
 def test_a_sampler_of_the_uniform_law_scales_nothing():

@@ -66,10 +66,12 @@ class RoundSampler(NeighbourSampler):
     def scales_edges(self) -> bool:
         return self.presampled > 0
 
-    def edge_scales(self, layer: int) -> FloatArray:
+    def edge_scales(self, layer: int) -> FloatArray | None:
         """C_v / C_uv (GraphSAINT §3.2): how often v was a destination of the layer in the epochs
         drawn before the run, over how often u was there with it. An edge that never came counts as
         if it had once."""
+        if not self.scales_edges:
+            return None
         if not self._scales:
             self._scales = self._count_draws()
         return self._scales[layer]
