@@ -20,7 +20,7 @@ from gnnbench.parts import (
     StagedSampler,
     option,
 )
-from gnnbench.records import Block, Graph, Round, Unit
+from gnnbench.records import Block, BlockSize, Graph, Round, Unit
 from gnnbench.units import format_si
 from gnnbench_plugins.mixgcn.ordering import (
     Ordering,
@@ -131,8 +131,8 @@ class MixGCNSampler(StagedSampler):
         """What ``chunks`` cuts a graph into, counted."""
         if self.chosen_schedule == "naive":
             return count_whole(graph)
-        ordering = self._order(graph)
-        return count_rounds(graph, ordering.order, self._count_stages(graph, ordering)[0])
+        stages, _ = self._count_stages(graph, self._order(graph))
+        return count_ordered(graph, stages, numbered=self.chosen_schedule == "pipelined")
 
     def _order(self, graph: Graph) -> Ordering:
         return find_order(graph, numbered=self.chosen_schedule == "pipelined")
@@ -150,9 +150,16 @@ def find_order(graph: Graph, *, numbered: bool) -> Ordering:
     return keep_order(graph) if numbered else reorder(graph)
 
 
+@lru_cache(maxsize=1)
+def count_ordered(graph: Graph, stages: int, *, numbered: bool) -> tuple[Piece, ...]:
+    """The rounds of an order; the last ones are kept, as the order is."""
+    return count_rounds(graph, find_order(graph, numbered=numbered).order, stages)
+
+
 def count_whole(graph: Graph) -> tuple[Piece, ...]:
-    """One round, of the vertices as they are numbered."""
-    return count_rounds(graph, np.arange(graph.num_vertices, dtype=np.int32), 1)
+    """One round of all vertices."""
+    size = BlockSize(graph.num_vertices, graph.num_vertices, graph.num_edges)
+    return (Piece(size, (0,), picks=False),)
 
 
 def choose_stages(asked: int, vertices: int, wanted: int | None) -> int:

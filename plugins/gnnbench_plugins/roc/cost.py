@@ -32,17 +32,15 @@ class VertexFeatures:
     """
 
     def __init__(self, graph: Graph, layers: Sequence[LayerShape]) -> None:
-        vertices, lengths = _find_blocks(graph)
+        ends, lengths = _find_blocks(graph)
         self._plain = [
             np.arange(graph.num_vertices + 1, dtype=np.int64),
             graph.indptr,
-            _sum_up(graph, vertices, np.ones_like(lengths)),
-            _sum_up(graph, vertices, -(-lengths // WARP)),
+            ends,
+            _sum_up(ends, -(-lengths // WARP)),
         ]
         widths = {shape.summed_features for shape in layers}
-        self._loads = {
-            width: _sum_up(graph, vertices, -(-lengths * width // WARP)) for width in widths
-        }
+        self._loads = {width: _sum_up(ends, -(-lengths * width // WARP)) for width in widths}
         self._widths = [shape.summed_features for shape in layers]
 
     def of_ranges(self, layer: int, bounds: IntArray) -> Numbers:
@@ -61,20 +59,19 @@ class VertexFeatures:
 
 
 def _find_blocks(graph: Graph) -> tuple[IntArray, IntArray]:
-    """Runs of consecutive ids in the rows of a graph: whose row each is in, and how long it is."""
-    rows = np.repeat(np.arange(graph.num_vertices), graph.degrees)
+    """Runs of consecutive ids in the rows of a graph: how many there are before each vertex,
+    ``(V+1,)``, and how long each is."""
     first = np.ones(graph.num_edges, dtype=bool)
-    first[1:] = (np.diff(graph.indices.astype(np.int64)) != 1) | (np.diff(rows) != 0)
+    np.not_equal(graph.indices[1:], graph.indices[:-1] + 1, out=first[1:])
+    first[graph.indptr[:-1][graph.degrees > 0]] = True
     starts = np.flatnonzero(first)
-    lengths = np.diff(np.append(starts, graph.num_edges))
-    return rows[starts], lengths.astype(np.int64)
+    lengths = np.diff(np.append(starts, graph.num_edges)).astype(np.int64)
+    return np.searchsorted(starts, graph.indptr).astype(np.int64), lengths
 
 
-def _sum_up(graph: Graph, vertices: IntArray, values: IntArray) -> IntArray:
-    """The sums of ``values`` over all vertices before each, exact."""
-    each = np.zeros(graph.num_vertices + 1, dtype=np.int64)
-    np.add.at(each, vertices + 1, values)
-    total: IntArray = np.cumsum(each)
+def _sum_up(ends: IntArray, values: IntArray) -> IntArray:
+    """The sums of blocks' ``values`` over all vertices before each, exact."""
+    total: IntArray = np.append(0, np.cumsum(values))[ends]
     return total
 
 
