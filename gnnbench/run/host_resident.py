@@ -15,6 +15,7 @@ from gnnbench.kernels.pages import trim_heap
 from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.host_plan import shares_features
 from gnnbench.lowering.host_resident import HostResidentLowering
+from gnnbench.lowering.memory import host_capacity
 from gnnbench.lowering.movement import SlotMovement
 from gnnbench.lowering.units import needs_aggregate_gradient
 from gnnbench.lowering.working_sets import Held
@@ -165,16 +166,25 @@ class HostResidentEngine(HostMovement):
                 if now is not None:
                     self._end_round(now[1])
                     if now[0] != item.layer:
-                        # The next layer's arrays have other widths; the system has these back.
                         self._buffers.clear()
-                        pool.release()
+                        if self._is_bounded():
+                            # The next layer's arrays have other widths.
+                            pool.release()
                 now = (item.layer, item.round)
             yield item
 
+    def _is_bounded(self) -> bool:
+        """Whether this process is to take no more than was asked for."""
+        free = host_capacity(self._bundle.memory, self._host) == self._host.memory_bytes
+        return self._is_short() or not free
+
+    def _is_short(self) -> bool:
+        return bool(self._lowering.host.spilled or self._setting.dataset.folder)
+
     def _end_round(self, round_index: int) -> None:
         self._store.drop_pages()
-        if self._lowering.host.spilled or self._setting.dataset.folder:
-            # Memory is short: what a round made of its blocks is made again for the next layer.
+        if self._is_short():
+            # What a round made of its blocks is made again for the next layer.
             for plan in self._lowering.plans[round_index]:
                 if self._has(plan.slot):
                     self._bounds[round_index, plan.slot].release()

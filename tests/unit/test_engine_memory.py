@@ -87,6 +87,21 @@ def test_a_run_that_spills_keeps_nothing_that_it_can_make_again(model, kernel, t
     assert pool.idle_bytes == 0
 
 
+def test_a_run_with_a_cap_gives_back_what_lies_idle_between_layers(monkeypatch):
+    """And one without keeps it for the next epoch, whose first touch of it costs nothing then."""
+    released: list[None] = []
+    monkeypatch.setattr(type(pool), "release", lambda self: released.append(None))
+    found = []
+    for memory in ({}, {"host_bytes": 10_000_000}):
+        released.clear()
+        engine = prepared(**memory)
+        assert not engine._lowering.host.spilled
+        engine.run_epoch(0)
+        found.append(len(released))
+    assert found[0] == 0
+    assert found[1] > 0
+
+
 def made_of(bound):
     return bound._plain, bound._looped, bound._gcn
 
