@@ -31,6 +31,7 @@ check: $(VENV)/.test-installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.mutants --list > /dev/null
 
 # The documentation as a site, in build/site; a warning is an error. (What the variable turns off is an
 # announcement of the theme's authors.)
