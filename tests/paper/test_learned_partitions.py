@@ -68,9 +68,7 @@ def test_features_of_a_vertex_by_hand():
     of 32 loads in 2 and in 1 accesses, and ids in 1 and 1. Forty neighbours in a row are one block:
     2 accesses of ids, and 800 values, 25."""
     rows = [[1, 2, 3, 7], [], [5], *([[]] * 5), list(range(100, 140)), *([[]] * 140)]
-    layers = setting_of().layers
-    wide = dataclasses.replace(layers[0], in_features=20)
-    features = VertexFeatures(graph_of(rows), [wide, dataclasses.replace(wide, in_features=1)])
+    features = VertexFeatures(graph_of(rows), (20, 1))
     bounds = np.array([0, 1, 2, 3, 8, 9, 149])
     assert features.of_ranges(0, bounds).tolist() == [
         [1, 4, 2, 2, 3],
@@ -89,7 +87,7 @@ def test_features_of_a_vertex_by_hand():
 
 def test_blocks_end_with_their_rows():
     """3 after 2 in another row is another block."""
-    features = VertexFeatures(graph_of([[2], [3], [], []]), setting_of().layers)
+    features = VertexFeatures(graph_of([[2], [3], [], []]), (12,))
     assert features.of_ranges(0, np.array([0, 4]))[0, 2] == 2
 
 

@@ -9,13 +9,13 @@ rows, block by block.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import scipy.optimize
 
 from gnnbench.constants import Bound
-from gnnbench.parts import LayerShape
 from gnnbench.records import Graph, IntArray
 
 #: Values that the threads of a warp load at once.
@@ -31,7 +31,8 @@ class VertexFeatures:
     Of a layer x_5 is what loading rows of its width takes, the others are the same for all.
     """
 
-    def __init__(self, graph: Graph, layers: Sequence[LayerShape]) -> None:
+    def __init__(self, graph: Graph, widths: tuple[int, ...]) -> None:
+        """``widths`` are by layer how many values a row has that is summed."""
         ends, lengths = _find_blocks(graph)
         self._plain = [
             np.arange(graph.num_vertices + 1, dtype=np.int64),
@@ -39,9 +40,8 @@ class VertexFeatures:
             ends,
             _sum_up(ends, -(-lengths // WARP)),
         ]
-        widths = {shape.summed_features for shape in layers}
-        self._loads = {width: _sum_up(ends, -(-lengths * width // WARP)) for width in widths}
-        self._widths = [shape.summed_features for shape in layers]
+        self._loads = {width: _sum_up(ends, -(-lengths * width // WARP)) for width in {*widths}}
+        self._widths = widths
 
     def of_ranges(self, layer: int, bounds: IntArray) -> Numbers:
         """By range, the sums of its vertices' features, ``(n, FEATURES)``."""
@@ -58,6 +58,13 @@ class VertexFeatures:
         return total
 
 
+@lru_cache(maxsize=1)
+def find_features(graph: Graph, widths: tuple[int, ...]) -> VertexFeatures:
+    """The features of a graph's vertices; the last ones are kept, since every platform that a
+    question is asked about wants them."""
+    return VertexFeatures(graph, widths)
+
+
 def _find_blocks(graph: Graph) -> tuple[IntArray, IntArray]:
     """Runs of consecutive ids in the rows of a graph: how many there are before each vertex,
     ``(V+1,)``, and how long each is."""
@@ -71,8 +78,9 @@ def _find_blocks(graph: Graph) -> tuple[IntArray, IntArray]:
 
 def _sum_up(ends: IntArray, values: IntArray) -> IntArray:
     """The sums of blocks' ``values`` over all vertices before each, exact."""
-    total: IntArray = np.append(0, np.cumsum(values))[ends]
-    return total
+    total = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=total[1:])
+    return total[ends]
 
 
 def learn_weights(samples: Sequence[tuple[Numbers, Numbers]]) -> Numbers:

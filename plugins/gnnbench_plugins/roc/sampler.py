@@ -15,7 +15,7 @@ from gnnbench.parts import Bundle, Part, Setting, option
 from gnnbench.price.dry_run import DryRun
 from gnnbench.records import IntArray
 from gnnbench_plugins.reference.sampler import WholeGraphSampler, balance_ranges
-from gnnbench_plugins.roc.cost import Numbers, VertexFeatures, cut_evenly, learn_weights
+from gnnbench_plugins.roc.cost import Numbers, cut_evenly, find_features, learn_weights
 
 MOST_LEARNED: Bound[int] = 100
 #: An epoch is not gone through again for a busiest device that is nearer to the mean than this.
@@ -56,7 +56,8 @@ class RocSampler(WholeGraphSampler):
 
     def _learn(self, bundle: Bundle, setting: Setting, count: int) -> tuple[Part, tuple[str, ...]]:
         graph, layers = setting.dataset.graph, setting.layers
-        features, bounds = VertexFeatures(graph, layers), balance_ranges(graph, count)
+        features = find_features(graph, tuple(layer.summed_features for layer in layers))
+        bounds = balance_ranges(graph, count)
         samples: dict[int, list[tuple[Numbers, Numbers]]] = defaultdict(list)
         tried: list[tuple[float, RocSampler]] = []
         for _ in range(self.learned):
