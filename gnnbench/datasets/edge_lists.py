@@ -8,17 +8,26 @@ import lzma
 import warnings
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from gnnbench.datasets.content import WEIGHTS_IGNORED
 from gnnbench.datasets.texts import data_lines, find_data, split_fields, text_pieces
 from gnnbench.errors import DatasetError
 from gnnbench.records import IntArray
 
+Numbers = npt.NDArray[np.float64]
+#: What a vertex is called by.
+Name = TypeVar("Name", np.int64, np.str_)
+
 _BOM = b"\xef\xbb\xbf"
+#: An edge, and one with the weight in its third column.
+_ENDS = np.dtype([("ends", np.int64, (2,))])
+_WEIGHTED = np.dtype([*_ENDS.descr, ("weight", np.float64)])
 
 
 def read_edges(file: Path) -> Iterator[IntArray]:
@@ -28,8 +37,37 @@ def read_edges(file: Path) -> Iterator[IntArray]:
     """
     with readable(file):
         for number, piece in text_pieces(file):
-            pairs = _parse_quickly(piece)
-            yield _parse_by_line(file, number, piece) if pairs is None else pairs
+            edges = _parse_quickly(piece, _ENDS)
+            yield _parse_by_line(file, number, piece) if edges is None else edges["ends"]
+
+
+def read_weighted(file: Path) -> Iterator[tuple[IntArray, Numbers]]:
+    """The ends of the edges, as of :func:`read_edges`, and their weights, float64 ``(n,)``."""
+    with readable(file):
+        for number, piece in text_pieces(file):
+            edges = _parse_quickly(piece, _WEIGHTED)
+            if edges is None:
+                yield parse_weighted(file, find_data(io.BytesIO(piece), number), np.int64)
+            else:
+                yield edges["ends"], edges["weight"]
+
+
+def parse_weighted(
+    file: Path, lines: Iterable[tuple[int, str]], kind: type[Name]
+) -> tuple[npt.NDArray[Name], Numbers]:
+    """The pairs in numbered lines, names or ids as ``kind`` says, and the weights beside them."""
+    pairs, weights = [], []
+    for number, line in lines:
+        fields = split_fields(line)
+        try:
+            pairs.append([kind(each) for each in fields[:2]])
+            weights.append(float(fields[2]))
+        except (ValueError, IndexError, OverflowError):
+            raise DatasetError(
+                f"{file}, line {number}: {line[:60]!r} is not an edge with a weight; write two "
+                f"vertices and a number a line."
+            ) from None
+    return np.array(pairs, dtype=kind).reshape(-1, 2), np.array(weights, dtype=np.float64)
 
 
 def note_columns(file: Path) -> tuple[str, ...]:
@@ -60,25 +98,25 @@ def readable(file: Path) -> Iterator[None]:
         ) from error
 
 
-def _parse_quickly(piece: bytes) -> IntArray | None:
-    """The first two columns by NumPy's reader; None where it stumbles, and a line is why.
+def _parse_quickly(piece: bytes, kind: np.dtype[np.void]) -> npt.NDArray[np.void] | None:
+    """The first columns by NumPy's reader; None where it stumbles, and a line is why.
 
     It takes one comment sign only, so a piece that uses the other below its head is left to
     :func:`_parse_by_line`.
     """
     first = next(find_data(io.BytesIO(piece)), None)
     if first is None:
-        return np.empty((0, 2), dtype=np.int64)
+        return np.empty(0, dtype=kind)
     text = io.TextIOWrapper(io.BytesIO(piece), encoding="utf-8-sig")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
             return np.loadtxt(
                 text,
-                dtype=np.int64,
+                dtype=kind,
                 delimiter="," if "," in first[1] else None,
-                usecols=(0, 1),
-                ndmin=2,
+                usecols=range(kind.itemsize // 8),
+                ndmin=1,
                 comments="%" if piece.removeprefix(_BOM)[:1] == b"%" else "#",
             )
         except (ValueError, Warning):

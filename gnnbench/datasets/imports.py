@@ -26,7 +26,13 @@ from gnnbench.datasets.alignment import (
 from gnnbench.datasets.attachments import Ids, read_array
 from gnnbench.datasets.construct import build
 from gnnbench.datasets.content import WEIGHTS_IGNORED, choose_weights
-from gnnbench.datasets.edge_lists import note_columns, read_edges, readable
+from gnnbench.datasets.edge_lists import (
+    note_columns,
+    parse_weighted,
+    read_edges,
+    read_weighted,
+    readable,
+)
 from gnnbench.datasets.memory import check_memory
 from gnnbench.datasets.npz import StoredArrays, read_npz
 from gnnbench.datasets.texts import (
@@ -338,7 +344,10 @@ def _read_pairs(file: Path, extras: Extras) -> tuple[Ids, AnyArray | None, tuple
         check_text(file)
         notes = note_columns(file)
         if extras.weighted:
-            return *_parse_weighted(file, extras.string_ids), ()
+            if extras.string_ids:
+                return *parse_weighted(file, data_lines(file), np.str_), ()
+            ends, weights = zip(*read_weighted(file), strict=True)
+            return np.concatenate(ends), np.concatenate(weights), ()
         if extras.string_ids:
             return _parse_names(file), None, notes
         return np.concatenate(list(read_edges(file))), None, notes
@@ -398,24 +407,6 @@ def _fill_gaps(file: Path, ids: Ids) -> IntArray:
         )
     check_memory(str(file), "its vertices", 64 * last)
     return np.arange(last + 1, dtype=np.int64)
-
-
-def _parse_weighted(file: Path, string_ids: bool) -> tuple[Ids, AnyArray]:
-    """The pairs of an edge list, and the weights in its third column."""
-    pairs, weights = [], []
-    for number, line in data_lines(file):
-        fields = split_fields(line)
-        try:
-            ends = fields[:2] if string_ids else [int(np.int64(each)) for each in fields[:2]]
-            weights.append(float(fields[2]))
-        except (ValueError, IndexError, OverflowError):
-            raise DatasetError(
-                f"{file}, line {number}: {line[:60]!r} is not an edge with a weight; write two "
-                f"vertices and a number a line."
-            ) from None
-        pairs.append(ends)
-    kind: type[np.str_ | np.int64] = np.str_ if string_ids else np.int64
-    return cast("Ids", np.array(pairs, dtype=kind).reshape(-1, 2)), np.array(weights)
 
 
 def _parse_names(file: Path) -> npt.NDArray[np.str_]:
