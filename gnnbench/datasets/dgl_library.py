@@ -49,19 +49,25 @@ def graphbolt_loads(package: Path) -> bool:
     return True
 
 
-@cache
-def load_dgl() -> ModuleType:
-    """The module ``dgl``, with torch as its backend; raises ``MissingDependency``."""
-    if "dgl" in sys.modules:
-        return sys.modules["dgl"]
+def find_dgl() -> Path:
+    """Where the module ``dgl`` is, which is not imported; raises ``MissingDependency``."""
     found = importlib.util.find_spec("dgl")
     if found is None or found.origin is None:
         raise MissingDependency(
             "DGL is not installed here; install it with: pip install dgl==2.1.0"
         )
+    return Path(found.origin)
+
+
+@cache
+def load_dgl() -> ModuleType:
+    """The module ``dgl``, with torch as its backend; raises ``MissingDependency``."""
+    if "dgl" in sys.modules:
+        return sys.modules["dgl"]
+    origin = find_dgl()
     # Chosen here, because DGL otherwise writes its choice to a file in the home directory.
     os.environ["DGLBACKEND"] = "pytorch"
-    if not graphbolt_loads(Path(found.origin).parent):
+    if not graphbolt_loads(origin.parent):
         sys.modules[GRAPHBOLT] = AbsentGraphBolt(GRAPHBOLT)
     try:
         return importlib.import_module("dgl")

@@ -153,7 +153,8 @@ def draw_distinct(
 
     def draw_more(count: int) -> int:
         nonlocal keys
-        keys = sort_unique(np.concatenate((keys, pack_pairs(*draw(rng, count), vertices))))
+        more = np.sort(pack_pairs(*draw(rng, count), vertices))
+        keys = sort_unique(np.concatenate((keys, more)), runs=True)
         return len(keys)
 
     kept = choose_kept(rng, draw_until(where, edges, draw_more), edges)

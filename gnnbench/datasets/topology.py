@@ -39,9 +39,12 @@ class Repairs:
         return tuple(sentence for count, sentence in said if count)
 
 
-def sort_unique(keys: IntArray) -> IntArray:
-    """The distinct values of ``keys``, ascending; sorts its argument in place to save memory."""
-    keys.sort()
+def sort_unique(keys: IntArray, *, runs: bool = False) -> IntArray:
+    """The distinct values of ``keys``, ascending; sorts its argument in place to save memory.
+
+    Where they are a few ``runs`` that ascend each, these are merged.
+    """
+    keys.sort(kind="stable" if runs else None)
     if len(keys) == 0:
         return keys
     first = np.empty(len(keys), dtype=bool)
@@ -81,7 +84,8 @@ def symmetrise(
         row, column = np.divmod(kept, num_vertices)
         both[len(kept) :] = column * num_vertices + row
         del row, column
-        both = sort_unique(both)
+        both[len(kept) :].sort()
+        both = sort_unique(both, runs=True)
         reverses = len(both) - len(kept)
         kept = both
         del both

@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from gnnbench.parts.base import OfFullGraphs, OfMiniBatches, Part, Session
-from gnnbench.records import BoolArray, Fetch, IntArray, PartKind, PeerFetch, Round, RoundTraffic
+from gnnbench.records import (
+    BoolArray,
+    Fetch,
+    IntArray,
+    PartKind,
+    PeerFetch,
+    Round,
+    RoundTraffic,
+    Unit,
+)
 
 #: What crosses between devices at a layer: its input rows, or, backward, their gradients.
 PeerData = Literal["rows", "gradients"]
@@ -72,9 +81,15 @@ class RowTransfer(Communication):
         """Plan the traffic of a run; ``owner`` maps each vertex to the slot of its partition."""
 
 
+def _sort_inputs(unit: Unit) -> IntArray:
+    """What a unit reads, ascending. A chunk lists its own vertices and then all others, two runs
+    that a stable sort merges."""
+    return np.sort(unit.input_ids, kind="stable")
+
+
 class _NothingMoves(TrafficSession):
     def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
-        needed = [(unit.slot, np.sort(unit.input_ids)) for unit in round_.units]
+        needed = [(unit.slot, _sort_inputs(unit)) for unit in round_.units]
         return RoundTraffic(tuple(Fetch(slot, ids, _NOTHING, ids) for slot, ids in needed))
 
 
@@ -90,7 +105,7 @@ class EverythingCrosses(TrafficSession):
     """A unit's whole input set crosses the host link."""
 
     def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
-        needed = [(unit.slot, np.sort(unit.input_ids)) for unit in round_.units]
+        needed = [(unit.slot, _sort_inputs(unit)) for unit in round_.units]
         return RoundTraffic(tuple(Fetch(slot, ids, ids, _NOTHING) for slot, ids in needed))
 
 
@@ -159,7 +174,7 @@ class HaloTraffic(TrafficSession):
     def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
         fetches = []
         for unit in round_.units:
-            needed = np.sort(unit.input_ids)
+            needed = _sort_inputs(unit)
             owners = self.owner[needed]
             peers = tuple(
                 PeerFetch(int(slot), needed[owners == slot])

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from gnnbench.models import Degrees, Layer
 from gnnbench.models.products import keeps_sparse, projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.program import Item
-from gnnbench.records import EpochTrace, IntArray
+from gnnbench.records import Block, EpochTrace, IntArray
 from gnnbench.run.arrivals import Arrivals, LimitedLinks
 from gnnbench.run.collectives import Processes
 from gnnbench.run.evidence import Evidence
@@ -33,6 +34,11 @@ from gnnbench.run.replicas import Replicas, torch_dtype
 
 #: A program of more items is made anew in every epoch: it would take much memory.
 MOST_KEPT: Bound[int] = 4096
+
+#: A vertex that reads itself.
+LEAST_BLOCK = Block(
+    np.zeros(1, dtype=np.int64), 1, np.arange(2, dtype=np.int64), np.zeros(1, dtype=np.int32)
+)
 
 
 class Engine(ABC):
@@ -91,6 +97,9 @@ class Engine(ABC):
             scaled=bundle.scales_edges,
         )
         self._sparse = keeps_sparse(bundle, setting, self._trainers, projected)
+        for device in {self._device(slot) for slot in self._here}:
+            # What a kernel imports for its first block is no part of an epoch.
+            bundle.kernel.adjacency(LEAST_BLOCK, self._dtype, device)
 
     def _layer(self, number: int, slot: int) -> Layer:
         """A device's copy of a layer."""

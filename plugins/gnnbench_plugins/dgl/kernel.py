@@ -14,7 +14,7 @@ from gnnbench.constants import Bound
 from gnnbench.costs import Library, Operation, read_library
 from gnnbench.costs.aggregation import Aggregation
 from gnnbench.costs.passes import Passes
-from gnnbench.datasets.dgl_library import load_dgl
+from gnnbench.datasets.dgl_library import find_dgl, load_dgl
 from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Scaling, Setting
 from gnnbench.platforms.machine import Device
@@ -150,7 +150,8 @@ class DGLKernel(Kernel):
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
-        load_dgl()
+        """DGL must be there; it is imported once there is something to compute."""
+        find_dgl()
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """As ``GraphConv`` and ``SAGEConv`` do where rows become narrower."""

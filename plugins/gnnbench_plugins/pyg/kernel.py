@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,10 +32,14 @@ def require_pyg() -> None:
             warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
             import gnnbench_plugins.pyg.propagation  # noqa: F401
     except ImportError as error:
-        raise MissingDependency(
-            f"strategy 'pyg' needs torch-geometric, which does not import here ({error}); "
-            f"install it with: pip install torch-geometric"
-        ) from error
+        raise MissingDependency(_say_missing(str(error))) from error
+
+
+def _say_missing(why: str) -> str:
+    return (
+        f"strategy 'pyg' needs torch-geometric, which does not import here ({why}); "
+        f"install it with: pip install torch-geometric"
+    )
 
 
 class PyGAdjacency(Adjacency):
@@ -152,7 +157,9 @@ class PyGKernel(Kernel):
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
 
     def begin(self, setting: Setting) -> None:
-        require_pyg()
+        """PyG must be there; it is imported once there is something to compute."""
+        if importlib.util.find_spec("torch_geometric") is None:
+            raise MissingDependency(_say_missing("it is not installed"))
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """As ``GCNConv`` does always, and ``SAGEConv`` never."""
