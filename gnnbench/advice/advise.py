@@ -17,6 +17,7 @@ from gnnbench.comparison import compare
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.errors import IncompatibleParts, UsageError
+from gnnbench.kernels.pages import keep_pages
 from gnnbench.model_error import error_of
 from gnnbench.partitioning import remember_partitions
 from gnnbench.platforms.describe import LOCAL, local_path
@@ -105,7 +106,9 @@ def advise(
 ) -> Advice:
     """What to use, of the combinations of all parts.
 
-    ``train`` so many of each mode are trained, and their epochs ranked as they were found.
+    ``train`` so many of each mode are trained, and their epochs ranked as they were found. Freed
+    memory stays in the process from then on (:func:`keep_pages`).
+
     Raises ``UsageError`` for what cannot be asked, and where a number would be a guess: on a
     machine that nobody has measured; and ``IncompatibleParts`` where no combination fits.
     """
@@ -114,6 +117,7 @@ def advise(
     if train < 0:
         raise UsageError(f"train is {train}; give a whole number of at least 0.")
     refuse_guessing(question)
+    keep_pages()
     recall = Recall()
     pricer = Pricer(question, recall, watch)
     effort = effort or choose_effort(question.dataset.graph)
