@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -821,7 +822,8 @@ def test_stage_times_tell_the_two_samplers_apart(small_graph):
             times = drawn.times[epoch.epoch * len(epoch.round_losses) + index]
             on_gpus = [s.seconds for s in spans if s.place != "host"]
             assert times.sample_accelerator == max(on_gpus, default=0.0)
-            assert times.sample_cpu == sum(s.seconds for s in spans if s.place == "host")
+            on_host = math.fsum(s.seconds for s in spans if s.place == "host")
+            assert times.sample_cpu == pytest.approx(on_host, rel=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
