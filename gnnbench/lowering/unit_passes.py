@@ -208,7 +208,9 @@ class UnitPasses(Lowering):
         if plan.number or round_.stored is None:
             return work
         sources, destinations = round_.stored
-        macs = sources * layer.source_macs + destinations * layer.destination_macs
+        # Where a layer multiplies in whatever order, it is all sources by W.
+        each = layer.source_macs or layer.in_features * layer.out_features
+        macs = sources * each + destinations * layer.destination_macs
         return work._replace(macs=macs // layer.in_features)
 
     def _size_passes(self, plans: tuple[LayerPlan, ...], unit: Unit) -> tuple[dict[str, int], int]:

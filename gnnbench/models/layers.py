@@ -53,6 +53,9 @@ class Layer(nn.Module, ABC):
     weighted = False
     #: Whether its sums over neighbours are those of ``BoundBlock``, which a sampler may scale.
     takes_scales: ClassVar[bool] = False
+    #: Whether ``aggregate`` does nothing with its input rows but multiply them by W, by
+    #: ``BoundBlock.project``, which takes sparse ones.
+    takes_sparse: ClassVar[bool] = False
     #: Whether AGGREGATE's backward pass gives only those gradients that ReLU, with which the layer
     #: below ended, lets through; and whether the layer above does so. Both are set by ``build``.
     masks_below = False
@@ -137,6 +140,7 @@ class Layer(nn.Module, ABC):
             destination_factors=self.destination_factors,
             edge_factors=int(self.weighted),
             takes_scales=self.takes_scales,
+            takes_sparse=self.takes_sparse,
         )
 
     @abstractmethod
@@ -448,6 +452,7 @@ class GATLayer(MultipliedLayer):
     name = "gat"
     title = "GAT"
     form: ClassVar[Form] = "attention"
+    takes_sparse: ClassVar[bool] = True
     slope = 0.2
 
     def __init__(
@@ -471,7 +476,7 @@ class GATLayer(MultipliedLayer):
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
         adjacency = bound.adjacency_with_self_loops
-        projected = h @ self.weight
+        projected = bound.project(h, self.weight)
         src = (projected @ self.attend_src).squeeze(1)
         dst = (bound.own_rows(projected) @ self.attend_dst).squeeze(1)
         scores = nn.functional.leaky_relu(

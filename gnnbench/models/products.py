@@ -34,7 +34,7 @@ def keeps_sparse(
     """
     return (
         bundle.kernel.takes_sparse_features
-        and 0 in projected
+        and (0 in projected or (setting.layers[0].takes_sparse and not bundle.by_features))
         and not isinstance(setting.dataset.features, np.ndarray)
         and setting.dataset.features.nnz < 2**31
         and trainers == setting.platform.hosts

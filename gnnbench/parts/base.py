@@ -50,6 +50,7 @@ class LayerShape:
     source and destination AGGREGATE has, as GCN has 1/sqrt(D(v)+1), and ``edge_factors`` those of
     its every edge: 1 where the graph's weights are taken, or those of a sampler that scales edges.
     ``takes_scales`` says that AGGREGATE is a sum or mean over neighbours that such a one may scale.
+    ``takes_sparse`` says that AGGREGATE begins with W times its input rows, which may be sparse.
     """
 
     in_features: int
@@ -69,6 +70,7 @@ class LayerShape:
     destination_factors: int = 0
     edge_factors: int = 0
     takes_scales: bool = False
+    takes_sparse: bool = False
 
     @property
     def summed_features(self) -> int:

@@ -342,7 +342,7 @@ def test_sparse_features_take_the_memory_they_are_stored_in(model):
     assert other - one == 2 * 60 * 7 * 8 - stored - kept
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
 def test_loaded_rows_are_counted_as_they_are_stored(model):
     """Mini-batch: what the loading of each round says it copied."""
 
@@ -362,6 +362,22 @@ def test_loaded_rows_are_counted_as_they_are_stored(model):
         count, rest = divmod(size - 4 * (rows + 1), 8 + 4)
         assert rest == 0
         assert 0 < count < rows * 7
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_of_sparse_rows_mini_batches_multiply_the_stored_values_alone(model):
+    setting = setting_for(model, 2, 0, "sparse")
+    trace = run(dataclasses.replace(BATCHES, kernel="native"), {}, setting)
+    stored, multiplied = {}, {}
+    for epoch in trace.epochs:
+        for span in epoch.spans:
+            if span.stage == "load":
+                stored[epoch.epoch, span.round] = (span.work.bytes - 4 * (span.work.rows + 1)) // 12
+            elif span.label == "aggregate forward" and span.layer == 0:
+                multiplied[epoch.epoch, span.round] = span.work.macs
+    width = setting.workload.dims[1]
+    assert multiplied == {key: count * width for key, count in stored.items()}
+    assert len(multiplied) > 2
 
 
 # --------------------------------------------------------------------------- determinism

@@ -99,10 +99,12 @@ def test_a_measured_sampler_has_its_own_calls() -> None:
     assert price_sampling(work, CPU, library, RATES) == pytest.approx(2.0 + 0.2)
 
 
-def test_of_sparse_features_a_full_graph_multiplies_the_stored_values_alone() -> None:
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_of_sparse_features_a_full_graph_multiplies_the_stored_values_alone(model: str) -> None:
     data = make_sparse_dataset()
     assert not isinstance(data.features, np.ndarray)
-    workload = replace(fit_workload(data), dims=(data.num_features, 2, data.num_classes))
+    dims = (data.num_features, 2, data.num_classes)
+    workload = replace(fit_workload(data), model=model, dims=dims)
     setting = Setting(data, make_this_host(), workload, build(workload).shapes)
     registry = plugins.load()
     parts = registry.strategy("native").bundles["full-graph"]

@@ -384,7 +384,7 @@ def test_features_stay_sparse_only_on_their_way_into_a_product(
     assert sparse_here(registry, parts, make_setting())
     assert sparse_here(registry, parts, make_setting("sage"))
     assert not sparse_here(registry, parts, make_setting("gin"))
-    assert not sparse_here(registry, parts, make_setting("gat"))
+    assert sparse_here(registry, parts, make_setting("gat"))
     assert not sparse_here(registry, parts, make_setting(sparse=False))
     assert not sparse_here(registry, parts, make_setting(accelerators=1))
     assert not sparse_here(registry, dataclasses.replace(parts, kernel="torch"), make_setting())
