@@ -23,6 +23,7 @@ from gnnbench.models.layers import (
     Layer,
     ProjectedCommNetLayer,
     ProjectedGCNLayer,
+    ProjectedGINLayer,
     ProjectedSAGELayer,
     SAGELayer,
     glorot,
@@ -59,6 +60,7 @@ MODELS: Mapping[str, LayerClass] = {
 PROJECTED: Mapping[str, LayerClass] = {
     "gcn": ProjectedGCNLayer,
     "sage": ProjectedSAGELayer,
+    "gin": ProjectedGINLayer,
     "commnet": ProjectedCommNetLayer,
 }
 

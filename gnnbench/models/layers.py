@@ -443,6 +443,20 @@ class GINLayer(Layer):
         )
 
 
+class ProjectedGINLayer(_ProjectedLayer, GINLayer):
+    """GIN with the perceptron's first product before the sum; UPDATE has the second."""
+
+    @property
+    def macs_per_row(self) -> int:
+        return self.out_features * self.out_features
+
+    def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
+        return bound.own_plus_sum(bound.project(h, self.weight_1))
+
+    def update(self, bound: BoundBlock, a: Tensor) -> Tensor:
+        return GINLayer.update_product(self, bound, a)
+
+
 class GATLayer(MultipliedLayer):
     """Graph attention, one head; HongTu Equation 3 with the projected rows summed, as in GAT.
 

@@ -193,7 +193,7 @@ class Kernel(Part):
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
         """Whether layer ``layer`` (from 0) multiplies by W before it aggregates.
 
-        Asked for models whose maths allows both, A (H W) = (A H) W: GCN, GraphSAGE and CommNet.
+        Asked for models whose maths allows both, A (H W) = (A H) W: GCN, SAGE, GIN and CommNet.
         """
         return False
 

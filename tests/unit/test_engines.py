@@ -364,7 +364,7 @@ def test_loaded_rows_are_counted_as_they_are_stored(model):
         assert 0 < count < rows * 7
 
 
-@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize("model", ["gcn", "gin", "gat"])
 def test_of_sparse_rows_mini_batches_multiply_the_stored_values_alone(model):
     setting = setting_for(model, 2, 0, "sparse")
     trace = run(dataclasses.replace(BATCHES, kernel="native"), {}, setting)

@@ -366,7 +366,7 @@ def test_w_comes_first_where_that_leaves_less(
 def test_w_never_comes_first_where_the_maths_forbids_it(registry: Registry) -> None:
     bundle = plugins.assemble(registry, BUNDLES["full-graph"], {})
     for model in MODELS:
-        projected = {0, 1} if model in ("gcn", "sage", "commnet") else set()
+        projected = {0, 1} if model in ("gcn", "sage", "gin", "commnet") else set()
         assert projected_layers(bundle, make_setting(model)) == projected
 
 
@@ -383,7 +383,8 @@ def test_features_stay_sparse_only_on_their_way_into_a_product(
     parts = BUNDLES[mode]
     assert sparse_here(registry, parts, make_setting())
     assert sparse_here(registry, parts, make_setting("sage"))
-    assert not sparse_here(registry, parts, make_setting("gin"))
+    assert sparse_here(registry, parts, make_setting("gin"))
+    assert not sparse_here(registry, parts, make_setting("ggcn"))
     assert sparse_here(registry, parts, make_setting("gat"))
     assert not sparse_here(registry, parts, make_setting(sparse=False))
     assert not sparse_here(registry, parts, make_setting(accelerators=1))

@@ -403,6 +403,10 @@ def own_layer(
     return layer, first
 
 
+def test_gin_conv_sums_features_before_its_perceptron(kernel: Kernel) -> None:
+    assert not own_layer(kernel, "gin", 7, 3)[1]
+
+
 @pytest.mark.parametrize(("in_features", "out_features"), [(7, 3), (3, 7), (5, 5)])
 @pytest.mark.parametrize("name", ["gcn", "sage"])
 def test_w_comes_where_their_own_modules_have_it(
