@@ -213,8 +213,8 @@ def test_native_trains_as_plain_torch_does(
     assert not masks
     found = losses(run(registry, setting, NATIVE))
     assert found == pytest.approx(plain, rel=1e-9, abs=0)
-    # The first layer's AGGREGATE has no backward pass, and the last one's, but of GIN, has W.
-    assert len(masks) == 3 * (num_layers - (1 if model == "gin" else 2))
+    # The first layer's AGGREGATE has no backward pass, and the last one's has W.
+    assert len(masks) == 3 * (num_layers - 2)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
