@@ -101,8 +101,8 @@ def readable(file: Path) -> Iterator[None]:
 def _parse_quickly(piece: bytes, kind: np.dtype[np.void]) -> npt.NDArray[np.void] | None:
     """The first columns by NumPy's reader; None where it stumbles, and a line is why.
 
-    It takes one comment sign only, so a piece that uses the other below its head is left to
-    :func:`_parse_by_line`.
+    It takes one comment sign only, so a piece that uses the other below its head is left to those
+    that read line by line.
     """
     first = next(find_data(io.BytesIO(piece)), None)
     if first is None:

@@ -50,6 +50,7 @@ class Swapping(PeerRows):
         self.swaps = swaps
         if not isinstance(memory, SwappingMemory):
             return
+        saved = SavedSizes(self.layers, self.bundle.kernel, self.setting.workload)
         for slot, device in enumerate(self.trainers):
             depth, host = range(len(self.layers)), self.hosts[slot]
             if device == host:
@@ -61,7 +62,7 @@ class Swapping(PeerRows):
                 ledger.free_bytes(device.name),
             )
             self._check_chosen(chosen)
-            swaps[slot] = {number: self._count_saved(slot, number) for number in chosen}
+            swaps[slot] = {number: self._count_saved(saved, slot, number) for number in chosen}
             placed[host.name] = placed.get(host.name, 0) + sum(swaps[slot].values())
         for name, size in placed.items():
             ledger.allocate(name, "intermediates of devices", size)
@@ -95,10 +96,9 @@ class Swapping(PeerRows):
         rows = self.shards.count_rows(slot, number + 1)
         return rows * self._shapes[number].out_features * self._itemsize
 
-    def _count_saved(self, slot: int, number: int) -> int:
+    def _count_saved(self, saved: SavedSizes, slot: int, number: int) -> int:
         """Bytes of what autograd saves of a layer on a device."""
         device = self.trainers[slot].torch_device
-        saved = SavedSizes(self.layers, self.bundle.kernel, self.setting.workload)
         blocks = [unit.block_at(number) for unit in self.shards.units if unit.slot == slot]
         sizes = [BlockSize(each.num_src, each.num_dst, each.num_edges) for each in blocks]
         return sum(saved.size_bytes(number, size, device) for size in sizes)

@@ -195,12 +195,12 @@ class BoundBlock:
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
             own = self.adjacency.own_rows(norm)
             self._gcn = Scaling(src=norm, dst=own, own=own * own)
-            if self._degrees.weighted:
+            if self._own_factors:
                 factors = self._gcn.of_edges(self.adjacency)
-                factors *= self._place(self._degrees.find_weights(self.block))
-            if self._scales is not None:
-                factors = self._gcn.of_edges(self.adjacency)
-                factors *= self._scales
+                if self._degrees.weighted:
+                    factors *= self._place(self._degrees.find_weights(self.block))
+                if self._scales is not None:
+                    factors *= self._scales
         return self._gcn
 
     @property

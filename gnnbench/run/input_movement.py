@@ -32,7 +32,6 @@ class InputMovement(Engine):
 
     _lowering: MiniBatchLowering
     _rounding: RoundedLoading | None
-    _torch_devices: tuple[torch.device, ...]
     _streams: dict[int, Streams]
     _staging: StagingBuffers
     _cached: CachedRows
@@ -59,7 +58,7 @@ class InputMovement(Engine):
         if self._lowering.resident:
             everything = np.arange(self._setting.dataset.graph.num_vertices)
             rows = feature_rows(self._setting, everything, sparse=False)
-            self._features = {slot: rows.to(self._torch_devices[slot]) for slot in self._here}
+            self._features = {slot: rows.to(self._device(slot)) for slot in self._here}
 
     def _load(self, index: int, loads: Sequence[Load], threads: int) -> None:
         """Gather rows in host memory, and pack those that are transferred."""
@@ -91,7 +90,7 @@ class InputMovement(Engine):
         self._hand_over(key, features[torch.from_numpy(ids).to(features.device)])
 
     def _transfer(self, key: UnitKey, move: SlotMovement, apart: bool) -> None:
-        where = self._torch_devices[move.slot]
+        where = self._device(move.slot)
         parts = self._loaded.pop(key)
         crossed = tuple(part.to(where, non_blocking=True) for part in parts)
         if apart:

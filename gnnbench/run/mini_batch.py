@@ -85,7 +85,6 @@ class MiniBatchEngine(InputMovement):
         lowering.prepare(self.ledger)
         self._scales = list_scales(lowering.sampler, setting)
         self._stacks = {slot: self.replicas.on(self._trainers[slot]).stack for slot in self._here}
-        self._torch_devices = tuple(torch.device(d.torch_device) for d in self._trainers)
         opened = open_streams(tuple(self._trainers[slot] for slot in self._here))
         self._streams = {
             slot: opened[device.name]
@@ -212,7 +211,7 @@ class MiniBatchEngine(InputMovement):
             self._bundle.kernel,
             self._degrees,
             self._dtype,
-            self._torch_devices[slot],
+            self._device(slot),
             scales=self._scales[number] if self._scales else None,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -34,7 +36,7 @@ class Buffers:
             old = buffers.get(slot)
             if old is not None and len(old) >= count:
                 return old
-            buffer = _empty((count, width), dtype, device)
+            buffer = empty((count, width), dtype, device)
             if old is not None:
                 buffer[: len(old)] = old
             return buffer
@@ -169,7 +171,7 @@ def read_rows(source: Tensor, ids: Tensor, device: torch.device) -> Tensor:
     if source.device.type != "cpu":
         rows = source.index_select(0, ids.to(source.device))
         return to_host(rows) if device.type == "cpu" else rows.to(device)
-    rows = _empty((len(ids), source.shape[1]), source.dtype, torch.device("cpu"), device)
+    rows = empty((len(ids), source.shape[1]), source.dtype, torch.device("cpu"), device)
     gather_rows(source.numpy(), ids.numpy(), out=rows.numpy(), threads=torch.get_num_threads())
     return rows.to(device, non_blocking=True)
 
@@ -179,12 +181,12 @@ def to_host(rows: Tensor) -> Tensor:
     which crosses a link twice as fast."""
     if rows.device.type == "cpu":
         return rows
-    out = _empty((len(rows), rows.shape[1]), rows.dtype, torch.device("cpu"), rows.device)
+    out = empty((len(rows), rows.shape[1]), rows.dtype, torch.device("cpu"), rows.device)
     return out.copy_(rows)
 
 
-def _empty(
-    shape: tuple[int, int],
+def empty(
+    shape: Sequence[int],
     dtype: torch.dtype,
     device: torch.device,
     target: torch.device | None = None,

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from gnnbench.models.saved import SavedTensors
+from gnnbench.run.movement import empty
 from gnnbench.run.passes import AggregateTape, UpdateTape, without_outputs
 
+HOST = torch.device("cpu")
 #: A round and a slot: which unit.
 UnitKey = tuple[int, int]
 
@@ -42,15 +44,10 @@ class Tapes:
             if layer == number and key[1] == slot:
                 tapes = without_outputs(self.aggregates[number, key], self.updates[number, key])
                 self.aggregates[number, key], self.updates[number, key] = tapes
-                saved.offload(_make_room)
+                saved.offload(lambda tensor: empty(tensor.shape, tensor.dtype, HOST, tensor.device))
 
     def swap_in(self, number: int, slot: int, device: torch.device) -> None:
         """Have it back on its device."""
         for layer, key in [*self._saved]:
             if layer == number and key[1] == slot:
                 self._saved.pop((number, key)).restore(device)
-
-
-def _make_room(tensor: Tensor) -> Tensor:
-    """Memory of the host for one, pinned where it comes from a CUDA device."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
