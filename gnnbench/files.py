@@ -135,9 +135,10 @@ def publish(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     """A stream of bytes whose content stands at ``path`` when the block ends, whole.
 
     Where the block raises, or the process is killed in it, ``path`` is as it was and nothing is
-    left beside it (but for a hidden ``.tmp`` file where the file system has no nameless ones and
-    the process is killed). A link is followed. A pipe or a device is written to directly. Without
-    ``overwrite`` nothing is replaced, not even what appears while the block runs.
+    left beside it (but for a hidden ``.tmp`` file where the process is killed and the file system
+    has no nameless ones, or it is killed in the very moment in which it replaces a file). A link is
+    followed. A pipe or a device is written to directly. Without ``overwrite`` nothing is replaced,
+    not even what appears while the block runs.
 
     Raises ``OSError``, among them ``FileExistsError``; :func:`explain` says it in words.
     """
@@ -222,6 +223,9 @@ class _Unpublished:
             self._name_unless_taken(name)
             return
         if self._name is None:
+            with contextlib.suppress(FileExistsError):
+                self._link(name)
+                return
             # Only a file with a name can take another's place.
             name_for_now = _draw_name()
             self._link(name_for_now)

@@ -97,6 +97,7 @@ class FeatureParallelLowering(MiniBatchLowering):
                 step = self._send(slot, round_.index, "host to device", work)
                 arrived = round_.arrived[slot] = Buffer("blocks on the device")
                 step.reads, step.writes = (round_.sampled, there[self.hosts[slot]]), (arrived,)
+                step.asked = True
                 yield step
                 round_.transfer_s = max(round_.transfer_s, step.seconds)
 

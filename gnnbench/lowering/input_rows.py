@@ -73,6 +73,7 @@ class InputRows(LoadedRows):
         work = Work("copy", bytes=self.count_topology(unit.blocks))
         step = self._send(slot, index, "mini-batch topology", work)
         step.reads, step.writes = ready, (arrived,)
+        step.asked = True
         yield step
         round_.transfer_s = max(round_.transfer_s, step.seconds)
 
@@ -107,6 +108,7 @@ class InputRows(LoadedRows):
         step.op, step.operands = "transfer", (key, move, apart)
         step.moves += (("reused", move.rows_reused * self._row_bytes),)
         step.reads, step.adds = ready, (transferred,)
+        step.asked = True
         yield step
         seconds = step.seconds
         if apart:
@@ -117,6 +119,7 @@ class InputRows(LoadedRows):
             step = self._make_assembly("put together", operands, slot, count)
             step.round, step.adds = index, (arrived,)
             step.reads = (transferred, ready[0], self._copies[slot])
+            step.asked = True
             yield step
             yield Free(name, "rows that crossed")
             seconds += step.seconds
@@ -127,6 +130,7 @@ class InputRows(LoadedRows):
             yield Hold(name, "neighbour rows", size)
         if slot in round_.admitted:
             step = self._admit(round_, slot, arrived)
+            step.asked = True
             yield step
             seconds += step.seconds
         round_.transfer_s = max(round_.transfer_s, seconds)

@@ -202,6 +202,7 @@ class LoadedRows(UnitPasses):
             )
             if self._stored is not None:
                 step.index_work = partial(self._count_stored, round_, self._stored)
+            step.asked = True
             yield step
             round_.load_s = max(round_.load_s, step.seconds)
         for each in loads:
@@ -281,6 +282,7 @@ class LoadedRows(UnitPasses):
                 step = self._cross(there, here, index, label, work, "host_to_host")
                 step.stage, step.reads = "load", (gathered[there],)
                 step.adds = (self._staging(here, index, loads[0].slot), round_.rows)
+                step.asked = True
                 yield step
                 sent_s = max(sent_s, step.seconds)
         round_.load_s += sent_s

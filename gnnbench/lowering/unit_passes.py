@@ -133,6 +133,7 @@ class UnitPasses(Lowering):
             below = Buffer("gradients of the activations") if each.plan.number else round_.gradients
             steps.append(self._backward_layer(each, gradients, below))
             gradients = (below,)
+        steps[-1][-1].asked = True
         taken = Take(plans[-1].place, held)
         yield taken
         for some in steps:

@@ -20,6 +20,7 @@ from gnnbench.costs import (
     price_operations,
 )
 from gnnbench.costs.aggregation import Aggregation
+from gnnbench.costs.loading import UNMEASURED
 from gnnbench.costs.passes import RELU, Passes, update
 from gnnbench.parts.base import LayerShape, Part, Setting
 from gnnbench.platforms.machine import Device, LibraryRates
@@ -268,7 +269,7 @@ class Kernel(Part):
     def batch_seconds(self, device: Device) -> float:
         """What the loss and the optimiser take besides what they move, where the platform has it
         of this library."""
-        return device.libraries.get(self.name, LibraryRates()).batch_s
+        return device.libraries.get(self.name, UNMEASURED).batch_s
 
     def seconds(self, work: Work, device: Device) -> float:
         """Modelled duration of ``work`` on a described device.
@@ -283,13 +284,14 @@ class Kernel(Part):
         """
         if work.op not in ("aggregate", "update"):
             raise ValueError(f"a kernel has no cost for {work.op!r}")
-        measured = device.libraries.get(self.name, LibraryRates())
-        of_host = LibraryRates(aggregate=device.aggregate, update=device.update)
+        measured = device.libraries.get(self.name, UNMEASURED)
         if measured.aggregate is not None:
             operations = self.operations(work, device)
             summed_s = price_measured(operations, device, self.library, measured, work.threads)
             return summed_s + price_calls(work, measured)
-        known = measured if measured.update else of_host
+        known = measured
+        if not measured.update:
+            known = LibraryRates(aggregate=device.aggregate, update=device.update)
         if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
             call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0
             return call_s + _by_equations(work, device, known)

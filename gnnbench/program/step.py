@@ -52,8 +52,11 @@ class Step:
     ``arithmetic`` is what the place does for the imbalance of devices.
 
     ``index_work`` is done by whoever takes the step, with bodies or without: it draws a sample, or
-    counts, and sets what the step's sizes are. ``seconds`` is how long the step took, once it is
-    taken; a lowering whose parts rebalance reads it there.
+    counts, and sets what the step's sizes are.
+
+    ``seconds`` is how long the step took. It is there when the next item is asked for after a step
+    with ``index_work`` or one that is ``asked``, of all steps up to that, and of others at the end
+    of their section. A lowering whose parts rebalance asks so.
     """
 
     op: str
@@ -75,6 +78,7 @@ class Step:
     device: int | None = None
     source: int | None = None
     index_work: Callable[[Step], None] | None = None
+    asked: bool = False
     seconds: float = 0.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import TypeAlias
 
 from gnnbench.constants import Bound
 from gnnbench.program import (
@@ -20,10 +21,13 @@ from gnnbench.program import (
     Take,
     Waits,
 )
-from gnnbench.run.recorder import Recorder, Track, new_kind
+from gnnbench.run.recorder import Recorder, Track
+from gnnbench.run.timers import Moment
 
 #: A sleep takes some 0.1 ms more than it is asked for, which the next one makes up for.
 LEAST_REST_S: Bound[float] = 5e-4
+#: So many steps are taken before they are accounted for.
+MOST_TAKEN: Bound[int] = 512
 #: What a step's operation computes, by its name.
 Bodies = Mapping[str, Callable[..., None]]
 #: Where a section is recorded and what it runs on.
@@ -32,6 +36,11 @@ Enter = Callable[[Section], AbstractContextManager[Track]]
 Arrive = Callable[[int, Sequence[int]], None]
 #: Is told, when a step has been taken here, that step and its number.
 Leave = Callable[[Step, int], None]
+#: A step's number, and those of the steps that it waits for, ascending.
+Met: TypeAlias = tuple[int, tuple[int, ...]]
+#: A step that is done, when it began on the host's clock, how long it took here, and its number
+#: where it had to have one before.
+Taken: TypeAlias = tuple[Step, float, float, Met | None]
 
 
 def take_items(
@@ -69,6 +78,8 @@ class Reader:
         self._arrive = arrive
         self._leave = leave
         self._rest = 1.0 / speed - 1.0
+        #: Whether more is done at each step than its body.
+        self._early = arrive is not None or leave is not None or self._rest > 0.0
         self._owed_s = 0.0
         self._recorder = recorder
         self._ledger = ledger
@@ -86,42 +97,57 @@ class Reader:
 
     def _take_section(self, items: Iterator[Item], track: Track) -> Section | None:
         """Take items up to the section that begins next; None where they end."""
-        # This goes on between kernels, when nothing of it is in a cache: all in one frame.
-        ids, bodies, follow = self._recorder.ids, self._bodies, self._waits.follow
-        leave = self._leave
-        arrive, rests = self._arrive, self._rest > 0.0
+        # Between kernels nothing of this is in a cache: all in one frame, and what can wait is done
+        # of many steps one after the other.
+        bodies, early, read, since = self._bodies, self._early, track.read, track.since
+        taken: list[Taken] = []
+        section = None
         for item in items:
             if isinstance(item, Step):
-                number = next(ids)
-                after = follow(item, number)
-                if arrive is not None:
-                    arrive(number, after)
-                track.round = item.round
-                began = track.read()
+                met = self._meet(item) if early else None
+                began = read()
                 if item.index_work is not None:
                     item.index_work(item)
                 if bodies is not None and item.op:
                     bodies[item.op](*item.operands)
-                    if leave is not None:
-                        leave(item, number)
-                if rests:
-                    self._rest_after(track.read() - began)
-                kind = new_kind((item.stage, item.label, item.place, item.resources, item.layer))
-                item.seconds = track.add(kind, item.work, after, began, number).seconds
-                for counted, size_bytes in item.moves:
-                    track.bytes[counted] = track.bytes.get(counted, 0) + size_bytes
-                if item.vertices:
-                    track.edges += item.edges
-                    track.vertices += item.vertices
-                if item.arithmetic:
-                    track.work[item.place] = track.work.get(item.place, 0.0) + item.arithmetic
+                if met is not None:
+                    self._see_off(item, met[0], began, track)
+                taken.append((item, *since(began), met))
+                if item.asked or item.index_work is not None or len(taken) == MOST_TAKEN:
+                    self._account(taken, track)
             elif isinstance(item, Section):
-                return item
+                section = item
+                break
             elif isinstance(item, Collective):
+                self._account(taken, track)
                 self._take_section(iter(item.steps), track)
             else:
                 self._take_other(item)
-        return None
+        self._account(taken, track)
+        return section
+
+    def _meet(self, step: Step) -> Met:
+        """The number of a step that is next, and those of the steps that it waits for, for which
+        whoever has to be told does wait."""
+        number = next(self._recorder.ids)
+        after = self._waits.follow(step, number)
+        if self._arrive is not None:
+            self._arrive(number, after)
+        return number, after
+
+    def _see_off(self, step: Step, number: int, began: Moment, track: Track) -> None:
+        """A step's body is done: tell whoever is to know, and rest."""
+        if self._leave is not None and self._bodies is not None and step.op:
+            self._leave(step, number)
+        if self._rest > 0.0:
+            self._rest_after(track.read() - began)
+
+    def _account(self, taken: list[Taken], track: Track) -> None:
+        """Record steps that have been taken, in their order, and let go of them."""
+        for step, began_s, wall_s, met in taken:
+            number, after = met or self._meet(step)
+            track.add(step, number, after, began_s, wall_s)
+        taken.clear()
 
     def _rest_after(self, took_s: float) -> None:
         """Sleep for what a step of so long is to take besides, once that is worth a sleep."""

@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import count
 from operator import attrgetter, eq
-from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Stage, Work
+from gnnbench.program import Step
+from gnnbench.records import BYTE_KINDS, ByteKind, EpochTrace, Provenance, Span, Work
 from gnnbench.run.timers import HostTimer, Moment, SynchronisedTimer, Timer
 
 
@@ -38,21 +38,6 @@ HOST = HostTimer()
 _new_span = partial(tuple.__new__, Span)
 
 
-class SpanKind(NamedTuple):
-    """What spans of one kind have in common; see ``Span``. An engine makes those of every round
-    once."""
-
-    stage: Stage
-    label: str
-    place: str
-    resources: tuple[str, ...]
-    layer: int = -1
-
-
-#: The same for ``SpanKind``.
-new_kind = partial(tuple.__new__, SpanKind)
-
-
 class _Here(threading.local):
     """The track of the stage that this thread is in, if it is in one."""
 
@@ -62,20 +47,20 @@ class _Here(threading.local):
 class Track:
     """What one thread records of one stage of a round; entered, it is that thread's.
 
-    Its spans are added when they are over. ``read`` says when they began.
+    Steps are added when they are done. ``read`` is a moment, and ``since`` says of one when it
+    was on the host's clock, and how long ago.
     """
 
     __slots__ = (
         "_clock",
         "_epoch",
         "_here",
-        "_ids",
         "_started_s",
         "bytes",
         "edges",
         "key",
         "read",
-        "round",
+        "since",
         "spans",
         "timer",
         "vertices",
@@ -89,12 +74,12 @@ class Track:
         self._here = recorder.here
         self._clock = recorder.pricing
         self._epoch = recorder.epoch
-        self._ids = recorder.ids
         self._started_s = recorder.started_s
-        self.round = round
         self.key = (round, rank)
         self.timer = timer
-        self.read: Callable[[], Moment] = HOST.read if timer is None else timer.read
+        own = HOST if timer is None else timer
+        self.read: Callable[[], Moment] = own.read
+        self.since: Callable[[Moment], tuple[float, float]] = own.since
         self.spans: list[Span] = []
         self.bytes: dict[ByteKind, int] = {}
         self.work: dict[str, float] = {}
@@ -109,42 +94,45 @@ class Track:
         self._here.track = None
 
     def add(
-        self,
-        kind: SpanKind,
-        work: Work,
-        after: Sequence[int],
-        began: Moment,
-        id: int | None = None,
-    ) -> Span:
-        """A span of a kind that ``began`` at a moment and is over now, after others by their ids.
+        self, step: Step, number: int, after: tuple[int, ...], began_s: float, wall_s: float
+    ) -> None:
+        """A step's span, bytes, work and what it traverses, and let it know its seconds.
 
-        Its own id is the next one, unless it was given one when it began.
+        It has a ``number``, is ``after`` others by theirs, ascending, began at a moment of the
+        host's clock, and was ``wall_s`` long.
         """
-        # This is called between kernels, when nothing of it is in a cache: all in one frame.
-        if self.timer is None:
-            wall_s = perf_counter() - began
-        else:
-            began, wall_s = self.timer.since(began)
-        stage, label, place, resources, layer = kind
-        span = _new_span(
-            (
-                next(self._ids) if id is None else id,
-                stage,
-                label,
-                place,
-                resources,
-                work,
-                tuple(after if len(after) < 2 else sorted(set(after))),
-                self._epoch,
-                self.round,
-                layer,
-                wall_s if self._clock is None else self._clock.seconds(work, place, wall_s),
-                began - self._started_s,
-                wall_s,
+        # This is called for every step: all in one frame.
+        clock, work, place = self._clock, step.work, step.place
+        seconds = wall_s if clock is None else clock.seconds(work, place, wall_s)
+        step.seconds = seconds
+        self.spans.append(
+            _new_span(
+                (
+                    number,
+                    step.stage,
+                    step.label,
+                    place,
+                    step.resources,
+                    work,
+                    after,
+                    self._epoch,
+                    step.round,
+                    step.layer,
+                    seconds,
+                    began_s - self._started_s,
+                    wall_s,
+                )
             )
         )
-        self.spans.append(span)
-        return span
+        if step.moves:
+            counted = self.bytes
+            for kind, size_bytes in step.moves:
+                counted[kind] = counted.get(kind, 0) + size_bytes
+        if step.vertices:
+            self.edges += step.edges
+            self.vertices += step.vertices
+        if step.arithmetic:
+            self.work[place] = self.work.get(place, 0.0) + step.arithmetic
 
 
 class _Interval:

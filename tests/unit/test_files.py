@@ -174,6 +174,25 @@ def test_nothing_is_left_by_a_process_that_is_killed(tmp_path):
     assert path.read_bytes() == b"precious"
 
 
+BETWEEN_LINK_AND_NAME = """
+import os, signal, sys
+from pathlib import Path
+from gnnbench.files import publish
+os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+with publish(Path(sys.argv[1])) as stream:
+    stream.write(b"x")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="needs files without a name")
+def test_a_new_file_has_no_other_name_before_its_own(tmp_path):
+    """So whenever the process is killed, nothing but the file can be there."""
+    done = subprocess.run(
+        [sys.executable, "-c", BETWEEN_LINK_AND_NAME, tmp_path / "f"], check=False
+    )
+    assert (done.returncode, names(tmp_path)) == (0, ["f"])
+
+
 @pytest.fixture
 def small_disk():
     """No file of this process may grow beyond 10,000 bytes: writing ends in the middle."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,9 +14,9 @@ import pytest
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.memory import open_ledger
 from gnnbench.platforms.describe import load_platform
-from gnnbench.program import Ledger
+from gnnbench.program import Ledger, Step
 from gnnbench.records import Span, Work
-from gnnbench.run.recorder import Recorder, SpanKind
+from gnnbench.run.recorder import Recorder
 from gnnbench_plugins.reference.memory import HostMemory
 
 # --------------------------------------------------------------------------- recorder
@@ -39,32 +40,19 @@ def recorder():
 
 @contextmanager
 def span(recorder, stage, label, place, work, after=(), resources=None, layer=-1):
-    """A span that lasts as long as the body, recorded as by who takes the steps of a program."""
+    """A step that lasts as long as the body, recorded as by who takes the steps of a program."""
     opened = SimpleNamespace(id=next(recorder.ids), work=work)
     track = recorder.track
     began = track.read()
     yield opened
-    kind = SpanKind(stage, label, place, resources or (place,), layer)
-    opened.seconds = track.add(kind, opened.work, after, began, opened.id).seconds
-
-
-def test_a_kind_of_spans_is_the_same_as_its_fields(recorder):
-    kind = SpanKind("update", "train", "gpu0", ("gpu0.update",), 1)
-    work = Work("update", edges=5).on_threads(3)
-    with recorder.stage(0, (0, 0)) as track:
-        first = track.add(kind, work, (), track.read())
-        with span(recorder, *kind[:3], work, after=(first.id,), resources=kind.resources, layer=1):
-            pass
-    one, two = recorder.end_epoch(0.5, [0.5], 1).spans
-    assert isinstance(one, Span)
-    assert one.work == Work("update", edges=5, threads=3)
-    different = {"id": 0, "after": (), "wall_s": 0.0, "wall_start_s": 0.0}
-    assert two._replace(**different) == one._replace(**different)
-    assert (one.id, two.id, one.after, two.after) == (0, 1, (), (0,))
+    step = Step(
+        "", (), stage, label, place, resources or (place,), opened.work, layer, track.key[0]
+    )
+    track.add(step, opened.id, after, *track.since(began))
+    opened.seconds = step.seconds
 
 
 def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):
-    recorder.track.round = 2
     with span(recorder, "sample", "draw", "host", Work("sample", edges=4)) as first:
         pass
     with span(
@@ -73,14 +61,14 @@ def test_a_span_is_recorded_with_its_work_and_what_it_waits_for(recorder):
         "train",
         "gpu0",
         Work("update", edges=5),
-        after=(first.id, first.id),
+        after=(first.id,),
         resources=("gpu0.update",),
         layer=1,
     ) as second:
         time.sleep(0.01)
     assert (first.id, second.id, first.seconds, second.seconds) == (0, 1, 4.0, 5.0)
     one, two = recorder.end_epoch(0.5, [0.25, 0.75], 1).spans
-    assert (one.resources, one.after, one.layer, one.epoch, one.round) == (("host",), (), -1, 3, 2)
+    assert (one.resources, one.after, one.layer, one.epoch, one.round) == (("host",), (), -1, 3, 0)
     assert (two.resources, two.after, two.layer, two.place) == (("gpu0.update",), (0,), 1, "gpu0")
     assert two.wall_s >= 0.01
     assert two.wall_start_s >= one.wall_start_s + one.wall_s
@@ -93,19 +81,31 @@ def test_work_that_only_its_execution_can_size(recorder):
     assert opened.seconds == 9.0
 
 
-def test_a_span_that_is_over_is_added_to_its_track_with_what_it_waits_for_once(recorder):
-    kind = SpanKind("load", "load", "host", ("host.load",))
+def test_a_step_that_is_done_is_added_to_its_track_with_all_that_it_counts(recorder):
+    first = Step("", (), "load", "load", "host", ("host.load",), Work("copy", edges=2), round=2)
+    moves = (("host_to_device", 5), ("reused", 7), ("host_to_device", 11))
+    second = replace(first, work=Work("copy", edges=3), moves=moves, arithmetic=0.5, layer=1)
+    second.edges, second.vertices = 13, 17
     with recorder.stage(2, (0, 0)) as track:
-        first = track.add(kind, Work("copy", edges=2), (), track.read())
+        track.add(first, 0, (), *track.since(track.read()))
         began = track.read()
         time.sleep(0.01)
-        second = track.add(kind, Work("copy", edges=3), [first.id, first.id], began)
+        track.add(second, 1, (0,), *track.since(began))
     assert (first.seconds, second.seconds) == (2.0, 3.0)
-    one, two = recorder.end_epoch(0.0, [], 1).spans
-    assert (one, two) == (first, second)
-    assert (two.after, two.round, two.epoch, two.resources) == ((one.id,), 2, 3, ("host.load",))
+    trace = recorder.end_epoch(0.0, [], 1)
+    one, two = trace.spans
+    assert isinstance(two, Span)
+    assert (one.id, one.work, one.seconds, one.layer) == (0, first.work, 2.0, -1)
+    assert (two.id, two.work, two.seconds, two.layer) == (1, second.work, 3.0, 1)
+    assert (two.stage, two.label, two.place) == ("load", "load", "host")
+    assert (two.after, two.round, two.epoch, two.resources) == ((0,), 2, 3, ("host.load",))
     assert two.wall_s >= 0.01
     assert two.wall_start_s >= one.wall_start_s + one.wall_s
+    assert {kind: size for kind, size in trace.bytes.items() if size} == {
+        "host_to_device": 16,
+        "reused": 7,
+    }
+    assert (trace.edges, trace.vertices, trace.work_by_device) == (13, 17, {"host": 0.5})
 
 
 def test_what_a_part_decides_outside_of_stages_is_no_harness(recorder):
