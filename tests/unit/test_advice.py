@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gnnbench import datasets, partitioning
+from gnnbench import comparison, datasets, partitioning
 from gnnbench.advice import Question, advise, find_cheapest, make_matrix
 from gnnbench.advice.matrix import find_front
 from gnnbench.advice.pricing import Pricer, read_metric
@@ -307,6 +308,39 @@ def test_the_best_are_trained_and_found_equal(ask):
     assert [choice.trained for choice in found.answers[0].choices[1:]] == [None] * (
         len(found.answers[0].choices) - 1
     )
+
+
+def test_what_is_measured_is_ranked_by_that_and_not_by_a_first_epoch(ask, monkeypatch):
+    """Which is slow, and whoever came first in the process would be thought the slowest."""
+    trained = []
+
+    def train(request, *given):
+        """In truth, but then what was planned to be faster is called slower."""
+        found = comparison.compare(request, *given)
+        trained.extend(run.metrics["epoch_time"] for run in found.runs)
+        times = [replace(epoch, value=-float(number)) for number, epoch in enumerate(trained)]
+        runs = [
+            replace(run, metrics={**run.metrics, "epoch_time": epoch})
+            for run, epoch in zip(found.runs, times, strict=True)
+        ]
+        return replace(found, runs=tuple(runs))
+
+    monkeypatch.setattr(sys.modules[advise.__module__], "compare", train)
+    platform = load_platform("c5-9xlarge")
+    question = ask("c5-9xlarge", modes=("full-graph",))
+    question = replace(
+        question,
+        platform=replace(platform, host=replace(platform.host, virtual=False)),
+        workload=replace(question.workload, epochs=1, threads=1),
+    )
+    planned = advise(question, vary=False, effort=FEW).answers[0].choices
+    choices = advise(question, vary=False, effort=FEW, train=2).answers[0].choices
+    assert [choice.row for choice in choices] == [planned[1].row, planned[0].row] + [
+        choice.row for choice in planned[2:]
+    ]
+    assert all(choice.trained is None for choice in choices[2:])
+    assert [epoch.provenance for epoch in trained] == ["measured"] * 2
+    assert all(1 <= epoch.warmup < len(epoch.samples) for epoch in trained)
 
 
 # --------------------------------------------------------------------------- how sure
