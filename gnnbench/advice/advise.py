@@ -143,7 +143,7 @@ def refuse_guessing(question: Question) -> None:
     if question.platform.name == LOCAL and not local_path().is_file():
         raise UsageError(
             "the rates of platform local are assumed until it is measured, so a ranking would be a "
-            "guess; run 'gnnbench platforms probe', or name another --platform."
+            "guess; run 'gnnbench platforms probe --save', or name another --platform."
         )
 
 

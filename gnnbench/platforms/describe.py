@@ -140,7 +140,8 @@ def is_made_of_cores(spec: str) -> bool:
 
 def list_platforms() -> tuple[PlatformEntry, ...]:
     """``local`` first, then the bundled platforms by name."""
-    local = PlatformEntry(LOCAL, "this machine, not measured yet (gnnbench platforms probe)", None)
+    unknown = "this machine, not measured yet (gnnbench platforms probe --save)"
+    local = PlatformEntry(LOCAL, unknown, None)
     if local_path().is_file():
         local = PlatformEntry(LOCAL, "this machine, as last probed", local_path())
     bundled = (

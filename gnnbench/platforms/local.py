@@ -48,7 +48,7 @@ def load_local() -> Platform:
     if described != here:
         raise PlatformError(
             f"platform file {path} describes {', '.join(described) or 'no accelerator'} and torch "
-            f"sees {', '.join(here) or 'none'} here; run gnnbench platforms probe again."
+            f"sees {', '.join(here) or 'none'} here; run gnnbench platforms probe --save again."
         )
     return dataclasses.replace(
         platform,
@@ -82,7 +82,7 @@ def describe_unmeasured() -> Platform:
 
     Rates are assumed from the number of cores, the same at every call; each says so.
     """
-    assumed = "{}, not measured; gnnbench platforms probe does"
+    assumed = "{}, not measured; gnnbench platforms probe --save does"
     cores = count_cores()
     host = Device(
         name="host",

@@ -825,7 +825,7 @@ def test_probed_gpus_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
         load_platform("local")
     assert str(error.value) == (
         f"platform file {local_path()} describes gpu0, gpu1 and torch sees gpu0 here; "
-        f"run gnnbench platforms probe again."
+        f"run gnnbench platforms probe --save again."
     )
 
 
