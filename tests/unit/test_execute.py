@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from counting_clock import CountingClock
 
 from gnnbench.program import Buffer, Collective, Ledger, Section, Step
 from gnnbench.records import Work
@@ -10,15 +11,6 @@ from gnnbench.run.execute import MOST_TAKEN, Reader, take_items
 from gnnbench.run.recorder import Recorder
 
 NOT_YET = -1.0
-
-
-class CountingClock:
-    """A second for every edge."""
-
-    provenance = "modelled"
-
-    def seconds(self, work, place, wall_s):
-        return float(work.edges)
 
 
 @pytest.fixture

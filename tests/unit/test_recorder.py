@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from counting_clock import CountingClock
 
 from gnnbench.errors import DeviceOutOfMemory
 from gnnbench.lowering.memory import open_ledger
@@ -20,15 +21,6 @@ from gnnbench.run.recorder import Recorder
 from gnnbench_plugins.reference.memory import HostMemory
 
 # --------------------------------------------------------------------------- recorder
-
-
-class CountingClock:
-    """A second for every edge."""
-
-    provenance = "modelled"
-
-    def seconds(self, work, place, wall_s):
-        return float(work.edges)
 
 
 @pytest.fixture
