@@ -6,9 +6,10 @@ reference does, each planned to the end with its settings as they come; of halos
 one device, which transfer nothing, ``none`` stands for all. The advice is right where its first
 choice takes at most a tenth longer. It may take less: it searches settings too.
 
-With ``--measured`` the machine is this one (``gnnbench platforms probe`` first), where the advice
-trains the best two. The truth is trained too: of the combinations whose programs differ each a few
-epochs, then the fastest of them in turns with the first choice, which may take at most 15 % longer.
+With ``--measured`` the machine is this one (``gnnbench platforms probe --save`` first), where the
+advice trains the best two. The truth is trained too: of the combinations whose programs differ each
+a few epochs, then the fastest of them in turns with the first choice, which may take at most 15 %
+longer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnnbench import datasets
 from gnnbench.advice import Question, advise
@@ -29,12 +30,13 @@ from gnnbench.comparison import compare, make_setting
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.errors import GnnbenchError, IncompatibleParts
 from gnnbench.partitioning import remember_partitions
+from gnnbench.parts import Setting
 from gnnbench.platforms.describe import LOCAL, load_platform
 from gnnbench.plugins import Registry, assemble, load
 from gnnbench.preparation import count_cores
 from gnnbench.price.folds import digest
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.records import Dataset, Mode, Workload
+from gnnbench.records import Dataset, Mode, RunResult, Workload
 from gnnbench.run import Training
 from gnnbench.units import format_si
 
@@ -145,41 +147,40 @@ def make_question(asked: Asked, registry: Registry, dataset: Dataset) -> Questio
     return Question(dataset, workload, platform, registry, (asked.mode,))
 
 
-def find_truth(question: Question) -> tuple[str, float, int]:
-    """The shortest epoch of all combinations, planned one by one, and how many there are."""
+def plan_all(question: Question) -> list[tuple[PlannedRow, RunResult]]:
+    """Every combination that may be ranked, as it comes, and its plan."""
     pricer = Pricer(question)
     (mode,) = question.modes
     with remember_partitions():
         space = find_space(pricer, mode)
         distinct = [parts for parts in space.ranked if not pricer.is_idle(parts)]
         rows = [question.make_row(mode, parts) for parts in distinct]
-        times = [(read_metric(pricer.plan(row), "epoch_time"), row.label) for row in rows]
+        return [(row, pricer.plan(row)) for row in rows]
+
+
+def find_truth(question: Question) -> tuple[str, float, int]:
+    """The shortest epoch of all combinations, planned one by one, and how many there are."""
+    times = [(read_metric(run, "epoch_time"), row.label) for row, run in plan_all(question)]
     best_s, best = min(times, default=(float("inf"), "nothing"))
-    return best if best_s < float("inf") else "nothing", best_s, len(rows)
+    return best if best_s < float("inf") else "nothing", best_s, len(times)
 
 
 def list_programs(question: Question) -> list[PlannedRow]:
     """Of the combinations whose plans are the same in every figure, one each: with one device many
     parts have nothing to do. Samplers that draw are told apart by their names, as only training
     tells what they take."""
-    pricer = Pricer(question)
-    (mode,) = question.modes
     found: dict[object, PlannedRow] = {}
-    with remember_partitions():
-        for parts in find_space(pricer, mode).ranked:
-            row = question.make_row(mode, parts)
-            run = pricer.plan(row)
+    for row, run in plan_all(question):
+        if run.status == "done":
             figures = sorted((name, metric.value) for name, metric in run.metrics.items())
-            sampler = parts.sampler if mode == "mini-batch" else ""
-            if run.status == "done" and not pricer.is_idle(parts):
-                found.setdefault((parts.kernel, sampler, tuple(figures)), row)
+            sampler = row.parts.sampler if row.mode == "mini-batch" else ""
+            found.setdefault((row.parts.kernel, sampler, tuple(figures)), row)
     return list(found.values())
 
 
-def try_row(question: Question, row: PlannedRow) -> float:
+def try_row(question: Question, setting: Setting, row: PlannedRow) -> float:
     """The shortest of a few measured epochs of a row but the first; infinite where it fails."""
     bundle = assemble(question.registry, row.parts, question.options)
-    setting = make_setting(Request((), question.dataset, question.workload, question.platform))
     try:
         training = Training(bundle, setting, WallClock())
         epochs = [training.run_epoch(number) for number in range(TRIED_EPOCHS)]
@@ -191,19 +192,17 @@ def try_row(question: Question, row: PlannedRow) -> float:
 def measure_truth(question: Question, chosen: PlannedRow) -> tuple[float, str, float, int]:
     """The epoch of the first choice, what is fastest of all, its epoch, and of how many."""
     rows = list_programs(question)
-    fastest = sorted(rows, key=lambda row: try_row(question, row))[:FINALISTS]
     request = Request(
-        (),
-        question.dataset,
-        question.workload,
-        question.platform,
-        rows=tuple(dict.fromkeys([chosen, *fastest])),
-        check=False,
+        (), question.dataset, question.workload, question.platform, rows=(chosen,), check=False
     )
-    runs = [run for run in compare(request, question.registry).runs if run.status == "done"]
-    times = {run.label: read_metric(run, "epoch_time") for run in runs}
-    best = min(times, key=lambda label: times[label])
-    return times.get(chosen.label, float("inf")), best, times[best], len(rows)
+    setting = make_setting(request)
+    fastest = sorted(rows, key=lambda row: try_row(question, setting, row))[:FINALISTS]
+    request = replace(request, rows=tuple(dict.fromkeys([chosen, *fastest])))
+    # By place: a choice with settings of its own is called what it is without them.
+    runs = compare(request, question.registry).runs
+    times = [read_metric(run, "epoch_time") for run in runs]
+    best_s, best = min(zip(times, (row.label for row in request.rows), strict=True))
+    return times[0], best, best_s, len(rows)
 
 
 def judge(asked: Asked, registry: Registry, dataset: Dataset) -> Verdict:

@@ -97,7 +97,7 @@ def test_steps_keep_their_order_and_their_waits_whenever_they_are_accounted_for(
     assert heard == (waits if told else [])
 
 
-def test_a_step_lasts_as_long_as_its_body_and_no_longer(recorder, monkeypatch):
+def test_a_step_lasts_as_long_as_its_body_and_no_longer(recorder):
     """Whatever is done before it is accounted for."""
     now = [0.0]
     track = recorder.track
