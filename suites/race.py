@@ -256,6 +256,10 @@ def _admit(outcome: Outcome) -> tuple[dict[str, Contestant], dict[str, float]]:
             outcome.check_s += time.perf_counter() - prepared
         except MissingDependency as error:
             outcome.absent[name] = str(error)
+        except RuntimeError as error:
+            if "can't allocate memory" not in str(error):  # torch has no class for it on CPUs
+                raise
+            outcome.absent[name] = "needs more memory than this machine has"
         except WrongResult as error:
             outcome.wrong[name] = str(error)
         else:

@@ -254,6 +254,21 @@ def test_wrong_and_absent_contestants_are_named_and_not_timed() -> None:
     assert set(outcome.seconds) == {OURS, "right"}
 
 
+def test_what_does_not_fit_in_memory_is_absent_and_other_failures_are_not_hidden() -> None:
+    def overflow(_: int) -> object:
+        return torch.empty(1 << 60, dtype=torch.uint8)
+
+    def fail(_: int) -> object:
+        raise RuntimeError("of another kind")
+
+    ours = {OURS: lambda: Contestant(lambda _: 1)}
+    outcome = race(make_case({**ours, "wide": lambda: Contestant(overflow)}), 1, Limits(1))
+    assert outcome.absent == {"wide": "needs more memory than this machine has"}
+    assert list(outcome.seconds) == [OURS]
+    with pytest.raises(RuntimeError, match="of another kind"):
+        race(make_case({**ours, "wide": lambda: Contestant(fail)}), 1, Limits(1))
+
+
 # --------------------------------------------------------------------------- checks of results
 
 
