@@ -178,6 +178,7 @@ def wait_for_metis(command):
             with contextlib.suppress(psutil.NoSuchProcess):
                 if child.cpu_times().user > 0.1:
                     return child
+        time.sleep(0.01)
     return None
 
 
