@@ -1,4 +1,4 @@
-"""Everything gnnbench raises on purpose.
+"""Everything gnnbench raises on purpose, and one error of others that it tells apart.
 
 Each message is one sentence that says what is wrong, where, and how to mend it; the command line
 prints it as it stands and exits with ``exit_status``.
@@ -118,3 +118,13 @@ class DeviceOutOfMemory(GnnbenchError):
             f"smaller units (a smaller batch, more chunks), a memory part that offloads, or a "
             f"larger budget."
         )
+
+
+def is_host_memory_error(error: BaseException) -> bool:
+    """Whether this machine had not enough memory for what was asked for.
+
+    torch has no class of its own for this on CPUs: it raises :class:`RuntimeError` with a sentence.
+    """
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )

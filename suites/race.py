@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from scipy.special import stdtrit
 
-from gnnbench.errors import MissingDependency
+from gnnbench.errors import MissingDependency, is_host_memory_error
 from gnnbench.records import IntArray
 
 OURS = "gnnbench"
@@ -256,8 +256,8 @@ def _admit(outcome: Outcome) -> tuple[dict[str, Contestant], dict[str, float]]:
             outcome.check_s += time.perf_counter() - prepared
         except MissingDependency as error:
             outcome.absent[name] = str(error)
-        except RuntimeError as error:
-            if "can't allocate memory" not in str(error):  # torch has no class for it on CPUs
+        except (MemoryError, RuntimeError) as error:
+            if not is_host_memory_error(error):
                 raise
             outcome.absent[name] = "needs more memory than this machine has"
         except WrongResult as error:

@@ -28,7 +28,7 @@ from gnnbench.cli.plugins import plugins
 from gnnbench.cli.reproduce import reproduce
 from gnnbench.cli.screen import complain, escape, guarded_output
 from gnnbench.cli.sweep import report, sweep
-from gnnbench.errors import GnnbenchError, Interrupted
+from gnnbench.errors import GnnbenchError, Interrupted, is_host_memory_error
 from gnnbench.waiting import wait_briefly
 
 
@@ -103,7 +103,7 @@ def _say_error(error: Exception, line: CommandLine) -> int:
     hint = "" if line.debug else " Run again with --debug for the traceback."
     message = " ".join(str(error).split())
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    if isinstance(error, MemoryError) or "can't allocate memory" in message:
+    if is_host_memory_error(error):
         _complain(
             f"this machine has not enough memory for what was asked for{_in_brackets(error)}; "
             f"ask for a smaller graph, or fewer and narrower layers.{hint}"
