@@ -93,10 +93,10 @@ def adjacency_bytes(
     )
 
 
-def reads_topology(policy: Intermediates, *, first: bool) -> bool:
-    """Whether a layer's backward pass needs the topology: not where the aggregate was cached and
-    the features' gradient is nobody's need."""
-    return not (first and policy == "cache")
+def reads_topology(policy: Intermediates, shape: LayerShape, *, first: bool) -> bool:
+    """Whether a layer's backward pass needs the topology: not where the aggregate is still there
+    and the features' gradient is nobody's need."""
+    return not (first and shape.cacheable and policy in ("cache", "keep"))
 
 
 def crossing_topology_bytes(

@@ -67,9 +67,9 @@ class WatchedCapacity:
         self.asked = True
         return self._capacity.device_bytes
 
-    def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
+    def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:
         self.asked = True
-        return self._capacity.holds(rounds, owner)
+        return self._capacity.holds(rounds, owner, pieces)
 
 
 def with_recall(registry: Registry, recall: Recall) -> Registry:

@@ -8,6 +8,8 @@ from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.mini_batch import MiniBatchLowering
+from gnnbench.lowering.streamed import StreamedLowering
+from gnnbench.lowering.working_sets import is_streamed
 from gnnbench.parts import Bundle, OffloadingMemory
 
 __all__ = ["Lowering", "choose_lowering"]
@@ -20,5 +22,5 @@ def choose_lowering(bundle: Bundle) -> type[Lowering]:
     if bundle.by_features:
         return FeatureShardsLowering
     if isinstance(bundle.memory, OffloadingMemory):
-        return HostResidentLowering
+        return StreamedLowering if is_streamed(bundle) else HostResidentLowering
     return DeviceResidentLowering

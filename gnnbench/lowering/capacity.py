@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from gnnbench.footprint import ChunkSize, size_of
 from gnnbench.lowering.movement import largest_buffers
-from gnnbench.lowering.working_sets import WorkingSets
+from gnnbench.lowering.working_sets import StreamedSets, WorkingSets, is_streamed
 from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, RowTransfer, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Ledger
@@ -33,7 +33,7 @@ class TrainerCapacity:
     def device_bytes(self) -> int:
         return min(self._free_bytes)
 
-    def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
+    def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:
         """Whether the largest working set of every trainer fits beside its chunks' topologies.
 
         Where vertex data lives on the devices, chunks of any size leave the same there: True.
@@ -45,11 +45,13 @@ class TrainerCapacity:
         rows = largest_buffers(self._plan(rounds, owner)) if shares else {}
         for unit in (unit for round_ in rounds for unit in round_.units):
             chunks[unit.slot].append(size_of(unit.blocks[0], rows.get(unit.slot)))
-        return self.fits(chunks)
+        return self.fits(chunks, pieces)
 
-    def fits(self, chunks: Sequence[Collection[ChunkSize]]) -> bool:
+    def fits(self, chunks: Sequence[Collection[ChunkSize]], pieces: int = 1) -> bool:
         """The same of each trainer's chunks by their sizes, where vertex data is on the host."""
         sets = WorkingSets(self._bundle, self._shapes, self._itemsize)
+        if is_streamed(self._bundle):
+            sets = StreamedSets(self._bundle, self._shapes, self._itemsize, pieces)
         return all(
             sets.device_bytes(sizes) <= free_bytes
             for sizes, free_bytes in zip(chunks, self._free_bytes, strict=True)

@@ -93,8 +93,22 @@ class FullGraphLowering(Lowering):
         A pipelined device updates rows while it aggregates others, so that neither waits for the
         other, and both add.
         """
+        pipelined, made = self.trainers[key[2]].pipelined, (Buffer("aggregate"),)
+        step = self._make_aggregate(key, block, inputs, num_inputs)
+        step.writes, step.adds = made, into if pipelined else ()
+        yield step
+        yield self._make_update(key, block, inputs if pipelined else made, into)
+
+    def _make_aggregate(
+        self,
+        key: UnitKey,
+        block: Block | BlockSize,
+        inputs: tuple[Buffer, ...],
+        num_inputs: int,
+    ) -> Step:
+        """AGGREGATE of a ``block``, and what is traversed and computed with it."""
         number, index, slot = key
-        device, layer, aggregate = self.trainers[slot], self.layers[number], Buffer("aggregate")
+        device, layer = self.trainers[slot], self.layers[number]
         step = self._compute(
             "aggregate forward",
             device,
@@ -102,8 +116,6 @@ class FullGraphLowering(Lowering):
             key,
             round_index=index,
             reads=inputs,
-            writes=(aggregate,),
-            adds=into if device.pipelined else (),
             block=block,
         )
         step.edges = block.num_edges
@@ -111,14 +123,24 @@ class FullGraphLowering(Lowering):
         step.arithmetic = float(
             block.num_edges * layer.in_features + block.num_dst * layer.macs_per_row
         )
-        yield step
-        yield self._compute(
+        return step
+
+    def _make_update(
+        self,
+        key: UnitKey,
+        block: Block | BlockSize,
+        aggregates: tuple[Buffer, ...],
+        into: tuple[Buffer, ...],
+    ) -> Step:
+        """UPDATE of a block's destinations."""
+        number, index, slot = key
+        return self._compute(
             "update forward",
-            device,
+            self.trainers[slot],
             number,
             key,
             round_index=index,
-            reads=inputs if device.pipelined else (aggregate,),
+            reads=aggregates,
             adds=into,
             block=block,
         )
@@ -132,30 +154,55 @@ class FullGraphLowering(Lowering):
     ) -> Iterator[Step]:
         """Both passes back, from the gradients of the outputs to those of the input rows, which are
         added to the buffers ``into``; the first layer's go nowhere."""
+        pipelined, made = self.trainers[key[2]].pipelined, (Buffer("gradient of the aggregate"),)
+        goes_on = self._goes_on(key[0])
+        step = self._make_update_backward(key, block, upper, made)
+        step.adds = into if pipelined or not goes_on else ()
+        yield step
+        if goes_on:
+            yield self._make_aggregate_backward(key, block, upper if pipelined else made, into)
+
+    def _goes_on(self, number: int) -> bool:
+        """Whether a layer's aggregate needs a gradient."""
+        return needs_aggregate_gradient(self.layers[number], first=number == 0)
+
+    def _make_update_backward(
+        self,
+        key: UnitKey,
+        block: Block | BlockSize,
+        upper: tuple[Buffer, ...],
+        made: tuple[Buffer, ...],
+    ) -> Step:
+        """UPDATE's pass back, from the gradients of the outputs to those of the aggregate."""
         number, index, slot = key
-        device, layer, first = self.trainers[slot], self.layers[number], number == 0
-        goes_on = needs_aggregate_gradient(layer, first=first)
-        aggregate = Buffer("gradient of the aggregate")
-        yield self._compute(
+        return self._compute(
             "update backward",
-            device,
+            self.trainers[slot],
             number,
             key,
             round_index=index,
             reads=upper,
-            writes=(aggregate,),
-            adds=into if device.pipelined or not goes_on else (),
+            writes=made,
             block=block,
-            gemms=update_gemms(layer, first=first),
+            gemms=update_gemms(self.layers[number], first=number == 0),
         )
-        if goes_on:
-            yield self._compute(
-                "aggregate backward",
-                device,
-                number,
-                key,
-                round_index=index,
-                reads=upper if device.pipelined else (aggregate,),
-                adds=into,
-                block=block,
-            )
+
+    def _make_aggregate_backward(
+        self,
+        key: UnitKey,
+        block: Block | BlockSize,
+        upper: tuple[Buffer, ...],
+        into: tuple[Buffer, ...],
+    ) -> Step:
+        """AGGREGATE's pass back, on to the gradients of a block's input rows."""
+        number, index, slot = key
+        return self._compute(
+            "aggregate backward",
+            self.trainers[slot],
+            number,
+            key,
+            round_index=index,
+            reads=upper,
+            adds=into,
+            block=block,
+        )

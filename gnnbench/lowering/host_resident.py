@@ -100,11 +100,14 @@ class HostResidentLowering(FullGraphLowering):
         """
         self.homes, self.plans, self.buffer_rows = homes, plans, buffer_rows
         self._shares_rows = self.bundle.shares_rows
-        self._sets = WorkingSets(self.bundle, self._shapes, self._itemsize)
+        self._sets = self._make_sets()
         self.policies, self.streams = self._sets.policies, self._sets.streams
         chunks = [(plan.slot, plan.chunk) for units in plans for plan in units]
         self._place_on_devices(ledger, () if self.streams else chunks)
         self._place_on_host(ledger, [chunk for _, chunk in chunks], copied, directory)
+
+    def _make_sets(self) -> WorkingSets:
+        return WorkingSets(self.bundle, self._shapes, self._itemsize)
 
     def _place_on_host(
         self, ledger: Ledger, chunks: Sequence[ChunkSize], copied: bool, directory: Path | None
@@ -149,6 +152,7 @@ class HostResidentLowering(FullGraphLowering):
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """All layers forward, the loss, all layers backward, and the update."""
         self.host.clear()
+        self._kept_bytes = [0] * len(self.trainers)
         self._make.round = 0
         #: After it all devices go on together.
         self._meeting = Buffer("start")
@@ -177,6 +181,7 @@ class HostResidentLowering(FullGraphLowering):
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=False)
                 yield from during(holds, self._forward(number, plan, arrived, after))
+                yield from self._keep(number, plan, 1)
             if plans:
                 self._meeting = after
 
@@ -252,6 +257,14 @@ class HostResidentLowering(FullGraphLowering):
         abroad = (plan.outputs,) if self._shares_rows else (plan.outputs, plan.leaving)
         return holds + self._hold_abroad(plan, abroad, row_bytes)
 
+    def _keep(self, number: int, plan: UnitPlan, sign: int) -> Iterator[Hold]:
+        """What a device holds from forward to backward, when a unit's intermediates have been added
+        to it (``sign`` 1) or are done with (-1)."""
+        if size := self._sets.kept(number, plan.chunk):
+            self._kept_bytes[plan.slot] += sign * size
+            sizes = [("kept intermediates", self._kept_bytes[plan.slot])]
+            yield from self._hold(plan.slot, sizes)
+
     def _hold(self, slot: int, sizes: Sizes) -> list[Hold]:
         name = self.trainers[slot].name
         return [Hold(name, tensor, size) for tensor, size in sizes]
@@ -282,6 +295,7 @@ class HostResidentLowering(FullGraphLowering):
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=True)
                 yield from during(holds, self._backward(number, plan, ready, returned))
+                yield from self._keep(number, plan, -1)
             if plans:
                 self._meeting = returned
             if shares:
@@ -295,7 +309,7 @@ class HostResidentLowering(FullGraphLowering):
         make, policy, first = self._make, self.policies[number], number == 0
         key = (number, make.round, plan.slot)
         steps = make.fetch(number, plan, "gradients")
-        if self.streams and reads_topology(policy, first=first):
+        if self.streams and reads_topology(policy, self._shapes[number], first=first):
             steps.insert(0, make.send_topology(number, plan, backward=True))
         if policy == "offload":
             steps += make.restore(number, plan)
@@ -303,7 +317,7 @@ class HostResidentLowering(FullGraphLowering):
             steps += make.fetch(number, plan, "aggregates")
         arrived = (Buffer("what a unit goes back from"),)
         yield from in_turn(steps, ready, arrived)
-        if policy != "offload":
+        if policy in ("cache", "recompute"):
             inputs, arrived = arrived, (Buffer("forward pass of a unit"),)
             forward = self._forward_unit(key, plan.block, inputs, arrived, 0)
             yield from recompute(forward, inputs, cached=policy == "cache")

@@ -64,7 +64,7 @@ class SlotMovement:
     Forward: the rows ``host_ids`` cross to ``host_into``, then ``pulls`` are copied, and
     ``rows_reused`` rows stay where they are, of either kind. Backward: rows that came start from
     zero, ``pushes`` are added to the owners' buffers, and ``leaving`` go to the host's rows
-    ``leaving_ids``.
+    ``leaving_ids``; where there is no buffer, those of the rows that crossed.
     """
 
     slot: int
@@ -219,5 +219,5 @@ def _direct_movement(unit: Unit, fetch: Fetch) -> SlotMovement:
         pulls=(),
         pushes=(),
         leaving=_NOTHING,
-        leaving_ids=inputs,
+        leaving_ids=crossing,
     )

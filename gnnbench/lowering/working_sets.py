@@ -6,7 +6,7 @@ pass over a layer.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import Literal
 
@@ -16,10 +16,11 @@ from gnnbench.footprint import (
     adjacency_bytes,
     gradient_bytes,
     intermediate_bytes,
+    kept_bytes,
     reads_topology,
     staging_bytes,
 )
-from gnnbench.parts import Bundle, LayerShape, OffloadingMemory
+from gnnbench.parts import Bundle, GridSampler, LayerShape, OffloadingMemory, StreamedLoading
 from gnnbench.records import BufferRows
 
 #: What the buffers of a pass over a layer's rounds are for.
@@ -70,23 +71,40 @@ class WorkingSets:
     def chunk(self, number: int, chunk: ChunkSize, *, backward: bool) -> Sizes:
         """One chunk, while it is worked on: what comes for it alone, what AGGREGATE and UPDATE make
         of it, and the gradients of all that."""
-        item, shape, policy = self._itemsize, self._shapes[number], self.policies[number]
+        shape, policy = self._shapes[number], self.policies[number]
         first, rows_in = number == 0, chunk.rows * self._row_bytes(number)
         sizes: Sizes = []
         if not chunk.buffered and (not backward or policy == "recompute"):
             sizes.append(("neighbour rows", rows_in))
         elif backward and policy == "offload":
             sizes.append(("restored rows", rows_in))
-        if self.streams and (not backward or reads_topology(policy, first=first)):
+        if self.streams and (not backward or reads_topology(policy, shape, first=first)):
             sizes.append(("chunk topology", self.topology_bytes(chunk)))
-        sizes.append(("chunk intermediates", intermediate_bytes(shape, chunk, item)))
+        sizes += self.made(number, chunk, backward=backward)
         if backward:
-            sizes.append(("chunk gradients", gradient_bytes(shape, chunk, item, first=first)))
             if not (first or chunk.buffered):
                 sizes.append(("neighbour gradients", rows_in))
             elif not first and adds_apart(shape, chunk, self._kernel):
                 sizes.append(("gradients to be added", rows_in))
         return sizes
+
+    def made(self, number: int, chunk: ChunkSize, *, backward: bool) -> Sizes:
+        """What AGGREGATE and UPDATE make of a chunk, unless it is there from the forward pass, and
+        the gradients of all that but the input rows."""
+        item, shape = self._itemsize, self._shapes[number]
+        sizes: Sizes = []
+        if not (backward and self.policies[number] == "keep"):
+            sizes.append(("chunk intermediates", intermediate_bytes(shape, chunk, item)))
+        if backward:
+            size = gradient_bytes(shape, chunk, item, first=number == 0)
+            sizes.append(("chunk gradients", size))
+        return sizes
+
+    def kept(self, number: int, chunk: ChunkSize) -> int:
+        """What a chunk leaves on its device from a layer's forward pass to its backward pass."""
+        if self.policies[number] != "keep":
+            return 0
+        return kept_bytes(self._shapes[number], [chunk], self._itemsize, copied=True)
 
     def topology_bytes(self, chunk: ChunkSize) -> int:
         """The adjacency of a chunk on its device."""
@@ -94,7 +112,14 @@ class WorkingSets:
 
     def most_bytes(self, chunks: Collection[ChunkSize]) -> int:
         """The most that a device holds of its ``chunks`` at a time, over all layers."""
-        return max((size for chunk in chunks for size in self.follow(chunk)), default=0)
+        depth, kept, most = len(self._shapes), 0, 0
+        forward = [(number, False) for number in range(depth)]
+        for number, backward in (*forward, *((number, True) for number in reversed(range(depth)))):
+            for chunk in chunks:
+                most = max(most, kept + self._work_on(number, chunk, backward=backward))
+                stays = self.kept(number, chunk)
+                kept += -stays if backward else stays
+        return most
 
     def device_bytes(self, chunks: Collection[ChunkSize]) -> int:
         """The most that a device holds in a run: topologies that stay, the parameters and their
@@ -105,18 +130,98 @@ class WorkingSets:
 
     def follow(self, chunk: ChunkSize) -> Iterator[int]:
         """The most that is held of a chunk in each layer, forward and then backward."""
-        rows = BufferRows(chunk.rows, chunk.transition)
         for number, backward in product(range(len(self._shapes)), (False, True)):
-            sizes: Sizes = []
-            if chunk.buffered:
-                for what in self.buffered(number, backward=backward):
-                    sizes += self.buffers(number, what, rows)
-            held = _add_up(self.chunk(number, chunk, backward=backward))
-            crossing = _add_up(self.crossing(number, chunk)) if sizes else 0
-            yield _add_up(sizes) + max(held, crossing)
+            yield self._work_on(number, chunk, backward=backward)
+
+    def _work_on(self, number: int, chunk: ChunkSize, *, backward: bool) -> int:
+        """The most that is held of a chunk in one layer, one way."""
+        rows, sizes = BufferRows(chunk.rows, chunk.transition), list[tuple[str, int]]()
+        if chunk.buffered:
+            for what in self.buffered(number, backward=backward):
+                sizes += self.buffers(number, what, rows)
+        held = _add_up(self.chunk(number, chunk, backward=backward))
+        crossing = _add_up(self.crossing(number, chunk)) if sizes else 0
+        return _add_up(sizes) + max(held, crossing)
 
     def _row_bytes(self, number: int) -> int:
         return self._shapes[number].in_features * self._itemsize
+
+
+def is_streamed(bundle: Bundle) -> bool:
+    """Whether devices that read vertex data on the host meet between layers alone, and not after
+    every round."""
+    return isinstance(bundle.memory, OffloadingMemory) and (
+        isinstance(bundle.sampler, GridSampler) or isinstance(bundle.communication, StreamedLoading)
+    )
+
+
+class StreamedSets(WorkingSets):
+    """The same where what crosses for units has a ring of ``places`` on its device, and chunks come
+    in so many ``pieces``."""
+
+    def __init__(
+        self, bundle: Bundle, shapes: tuple[LayerShape, ...], itemsize: int, pieces: int
+    ) -> None:
+        super().__init__(bundle, shapes, itemsize)
+        one = bundle.communication
+        self.places = 1 + one.ahead if isinstance(one, StreamedLoading) else 1
+        self._pieces = pieces
+
+    def crossing_ahead(self, number: int, chunk: ChunkSize, *, first: bool, backward: bool) -> int:
+        """What crosses for a unit, bytes: forward its rows; backward what is left of its forward
+        pass, and with the first piece of a chunk the gradients of its outputs."""
+        shape, policy, size = self._shapes[number], self.policies[number], 0
+        if backward and first:
+            width = shape.out_features + (shape.aggregate_features if policy == "cache" else 0)
+            size += chunk.num_dst * width * self._itemsize
+        if not backward or policy in ("offload", "recompute"):
+            size += chunk.rows * self._row_bytes(number)
+        if self.streams and (not backward or reads_topology(policy, shape, first=number == 0)):
+            size += self.topology_bytes(chunk)
+        return size
+
+    def leaving(self, number: int, chunk: ChunkSize) -> int:
+        """The gradients of a unit's input rows, bytes; of the first layer's nobody wants any."""
+        return chunk.rows * self._row_bytes(number) if number else 0
+
+    def most_bytes(self, chunks: Collection[ChunkSize]) -> int:
+        """The most that a device holds of its ``chunks``, in the order of their rounds."""
+        depth, most, kept, units = len(self._shapes), 0, 0, list(chunks)
+        stays = [
+            sum(self.kept(number, chunk) for chunk in units[:: self._pieces])
+            for number in range(depth)
+        ]
+        for number in range(depth):
+            most = max(most, kept + self._most_at_work(number, units, backward=False))
+            kept += stays[number]
+        for number in reversed(range(depth)):
+            most = max(most, kept + self._most_at_work(number, units, backward=True))
+            kept -= stays[number]
+        return most
+
+    def _most_at_work(self, number: int, units: Sequence[ChunkSize], *, backward: bool) -> int:
+        """The most that is held in a pass over a layer, besides what is kept of other layers: what
+        crosses and what leaves in their places, what is made of a chunk, and what is kept."""
+        crossing, leaving = [0] * self.places, [0] * self.places
+        most, made, kept, behind = 0, 0, 0, self.places - 1
+        for index in range(len(units) + behind):
+            if index < len(units):
+                first = index % self._pieces == 0
+                size = self.crossing_ahead(number, units[index], first=first, backward=backward)
+                place = index % self.places
+                crossing[place] = size or crossing[place]
+                most = max(most, sum(crossing) + sum(leaving) + made + kept)
+            if (done := index - behind) < 0:
+                continue
+            chunk = units[done]
+            if done % self._pieces == 0:
+                made = _add_up(self.made(number, chunk, backward=backward))
+                most = max(most, sum(crossing) + sum(leaving) + made + kept)
+            leaving[done % self.places] = self.leaving(number, chunk) if backward else 0
+            most = max(most, sum(crossing) + sum(leaving) + made + kept)
+            if (done + 1) % self._pieces == 0 and (size := self.kept(number, chunk)):
+                made, kept = (made, kept - size) if backward else (0, kept + size)
+        return most
 
 
 def _add_up(sizes: Sizes) -> int:

@@ -132,7 +132,8 @@ class BoundBlock:
     ``thinned`` says that in-edges of its destinations were left out, and that means divide by the
     full graph's degrees all the same: the sources that are left stand for the others too, and their
     rows are scaled for it. ``scales`` are by what sums multiply each edge that was sampled, so that
-    they stand for all that the full graph has (``MiniBatchSampler.edge_scales``).
+    they stand for all that the full graph has (``MiniBatchSampler.edge_scales``). ``own`` says
+    whether a destination's own row counts: where its in-edges are in several blocks it does in one.
     """
 
     def __init__(
@@ -145,12 +146,14 @@ class BoundBlock:
         *,
         thinned: bool = False,
         scales: EdgeValues | None = None,
+        own: bool = True,
     ) -> None:
         self.block = block
         self.dtype = dtype
         self.device = device
         self.kernel = kernel
         self._degrees = degrees
+        self._own = own
         self._plain: Adjacency | None = None
         self._looped: Adjacency | None = None
         self._gcn: Scaling | None = None
@@ -194,7 +197,7 @@ class BoundBlock:
             ids = torch.from_numpy(self.block.src_ids)
             norm = self._degrees.norms(self.dtype).index_select(0, ids).to(self.device)
             own = self.adjacency.own_rows(norm)
-            self._gcn = Scaling(src=norm, dst=own, own=own * own)
+            self._gcn = Scaling(src=norm, dst=own, own=own * own * self._own)
             if self._own_factors:
                 factors = self._gcn.of_edges(self.adjacency)
                 if self._degrees.weighted:
@@ -240,6 +243,8 @@ class BoundBlock:
         both = self.adjacency.own_and_mean(h)
         if self._shares is not None:
             both[:, h.shape[1] :] *= self._shares
+        if not self._own:
+            both[:, : h.shape[1]] = 0
         return both
 
     @torch.no_grad()
@@ -253,7 +258,7 @@ class BoundBlock:
             return out
         if self._shares is not None:
             own, mean = g.chunk(2, dim=1)
-            g = torch.cat((own, mean * self._shares), dim=1)
+            g = torch.cat((own * self._own, mean * self._shares), dim=1)
         return self.adjacency.own_and_mean_transposed(g, into)
 
     def _mean_factors(self, scales: Tensor) -> Tensor:
@@ -263,6 +268,8 @@ class BoundBlock:
 
     def own_plus_sum(self, h: Tensor) -> Tensor:
         """``(S, f) -> (D, f)``: each destination's own row, and the sum over in-edges added."""
+        if not self._own:
+            return self.adjacency.sum(h, self._scales)
         if self._scales is None:
             return self.adjacency.own_plus_sum(h)
         return self.adjacency.sum(h, self._scales) + self.adjacency.own_rows(h)
@@ -270,6 +277,8 @@ class BoundBlock:
     @torch.no_grad()
     def own_plus_sum_transposed(self, g: Tensor, into: Tensor | None = None) -> Tensor:
         """``(D, f) -> (S, f)``: the backward pass of ``own_plus_sum`` without its forward."""
+        if not self._own:
+            return self.adjacency.sum_transposed(g, self._scales, into)
         if self._scales is None:
             return self.adjacency.own_plus_sum_transposed(g, into)
         out = self.adjacency.sum_transposed(g, self._scales, into)

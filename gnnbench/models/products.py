@@ -8,14 +8,16 @@ from __future__ import annotations
 import numpy as np
 
 from gnnbench.models import PROJECTED
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Bundle, GridSampler, Setting
 from gnnbench.platforms.machine import Device
 
 
 def projected_layers(bundle: Bundle, setting: Setting) -> frozenset[int]:
     """The layers that the kernel multiplies by W before it aggregates: none where columns are
-    aggregated by themselves, for the product mixes them."""
-    if setting.workload.model not in PROJECTED or bundle.by_features:
+    aggregated by themselves, for the product mixes them, or in-edges come in pieces, of which each
+    would have a product of its own."""
+    whole = not (bundle.by_features or isinstance(bundle.sampler, GridSampler))
+    if setting.workload.model not in PROJECTED or not whole:
         return frozenset()
     return frozenset(
         number

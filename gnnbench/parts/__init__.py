@@ -45,6 +45,7 @@ from gnnbench.parts.communication import (
     SampledExchange,
     ShardExchange,
     StaleExchange,
+    StreamedLoading,
     TrafficSession,
 )
 from gnnbench.parts.kernel import (
@@ -91,6 +92,7 @@ from gnnbench.parts.sampler import (
     Chunks,
     DeviceCapacity,
     FullGraphSampler,
+    GridSampler,
     LayeredSampler,
     MiniBatchSampler,
     Sampler,
@@ -116,6 +118,7 @@ __all__ = [
     "EvenShares",
     "EverythingCrosses",
     "FullGraphSampler",
+    "GridSampler",
     "HaloExchange",
     "HaloTraffic",
     "Handed",
@@ -153,6 +156,7 @@ __all__ = [
     "ShardPlacement",
     "StagedSampler",
     "StaleExchange",
+    "StreamedLoading",
     "SwappingMemory",
     "TrafficSession",
     "Turnover",

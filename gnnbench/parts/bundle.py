@@ -25,6 +25,7 @@ from gnnbench.parts.memory import DeviceMemory, Memory, OffloadingMemory
 from gnnbench.parts.placement import ColumnPlacement, Placement, SeedPlacement
 from gnnbench.parts.sampler import (
     FullGraphSampler,
+    GridSampler,
     LayeredSampler,
     MiniBatchSampler,
     StagedSampler,
@@ -213,8 +214,10 @@ class Bundle:
                 f"them; choose communication 'halo', or placement 'single'."
             )
         reason = self._refuse_shards(setting) or self._refuse_halo_sampling(setting)
+        reason = reason or self._refuse_pieces(setting)
         if reason is None and isinstance(self.memory, OffloadingMemory):
             reason = self._refuse_layers() or _refuse_intermediates(self.memory, setting.layers)
+            reason = reason or self._refuse_kept(self.memory, setting)
         return reason
 
     def _refuse_layers(self) -> str | None:
@@ -225,6 +228,21 @@ class Bundle:
             f"units of sampler {self.sampler.name!r} have a block for each layer, and memory "
             f"{self.memory.name!r} brings each layer's rows from the host for one that serves all; "
             f"choose memory 'resident', or a sampler whose units have one block."
+        )
+
+    def _refuse_kept(self, memory: OffloadingMemory, setting: Setting) -> str | None:
+        """What autograd keeps of attention are the input rows too, which must not be replaced."""
+        keeps = any(
+            memory.intermediates(layer) == "keep" and not layer.cacheable
+            for layer in setting.layers
+        )
+        if not (self.shares_rows and keeps):
+            return None
+        return (
+            f"memory {memory.name!r} keeps what layers of model {setting.workload.model!r} need "
+            f"for their backward pass, their input rows among it, and communication "
+            f"{self.communication.name!r} puts those of the next round in their places; choose "
+            f"communication 'neugraph' or 'vanilla', or memory 'hongtu'."
         )
 
     def _refuse_shards(self, setting: Setting) -> str | None:
@@ -263,6 +281,39 @@ class Bundle:
                     f"ends of an edge at once, as attention and gates do; choose a model that "
                     f"sums feature by feature (gcn, sage, gin or commnet), or a placement that "
                     f"shards by vertices."
+                )
+        return None
+
+    def _refuse_pieces(self, setting: Setting) -> str | None:
+        """In-edges that come piece by piece are summed, of rows that come from the host."""
+        sampler, memory, model = self.sampler, self.memory, setting.workload.model
+        if not isinstance(sampler, GridSampler):
+            return None
+        cut = f"sampler {sampler.name!r} cuts the in-edges of a vertex into pieces"
+        if not isinstance(memory, OffloadingMemory):
+            return (
+                f"{cut}, whose rows come from the host one after the other, and memory "
+                f"{memory.name!r} keeps them on the devices; choose memory 'neugraph', or sampler "
+                f"'hongtu'."
+            )
+        if self.shares_rows:
+            return (
+                f"{cut}, and communication {self.communication.name!r} keeps rows of one for the "
+                f"next in buffers; choose communication 'neugraph' or 'vanilla', or sampler "
+                f"'hongtu'."
+            )
+        for number, layer in enumerate(setting.layers, start=1):
+            if not layer.cacheable:
+                return (
+                    f"{cut}, and layer {number} of model {model!r} needs all of them at once, as "
+                    f"the softmax of attention does; choose a model that sums rows (gcn, sage, gin "
+                    f"or commnet), or sampler 'hongtu'."
+                )
+            if memory.intermediates(layer) not in ("cache", "keep"):
+                return (
+                    f"{cut}, and memory {memory.name!r} computes layer {number} again from its "
+                    f"input rows, which are not there at once; choose memory 'neugraph', or "
+                    f"'hongtu'."
                 )
         return None
 

@@ -117,6 +117,42 @@ class HostLoading(RowTransfer):
         return EverythingCrosses(owner)
 
 
+class OwnRowsStay(EverythingCrosses):
+    """A unit's whole input set crosses the host link, but for the rows of its destinations, which
+    its device has where the unit before had the same."""
+
+    def __init__(self, owner: IntArray) -> None:
+        super().__init__(owner)
+        self._last: dict[int, IntArray] = {}
+
+    def plan(self, round_: Round, previous: RoundTraffic | None) -> RoundTraffic:
+        fetches = []
+        for unit in round_.units:
+            needed, own = _sort_inputs(unit), unit.output_ids
+            last = None if previous is None else self._last.get(unit.slot)
+            crossing, stays = needed, _NOTHING
+            if last is not None and np.array_equal(own, last):
+                stays = np.sort(own, kind="stable")
+                crossing = np.setdiff1d(needed, stays, assume_unique=True)
+            self._last[unit.slot] = own
+            fetches.append(Fetch(unit.slot, needed, crossing, stays))
+        return RoundTraffic(tuple(fetches))
+
+
+@dataclass(frozen=True)
+class StreamedLoading(OfFullGraphs, HostLoading):
+    """Every unit's rows come from the host, while its device works on units before it. Where a
+    chunk's in-edges come in pieces, the rows of its destinations cross with the first."""
+
+    @property
+    @abstractmethod
+    def ahead(self) -> int:
+        """For how many units rows may have crossed, or cross, beside the one that is worked on."""
+
+    def open(self, owner: IntArray) -> TrafficSession:
+        return OwnRowsStay(owner)
+
+
 @dataclass(frozen=True)
 class RowSharing(HostLoading):
     """Rows from the host stay for the next round, or are shared between devices: every device has

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 #: What becomes of a layer's intermediate results between forward and backward.
-Intermediates = Literal["cache", "offload", "recompute"]
+Intermediates = Literal["cache", "keep", "offload", "recompute"]
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,9 @@ class OffloadingMemory(OfFullGraphs, Memory):
     @abstractmethod
     def intermediates(self, layer: LayerShape) -> Intermediates:
         """What happens to a layer's intermediate results between forward and backward: the
-        aggregate cached on the host, all of them moved there (``offload``), or everything
-        recomputed. Only a layer that is ``cacheable`` may be cached, and only one that is not may
-        be offloaded."""
+        aggregate cached on the host, all of them moved there (``offload``), all kept on the device
+        that made them, or everything recomputed. Only a layer that is ``cacheable`` may be cached,
+        and only one that is not may be offloaded."""
 
     def streams_topology(self) -> bool:
         """Whether a chunk's topology waits on the host and crosses with its vertex data, in place

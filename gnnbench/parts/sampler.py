@@ -102,9 +102,9 @@ class DeviceCapacity(Protocol):
     def device_bytes(self) -> int:
         """The capacity of the smallest."""
 
-    def holds(self, rounds: Sequence[Round], owner: IntArray) -> bool:
-        """Whether every trainer can work through its units of ``rounds``; ``owner`` is that of
-        ``Chunks``."""
+    def holds(self, rounds: Sequence[Round], owner: IntArray, pieces: int = 1) -> bool:
+        """Whether every trainer can work through its units of ``rounds``; ``owner`` and ``pieces``
+        are those of ``Chunks``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +113,9 @@ class Chunks:
     slot that each vertex belongs to, int64 ``(V,)``.
 
     ``kept`` are by slot vertices of others, int64, whose features its device has from before the
-    first epoch, so that it does not read them in each; of a :class:`LayeredSampler`.
+    first epoch, so that it does not read them in each; of a :class:`LayeredSampler`. ``pieces`` are
+    of how many rounds, one after the other, the units of a slot have the same destinations; of a
+    :class:`GridSampler`.
 
     ``notes`` are sentences for the reader of the result.
     """
@@ -122,6 +124,7 @@ class Chunks:
     owner: IntArray
     notes: tuple[str, ...] = ()
     kept: Mapping[int, IntArray] = field(default_factory=dict)
+    pieces: int = 1
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,18 @@ class FullGraphSampler(OfFullGraphs, Sampler):
 class StagedSampler(FullGraphSampler):
     """Rounds of one unit each, which a placement that shards by features shares out over devices:
     stages of a pipeline of sparse and dense operations."""
+
+
+@dataclass(frozen=True)
+class GridSampler(FullGraphSampler):
+    """Chunks of destinations whose in-edges come in pieces, by chunks of sources: a partition of
+    the adjacency matrix by rows and columns.
+
+    Every destination is in one block of each of ``Chunks.pieces`` rounds, which follow each other:
+    each of its in-edges is in one of them, and its own row is a source of all. Sums over the pieces
+    are added up, and UPDATE follows the last. A slot has a unit in every round or in none of the
+    rounds of a chunk.
+    """
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
+from gnnbench.lowering.working_sets import is_streamed
 from gnnbench.models import GNN
 from gnnbench.parts import Bundle, OffloadingMemory, Session, Setting
 from gnnbench.platforms.machine import Platform
@@ -26,6 +27,7 @@ from gnnbench.run.mini_batch import MiniBatchEngine
 from gnnbench.run.processors import on_cores, on_devices
 from gnnbench.run.ranks import assign_ranks
 from gnnbench.run.recorder import Clock, Recorder
+from gnnbench.run.streamed import StreamedEngine
 
 __all__ = [
     "Clock",
@@ -58,7 +60,8 @@ def make_engine(
     if bundle.by_features:
         return FeatureShardsEngine(bundle, setting, recorder, evidence, processes)
     if isinstance(bundle.memory, OffloadingMemory):
-        return HostResidentEngine(bundle, setting, recorder, evidence, processes)
+        chosen = StreamedEngine if is_streamed(bundle) else HostResidentEngine
+        return chosen(bundle, setting, recorder, evidence, processes)
     return DeviceResidentEngine(bundle, setting, recorder, evidence, processes)
 
 

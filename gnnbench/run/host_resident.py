@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,12 +44,14 @@ from gnnbench.run.passes import (
 class HostResidentEngine(HostMovement):
     """Trains by the program of :class:`HostResidentLowering`, whose operations are methods."""
 
+    lowers_by: ClassVar[type[HostResidentLowering]] = HostResidentLowering
+
     # ------------------------------------------------------------------ preparation
 
     def prepare(self) -> None:
         """Lower, bind the blocks, and put vertex data where it lives."""
         stack = self.replicas.master.stack
-        self._lowering = HostResidentLowering(self._bundle, self._setting, stack)
+        self._lowering = self.lowers_by(self._bundle, self._setting, stack)
         self._lowering.deciding = self._recorder.inside_part
         self._lowering.lends = self.lends
         self._lowering.prepare(self.ledger)
@@ -63,14 +66,20 @@ class HostResidentEngine(HostMovement):
         self._bounds: dict[tuple[int, int], BoundBlock] = {}
         for index, plans in enumerate(self._lowering.plans):
             for move in (plan.move for plan in plans if plan.move is not None):
-                key, device = (index, move.slot), self._device(move.slot)
-                self._moves[key] = move
+                self._moves[index, move.slot] = move
                 if self._has(move.slot):
-                    self._bounds[key] = BoundBlock(
-                        move.block, self._bundle.kernel, self._degrees, self._dtype, device
-                    )
+                    self._bounds[index, move.slot] = self._bind(index, move)
         self._place()
-        bodies: Bodies = {
+        self._use(self._list_bodies())
+
+    def _bind(self, index: int, move: SlotMovement) -> BoundBlock:
+        """The block of a unit of a round, on its device."""
+        kernel, device = self._bundle.kernel, self._device(move.slot)
+        return BoundBlock(move.block, kernel, self._degrees, self._dtype, device)
+
+    def _list_bodies(self) -> Bodies:
+        """What computes the steps of an epoch."""
+        return {
             **self._list_transfers(),
             "aggregate forward": self._aggregate,
             "update forward": self._update,
@@ -88,7 +97,6 @@ class HostResidentEngine(HostMovement):
             "aggregate backward": self._aggregate_backward,
             "step": self._update_model,
         }
-        self._use(bodies)
 
     def _place(self) -> None:
         """h^0 .. h^L, the gradients' buffers and cached aggregates, in memory or on disk."""
@@ -209,8 +217,7 @@ class HostResidentEngine(HostMovement):
         layer, bound, rows = self._layer(number, slot), self._bounds[key[1:]], self._read(key)
         if self._lowering.policies[number] == "offload":
             self._saved[key] = SavedTensors(list(layer.parameters()))
-            again = True
-        if again:
+        if again or self._is_taped(number):
             with self._recording(key):
                 self._aggregates[key] = run_aggregate(layer, bound, rows, first=number == 0)
         else:
@@ -221,7 +228,7 @@ class HostResidentEngine(HostMovement):
         key = (number, round_index, slot)
         layer, bound = self._layer(number, slot), self._bounds[key[1:]]
         rows = self._aggregates[key].output
-        if again or key in self._saved:
+        if again or self._is_taped(number):
             needs = needs_aggregate_gradient(layer, first=number == 0)
             with self._recording(key):
                 tape = run_update(layer, bound, rows, needs_input_gradient=needs)
@@ -232,6 +239,10 @@ class HostResidentEngine(HostMovement):
         if not again:
             self._take_topology(bound)
 
+    def _is_taped(self, number: int) -> bool:
+        """Whether the backward pass of a layer has what the forward pass made."""
+        return self._lowering.policies[number] in ("keep", "offload")
+
     def _recording(self, key: UnitKey) -> AbstractContextManager[object]:
         """Of what autograd saves, where that is offloaded."""
         return self._saved[key].recording() if key in self._saved else nullcontext()
@@ -240,7 +251,10 @@ class HostResidentEngine(HostMovement):
         key, ids = (number, round_index, slot), self._outputs_of(round_index, slot)
         self._rows[number + 1][ids] = to_host(self._updates[key].output.detach())
         policy = self._lowering.policies[number]
-        if policy != "offload":
+        if policy == "keep":
+            tapes = without_outputs(self._aggregates[key], self._updates[key])
+            self._aggregates[key], self._updates[key] = tapes
+        elif policy != "offload":
             del self._updates[key]
         if policy == "recompute":
             del self._aggregates[key]

@@ -128,7 +128,7 @@ class Track:
             counted = self.bytes
             for kind, size_bytes in step.moves:
                 counted[kind] = counted.get(kind, 0) + size_bytes
-        if step.vertices:
+        if step.vertices or step.edges:
             self.edges += step.edges
             self.vertices += step.vertices
         if step.arithmetic:

@@ -60,6 +60,7 @@ STRATEGIES = (
     "p3",
     "hongtu",
     "hongtu-im",
+    "neugraph",
 )
 VARIANTS = (
     "hongtu communication=vanilla",
@@ -73,6 +74,8 @@ VARIANTS = (
     "sancus communication.stale_gradients=true",
     ADAPTIVE,
     "pipegcn communication.smoothing=both",
+    "neugraph memory=hongtu communication=vanilla sampler.chunks_per_device=2",
+    "hongtu communication=neugraph memory=neugraph",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from functools import cache
 from gnnbench import plugins
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.models import build
-from gnnbench.parts import Setting
+from gnnbench.parts import GridSampler, Setting, StreamedLoading
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Span
 from gnnbench.run import train
@@ -55,7 +56,9 @@ class Step:
     ``ordinal`` counts the steps of the same label before it, ``sums`` those of P3's partial
     products, and ``previous`` is the label before it. ``shares`` says whether devices of this run
     read mini-batches' rows out of each other's buffers, ``ring`` how many of them average, and
-    ``preparers`` how many threads prepare a whole mini-batch each for a device.
+    ``preparers`` how many threads prepare a whole mini-batch each for a device. Full graphs come in
+    so many ``pieces`` a chunk, and rows that are streamed have so many ``places``; ``arrived`` are
+    the labels of what crosses to the device for the unit of one layer and way.
     """
 
     index: int
@@ -77,8 +80,11 @@ class Step:
     shares: bool
     ring: int
     preparers: int
+    pieces: int
+    places: int
     resources: frozenset[str]
     after: tuple[int, ...]
+    arrived: frozenset[str] = frozenset()
 
 
 def find_ends(span: Span, device: str) -> tuple[str, str, str]:
@@ -104,6 +110,8 @@ def read_steps(
     *,
     prefetch: int | None,
     shares_rows: bool,
+    pieces: int = 1,
+    places: int = 1,
 ) -> tuple[Step, ...]:
     """``prefetch`` is None for a full graph."""
     steps: list[Step] = []
@@ -152,11 +160,23 @@ def read_steps(
                 shares=shares_rows,
                 ring=len(ring),
                 preparers=preparers,
+                pieces=pieces,
+                places=places,
                 resources=frozenset(span.resources),
                 after=span.after,
             )
         )
-    return tuple(steps)
+    arrived: dict[tuple[object, ...], set[str]] = defaultdict(set)
+    for step in steps:
+        if step.label.endswith("to device"):
+            arrived[unit_of(step)].add(step.label)
+    return tuple(
+        dataclasses.replace(step, arrived=frozenset(arrived[unit_of(step)])) for step in steps
+    )
+
+
+def unit_of(step: Step) -> tuple[object, ...]:
+    return (step.layer, step.backward, step.round, step.device)
 
 
 @cache
@@ -198,12 +218,17 @@ def run(case: Case) -> tuple[Step, ...]:
     options = split_options(case.options)
     bundle = plugins.assemble(registry(), parts, options)
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
-    mini_batch = bundle.mode == "mini-batch"
+    mini_batch, one = bundle.mode == "mini-batch", bundle.communication
+    pieces = 1
+    if isinstance(bundle.sampler, GridSampler):
+        pieces = bundle.sampler.chunks(setting, case.accelerators).pieces
     return read_steps(
         case,
         trace.epochs[-1].spans,
         prefetch=bundle.prefetch_stages(platform) if mini_batch else None,
         shares_rows=bundle.shares_rows,
+        pieces=pieces,
+        places=1 + one.ahead if isinstance(one, StreamedLoading) else 1,
     )
 
 

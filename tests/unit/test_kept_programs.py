@@ -32,7 +32,7 @@ BUNDLES = {
 #: What differs from epoch to epoch: rows or gradients of earlier ones are read, or halos are drawn.
 CHANGING = {"pipegcn", "distgnn", "sancus", "bnsgcn"}
 #: Those that train models alone that sum rows.
-SUMS = {"bnsgcn", "mixgcn"}
+SUMS = {"bnsgcn", "mixgcn", "neugraph"}
 
 
 def train_epochs(name: str, model: str, most_kept: int) -> tuple[list[EpochTrace], int]:

@@ -23,7 +23,7 @@ HANGING_S = 1800
 ALL_WAYS = (("small", "gcn"), ("cora", "gcn"))
 #: They aggregate some columns at a time, and attention needs whole rows; or some rows, which are
 #: scaled for sums.
-FOR_SUMS = ("mixgcn", "p3", "bnsgcn")
+FOR_SUMS = ("mixgcn", "p3", "bnsgcn", "neugraph")
 
 
 def find_ports(count):

@@ -22,6 +22,7 @@ from steps import Case, Step, Wait, ancestors, run
 from waits_of_batches import COMPUTED, P3, P3_WAITS, UNIT_MAJOR, UNIT_WAITS
 from waits_of_features import MIXED, MIXED_WAITS
 from waits_of_layers import DEVICE_RESIDENT, DEVICE_WAITS, HOST_RESIDENT, HOST_WAITS
+from waits_of_streams import STREAM_WAITS, STREAMED
 
 from gnnbench.price.schedule import Task, schedule
 
@@ -121,6 +122,7 @@ ENGINES = {
         HOST_WAITS,
         (ON_A_LINK, ON_A_DEVICE, AT_A_BUFFER, PIPELINED, HOST_STAGES[3]),
     ),
+    "streamed": (STREAMED, STREAM_WAITS, (ON_A_LINK, ON_A_DEVICE, PIPELINED, HOST_STAGES[3])),
     "device-resident": (
         DEVICE_RESIDENT,
         DEVICE_WAITS,

@@ -1,0 +1,289 @@
+"""Full-graph training whose vertex data is streamed from the host past what devices make of it, as
+NeuGraph processes chunks (Ma et al., ATC 2019).
+
+Devices meet between layers alone. Within a layer each works through its units, while the rows of
+the next ones cross: these have a ring of places, and what fills one waits for the unit that read it
+before. Where a chunk's in-edges come in pieces, each is aggregated and added to what those before
+it made; UPDATE follows the last. Going back, UPDATE comes with the first piece, and every piece
+gives the gradients of its own sources, which leave while the next one is worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from gnnbench.footprint import reads_topology
+from gnnbench.lowering.full_graph import UnitKey
+from gnnbench.lowering.host_plan import UnitPlan
+from gnnbench.lowering.host_resident import HostResidentLowering, in_turn, recompute
+from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.working_sets import Sizes, StreamedSets
+from gnnbench.parts import Chunks
+from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Step
+from gnnbench.records import RoundTraffic, Work
+
+Buffers = tuple[Buffer, ...]
+#: What is listed of one unit of a round.
+Part = Callable[[int, UnitPlan], Iterator[Item]]
+
+
+@dataclass(slots=True, eq=False)
+class LayerPass:
+    """One layer, one way: the places of what crosses ahead and of gradients that leave, by slot and
+    ring, and which of the former were ``filled``; what devices made of a chunk's pieces, and the
+    stores of the last chunk, by slot; and the meeting ``after`` it. ``held`` are tensors that
+    memories hold until it is over."""
+
+    number: int
+    backward: bool
+    places: Sequence[Sequence[Buffer]]
+    leaving: Sequence[Sequence[Buffer]]
+    made: Sequence[Buffer]
+    filled: set[Buffer] = field(default_factory=set)
+    stored: dict[int, Buffers] = field(default_factory=dict)
+    after: Buffer = field(default_factory=lambda: Buffer("layer is done"))
+    held: dict[tuple[str, str], None] = field(default_factory=dict)
+
+
+class StreamedLowering(HostResidentLowering):
+    """Every device goes through its units by itself; see the module's docstring.
+
+    A chunk comes in ``pieces``, one a round.
+    """
+
+    pieces: int
+    _sets: StreamedSets
+
+    def _adopt(self, ledger: Ledger, cut: Chunks, traffic: Sequence[RoundTraffic]) -> None:
+        self.pieces = cut.pieces
+        super()._adopt(ledger, cut, traffic)
+
+    def _make_sets(self) -> StreamedSets:
+        return StreamedSets(self.bundle, self._shapes, self._itemsize, self.pieces)
+
+    def is_first(self, index: int) -> bool:
+        """Whether a round has the first pieces of chunks."""
+        return index % self.pieces == 0
+
+    def is_last(self, index: int) -> bool:
+        """Whether a round has the last pieces of chunks."""
+        return self.is_first(index + 1)
+
+    # ------------------------------------------------------------------ a pass over a layer
+
+    def _forward_layer(self, number: int) -> Iterator[Item]:
+        under = self._begin(number, backward=False)
+        yield from self._list(partial(self._send_rows, under), partial(self._go_on, under))
+        yield from self._end(under)
+
+    def _backward_rounds(self, number: int) -> Iterator[Item]:
+        under = self._begin(number, backward=True)
+        yield from self._list(partial(self._send_back, under), partial(self._go_back, under))
+        yield from self._end(under)
+
+    def _begin(self, number: int, *, backward: bool) -> LayerPass:
+        def open_places(name: str, count: int) -> list[list[Buffer]]:
+            return [[Buffer(name) for _ in range(count)] for _ in self.trainers]
+
+        places = self._sets.places
+        made = [buffer for (buffer,) in open_places("made of a chunk", 1)]
+        return LayerPass(
+            number,
+            backward,
+            open_places("what crosses for a unit", places),
+            open_places("gradients that leave", places),
+            made,
+        )
+
+    def _list(self, send: Part, work: Part) -> Iterator[Item]:
+        """What crosses for every round's units, and the ``work`` on them as many rounds later as
+        rows cross ahead."""
+        rounds, ahead = len(self.plans), self._sets.places - 1
+        for number in range(rounds + ahead):
+            for part, index in ((send, number), (work, number - ahead)):
+                if 0 <= index < rounds:
+                    self._make.round = index
+                    for plan in self.plans[index]:
+                        yield from part(index, plan)
+
+    def _end(self, under: LayerPass) -> Iterator[Free]:
+        for memory, tensor in under.held:
+            yield Free(memory, tensor)
+        self._meeting = under.after
+
+    def _place(self, under: LayerPass, index: int, plan: UnitPlan) -> Buffer:
+        """Where what crosses for a unit has its place."""
+        return under.places[plan.slot][index % self._sets.places]
+
+    def _fill(
+        self, under: LayerPass, index: int, plan: UnitPlan, steps: Sequence[Step]
+    ) -> Iterator[Item]:
+        """What crosses for a unit, into its place once the unit that had it is done with it."""
+        first, back = self.is_first(index), under.backward
+        size = self._sets.crossing_ahead(under.number, plan.chunk, first=first, backward=back)
+        yield from self._hold_place(under, index, plan, "what crosses for a unit", size)
+        place = self._place(under, index, plan)
+        # Whoever had the place before has waited for the meeting.
+        ready = () if place in under.filled else (self._meeting,)
+        under.filled.add(place)
+        for step in in_turn(steps, ready, ()):
+            step.writes += (place,)
+            yield step
+
+    def _hold_place(
+        self, under: LayerPass, index: int, plan: UnitPlan, tensor: str, size: int
+    ) -> Iterator[Hold]:
+        """A tensor in the place of a round, until another has it."""
+        named = [(f"{tensor}, place {index % self._sets.places}", size)]
+        yield from self._hold_on(under, plan, named)
+
+    def _hold_on(self, under: LayerPass, plan: UnitPlan, sizes: Sizes) -> Iterator[Hold]:
+        """Tensors until others of their names come, or the layer is over."""
+        for hold in self._hold(plan.slot, sizes):
+            under.held[hold.memory, hold.tensor] = None
+            yield hold
+
+    # ------------------------------------------------------------------ forward
+
+    def _send_rows(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
+        steps = self._make.bring(under.number, plan)
+        if self.streams:
+            steps.insert(0, self._make.send_topology(under.number, plan, backward=False))
+        yield from self._fill(under, index, plan, steps)
+
+    def _go_on(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
+        """One piece of a chunk, and UPDATE after the last."""
+        make, number, slot = self._make, under.number, plan.slot
+        policy, key = self.policies[number], (number, index, slot)
+        arrived, outputs = (self._place(under, index, plan),), (Buffer("outputs of a chunk"),)
+        if self.is_first(index):
+            made = self._sets.made(number, plan.chunk, backward=False)
+            yield from self._hold_on(under, plan, made)
+        stored = under.stored.get(slot, ())
+        if self.pieces == 1:
+            for step in self._forward_unit(key, plan.block, arrived, outputs, plan.inputs):
+                step.reads += stored
+                yield step
+        else:
+            yield from self._aggregate_piece(key, plan, arrived, under.made[slot])
+            if not self.is_last(index):
+                return
+            ready = (under.made[slot], *stored)
+            yield self._make_update(key, plan.block, ready, outputs)
+        steps = make.store(number, plan, "outputs")
+        if policy == "cache":
+            steps += make.store(number, plan, "aggregates")
+        elif policy == "offload":
+            saved_bytes, host = make.saved_bytes(number, plan), self.hosts[slot]
+            yield self.host.save(number + 1, saved_bytes, host)
+            steps += make.offload(number, plan)
+        under.stored[slot] = (Buffer("outputs are stored"),)
+        yield from in_turn(steps, outputs, (under.after, *under.stored[slot]))
+        if policy == "keep":
+            made = self._sets.made(number, plan.chunk, backward=False)
+            yield from self._let_go(under, plan, made)
+            yield from self._keep(number, plan, 1)
+
+    def _let_go(self, under: LayerPass, plan: UnitPlan, sizes: Sizes) -> Iterator[Free]:
+        for hold in self._hold(plan.slot, sizes):
+            del under.held[hold.memory, hold.tensor]
+            yield Free(hold.memory, hold.tensor)
+
+    def _aggregate_piece(
+        self, key: UnitKey, plan: UnitPlan, arrived: Buffers, made: Buffer
+    ) -> Iterator[Step]:
+        """AGGREGATE over some of the in-edges, and its sums added to those of the others."""
+        number, index, slot = key
+        layer, device = self.layers[number], self.trainers[slot]
+        step = self._make_aggregate(key, plan.block, arrived, plan.loaded.total)
+        if self.is_first(index):
+            step.writes = (made,)
+            yield step
+            return
+        piece, rows = Buffer("sums of a piece"), plan.chunk.num_dst
+        step.vertices -= rows
+        step.arithmetic -= rows * layer.macs_per_row
+        step.writes = (piece,)
+        yield step
+        size = 3 * rows * layer.aggregate_features * self._itemsize
+        yield Step(
+            "add sums",
+            key,
+            "aggregate",
+            "add sums of a piece",
+            device.name,
+            compute_resource(device, self.platform.host, "aggregate"),
+            Work("copy", rows=rows, bytes=size),
+            number,
+            index,
+            (piece,),
+            adds=(made,),
+            device=slot,
+        )
+
+    # ------------------------------------------------------------------ backward
+
+    def _send_back(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
+        """What a unit goes back from: with the first piece of a chunk, gradients of its outputs and
+        what is left of its forward pass."""
+        make, number = self._make, under.number
+        policy, steps = self.policies[number], []
+        if self.is_first(index):
+            steps = make.fetch(number, plan, "gradients")
+            if policy == "cache":
+                steps += make.fetch(number, plan, "aggregates")
+            elif policy == "offload":
+                steps += make.restore(number, plan)
+            elif policy == "recompute":
+                steps += make.bring(number, plan)
+        if self._sends_topology(number):
+            steps.insert(0, make.send_topology(number, plan, backward=True))
+        if steps:
+            yield from self._fill(under, index, plan, steps)
+
+    def _sends_topology(self, number: int) -> bool:
+        """Whether the topology of a unit crosses for its backward pass."""
+        policy, shape = self.policies[number], self._shapes[number]
+        return self.streams and reads_topology(policy, shape, first=number == 0)
+
+    def _go_back(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
+        """One piece of a chunk, after UPDATE's pass back where it is the first."""
+        number, slot = under.number, plan.slot
+        key, made, goes_on = (number, index, slot), under.made[slot], self._goes_on(number)
+        arrived: Buffers = (self._place(under, index, plan),)
+        if self.is_first(index):
+            yield from self._hold_on(
+                under, plan, self._sets.made(number, plan.chunk, backward=True)
+            )
+            policy = self.policies[number]
+            if policy in ("cache", "recompute"):
+                inputs, arrived = arrived, (Buffer("forward pass of a chunk"),)
+                forward = self._forward_unit(key, plan.block, inputs, arrived, 0)
+                yield from recompute(forward, inputs, cached=policy == "cache")
+            step = self._make_update_backward(key, plan.block, arrived, (made,))
+            step.adds = () if goes_on else (under.after,)
+            yield step
+        if goes_on:
+            yield from self._return_piece(under, index, plan)
+        if self.is_last(index):
+            yield from self._keep(number, plan, -1)
+
+    def _return_piece(self, under: LayerPass, index: int, plan: UnitPlan) -> Iterator[Item]:
+        """The gradients of a unit's input rows, and their way to the host."""
+        number, slot = under.number, plan.slot
+        place = under.leaving[slot][index % self._sets.places]
+        size = self._sets.leaving(number, plan.chunk)
+        yield from self._hold_place(under, index, plan, "gradients that leave", size)
+        ready: Buffers = (under.made[slot],)
+        if self._sends_topology(number) or self.policies[number] in ("offload", "recompute"):
+            ready += (self._place(under, index, plan),)
+        step = self._make_aggregate_backward((number, index, slot), plan.block, ready, ())
+        if number:
+            step.writes = (place,)
+        else:
+            step.adds = (under.after,)
+        yield step
+        if number:
+            yield from in_turn(self._make.accumulate(number, plan), (place,), (under.after,))

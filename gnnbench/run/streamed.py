@@ -1,0 +1,136 @@
+"""What the steps of ``lowering/streamed.py`` compute: sums over in-edges that come in pieces."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnbench.lowering.full_graph import UnitKey
+from gnnbench.lowering.movement import SlotMovement
+from gnnbench.lowering.streamed import StreamedLowering
+from gnnbench.models import BoundBlock
+from gnnbench.records import EpochTrace
+from gnnbench.run.execute import Bodies
+from gnnbench.run.host_resident import HostResidentEngine
+from gnnbench.run.passes import AggregateTape, run_aggregate_backward
+
+
+class StreamedEngine(HostResidentEngine):
+    """Trains by the program of :class:`StreamedLowering`. What belongs to a chunk as a whole, its
+    tapes and gradients, has the key of its first piece."""
+
+    lowers_by: ClassVar = StreamedLowering
+    _lowering: StreamedLowering
+
+    def _list_bodies(self) -> Bodies:
+        if self._lowering.pieces == 1:
+            return super()._list_bodies()
+        return {**super()._list_bodies(), "add sums": self._add_sums}
+
+    def _bind(self, index: int, move: SlotMovement) -> BoundBlock:
+        """With some of the in-edges of its destinations, whose own rows count in the first."""
+        kernel, device = self._bundle.kernel, self._device(move.slot)
+        return BoundBlock(
+            move.block,
+            kernel,
+            self._degrees,
+            self._dtype,
+            device,
+            thinned=self._lowering.pieces > 1,
+            own=self._lowering.is_first(index),
+        )
+
+    def run_epoch(self, epoch: int) -> EpochTrace:
+        """One full-graph iteration: forward, loss, backward, update."""
+        #: By slot, own rows of the destinations that are worked on, and the sums of one piece.
+        self._own: dict[int, Tensor] = {}
+        self._sums: dict[int, Tensor] = {}
+        return super().run_epoch(epoch)
+
+    def _first(self, round_index: int) -> int:
+        """The round of the first piece of the same chunks."""
+        return round_index - round_index % self._lowering.pieces
+
+    # ------------------------------------------------------------------ rows
+
+    def _places(self, move: SlotMovement) -> tuple[Tensor, Tensor]:
+        """Of a unit's input rows those of its destinations, and those that crossed: positions."""
+        block, device = move.block, self._device(move.slot)
+        crossed = np.ones(block.num_src, dtype=np.bool_)
+        own = np.arange(block.num_dst) if block.own is None else block.own.astype(np.int64)
+        crossed[own] = False
+        return (
+            torch.from_numpy(own).to(device),
+            torch.from_numpy(np.flatnonzero(crossed)).to(device),
+        )
+
+    def _read(self, key: UnitKey) -> Tensor:
+        """A unit's input rows: those that crossed, and those of its destinations, which stayed."""
+        _, round_index, slot = key
+        rows, move = super()._read(key), self._moves[key[1:]]
+        if self._lowering.pieces == 1 or not (
+            move.rows_reused or self._lowering.is_first(round_index)
+        ):
+            return rows
+        own, crossed = self._places(move)
+        if self._lowering.is_first(round_index):
+            self._own[slot] = rows.index_select(0, own)
+            return rows
+        whole = rows.new_empty(len(move.input_ids), rows.shape[1])
+        whole.index_copy_(0, crossed, rows)
+        return whole.index_copy_(0, own, self._own[slot])
+
+    # ------------------------------------------------------------------ forward
+
+    def _aggregate(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
+        if self._lowering.pieces == 1:
+            super()._aggregate(number, round_index, slot, again=again)
+            return
+        key, bound = (number, round_index, slot), self._bounds[round_index, slot]
+        with torch.no_grad():
+            sums = self._layer(number, slot).aggregate(bound, self._read(key))
+        if self._lowering.is_first(round_index):
+            self._aggregates[key] = AggregateTape(None, sums)
+        else:
+            self._sums[slot] = sums
+            self._take_topology(bound)
+
+    def _add_sums(self, number: int, round_index: int, slot: int) -> None:
+        tape = self._aggregates[number, self._first(round_index), slot]
+        tape.output.add_(self._sums.pop(slot))
+
+    def _update(self, number: int, round_index: int, slot: int, *, again: bool = False) -> None:
+        super()._update(number, self._first(round_index), slot, again=again)
+
+    def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
+        super()._store_outputs(number, self._first(round_index), slot)
+
+    def _store_aggregates(self, number: int, round_index: int, slot: int) -> None:
+        super()._store_aggregates(number, self._first(round_index), slot)
+
+    # ------------------------------------------------------------------ backward
+
+    def _aggregate_backward(self, number: int, round_index: int, slot: int) -> None:
+        if self._lowering.pieces == 1:
+            super()._aggregate_backward(number, round_index, slot)
+            return
+        whole, move = (number, self._first(round_index), slot), self._moves[round_index, slot]
+        layer, bound, below = (
+            self._layer(number, slot),
+            self._bounds[round_index, slot],
+            self._below,
+        )
+        rows = run_aggregate_backward(
+            layer, bound, self._aggregates[whole], below[whole], first=number == 0
+        )
+        if rows is not None:
+            _, crossed = self._places(move)
+            kept = move.rows_reused > 0
+            self._returned[number, round_index, slot] = rows[crossed] if kept else rows
+        self._take_topology(bound)
+        if self._lowering.is_last(round_index):
+            del below[whole]
+            self._end_unit(whole)

@@ -1,0 +1,49 @@
+"""NeuGraph (Ma et al., USENIX ATC 2019): full-graph training on a graph that is cut into a grid of
+chunks, whose vertex data is streamed from the host while intermediates stay on the devices.
+
+``sampler`` cuts the grid, ``communication`` streams its pieces, and ``memory`` keeps what UPDATE's
+backward pass needs.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Communication, FullGraphSampler, Memory, MiniBatchSampler
+from gnnbench.records import Ablation, Parts, Strategy
+from gnnbench_plugins.neugraph.card import CARD
+from gnnbench_plugins.neugraph.communication import NeuGraphCommunication
+from gnnbench_plugins.neugraph.memory import NeuGraphMemory
+from gnnbench_plugins.neugraph.sampler import NeuGraphSampler
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[MiniBatchSampler] | type[FullGraphSampler]]:
+    return [NeuGraphSampler]
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Communication]]:
+    return [NeuGraphCommunication]
+
+
+@hookimpl
+def gnnbench_memory() -> list[type[Memory]]:
+    return [NeuGraphMemory]
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    return [
+        Strategy(
+            name="neugraph",
+            summary="a grid of chunks streamed from the host, intermediates on the devices",
+            source="NeuGraph: Parallel Deep Neural Network Computation on Large Graphs",
+            bundles={"full-graph": Parts("neugraph", "hongtu", "neugraph", "neugraph", "torch")},
+            ablation=(
+                Ablation("vanilla", swaps=(("communication", "vanilla"),)),
+                Ablation("+own", options=(("communication", "overlap", "false"),)),
+                Ablation("+overlap"),
+            ),
+            card=CARD,
+        )
+    ]

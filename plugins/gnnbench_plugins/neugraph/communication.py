@@ -1,0 +1,26 @@
+"""Rows of a chunk's pieces, which cross one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from gnnbench.parts import StreamedLoading, option
+
+
+@dataclass(frozen=True)
+class NeuGraphCommunication(StreamedLoading):
+    """The host picks the rows that a piece's edges read, and those alone cross; the rows of a
+    chunk's own vertices stay while its pieces are worked on."""
+
+    name: ClassVar[str] = "neugraph"
+    summary: ClassVar[str] = "the rows that a piece reads, while the device works on the last one"
+    all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
+
+    overlap: bool = option(
+        True, "rows cross while the device works on those before", tried=(True, False)
+    )
+
+    @property
+    def ahead(self) -> int:
+        return int(self.overlap)

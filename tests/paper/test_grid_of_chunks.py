@@ -1,0 +1,357 @@
+"""NeuGraph: the grid of chunks, what crosses for its pieces, what stays, and what overlaps."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+
+from gnnbench import plugins
+from gnnbench.comparison import Request, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_platforms, make_workload
+from gnnbench.datasets import load
+from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.footprint import size_of
+from gnnbench.lowering.working_sets import StreamedSets
+from gnnbench.models import build
+from gnnbench.parts import Setting
+from gnnbench.plugins import assemble
+from gnnbench.price.dry_run import DryRun
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.run import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+DEVICES, CHUNKS = 2, 3
+ITEM = 8
+
+
+def setting_of(model="gcn", accelerators=DEVICES, **workload):
+    dataset = make_dataset()
+    made = dataclasses.replace(
+        make_workload(model, num_layers=3),
+        dims=(dataset.num_features, 12, 10, dataset.num_classes),
+        **workload,
+    )
+    return Setting(dataset, make_platform(accelerators), made, build(made).shapes)
+
+
+def bundle_of(swaps=(), chunks=CHUNKS, **options):
+    registry = plugins.load()
+    parts = registry.strategy("neugraph").bundles["full-graph"]
+    parts = dataclasses.replace(parts, **dict(swaps))
+    if parts.sampler == "neugraph":
+        options = {"sampler": {"chunks_per_device": str(chunks)}, **options}
+    return assemble(registry, parts, options)
+
+
+def run(setting, *arguments, **options):
+    bundle = bundle_of(*arguments, **options)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+# --------------------------------------------------------------------------- the grid
+
+
+@pytest.mark.parametrize(("devices", "chunks"), [(1, 1), (1, 4), (2, 3), (3, 2)])
+def test_every_edge_is_in_one_piece(devices, chunks):
+    setting = setting_of()
+    cut = bundle_of(chunks=chunks).sampler.chunks(setting, devices)
+    assert cut.pieces == devices * chunks
+    assert len(cut.rounds) == chunks * cut.pieces
+    graph, found, chunk_of = setting.dataset.graph, [], {}
+    columns = [cut.rounds[i : i + cut.pieces] for i in range(0, len(cut.rounds), cut.pieces)]
+    for column in columns:
+        for slot in range(devices):
+            ids = tuple(column[0].units[slot].output_ids.tolist())
+            assert all(cut.owner[v] == slot for v in ids)
+            chunk_of |= dict.fromkeys(ids, ids)
+    assert sorted(chunk_of) == list(range(graph.num_vertices))
+    for column in columns:
+        for slot in range(devices):
+            read = []
+            for piece in column:
+                (block,) = piece.units[slot].blocks
+                assert block.dst_ids.tolist() == column[0].units[slot].output_ids.tolist()
+                rows = np.repeat(block.dst_ids, np.diff(block.indptr))
+                sources = block.src_ids[block.indices]
+                found += zip(rows.tolist(), sources.tolist(), strict=True)
+                # Nothing is a source that no edge of the piece reads, but the destinations.
+                assert {*block.src_ids.tolist()} == {*sources.tolist(), *block.dst_ids.tolist()}
+                assert len({chunk_of[u] for u in sources.tolist()}) <= 1
+                read += [{chunk_of[u] for u in sources.tolist()}]
+            # A chunk's edges within itself are the first piece.
+            own = chunk_of[column[0].units[slot].output_ids[0]]
+            assert read[0] <= {own}
+            assert all(own not in each for each in read[1:])
+    due = [
+        (v, u)
+        for v in range(graph.num_vertices)
+        for u in graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist()
+    ]
+    assert sorted(found) == sorted(due)
+
+
+# --------------------------------------------------------------------------- the same training
+
+
+@pytest.mark.parametrize("kernel", ["torch", "native"])
+@pytest.mark.parametrize("communication", ["neugraph", "vanilla"])
+@pytest.mark.parametrize("memory", ["neugraph", "hongtu"])
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "commnet"])
+def test_pieces_add_up_to_the_whole(model, memory, communication, kernel):
+    swaps = {"memory": memory, "communication": communication, "kernel": kernel}
+    pieces = run(setting_of(model, epochs=2), swaps)
+    whole = {"sampler": "full-graph", "placement": "single", "communication": "none"}
+    plain = run(setting_of(model, accelerators=1, epochs=2), {**whole, "memory": "resident"})
+    losses = [epoch.loss for epoch in plain.epochs]
+    assert [epoch.loss for epoch in pieces.epochs] == pytest.approx(losses, rel=1e-12)
+    for name, values in plain.parameters.items():
+        np.testing.assert_allclose(pieces.parameters[name], values, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
+def test_rows_are_equal_to_the_reference(model):
+    setting = setting_of(model)
+    request = Request(
+        strategies=("neugraph",),
+        dataset=setting.dataset,
+        workload=setting.workload,
+        platform=make_platforms()[0],
+        options={"sampler": {"chunks_per_device": "3"}},
+    )
+    (result,) = compare(request, plugins.load()).runs
+    assert result.status == "done", result.reason
+    assert result.equivalence.holds
+
+
+@pytest.mark.parametrize("memory", ["neugraph", "hongtu", "hongtu-recompute", "hongtu-cache"])
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_whole_chunks_can_be_streamed_too(model, memory):
+    """And what their layers make can be kept: of attention with the input rows."""
+    swaps = {"sampler": "hongtu", "memory": memory}
+    streamed = run(setting_of(model, epochs=2), swaps)
+    plain = run(
+        setting_of(model, epochs=2), {**swaps, "memory": "hongtu", "communication": "vanilla"}
+    )
+    losses = [epoch.loss for epoch in plain.epochs]
+    assert [epoch.loss for epoch in streamed.epochs] == pytest.approx(losses, rel=1e-12)
+
+
+# --------------------------------------------------------------------------- what crosses
+
+
+def count_read(setting, cut):
+    """Over all chunks, the vertices that each reads, its own among them: from the graph alone."""
+    graph, total = setting.dataset.graph, 0
+    for round_ in cut.rounds[:: cut.pieces]:
+        for unit in round_.units:
+            ids = unit.output_ids
+            read = [graph.indices[graph.indptr[v] : graph.indptr[v + 1]] for v in ids]
+            total += len(np.union1d(np.concatenate(read), ids))
+    return total
+
+
+def test_bytes_by_hand():
+    """Forward every layer's rows once for each chunk that reads them, and its outputs back; going
+    back gradients of outputs, and above the first layer those of all rows that were read."""
+    setting = setting_of(epochs=1)
+    cut = bundle_of().sampler.chunks(setting, DEVICES)
+    count, read, dims = len(cut.owner), count_read(setting, cut), setting.workload.dims
+    (epoch,) = run(setting).epochs
+    assert epoch.bytes["host_to_device"] == ITEM * (read * sum(dims[:-1]) + count * sum(dims[1:]))
+    assert epoch.bytes["device_to_host"] == ITEM * (count * sum(dims[1:]) + read * sum(dims[1:-1]))
+    again = (cut.pieces - 1) * count
+    assert epoch.bytes["reused"] == ITEM * again * sum(dims[:-1])
+    # Without, a chunk's own rows cross with every piece.
+    (plain,) = run(setting, {"communication": "vanilla"}).epochs
+    more = ITEM * again * sum(dims[:-1])
+    assert plain.bytes["host_to_device"] == epoch.bytes["host_to_device"] + more
+    assert plain.bytes["reused"] == 0
+
+
+def test_edges_and_vertices_are_counted_once():
+    setting = setting_of(epochs=1)
+    cut = bundle_of().sampler.chunks(setting, DEVICES)
+    (epoch,) = run(setting).epochs
+    graph, depth = setting.dataset.graph, len(setting.layers)
+    assert epoch.edges == depth * graph.num_edges
+    assert epoch.vertices == depth * graph.num_vertices + count_read(setting, cut)
+
+
+# --------------------------------------------------------------------------- what is held
+
+
+def test_intermediates_of_all_chunks_stay_on_their_devices():
+    """At the end of the forward pass a device has of all its vertices, layer after layer, the
+    aggregate and the output; HongTu's memory has none of them there."""
+    setting = setting_of(epochs=1)
+    bundle = bundle_of()
+    cut = bundle.sampler.chunks(setting, DEVICES)
+    kept = run(setting).peak_bytes
+    cached = run(setting, {"memory": "hongtu"}).peak_bytes
+    widths = sum(layer.aggregate_features + layer.out_features for layer in setting.layers)
+    for slot in range(DEVICES):
+        due = ITEM * widths * int((cut.owner == slot).sum())
+        name = f"gpu{slot}"
+        assert cached[name] < kept[name]
+        assert due < kept[name] < due + cached[name]
+    assert kept["host"] < cached["host"]
+
+
+@pytest.mark.parametrize("memory", ["neugraph", "hongtu"])
+@pytest.mark.parametrize("overlap", ["true", "false"])
+@pytest.mark.parametrize("topology", ["device", "host"])
+def test_what_a_device_holds_is_what_chunks_are_cut_for(memory, overlap, topology):
+    setting = setting_of("sage", epochs=1)
+    options = {"communication": {"overlap": overlap}, "memory": {"topology": topology}}
+    bundle = bundle_of({"memory": memory}, **options).begin(setting)
+    cut = bundle.sampler.chunks(setting, DEVICES)
+    held = run(setting, {"memory": memory}, **options).peak_bytes
+    sets = StreamedSets(bundle, setting.layers, ITEM, cut.pieces)
+    for slot in range(DEVICES):
+        units = [unit for each in cut.rounds for unit in each.units if unit.slot == slot]
+        bound = sets.device_bytes([size_of(unit.blocks[0]) for unit in units])
+        assert held[f"gpu{slot}"] == bound
+
+
+def test_the_least_chunks_that_fit_are_cut():
+    dataset = load("rmat:vertices=2000,edges=20000,features=64")
+    made = dataclasses.replace(make_workload("gcn"), dims=(64, 32, dataset.num_classes), epochs=1)
+    setting = Setting(dataset, make_platform(DEVICES), made, build(made).shapes)
+
+    def plan(chunks, **memory):
+        options = {"topology": "device", **memory}
+        dry = DryRun(bundle_of(chunks=chunks, memory=options), setting)
+        return dry.finish([dry.run_epoch(0)])
+
+    sizes = {}
+    for count in (1, 2, 4):
+        held = plan(count).peak_bytes
+        sizes[count] = max(held[f"gpu{slot}"] for slot in range(DEVICES))
+    assert sizes[4] < sizes[2] < sizes[1]
+    for count, size in sizes.items():
+        found = plan(0, device_bytes=str(size))
+        (note,) = [note for note in found.notes if note.startswith("a grid of")]
+        assert note.startswith(f"a grid of {DEVICES * count} by {DEVICES * count} chunks")
+        with pytest.raises(DeviceOutOfMemory):
+            plan(count, device_bytes=str(size - 1))
+
+
+# --------------------------------------------------------------------------- when
+
+
+def spans_of(setting, **options):
+    (epoch,) = run(setting, **options).epochs
+    timeline = digest(epoch, "modelled", setting.platform).timeline
+    return [(each.span, each.start_s, each.end_s) for each in timeline]
+
+
+def test_rows_cross_while_a_piece_is_worked_on():
+    """Those of the next piece, and of no other: it has the place of the piece before."""
+    setting = setting_of(epochs=1)
+    for overlap in (True, False):
+        found = spans_of(setting, communication={"overlap": str(overlap).lower()})
+        for slot, layer in itertools.product(range(DEVICES), range(3)):
+            sent, work = (
+                {
+                    span.round: (start_s, end_s)
+                    for span, start_s, end_s in found
+                    if span.label == label and span.layer == layer and of_slot(span, slot)
+                }
+                for label in ("host to device", "aggregate forward")
+            )
+            rounds = sorted(work)
+            assert sorted(sent) == rounds
+            assert all(sent[r][1] <= work[r][0] for r in rounds)
+            before = 2 if overlap else 1
+            assert all(work[r - before][1] <= sent[r][0] for r in rounds[before:])
+            meets = [sent[r][0] < work[r - 1][1] for r in rounds[1:]]
+            assert any(meets) if overlap else not any(meets)
+
+
+def of_slot(span, slot):
+    return any(f"gpu{slot}" in name for name in span.resources)
+
+
+def test_overlap_makes_an_epoch_shorter():
+    setting = setting_of(epochs=1)
+    with_it, without = (
+        max(end_s for *_, end_s in spans_of(setting, communication={"overlap": overlap}))
+        for overlap in ("true", "false")
+    )
+    assert with_it < without
+
+
+def test_update_follows_the_last_piece():
+    setting = setting_of(epochs=1)
+    (epoch,) = run(setting).epochs
+    by_id = {span.id: span for span in epoch.spans}
+    pieces = DEVICES * CHUNKS
+
+    def follows(span):
+        found, waiting = set(), [*span.after]
+        while waiting:
+            one = waiting.pop()
+            if one not in found:
+                found.add(one)
+                waiting += by_id[one].after
+        return {by_id[one] for one in found}
+
+    for span in epoch.spans:
+        if span.label == "update forward":
+            column = range(span.round + 1 - pieces, span.round + 1)
+            summed = {
+                each.round
+                for each in follows(span)
+                if each.label in ("aggregate forward", "add sums of a piece")
+                and (each.layer, each.place) == (span.layer, span.place)
+            }
+            assert {*column} <= summed
+        elif span.label == "aggregate backward":
+            back = [each for each in follows(span) if each.label == "update backward"]
+            place = span.layer, span.place, span.round - span.round % pieces
+            assert place in {(each.layer, each.place, each.round) for each in back}
+
+
+def test_a_plan_is_what_is_run():
+    setting = setting_of("sage", epochs=1)
+    trace, plan = run(setting), DryRun(bundle_of(), setting)
+    epoch = plan.run_epoch(0)
+    assert epoch.bytes == trace.epochs[0].bytes
+    assert [s.seconds for s in epoch.spans] == [s.seconds for s in trace.epochs[0].spans]
+    assert dict(plan.finish([epoch]).peak_bytes) == dict(trace.peak_bytes)
+
+
+# --------------------------------------------------------------------------- what does not fit
+
+
+@pytest.mark.parametrize(
+    ("model", "swaps", "sentence"),
+    [
+        ("gat", {}, "needs all of them at once, as the softmax of attention does"),
+        ("gcn", {"communication": "hongtu"}, "keeps rows of one for the next in buffers"),
+        ("gcn", {"memory": "hongtu-recompute"}, "computes layer 1 again from its input rows"),
+        (
+            "gcn",
+            {"memory": "resident", "communication": "halo"},
+            "memory 'resident' keeps them on the devices",
+        ),
+        (
+            "gat",
+            {"sampler": "hongtu", "communication": "hongtu"},
+            "puts those of the next round in their places",
+        ),
+    ],
+)
+def test_what_cannot_be_in_pieces_is_refused(model, swaps, sentence):
+    with pytest.raises(IncompatibleParts, match=sentence):
+        run(setting_of(model), swaps)
+
+
+def test_a_number_of_chunks_is_checked():
+    with pytest.raises(IncompatibleParts, match="chunks_per_device is -1; give from 1 to 256, or"):
+        run(setting_of(), chunks=-1)
