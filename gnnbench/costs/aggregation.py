@@ -11,6 +11,7 @@ from gnnbench.costs.operation import Operation
 from gnnbench.costs.passes import (
     Passes,
     add_rows,
+    count_degrees,
     count_sources,
     pick_rows,
     project,
@@ -30,11 +31,11 @@ class Aggregation:
 
     Sums of the forms in ``weighted`` read a value an edge; with ``messages`` every edge's row is
     written, and added to its destination from there, with ``trained_messages`` where its weight is
-    trained. ``of_rows`` are the reads
-    and writes of tensors of the destinations' rows, forward and backward, by form: scaling, adding
-    or putting beside them their own; ``of_sources`` those of the sources' rows. The softmax of
-    attention has ``softmax_passes`` over values of edges. ``calls`` are those of the library's
-    front in a forward pass.
+    trained. ``of_rows`` are the reads and writes of tensors of the destinations' rows, forward and
+    backward, by form: scaling, adding or putting beside them their own; ``of_sources`` those of the
+    sources' rows. The softmax of attention has ``softmax_passes`` over values of edges. Of the
+    forms in ``counted`` each forward pass counts the in-degrees anew. ``calls`` are those of the
+    library's front in a forward pass.
     """
 
     index_bytes: float
@@ -46,10 +47,13 @@ class Aggregation:
     softmax_passes: Annotated[
         int, Constant("", "assumed", "what edge softmax of torch reads and writes")
     ] = 10
+    counted: frozenset[Form] = frozenset()
     calls: int = 0
 
     def list_operations(self, work: Work, *, scalar: bool = False) -> tuple[Operation, ...]:
-        """Those of one AGGREGATE; weighted sums are ``scalar`` where the device's kernel is."""
+        """Those of one AGGREGATE. With ``scalar`` the device's kernels have no vector instructions
+        for weighted sums, for values of edges, and for dot products of the rows at their ends, and
+        one core alone counts degrees."""
         if work.form == "gated":
             return tuple(self._gate(work))
         return tuple(self._sum(work, scalar))
@@ -59,7 +63,7 @@ class Aggregation:
         yield from project(work)
         attends = work.form == "attention"
         if attends:
-            yield from soften(work, self.index_bytes, self.softmax_passes)
+            yield from soften(work, self.index_bytes, self.softmax_passes, scalar=scalar)
         weighted = attends or work.weighted or work.form in self.weighted | {"weighted"}
         if self.messages or (attends and self.trained_messages):
             yield from self._send_messages(work, row_bytes, weighted)
@@ -72,7 +76,9 @@ class Aggregation:
                 scalar=scalar and weighted,
             )
         if attends and work.backward:
-            yield from weigh_edges(work, row_bytes, self.index_bytes)
+            yield from weigh_edges(work, row_bytes, self.index_bytes, scalar=scalar)
+        if work.form in self.counted and not work.backward:
+            yield count_degrees(work.rows, serial=scalar)
         for rows, of_form in ((work.rows, self.of_rows), (count_sources(work), self.of_sources)):
             read, written = of_form.get(work.form, _NOTHING)[work.backward]
             if read:

@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, model_validator
 
 from gnnbench.constants import Constant, MarkKind
+from gnnbench.costs.operation import OperationKind
 from gnnbench.platforms.schema import Marked
 from gnnbench.toml import read_toml
 from gnnbench.units import unit_scale
@@ -56,7 +57,9 @@ class Library:
     A core draws ``sampled_edges_per_s`` and an accelerator ``device_sampled_edges_per_s``, either
     after ``sampling_call_s`` for each layer; 0 is the rate that the platform has. Each of a
     loader's workers takes ``worker_start_s`` to start, in every epoch.
-    ``scalar_values_per_s`` is what a core does in kernels without vector instructions.
+    ``scalar_values_per_s`` is what a core does in kernels without vector instructions,
+    ``dot_values_per_s`` in dot products that it sums value after value, and ``serial_values_per_s``
+    in loops that no other core shares.
     """
 
     call_s: float = 0.0
@@ -67,6 +70,16 @@ class Library:
     sampling_call_s: float = 0.0
     worker_start_s: float = 0.0
     scalar_values_per_s: float = 0.0
+    dot_values_per_s: float = 0.0
+    serial_values_per_s: float = 0.0
+
+    def values_per_s(self, kind: OperationKind, cores: int) -> float:
+        """What ``cores`` do in kernels that have no vector instructions; 0 for all others, and
+        where a library is not known to be without them."""
+        if kind == "serial":
+            return self.serial_values_per_s
+        rates = {"scalar": self.scalar_values_per_s, "dot": self.dot_values_per_s}
+        return rates.get(kind, 0.0) * cores
 
 
 @dataclass(frozen=True, slots=True)

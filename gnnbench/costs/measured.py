@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gnnbench.constants import Bound
 from gnnbench.costs.library import Library
 from gnnbench.costs.operation import Operation
-from gnnbench.costs.roofline import price_operation, rates_of
+from gnnbench.costs.roofline import price_operation, rates_of, with_values
 from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Work
 
@@ -49,12 +49,10 @@ def _price(
 ) -> float:
     if operation.kind == "product" and measured.update is not None:
         return operation.flops / measured.update.at(operation.width, threads)
-    if operation.kind in ("aggregate", "scalar") and measured.aggregate is not None:
+    sums = operation.kind in ("aggregate", "scalar", "dot") and operation.picked_rows
+    if sums and measured.aggregate is not None:
         summed_s = _price_sum(operation, device, measured, threads)
-        if operation.kind == "scalar" and library.scalar_values_per_s:
-            cores = min(threads or device.cores, device.cores)
-            return max(summed_s, operation.flops / (library.scalar_values_per_s * cores))
-        return summed_s
+        return with_values(summed_s, operation, device, library, threads)
     return price_operation(operation, device, library, threads)
 
 

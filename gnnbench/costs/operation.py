@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: What bounds an operation: memory read in order; rows picked one by one and written apart, summed
-#: up as they come, or added where they belong; a dense product; edge after edge without vectors.
-OperationKind = Literal["stream", "gather", "aggregate", "scatter", "product", "scalar"]
+#: up as they come, or added where they belong; a dense product; edge after edge without vectors;
+#: the dot products of the rows at both ends of edges, so as well; a loop of one core.
+OperationKind = Literal[
+    "stream", "gather", "aggregate", "scatter", "product", "scalar", "dot", "serial"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +19,10 @@ class Operation:
 
     ``read_bytes`` and ``written_bytes`` go in order between the device and its memory.
     ``picked_rows`` rows of ``row_bytes`` are picked one by one, or added to where they belong, of
-    which ``distinct_rows`` are different. ``width`` is the narrower side of a product, and of a
-    ``scalar`` operation ``flops`` are the values that it goes through. ``launches`` are the kernels
-    begun on an accelerator, or the parallel regions opened on a CPU; ``calls`` are those of the
-    library's own front, which is Python.
+    which ``distinct_rows`` are different. ``width`` is the narrower side of a product, and of
+    ``scalar``, ``dot`` and ``serial`` operations ``flops`` are the values that they go through.
+    ``launches`` are the kernels begun on an accelerator, or the parallel regions opened on a CPU;
+    ``calls`` are those of the library's own front, which is Python.
     """
 
     kind: OperationKind

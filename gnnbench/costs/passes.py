@@ -3,6 +3,8 @@ tensors, with the tensors that they make on the way."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gnnbench.constants import Bound
 from gnnbench.costs.operation import Operation
 from gnnbench.records import Work
@@ -75,16 +77,19 @@ def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float)
     )
 
 
-def weigh_edges(work: Work, row_bytes: float, index_bytes: float) -> tuple[Operation, ...]:
+def weigh_edges(
+    work: Work, row_bytes: float, index_bytes: float, *, scalar: bool = False
+) -> tuple[Operation, ...]:
     """Dot products of the rows at both ends of each edge, which the gradient of its weight is."""
+    values = work.edges * row_bytes / work.itemsize
     both = Operation(
-        "aggregate",
+        "dot" if scalar else "aggregate",
         read_bytes=2 * work.edges * index_bytes,
         written_bytes=work.edges * work.itemsize,
         picked_rows=2 * work.edges,
         distinct_rows=count_sources(work) + work.rows,
         row_bytes=row_bytes,
-        flops=2.0 * work.edges * row_bytes / work.itemsize,
+        flops=values if scalar else 2.0 * values,
     )
     return (both,)
 
@@ -111,6 +116,12 @@ def project(work: Work) -> tuple[Operation, ...]:
     return (once,) * (work.products if work.backward else 1)
 
 
+def count_degrees(rows: float, *, serial: bool = False) -> Operation:
+    """In-degrees of ``rows`` as values of their own, ``serial`` by one core."""
+    counted = stream(8.0 * rows, 8.0 * rows)
+    return replace(counted, kind="serial", flops=rows) if serial else counted
+
+
 def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     """UPDATE: its products and ``passes`` over its output, and ``hidden`` ones in a layer that ends
     with ReLU. Without a product the bias is added in a pass of its own, and its gradient is the
@@ -132,10 +143,17 @@ def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     return (*(product,) * products, elementwise)
 
 
-def soften(work: Work, index_bytes: float, passes: int) -> tuple[Operation, ...]:
+def soften(
+    work: Work, index_bytes: float, passes: int, *, scalar: bool = False
+) -> tuple[Operation, ...]:
     """Scores of edges from terms of both ends, LeakyReLU and the softmax over a destination's:
-    ``passes`` over a value an edge, and backward half as many again."""
+    ``passes`` over a value an edge, and backward half as many again; ``scalar`` ones have no vector
+    instructions."""
     edges, item = float(work.edges), float(work.itemsize)
     terms = pick_rows(edges, count_sources(work) + work.rows, item, index_bytes)
     count = passes * 3 // 2 if work.backward else passes
-    return (terms, terms, stream(count * edges * item, count * edges * item, launches=count))
+    size = count * edges * item
+    softmax = stream(size, size, launches=count)
+    if scalar:
+        softmax = replace(softmax, kind="scalar", flops=count * edges)
+    return (terms, terms, softmax)

@@ -44,15 +44,25 @@ def price_operation(
         seconds = max(seconds, operation.written_bytes / rates.fresh_bytes_per_s)
     if operation.picked_rows:
         seconds += _price_rows(operation, device, rates, threads)
-    if operation.kind == "scalar":
-        cores = min(threads or device.cores, device.cores)
-        rate = library.scalar_values_per_s * cores
-        return max(seconds, operation.flops / rate) if rate else seconds
+    if operation.kind in ("scalar", "dot", "serial"):
+        return with_values(seconds, operation, device, library, threads)
     reached = rates.product * operation.width / (operation.width + rates.half_width)
     if operation.kind != "product":
         reached = 1.0
     peak = device.flops_per_s * device.share_of_cores(threads)
     return max(seconds, operation.flops / (peak * reached)) if operation.flops else seconds
+
+
+def with_values(
+    moved_s: float, operation: Operation, device: Device, library: Library, threads: int = 0
+) -> float:
+    """Seconds of an operation that moves what it reads and writes in ``moved_s`` and goes through
+    values without vector instructions: the longer of both. The dot product of an edge is longer
+    than a core looks ahead, so that it waits for its rows first, and both count."""
+    cores = min(threads or device.cores, device.cores)
+    rate = library.values_per_s(operation.kind, cores)
+    values_s = operation.flops / rate if rate else 0.0
+    return moved_s + values_s if operation.kind == "dot" else max(moved_s, values_s)
 
 
 def _price_rows(operation: Operation, device: Device, rates: DeviceRates, threads: int) -> float:

@@ -9,6 +9,7 @@ import pytest
 from gnnbench.costs import Library, Operation, price_operation, price_operations, read_library
 from gnnbench.costs.library import read_devices
 from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
+from gnnbench.costs.measured import price_measured
 from gnnbench.platforms.describe import read_platform
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.plugins import load
@@ -108,6 +109,41 @@ def test_weights_of_edges_are_not_on_the_path_of_vector_instructions_of_a_cpu():
     )
 
 
+def test_dgl_goes_through_edges_of_attention_value_after_value_on_a_cpu():
+    """Its softmax reads and writes 8 values of each edge forward and 12 backward, the gradient of
+    each weight is a dot product of 64 values, and a GPU has vectors for all of them."""
+    attention = SUM._replace(form="attention")
+    forward, back = (
+        kernel("dgl").operations(work, CPU)
+        for work in (attention, attention._replace(backward=True))
+    )
+    assert [each.flops for each in forward if each.kind == "scalar"] == [8 * EDGES, 64 * EDGES]
+    assert [each.flops for each in back if each.kind == "scalar"] == [12 * EDGES, 64 * EDGES]
+    (dot,) = (each for each in back if each.kind == "dot")
+    assert (dot.flops, dot.picked_rows, dot.distinct_rows) == (64 * EDGES, 2 * EDGES, 300_000)
+    kinds = {each.kind for each in kernel("dgl").operations(attention._replace(backward=True), GPU)}
+    assert kinds == {"gather", "stream", "aggregate"}
+
+
+def test_dgl_counts_degrees_by_one_core_for_every_mean():
+    mean = SUM._replace(form="mean")
+    (counted,) = (e for e in kernel("dgl").operations(mean, CPU) if e.kind == "serial")
+    assert counted.flops == 100_000
+    library = kernel("dgl").library
+    for device in (CPU, replace(CPU, cores=2)):
+        assert price_operation(counted, device, library) == pytest.approx(
+            100_000 / library.serial_values_per_s
+        )
+    assert not [
+        each.kind
+        for work, device in ((mean._replace(backward=True), CPU), (SUM, CPU), (mean, GPU))
+        for each in kernel("dgl").operations(work, device)
+        if each.kind == "serial"
+    ]
+    # On a GPU it is a kernel of its own beside the sum and the division.
+    assert len(kernel("dgl").operations(mean, GPU)) == 3
+
+
 # --------------------------------------------------------------------------- what that takes
 
 
@@ -120,6 +156,31 @@ def test_an_accelerators_host_goes_on_and_a_cpu_does_not():
     work = replace(work, read_bytes=100e9)
     assert price_operations([work], CPU, library) == pytest.approx(
         1 / RATES["cpu"].stream + 3 * 5e-6 + 0.5
+    )
+
+
+def test_a_dot_product_waits_for_its_rows_and_a_sum_goes_on():
+    library = Library(scalar_values_per_s=1e9, dot_values_per_s=2e9)
+    rows = Operation("aggregate", picked_rows=1e6, distinct_rows=1e6, row_bytes=1024)
+    rows_s = price_operation(rows, CPU, library, 4)
+    for flops in (1e6, 1e10):
+        dot, scalar = (replace(rows, kind=kind, flops=flops) for kind in ("dot", "scalar"))
+        assert price_operation(dot, CPU, library, 4) == pytest.approx(rows_s + flops / 8e9)
+        longer_s = max(rows_s, flops / 4e9)
+        assert price_operation(scalar, CPU, library, 4) == pytest.approx(longer_s)
+        # A library that is not known to be without vector instructions moves its rows.
+        assert price_operation(dot, CPU, Library(), 4) == pytest.approx(rows_s)
+
+
+def test_values_of_edges_take_as_long_where_sums_were_measured():
+    library = Library(scalar_values_per_s=1e9, dot_values_per_s=2e9)
+    measured = LibraryRates(aggregate=RateCurve((4,), (2e9,), (1e9,)))
+    passes = Operation("scalar", read_bytes=8, written_bytes=8, flops=1e9)
+    launched_s = CPU.launch_s
+    assert price_measured([passes], CPU, library, measured, 2) == pytest.approx(0.5 + launched_s)
+    dot = Operation("dot", picked_rows=1e6, distinct_rows=1e9, row_bytes=400, flops=1e8)
+    assert price_measured([dot], CPU, library, measured, 2) == pytest.approx(
+        1e6 * 400 / measured.aggregate.at(100, 2) + 1e8 / 4e9 + launched_s
     )
 
 

@@ -134,7 +134,7 @@ class DGLKernel(Kernel):
     summary: ClassVar[str] = "Deep Graph Library's sparse products"
     library: ClassVar[Library] = read_library(LIBRARY)
     #: ``GraphConv`` scales sources' and destinations' rows around a sum without weights, and a mean
-    #: is a sum that is divided. Biases are added after the product.
+    #: is a sum that is divided by degrees. Biases are added after the product.
     aggregation: ClassVar[Aggregation] = Aggregation(
         index_bytes=read_library(LIBRARY).index_bytes,
         weighted=frozenset(),
@@ -145,6 +145,7 @@ class DGLKernel(Kernel):
         },
         of_sources={"scaled": ((1, 1), (1, 1))},
         softmax_passes=8,
+        counted=frozenset({"mean"}),
         calls=1,
     )
     update_passes: ClassVar[Bound[Passes]] = ((1, 1), (1, 0))
@@ -159,7 +160,8 @@ class DGLKernel(Kernel):
         return setting.workload.model != "gin" and shape.in_features > shape.out_features
 
     def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
-        """On a CPU sums with one weight an edge are not on the path of vector instructions."""
+        """On a CPU sums with one weight an edge are not on the path of vector instructions, nor are
+        its softmax and the dot products of edges' ends, and degrees are counted by one core."""
         if work.op == "update":
             return super().operations(work, device)
         return self.aggregation.list_operations(work, scalar=device.kind == "cpu")

@@ -12,8 +12,8 @@ from functools import cache
 from typing import ClassVar
 
 from gnnbench.constants import Bound
-from gnnbench.costs.passes import Passes
-from gnnbench.costs.roofline import rates_of
+from gnnbench.costs.passes import Passes, count_degrees
+from gnnbench.costs.roofline import price_operations, rates_of
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Kernel, Setting
 from gnnbench.platforms import load_platform
@@ -143,8 +143,11 @@ def _layer_s(cell: PublishedCell, task: LayerForward) -> float:
     kernel = make_kernel(cell.kernel, cell.regularisers)
     layer = build(_workload(task.model, task.dims, 1, ())).stack[0]
     block = BlockSize(task.vertices, task.vertices, task.edges)
-    aggregate = kernel.seconds(layer.aggregate_work(block, ITEMSIZE), device)
-    return aggregate + kernel.seconds(layer.update_work(task.vertices, ITEMSIZE), device)
+    seconds = kernel.seconds(layer.aggregate_work(block, ITEMSIZE), device)
+    if task.degrees:
+        counted = count_degrees(task.vertices, serial=device.kind == "cpu")
+        seconds += price_operations([counted], device, kernel.library)
+    return seconds + kernel.seconds(layer.update_work(task.vertices, ITEMSIZE), device)
 
 
 def _workload(model: str, dims: tuple[int, ...], batch: int, fanouts: tuple[int, ...]) -> Workload:

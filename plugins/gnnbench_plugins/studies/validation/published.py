@@ -44,13 +44,15 @@ class Aggregation(_Table):
 
 
 class LayerForward(_Table):
-    """A layer's forward pass over a whole graph, of the widths ``dims``."""
+    """A layer's forward pass over a whole graph, of the widths ``dims``; ``degrees`` says that it
+    counts those of its vertices, where ``model`` does not."""
 
     graph: Text
     model: Text
     vertices: Size
     edges: Size
     dims: Annotated[tuple[Size, ...], Field(min_length=2, max_length=2)]
+    degrees: bool = False
 
 
 class FullGraphEpoch(_Table):
