@@ -1,14 +1,23 @@
-"""How far a table's numbers are from those of the paper that it quotes."""
+"""How far a table's numbers are from those of the paper that it quotes.
+
+``agreement.toml`` has how the bundled tables came out, for the list of ``gnnbench reproduce``;
+``python -m tests.agreements --write`` writes it, and a test holds it.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 from statistics import median
 
-from gnnbench.records import Cell
+from gnnbench.records import Cell, Table
+from gnnbench.toml import read_toml
+
+FILE = Path(__file__).with_name("agreement.toml")
 
 #: Errors up to this count as close.
 CLOSE = 0.25
@@ -34,6 +43,55 @@ class Agreement:
     words: int
     same_words: int
     fitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The counts of an :class:`Agreement`, over all tables of a reproduction."""
+
+    numbers: int
+    close: int
+    words: int
+    same_words: int
+    fitted: int
+
+
+def count_outcome(tables: Iterable[Table]) -> Outcome:
+    """Of the cells of ``tables``."""
+    cells = [cell for table in tables for row in table.rows for cell in row.cells]
+    found = measure_agreement(cells)
+    return Outcome(**{each.name: getattr(found, each.name) for each in fields(Outcome)})
+
+
+def describe_outcome(outcome: Outcome) -> str:
+    """A few words for a list."""
+    clauses = []
+    if outcome.numbers:
+        clauses.append(f"{outcome.close} of {outcome.numbers} within {format_share(CLOSE)}")
+    if outcome.words:
+        clauses.append(f"{outcome.same_words} of {outcome.words} words")
+    if outcome.fitted:
+        clauses.append(f"{outcome.fitted} fitted")
+    return ", ".join(clauses) or "no number to compare"
+
+
+@cache
+def read_outcomes() -> Mapping[str, Outcome]:
+    """How the bundled reproductions came out, by name."""
+    return {
+        name: Outcome(**{each.name: int(counts[each.name]) for each in fields(Outcome)})
+        for name, counts in read_toml(FILE).items()
+        if isinstance(counts, dict)
+    }
+
+
+def write_outcomes(outcomes: Mapping[str, Outcome]) -> None:
+    """Keep how reproductions have come out."""
+    lines = ["# Rewritten by python -m tests.agreements --write; see agreement.py.", ""]
+    for name in sorted(outcomes):
+        counts = (f"{each.name} = {getattr(outcomes[name], each.name)}" for each in fields(Outcome))
+        lines.append(f"{name} = {{ {', '.join(counts)} }}")
+    FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def measure_agreement(cells: Iterable[Cell]) -> Agreement:

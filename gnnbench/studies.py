@@ -84,6 +84,9 @@ class Reproduction(ABC):
     #: Such as ``hongtu-table6``.
     name: ClassVar[str]
     summary: ClassVar[str]
+    #: Tables and figures of the same paper that have no results, and so are no reproductions; on
+    #: one of the paper's.
+    left_out: ClassVar[str] = ""
 
     @abstractmethod
     def run(self) -> tuple[Table, ...]:

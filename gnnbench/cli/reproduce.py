@@ -165,15 +165,26 @@ def prepare(offered: type[Reproduction], registry: Registry) -> Reproduction:
 
 
 def print_list(registry: Registry, json_path: Path | None) -> int:
-    """The names, what each is and which plugin has it."""
+    """The names, how far each is from its paper and what it is, and what is in none of them."""
+    from gnnbench.agreement import describe_outcome, read_outcomes
+
     offered = sorted(registry.reproductions.items())
-    origins = registry.reproduction_origins
+    origins, outcomes = registry.reproduction_origins, read_outcomes()
+    states = {name: describe_outcome(found) for name, found in outcomes.items()}
     if json_path is not None:
         entries: list[Json] = [
-            {"name": name, "summary": cls.summary, "plugin": origins[name].plugin}
+            {
+                "name": name,
+                "summary": cls.summary,
+                "plugin": origins[name].plugin,
+                "state": states.get(name),
+            }
             for name, cls in offered
         ]
         write_document({"reproductions": entries}, json_path)
-    rows = [(name, origins[name].plugin, cls.summary) for name, cls in offered]
-    print_rows(open_console(json_path), ("table", "plugin", "what it is"), rows)
+    rows = [(name, states.get(name, ""), cls.summary) for name, cls in offered]
+    console = open_console(json_path)
+    print_rows(console, ("table", "of the paper's numbers", "what it is"), rows)
+    if left_out := [cls.left_out for _, cls in offered if cls.left_out]:
+        console.print(f"\nNot here, since they have no results: {'; '.join(left_out)}.")
     return 0

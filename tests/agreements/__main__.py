@@ -7,6 +7,8 @@ import argparse
 import sys
 
 from gnnbench import plugins
+from gnnbench.agreement import count_outcome, read_outcomes, write_outcomes
+from gnnbench.cli.reproduce import prepare
 from tests.agreements import BASELINE, REPRODUCTIONS, choose, collect_errors, compare, load, write
 
 
@@ -16,8 +18,13 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=REPRODUCTIONS, metavar="NAME")
     options = parser.parse_args()
     registry, found = plugins.load(), {}
-    for name in options.only:
-        found.update(collect_errors(registry.reproduction(name)().run()))
+    outcomes = {} if options.only is REPRODUCTIONS else dict(read_outcomes())
+    names = sorted(registry.reproductions) if options.write and not outcomes else options.only
+    for name in names:
+        tables = prepare(registry.reproduction(name), registry).run()
+        outcomes[name] = count_outcome(tables)
+        if name in options.only:
+            found.update(collect_errors(tables))
     before = load()
     moved = compare(before, found, options.only)
     for line in moved:
@@ -26,6 +33,7 @@ def main() -> int:
         replaced = choose(before, options.only)
         kept = {name: error for name, error in before.items() if name not in replaced}
         write(kept | found)
+        write_outcomes(outcomes)
         return 0
     print(f"{len(found)} cells: {len(moved)} are not those of {BASELINE.name}")
     return 1 if moved else 0

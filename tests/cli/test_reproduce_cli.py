@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import json
 
+from gnnbench.agreement import describe_outcome, read_outcomes
+
 NAMES = ["hongtu-table1", "hongtu-table6", "hongtu-table7", "hongtu-table9"]
 
 
 def test_without_a_name_it_lists_what_there_is(run):
     result = run("reproduce")
     assert result.exit_code == 0
-    listed = {tuple(line.split()[:2]) for line in result.stdout.splitlines()}
+    listed = {line.split()[0]: line for line in result.stdout.splitlines() if line}
+    outcomes = read_outcomes()
     for name in NAMES:
-        assert (name, "studies.hongtu") in listed
+        assert describe_outcome(outcomes[name]) in listed[name]
+    left_out = " ".join(result.stdout.split("Not here, ")[1].split())
+    assert left_out.count("(graphs)") == 4
+    assert "HyScale-GNN Tables I (notation), II (platforms), III (graphs) and V" in left_out
 
 
 def test_the_list_as_json(run):
     entries = json.loads(run("reproduce", "--json", "-").stdout)["reproductions"]
     found = {entry["name"]: entry["plugin"] for entry in entries}
     assert [found.get(name) for name in NAMES] == ["studies.hongtu"] * len(NAMES)
-    assert all(entry["summary"] for entry in entries)
+    assert all(entry["summary"] and entry["state"] for entry in entries)
+
+
+def test_one_of_somebody_elses_has_no_state(run, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from gnnbench.hookspecs import hookimpl\n"
+        "from gnnbench.studies import Reproduction\n"
+        "class Mine(Reproduction):\n"
+        "    name, summary = 'mine', 'a table of mine'\n"
+        "    def run(self): return ()\n"
+        "@hookimpl\n"
+        "def gnnbench_reproduction(): return [Mine]\n"
+    )
+    entries = json.loads(run("reproduce", "--plugin", path, "--json", "-").stdout)["reproductions"]
+    (mine,) = (entry for entry in entries if entry["name"] == "mine")
+    assert mine["state"] is None
+    assert "a table of mine" in run("reproduce", "--plugin", path).stdout
 
 
 def test_a_table_for_people(run):

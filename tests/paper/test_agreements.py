@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gnnbench import plugins
+from gnnbench.agreement import Outcome, count_outcome, describe_outcome, read_outcomes
 from gnnbench.records import Cell, Table, TableRow
 from tests.agreements import QUICK, REPRODUCTIONS, collect_errors, compare, load
 
@@ -17,9 +18,36 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 )
 def test_no_cell_is_further_from_the_paper_than_it_was(name: str) -> None:
     """After a change that was meant: python -m tests.agreements --write."""
-    found = collect_errors(plugins.load().reproduction(name)().run())
+    tables = plugins.load().reproduction(name)().run()
+    found = collect_errors(tables)
     assert found, name
     assert compare(load(), found, [name]) == []
+    assert read_outcomes()[name] == count_outcome(tables)
+
+
+def test_the_list_has_the_state_of_each_bundled_reproduction() -> None:
+    """Those beside ``REPRODUCTIONS`` have nothing of a paper's to compare, but for the ledger,
+    which has its own baseline, and counts of graphs that this project draws."""
+    outcomes = read_outcomes()
+    registry = plugins.load()
+    bundled = {
+        name
+        for name, origin in registry.reproduction_origins.items()
+        if origin.plugin.startswith("studies.")
+    }
+    assert outcomes.keys() == bundled
+    comparing = {name for name, outcome in outcomes.items() if outcome.numbers or outcome.words}
+    assert comparing == {*REPRODUCTIONS, "hongtu-table3", "validation"}
+
+
+def test_an_outcome_is_counted_over_all_tables_and_told_in_a_few_words() -> None:
+    near, far = Cell(1.2, quoted=1.0), Cell(1.3, quoted=1.0)
+    fitted = Cell(1.0, quoted=1.0, fitted_on=("x",))
+    word = Cell(text="fits", quoted_text="out of memory")
+    outcome = count_outcome([make_table(near, far), make_table(near, fitted, word, Cell(2.0))])
+    assert outcome == Outcome(numbers=3, close=2, words=1, same_words=0, fitted=1)
+    assert describe_outcome(outcome) == "2 of 3 within 25 %, 0 of 1 words, 1 fitted"
+    assert describe_outcome(count_outcome([make_table(Cell(2.0))])) == "no number to compare"
 
 
 def make_table(*cells: Cell) -> Table:

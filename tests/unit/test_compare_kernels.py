@@ -427,17 +427,35 @@ def test_a_case_that_fails_takes_no_other_with_it(
     def fail_on_the_second(graph: Graph) -> Contestant:
         raced.append(graph)
         if len(raced) == 2:
-            raise MemoryError
+            raise OSError
         return ordering.order_ours(graph)
 
     raced: list[Graph] = []
     monkeypatch.setattr(ordering, "CONTESTANTS", {OURS: fail_on_the_second})
     file = tmp_path / "report.json"
     done = run("--kernels", "ordering", "--json", str(file))
-    assert isinstance(done.exception, MemoryError)
+    assert isinstance(done.exception, OSError)
     (row,) = json.loads(file.read_text())["rows"]
     assert row["graph"] == "rmat-4k"
     assert len(row["samples_s"]) == 3
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_peer_that_this_machine_is_too_small_for_is_absent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    def fail(graph: Graph) -> Contestant:
+        raise error
+
+    contestants = {OURS: ordering.order_ours, "scipy": fail}
+    monkeypatch.setattr(ordering, "CONTESTANTS", contestants)
+    file = tmp_path / "report.json"
+    done = run("--kernels", "ordering", "--cases", "rmat-4k", "--json", str(file))
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["absent"] == {"scipy": "needs more memory than this machine has"}
 
 
 def test_missed_targets_fail_only_when_enforced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,6 +110,7 @@ class Table1(Reproduction):
 
     name: ClassVar[str] = "hongtu-table1"
     summary: ClassVar[str] = "memory of topology, vertex and intermediate data, 3-layer GCN"
+    left_out: ClassVar[str] = "HongTu Tables 2 (systems) and 4 (graphs), Figures 1 to 7 (drawings)"
 
     def run(self) -> tuple[Table, ...]:
         rows = []

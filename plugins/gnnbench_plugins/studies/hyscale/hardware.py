@@ -131,6 +131,10 @@ class Table4(Reproduction):
 
     name: ClassVar[str] = "hyscale-table4"
     summary: ClassVar[str] = "what the design (8, 2048) takes of a U250: LUTs, DSPs, URAM, BRAM"
+    left_out: ClassVar[str] = (
+        "HyScale-GNN Tables I (notation), II (platforms), III (graphs) and V (its peers' set-ups), "
+        "Figures 1 to 7 (drawings)"
+    )
 
     def run(self) -> tuple[Table, ...]:
         board = load_board("u250")

@@ -219,7 +219,14 @@ def _list_kind(kind: MachineKind, entries: Sequence[LedgerEntry]) -> Table:
         rows=tuple(
             TableRow(
                 f"{entry.id} · {entry.machine}",
-                (Cell(value=entry.predicted, unit=entry.unit, quoted=entry.measured),),
+                (
+                    Cell(
+                        value=entry.predicted,
+                        unit=entry.unit,
+                        quoted=entry.measured,
+                        fitted_on=entry.fitted_on,
+                    ),
+                ),
             )
             for entry in worst_first
         ),
