@@ -77,9 +77,9 @@ def make_wide_dataset() -> Dataset:
 
 
 def make_sparse_dataset() -> Dataset:
-    """The first graph with features that are stored sparse, a quarter of them."""
+    """The first graph with features that are stored sparse, a fifth of them."""
     dataset = make_dataset()
-    kept = np.random.default_rng(17).random(dataset.features.shape) < 0.25
+    kept = np.random.default_rng(17).random(dataset.features.shape) < 0.2
     return dataclasses.replace(
         dataset, name="conformance-sparse", features=sp.csr_matrix(dataset.features * kept)
     )

@@ -105,12 +105,31 @@ def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int
     )
 
 
+def multiply_stored(work: Work, rows: int) -> Operation:
+    """The product of ``rows`` sparse rows: for each value that they store a row of W is picked and
+    summed, and backward a row of the gradient."""
+    values, row_bytes = work.macs / work.features, float(work.features * work.itemsize)
+    picked, made = (rows, work.columns) if work.backward else (work.columns, rows)
+    return Operation(
+        "aggregate",
+        read_bytes=values * (4 + work.itemsize) + 8.0 * made,
+        written_bytes=made * row_bytes,
+        picked_rows=values,
+        distinct_rows=picked,
+        row_bytes=row_bytes,
+        flops=2.0 * work.macs,
+        width=work.features,
+    )
+
+
 def project(work: Work) -> tuple[Operation, ...]:
     """The products of a layer that multiplies before it aggregates, forward, or backward for the
     weights and, where they have gradients, the rows."""
     if not work.macs:
         return ()
     rows = count_sources(work)
+    if work.columns:
+        return (multiply_stored(work, rows),)
     inner = max(1.0, work.macs / max(1, rows * work.features))
     once = multiply(work.macs, rows, inner, work.features, work.itemsize)
     return (once,) * (work.products if work.backward else 1)

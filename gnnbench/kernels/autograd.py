@@ -94,7 +94,7 @@ def multiply_transposed(
     With ``wanted``, a mask of ``(S, f)``, the other elements are zero: MixGCN's S-SpMM. ``into`` is
     a tensor of the result's shape to add to, and to return.
     """
-    values = None if weight is None else read(weight)
+    values = None if weight is None else _transpose(matrix, weight)
     return torch.from_numpy(_transposed(matrix, read(g), values, factors, wanted, _target(into)))
 
 
@@ -237,7 +237,10 @@ class _Aggregate(Function):
         g = read(gradient)
         grad_h = grad_weight = None
         if ctx.needs_input_grad[1]:
-            values = None if weight is None else read(weight)
+            values = None
+            if weight is not None:
+                learned = ctx.needs_input_grad[2]
+                values = _transpose(matrix, weight, constant=not (learned or weight.requires_grad))
             grad_h = torch.from_numpy(_transposed(matrix, g, values, factors, None))
         if ctx.needs_input_grad[2]:
             scale = _row_scale(matrix, factors, g.dtype)
@@ -487,6 +490,15 @@ def _row_scale(
     return scale if factors.dst is None else scale * factors.dst
 
 
+def _transpose(matrix: SparseMatrix, weight: Tensor, *, constant: bool = False) -> Float:
+    """Weights of edges in the order of the transpose's, kept where they are the same each time."""
+    values = read(weight)
+    if constant:
+        return matrix.transpose_values(values, weight._version)
+    out: Float = values[matrix.transposed[1]]
+    return out
+
+
 def _transposed(
     matrix: SparseMatrix,
     g: Float,
@@ -495,13 +507,13 @@ def _transposed(
     mask: MaskArray | None,
     into: Float | None = None,
 ) -> Float:
-    transposed, edge = matrix.transposed
+    transposed, _ = matrix.transposed
     # Rows and columns change places; a row's own term fits only where each source is a destination.
     square = matrix.num_src == matrix.num_dst
     out = kernels.aggregate(
         transposed,
         g,
-        weight=None if weight is None else weight[edge],
+        weight=weight,
         src_scale=_row_scale(matrix, factors, g.dtype),
         dst_scale=factors.src,
         own=factors.own if square else None,

@@ -114,7 +114,7 @@ class DeviceResidentLowering(Swapping):
         if number or not self.sparse or isinstance(features, np.ndarray):
             return work
         rows, width = features.shape
-        return work._replace(macs=work.macs * features.nnz // (rows * width))
+        return work._replace(macs=work.macs * features.nnz // (rows * width), columns=width)
 
     def _count_feature_bytes(self, slot: int) -> int:
         features, count = self.setting.dataset.features, self.shards.count_rows(slot, 0)

@@ -212,7 +212,7 @@ class UnitPasses(Lowering):
         # Where a layer multiplies in whatever order, it is all sources by W.
         each = layer.source_macs or layer.in_features * layer.out_features
         macs = sources * each + destinations * layer.destination_macs
-        return work._replace(macs=macs // layer.in_features)
+        return work._replace(macs=macs // layer.in_features, columns=layer.in_features)
 
     def _size_passes(self, plans: tuple[LayerPlan, ...], unit: Unit) -> tuple[dict[str, int], int]:
         """What a device's memory holds of a unit's layers, and their arithmetic.

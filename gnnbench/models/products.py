@@ -31,12 +31,14 @@ def keeps_sparse(
 ) -> bool:
     """Whether sparse features go to the first layer as they are stored.
 
-    They must be multiplied before anything else, by a kernel that can, and on the host: rows that
-    cross a link or wait in a buffer are dense, and positions in sparse ones are int32.
+    They must have few values, and be multiplied before anything else, by a kernel that can, and on
+    the host: rows that cross a link or wait in a buffer are dense, and positions in sparse ones are
+    int32.
     """
     return (
         bundle.kernel.takes_sparse_features
         and (0 in projected or (setting.layers[0].takes_sparse and not bundle.by_features))
+        and setting.dataset.multiplies_stored
         and not isinstance(setting.dataset.features, np.ndarray)
         and setting.dataset.features.nnz < 2**31
         and trainers == setting.platform.hosts

@@ -17,6 +17,11 @@ FloatArray = npt.NDArray[np.float32]
 Mode = Literal["mini-batch", "full-graph"]
 FeatureScaling = Literal["rows", "columns", "none"]
 
+#: Where more than one in so many values of sparse rows is stored, a product of dense ones is about
+#: as quick: with 256 columns on two cores of an EPYC 7003, forward and backward, 39 ms where 5.7 M
+#: values are dense and 50 ms where 35 % of them are stored.
+DENSE_SHARE = 4
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
@@ -90,6 +95,15 @@ class Dataset:
     def train_ids(self) -> IntArray:
         """Labelled training vertices, ascending, int64."""
         return np.flatnonzero(self.train_mask & (self.labels >= 0)).astype(np.int64)
+
+    @property
+    def multiplies_stored(self) -> bool:
+        """Whether features are stored in sparse rows with so few values, fewer than one in
+        ``DENSE_SHARE``, that their products are quicker of these alone than of dense rows."""
+        if isinstance(self.features, np.ndarray):
+            return False
+        rows, width = self.features.shape
+        return bool(self.features.nnz * DENSE_SHARE < rows * width)
 
     def rows(self, ids: IntArray | IndexArray) -> FloatArray:
         """Feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""

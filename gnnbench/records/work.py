@@ -188,7 +188,9 @@ class Work(NamedTuple):
     ``processes`` is how many do so side by side. ``apart`` is how many threads of the host do such
     work at the same time, each its own; 0 is one work for all of them. ``fresh`` says that a kernel
     sees the block for the first time when it aggregates over it, one way. Where it is ``weighted``
-    AGGREGATE multiplies by a weight of every edge, in whatever form.
+    AGGREGATE multiplies by a weight of every edge, in whatever form. ``columns`` is how many the
+    sparse rows have that AGGREGATE multiplies first, of whose stored values alone its ``macs`` are;
+    0 where rows are dense.
     """
 
     op: Literal["sample", "copy", "aggregate", "update"]
@@ -211,6 +213,7 @@ class Work(NamedTuple):
     apart: int = 0
     fresh: bool = False
     weighted: bool = False
+    columns: int = 0
 
     def on_threads(self, threads: int) -> Work:
         """The same work, done by so many of the host's threads."""

@@ -125,6 +125,20 @@ def test_dgl_goes_through_edges_of_attention_value_after_value_on_a_cpu():
     assert kinds == {"gather", "stream", "aggregate"}
 
 
+def test_sparse_rows_pick_a_row_of_w_for_each_value_that_they_store():
+    """700,000 of 200,000 rows of 500 columns; backward as many rows of the gradient, into W's."""
+    work = SUM._replace(form="scaled", macs=700_000 * 64, columns=500)
+    product, total = kernel("native").operations(work, CPU)[:2]
+    assert (product.kind, product.picked_rows, product.distinct_rows) == ("aggregate", 700_000, 500)
+    assert product.read_bytes == 700_000 * 8 + 8 * 200_000
+    assert (product.written_bytes, product.flops) == (200_000 * ROW, 2 * 700_000 * 64)
+    assert (total.picked_rows, total.distinct_rows) == (EDGES, 200_000)
+    back = kernel("native").operations(work._replace(backward=True), CPU)[0]
+    assert (back.picked_rows, back.distinct_rows) == (700_000, 200_000)
+    assert back.read_bytes == 700_000 * 8 + 8 * 500
+    assert back.written_bytes == 500 * ROW
+
+
 def test_dgl_counts_degrees_by_one_core_for_every_mean():
     mean = SUM._replace(form="mean")
     (counted,) = (e for e in kernel("dgl").operations(mean, CPU) if e.kind == "serial")

@@ -325,7 +325,7 @@ def test_kept_features_do_not_outlive_their_tensor() -> None:
 
 def with_sparse_features(dataset: Dataset) -> Dataset:
     assert isinstance(dataset.features, np.ndarray)
-    kept = np.where(dataset.features > 0.3, dataset.features, 0)
+    kept = np.where(dataset.features > 1, dataset.features, 0)
     kept[5] = 0
     return dataclasses.replace(dataset, features=sp.csr_matrix(kept))
 
@@ -389,13 +389,64 @@ def test_features_stay_sparse_only_on_their_way_into_a_product(
     assert not sparse_here(registry, parts, make_setting(sparse=False))
     assert not sparse_here(registry, parts, make_setting(accelerators=1))
     assert not sparse_here(registry, dataclasses.replace(parts, kernel="torch"), make_setting())
-    large = dataclasses.replace(make_dataset(), features=SimpleNamespace(nnz=2**31))
+    large = dataclasses.replace(
+        make_dataset(), features=SimpleNamespace(nnz=2**31, shape=(2**31, 5))
+    )
     assert not sparse_here(registry, parts, dataclasses.replace(make_setting(), dataset=large))
     # Rows that are shared wait in buffers.
     sharing = dataclasses.replace(
         parts, communication="hongtu", memory="hongtu" if mode == "full-graph" else "host"
     )
     assert not sparse_here(registry, sharing, make_setting())
+
+
+@pytest.mark.parametrize(("stored", "sparse"), [(9, True), (10, False), (40, False)])
+def test_rows_with_many_values_are_multiplied_dense(
+    registry: Registry, stored: int, sparse: bool
+) -> None:
+    """Of 5 rows of 8 columns, 10 values are one in four."""
+    values = np.zeros(40, dtype=np.float32)
+    values[:stored] = 1
+    features = sp.csr_matrix(values.reshape(5, 8))
+    dataset = dataclasses.replace(make_dataset(), features=features)
+    assert dataset.multiplies_stored == sparse
+    setting = dataclasses.replace(make_setting(dims=(8, 6, 3)), dataset=dataset)
+    # In a mini-batch dense rows are aggregated first.
+    assert NativeKernel().projects_first(0, setting, "mini-batch") == sparse
+    assert sparse_here(registry, BUNDLES["mini-batch"], setting) == sparse
+    assert not make_dataset().multiplies_stored
+
+
+def test_values_that_stay_are_transposed_once(block: Block) -> None:
+    matrix = as_matrix(block)
+    weight = torch.rand(matrix.num_edges, dtype=torch.float64)
+    h = torch.rand(matrix.num_src, 3, dtype=torch.float64, requires_grad=True)
+
+    def gradient() -> Tensor:
+        (found,) = torch.autograd.grad(autograd.aggregate(matrix, h, weight).sum(), h)
+        return found
+
+    def expected() -> Tensor:
+        sums = torch.zeros(matrix.num_src, dtype=torch.float64)
+        sums.index_add_(0, torch.from_numpy(matrix.indices.astype(np.int64)), weight)
+        return sums.unsqueeze(1).expand(-1, 3)
+
+    torch.testing.assert_close(gradient(), expected())
+    if not matrix.num_edges:
+        return
+    (kept,) = matrix._values
+    torch.testing.assert_close(gradient(), expected())
+    assert matrix._values[0] is kept
+    # What has changed in place is not what it was, and other memory is other values.
+    weight.mul_(3)
+    torch.testing.assert_close(gradient(), expected())
+    weight = torch.rand(matrix.num_edges, dtype=torch.float64)
+    torch.testing.assert_close(gradient(), expected())
+    # Those that are trained are never kept.
+    (kept,) = matrix._values
+    weight = torch.rand(matrix.num_edges, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(gradient(), expected().detach())
+    assert matrix._values[0] is kept
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -74,6 +74,8 @@ class SparseMatrix:
     _trials: dict[tuple[int, int, int, bool, int], _Trials] = field(
         default_factory=dict, repr=False
     )
+    #: Values of edges, and they in the order of the transpose's.
+    _values: list[tuple[Float, int, Float]] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         check_vector("indptr", self.indptr, np.dtype(np.int64))
@@ -107,6 +109,16 @@ class SparseMatrix:
         """The transpose ``(S, D)``, and which edge of this matrix each of its edges is."""
         indptr, indices, edge = transpose(self.indptr, self.indices, self.num_src)
         return SparseMatrix(indptr, indices, self.num_dst), edge
+
+    def transpose_values(self, values: Float, version: int = 0) -> Float:
+        """Values of edges ``(E,)`` in the order of the transpose's edges. Those of the last call
+        are kept for the same memory in the same ``version``, which is the caller's to count."""
+        for kept, number, transposed in self._values:
+            if kept.ctypes.data == values.ctypes.data and number == version:
+                return transposed
+        transposed = values[self.transposed[1]]
+        self._values[:] = [(values, version, transposed)]
+        return transposed
 
     @cached_property
     def own_and_transposed(self) -> SparseMatrix:

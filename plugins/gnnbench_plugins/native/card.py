@@ -8,7 +8,7 @@ CARD = Card(
     implemented=(
         "aggregation, its transpose, softmax over edges and products with W by this project's "
         "compiled kernels (`gnnbench.kernels.autograd.aggregate`), sparse features as they are "
-        "stored",
+        "stored where fewer than a quarter of their values is",
     ),
     simplified=(
         "one device, and that a CPU: blocks on GPUs are refused",

@@ -169,7 +169,8 @@ def _factors(scaling: Scaling, *, own: bool) -> Factors:
 
 @dataclass
 class NativeKernel(Kernel):
-    """gnnbench's kernels: products with rows in registers, sparse features as they are stored.
+    """gnnbench's kernels: products with rows in registers, sparse features as they are stored
+    unless a large share of their values is.
 
     W comes before the aggregation where that leaves less to aggregate. In a full graph AGGREGATE
     then has rows as wide as the layer's output, forward and backward, instead of as its input,
@@ -217,7 +218,7 @@ class NativeKernel(Kernel):
         return NativeAdjacency(block, dtype, device)
 
     def projects_first(self, layer: int, setting: Setting, mode: Mode) -> bool:
-        if layer == 0 and not isinstance(setting.dataset.features, np.ndarray):
+        if layer == 0 and setting.dataset.multiplies_stored:
             return True
         shape = setting.layers[layer]
         passes = 1 if layer == 0 else 2
