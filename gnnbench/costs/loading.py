@@ -49,7 +49,8 @@ def price_rows(work: Work, device: Device) -> float:
         seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.stream)
     if work.loading == "staged":
         # Processes contend for the machine's pages, so that more of them help less and less.
-        fresh = rates.fresh_bytes_per_s * float(work.processes**rates.side_by_side)
+        alone = device.fresh_bytes_per_s(work.threads) or rates.fresh_bytes_per_s
+        fresh = alone * float(work.processes**rates.side_by_side)
         seconds = max(seconds, work.bytes / fresh)
     return seconds
 

@@ -41,7 +41,8 @@ def price_operation(
     # Allocators give larger tensors back, and their pages are mapped anew.
     mapped_from_bytes = device.mapped_from_bytes or rates.fresh_from_bytes
     if mapped_from_bytes <= operation.written_bytes / max(1, operation.launches) > 0:
-        seconds = max(seconds, operation.written_bytes / rates.fresh_bytes_per_s)
+        fresh = device.fresh_bytes_per_s(threads) or rates.fresh_bytes_per_s
+        seconds = max(seconds, operation.written_bytes / fresh)
     if operation.picked_rows:
         seconds += _price_rows(operation, device, rates, threads)
     if operation.kind in ("scalar", "dot", "serial"):

@@ -43,6 +43,7 @@ from gnnbench.platforms.libraries import read_libraries, read_rates
 from gnnbench.platforms.machine import DISK, Device, LibraryRates, Link, Platform, RateCurve
 from gnnbench.platforms.schema import (
     AcceleratorTable,
+    Bandwidth,
     ClusterTable,
     CoreSetTable,
     CoresTable,
@@ -290,10 +291,12 @@ def _build_host(name: str, table: HostTable) -> Device:
         launch_s=table.launch.si,
         cores=table.cores.value,
         core_bandwidth_bytes_per_s=table.core_bandwidth.si,
+        fresh_bandwidth_bytes_per_s=_rate(table.fresh_bandwidth),
+        core_fresh_bandwidth_bytes_per_s=_rate(table.core_fresh_bandwidth),
         sampled_edges_per_s=table.sampling.si,
-        disk_bandwidth_bytes_per_s=table.disk_bandwidth.si if table.disk_bandwidth else 0.0,
+        disk_bandwidth_bytes_per_s=_rate(table.disk_bandwidth),
         sockets=table.sockets.value if table.sockets else 1,
-        socket_bandwidth_bytes_per_s=table.socket_bandwidth.si if table.socket_bandwidth else 0.0,
+        socket_bandwidth_bytes_per_s=_rate(table.socket_bandwidth),
         power_w=table.power.si if table.power else None,
         **_read_measured(table),
     )
@@ -303,7 +306,13 @@ def _build_host(name: str, table: HostTable) -> Device:
         raise _Contradiction(f"{where} has no {lacking}; give both, or neither for a single socket")
     if table.sockets is not None and host.sockets == 1:
         raise _Contradiction(f"{where} has a single socket; take out sockets and socket_bandwidth")
+    if table.fresh_bandwidth is None and table.core_fresh_bandwidth is not None:
+        raise _Contradiction(f"{where} has no fresh_bandwidth; give it with core_fresh_bandwidth")
     return host
+
+
+def _rate(number: Bandwidth | None) -> float:
+    return number.si if number else 0.0
 
 
 def _build_links(

@@ -95,8 +95,9 @@ class Device:
     ``aggregate_backward`` is Equation 11's rate where Equation 10 takes it a second time: backward,
     an edge adds to its source's row, of which there are more to write; None means ``aggregate``.
     ``libraries`` has what single libraries reach, by name. The last cache, of all sockets, has
-    ``cache_bytes``, and tensors of ``mapped_from_bytes`` are in memory that is mapped for each; 0
-    where that is as of its kind.
+    ``cache_bytes``, and tensors of ``mapped_from_bytes`` are in memory that is mapped for each,
+    which one process, or one core, fills at ``fresh_bandwidth_bytes_per_s`` and
+    ``core_fresh_bandwidth_bytes_per_s``; 0 where that is as of its kind.
 
     A host of several ``sockets`` has an equal share of its memory at each, and between any two of
     them ``socket_bandwidth_bytes_per_s``, one way.
@@ -128,6 +129,8 @@ class Device:
     update: RateCurve | None = None
     cache_bytes: float = 0.0
     mapped_from_bytes: float = 0.0
+    fresh_bandwidth_bytes_per_s: float = 0.0
+    core_fresh_bandwidth_bytes_per_s: float = 0.0
     libraries: Mapping[str, LibraryRates] = field(default_factory=dict, hash=False)
     pinned: tuple[int, ...] = ()
     speed: float = 1.0
@@ -141,6 +144,14 @@ class Device:
         if threads and self.core_bandwidth_bytes_per_s:
             return min(self.memory_bandwidth_bytes_per_s, threads * self.core_bandwidth_bytes_per_s)
         return self.memory_bandwidth_bytes_per_s
+
+    def fresh_bytes_per_s(self, threads: int = 0) -> float:
+        """How fast one process fills memory that it has just been given, with so many ``threads``
+        (all of its cores when 0), bytes/s; 0 where nobody has measured it."""
+        if threads and self.core_fresh_bandwidth_bytes_per_s:
+            alone = self.core_fresh_bandwidth_bytes_per_s
+            return min(self.fresh_bandwidth_bytes_per_s, threads * alone)
+        return self.fresh_bandwidth_bytes_per_s
 
     def gather_bytes_per_s(self, width: float, threads: int = 0) -> float:
         """How fast rows of ``width`` values are picked from memory, bytes of rows a second."""

@@ -35,6 +35,8 @@ from gnnbench.records import IndexArray, IntArray
 #: 128 MiB an array, 384 MiB a triad: beyond the last-level cache of any one socket.
 TRIAD_FLOATS: Bound[int] = 2**25
 COPY_BYTES: Bound[int] = 2**26
+#: 64 MiB: more than any allocator keeps.
+FRESH_FLOATS: Bound[int] = 2**24
 CPU = torch.device("cpu")
 #: What rates by width are measured on, and how large the tables are for it.
 GATHERED_WIDTHS: Bound[tuple[int, ...]] = (16, 64, 256, 1024, 8192)
@@ -81,6 +83,9 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
     }
     if device.kind == "cpu":
         sources["core_bandwidth"] = f"{measured}: STREAM triad on one core"
+        fresh = "a tensor written into memory that is mapped for it"
+        sources["fresh_bandwidth"] = f"{measured}: {fresh}"
+        sources["core_fresh_bandwidth"] = f"{measured}: {fresh}, on one core"
         sources["cache"] = "the operating system: the last cache of one core"
         sources["sampling"] = f"{measured}: fan-outs 25, 10 on a random graph, one core"
         sources["gather"] = f"{measured}: rows picked at random from a table, into new memory"
@@ -101,8 +106,10 @@ def _probe_host(seconds: float) -> Device:
         flops = _matmul_rate(CPU, 1024 if cores < 16 else 4096, share_s)
         bandwidth = _triad_rate(CPU, share_s)
         launch_s = _launch_seconds(CPU, share_s)
+        fresh = _fresh_rate(share_s / 2)
     with torch_threads(1):
         core_bandwidth = _triad_rate(CPU, share_s)
+        core_fresh = _fresh_rate(share_s / 2)
     return Device(
         name="host",
         kind="cpu",
@@ -113,6 +120,8 @@ def _probe_host(seconds: float) -> Device:
         launch_s=launch_s,
         cores=cores,
         core_bandwidth_bytes_per_s=core_bandwidth,
+        fresh_bandwidth_bytes_per_s=max(fresh, core_fresh),
+        core_fresh_bandwidth_bytes_per_s=core_fresh,
         sampled_edges_per_s=_sampling_rate(share_s),
         virtual=False,
         cache_bytes=cache_bytes(),
@@ -168,6 +177,11 @@ def _triad_rate(device: torch.device, budget_s: float) -> float:
     return best_rate(
         lambda: torch.add(b, c, alpha=3.0, out=a), 12.0 * TRIAD_FLOATS, budget_s, device
     )
+
+
+def _fresh_rate(budget_s: float) -> float:
+    """Bytes/s of writing a tensor into memory that the system maps for it, page by page."""
+    return best_rate(lambda: torch.full((FRESH_FLOATS,), 1.0), 4.0 * FRESH_FLOATS, budget_s, CPU)
 
 
 def _launch_seconds(device: torch.device, budget_s: float) -> float:

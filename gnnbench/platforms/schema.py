@@ -199,6 +199,8 @@ class HostTable(TomlTable):
     memory: Capacity
     sampling: SamplingRate
     launch: Duration
+    fresh_bandwidth: Bandwidth | None = None
+    core_fresh_bandwidth: Bandwidth | None = None
     disk_bandwidth: Bandwidth | None = None
     sockets: Count | None = None
     socket_bandwidth: Bandwidth | None = None
@@ -293,6 +295,8 @@ BASE_UNIT = {
     "flops": Flops.base,
     "memory_bandwidth": Bandwidth.base,
     "core_bandwidth": Bandwidth.base,
+    "fresh_bandwidth": Bandwidth.base,
+    "core_fresh_bandwidth": Bandwidth.base,
     "disk_bandwidth": Bandwidth.base,
     "socket_bandwidth": Bandwidth.base,
     "bandwidth": Bandwidth.base,

@@ -196,6 +196,8 @@ def _device_numbers(device: Device) -> Numbers:
         "flops": device.flops_per_s,
         "memory_bandwidth": device.memory_bandwidth_bytes_per_s,
         "core_bandwidth": device.core_bandwidth_bytes_per_s,
+        "fresh_bandwidth": device.fresh_bandwidth_bytes_per_s,
+        "core_fresh_bandwidth": device.core_fresh_bandwidth_bytes_per_s,
         "memory": device.memory_bytes,
         "sampling": device.sampled_edges_per_s,
         "disk_bandwidth": device.disk_bandwidth_bytes_per_s,

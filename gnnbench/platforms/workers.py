@@ -240,6 +240,8 @@ def slow_down(device: Device, speed: float) -> Device:
         flops_per_s=device.flops_per_s * speed,
         memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * speed,
         core_bandwidth_bytes_per_s=device.core_bandwidth_bytes_per_s * speed,
+        fresh_bandwidth_bytes_per_s=device.fresh_bandwidth_bytes_per_s * speed,
+        core_fresh_bandwidth_bytes_per_s=device.core_fresh_bandwidth_bytes_per_s * speed,
         sampled_edges_per_s=device.sampled_edges_per_s * speed,
         libraries=libraries,
     )

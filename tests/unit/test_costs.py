@@ -239,6 +239,14 @@ def test_larger_tensors_than_the_allocator_keeps_are_mapped_anew():
     assert price_operation(mapped, CPU, Library()) == pytest.approx(
         mapped.written_bytes / rates.fresh_bytes_per_s
     )
+    # A machine may say how fast one process fills new memory, and a core of it.
+    measured = replace(CPU, fresh_bandwidth_bytes_per_s=3e9, core_fresh_bandwidth_bytes_per_s=1e9)
+    for threads, rate in ((1, 1e9), (2, 2e9), (7, 3e9), (0, 3e9)):
+        assert price_operation(mapped, measured, Library(), threads) == pytest.approx(
+            mapped.written_bytes / rate
+        )
+    alone = replace(measured, core_fresh_bandwidth_bytes_per_s=0.0)
+    assert price_operation(mapped, alone, Library(), 1) == pytest.approx(mapped.written_bytes / 3e9)
     # Two tensors of half the size are both kept.
     assert price_operation(replace(mapped, launches=2), CPU, Library()) < 1e-3
 
@@ -312,6 +320,8 @@ def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_
     staged = rows._replace(loading="staged")
     assert price_rows(staged, CPU) == pytest.approx(512e6 / rates.fresh_bytes_per_s)
     assert price_rows(rows, CPU) < price_rows(staged, CPU)
+    described = replace(CPU, fresh_bandwidth_bytes_per_s=2e9)
+    assert price_rows(staged, described) == pytest.approx(512e6 / 2e9)
     four = staged._replace(processes=4)
     assert price_rows(four, CPU) == pytest.approx(
         max(price_rows(rows, CPU), 512e6 / rates.fresh_bytes_per_s / 4**rates.side_by_side)

@@ -430,8 +430,9 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
             "[host]",
             "[host]\ncolour = 1",
             "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
-            "core_bandwidth, memory, sampling, launch, disk_bandwidth, sockets, socket_bandwidth, "
-            "power, cache, gather, aggregate, aggregate_backward, update, libraries",
+            "core_bandwidth, memory, sampling, launch, fresh_bandwidth, core_fresh_bandwidth, "
+            "disk_bandwidth, sockets, socket_bandwidth, power, cache, gather, aggregate, "
+            "aggregate_backward, update, libraries",
             id="unknown key, far",
         ),
         pytest.param(
@@ -461,6 +462,12 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
             id="missing number",
         ),
         pytest.param('name = "small"', "", 'the file has no name; add name = "..."', id="no name"),
+        pytest.param(
+            "[host]",
+            '[host]\ncore_fresh_bandwidth = { value = 1, unit = "GB/s", source = "s" }',
+            "[host] has no fresh_bandwidth; give it with core_fresh_bandwidth",
+            id="new memory of one core alone",
+        ),
         pytest.param(
             'from = "host"\n',
             "",
@@ -762,6 +769,7 @@ def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     assert host.memory_bytes > 2**28
     # Wide of any machine there is, and narrow enough to catch a wrong unit.
     assert 1e8 < host.core_bandwidth_bytes_per_s <= host.memory_bandwidth_bytes_per_s < 1e14
+    assert 1e7 < host.core_fresh_bandwidth_bytes_per_s <= host.fresh_bandwidth_bytes_per_s < 1e13
     assert 1e8 < host.flops_per_s < 1e16
     assert 1e4 < host.sampled_edges_per_s < 1e10
     assert 1e-8 < host.launch_s < 1e-2
