@@ -132,7 +132,7 @@ class Table4(Reproduction):
     name: ClassVar[str] = "hyscale-table4"
     summary: ClassVar[str] = "what the design (8, 2048) takes of a U250: LUTs, DSPs, URAM, BRAM"
     left_out: ClassVar[str] = (
-        "HyScale-GNN Tables I (notation), II (platforms), III (graphs) and V (its peers' set-ups), "
+        "HyScale-GNN Tables 1 (notation), 2 (platforms), 3 (graphs) and 5 (its peers' set-ups), "
         "Figures 1 to 7 (drawings)"
     )
 
