@@ -93,7 +93,7 @@ def check_every_vertex_once(subject: Subject) -> str:
         else:
             due, what = np.arange(dataset.graph.num_vertices), "vertices"
         rounds = world.rounds()
-        owner, units = world.owner(), [unit for round_ in rounds for unit in round_.units]
+        owner, units = world.owner(), faults.join_pieces(rounds, world.pieces())
         fault = faults.find_coverage_fault([unit.output_ids for unit in units], due, what)
         if fault is not None:
             raise NonConforming(f"{case}: {fault}")

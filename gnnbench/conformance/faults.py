@@ -58,6 +58,37 @@ def find_coverage_fault(given: Sequence[IntArray], expected: IntArray, what: str
     return None
 
 
+def join_pieces(rounds: Sequence[Round], pieces: int) -> list[Unit]:
+    """All units of ``rounds``. Of so many rounds in a row those of a slot are ``pieces`` of one,
+    with the same destinations, whose in-edges are those of all; where they are not, they stay."""
+    if pieces == 1:
+        return [unit for round_ in rounds for unit in round_.units]
+    units: list[Unit] = []
+    for begin in range(0, len(rounds), pieces):
+        blocks: dict[int, list[Block]] = {}
+        for unit in (unit for round_ in rounds[begin : begin + pieces] for unit in round_.units):
+            blocks.setdefault(unit.slot, []).append(unit.blocks[0])
+        for slot, parts in blocks.items():
+            first = parts[0].dst_ids
+            same = all(np.array_equal(part.dst_ids, first) for part in parts)
+            joined = [_join(parts)] if same else parts
+            units += [Unit(slot, (block,)) for block in joined]
+    return units
+
+
+def _join(parts: Sequence[Block]) -> Block:
+    """The block of the same destinations that has the in-edges of all ``parts``."""
+    own = parts[0].dst_ids
+    rows = [np.repeat(np.arange(len(own)), np.diff(part.indptr)) for part in parts]
+    row, source = np.concatenate(rows), np.concatenate([p.src_ids[p.indices] for p in parts])
+    order = np.argsort(row, kind="stable")
+    ids = np.concatenate((own, np.setdiff1d(source, own)))
+    place = {vertex: number for number, vertex in enumerate(ids.tolist())}
+    indices = np.array([place[vertex] for vertex in source[order].tolist()], dtype=np.int32)
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(own)))))
+    return Block(ids, len(own), indptr.astype(np.int64), indices)
+
+
 def find_unit_fault(
     unit: Unit,
     graph: Graph,
@@ -147,6 +178,7 @@ def find_traffic_fault(
     previous: RoundTraffic | None,
     *,
     shares_rows: bool = True,
+    keeps_own: bool = False,
 ) -> str | None:
     """Rows needed = rows transferred + rows reused, for every unit of a round.
 
@@ -154,7 +186,7 @@ def find_traffic_fault(
     host and what is reused; what is reused was in the slot's T of the round before; every needed
     row is in the own T or is one peer's, in that peer's T, and kept only if it was a peer's in the
     round before. Without ``shares_rows`` there is nothing to reuse and no peer, so all needed rows
-    come from the host.
+    come from the host, but for those of a unit's own vertices where the part ``keeps_own``.
     """
     if [fetch.slot for fetch in traffic.fetches] != [unit.slot for unit in round_.units]:
         return (
@@ -165,7 +197,8 @@ def find_traffic_fault(
     now = {fetch.slot: fetch for fetch in traffic.fetches}
     for unit, fetch in zip(round_.units, traffic.fetches, strict=True):
         fault = _find_fetch_fault(fetch, unit.input_ids, before.get(fetch.slot), now)
-        if fault is None and not shares_rows and (len(fetch.reused) or fetch.from_peers):
+        others = np.setdiff1d(fetch.reused, unit.output_ids) if keeps_own else fetch.reused
+        if fault is None and not shares_rows and (len(others) or fetch.from_peers):
             fault = (
                 "rows are reused or come from a peer, but the part is no RowSharing, so "
                 "nothing is kept for that"

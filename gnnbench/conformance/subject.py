@@ -241,6 +241,16 @@ class World:
             for index, seeds in enumerate(seeds_by_round)
         )
 
+    def pieces(self) -> int:
+        """In how many rounds, one after the other, a unit's in-edges come."""
+        sampler, trainers = (
+            self.bundle.sampler,
+            self.bundle.placement.trainers(self.setting.platform),
+        )
+        if isinstance(sampler, FullGraphSampler):
+            return sampler.chunks(self.setting, len(trainers)).pieces
+        return 1
+
     def _units(
         self, sampler: MiniBatchSampler, session: SeedSession, seeds: IntArray, num_slots: int
     ) -> tuple[Unit, ...]:

@@ -13,6 +13,7 @@ from gnnbench.parts import (
     LoadingMemory,
     NoTransfer,
     RowTransfer,
+    StreamedLoading,
     TrafficSession,
 )
 from gnnbench.plugins import Registry
@@ -41,7 +42,11 @@ def check_bytes_add_up(subject: Subject) -> str:
             # Rows of a device's own partition are there in every round.
             before = traffic if isinstance(communication, HaloExchange) else previous
             fault = faults.find_traffic_fault(
-                round_, traffic, before, shares_rows=world.bundle.shares_rows
+                round_,
+                traffic,
+                before,
+                shares_rows=world.bundle.shares_rows,
+                keeps_own=isinstance(communication, StreamedLoading),
             )
             if fault is not None:
                 raise NonConforming(
