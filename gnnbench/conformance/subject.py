@@ -16,6 +16,7 @@ from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.parts import (
     Bundle,
     FullGraphSampler,
+    GridSampler,
     MiniBatchSampler,
     Part,
     SeedPlacement,
@@ -243,13 +244,11 @@ class World:
 
     def pieces(self) -> int:
         """In how many rounds, one after the other, a unit's in-edges come."""
-        sampler, trainers = (
-            self.bundle.sampler,
-            self.bundle.placement.trainers(self.setting.platform),
-        )
-        if isinstance(sampler, FullGraphSampler):
-            return sampler.chunks(self.setting, len(trainers)).pieces
-        return 1
+        sampler = self.bundle.sampler
+        if not isinstance(sampler, GridSampler):
+            return 1
+        trainers = self.bundle.placement.trainers(self.setting.platform)
+        return sampler.chunks(self.setting, len(trainers)).pieces
 
     def _units(
         self, sampler: MiniBatchSampler, session: SeedSession, seeds: IntArray, num_slots: int
