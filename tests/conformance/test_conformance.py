@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gnnbench import conformance, errors, plugins
-from gnnbench.conformance import graphs
+from gnnbench.conformance import faults, graphs
 from gnnbench.records import (
     Block,
     Fetch,
@@ -524,3 +524,21 @@ def test_spans_may_meet_on_a_lane_that_is_shared_and_are_never_faster_for_it():
     assert_matches("stands for", conformance.find_timeline_fault(meeting))
     fast = [entry(0, 0.0, 2.0, "up", end_s=1.0)]
     assert_matches("stands for", conformance.find_timeline_fault(fast, {"up"}))
+
+
+def test_pieces_of_a_grid_are_joined_before_their_vertices_are_counted():
+    """Vertices 0 and 1 with in-edges of 2 in one piece, and of each other and 3 in the next."""
+    first = Block(ids(0, 1, 2), 2, np.array([0, 1, 2]), np.array([2, 2], dtype=np.int32))
+    second = Block(ids(0, 1, 3), 2, np.array([0, 2, 3]), np.array([1, 2, 0], dtype=np.int32))
+    rounds = [Round(number, (Unit(0, (block,)),)) for number, block in enumerate((first, second))]
+    (unit,) = faults.join_pieces(rounds, 2)
+    (block,) = unit.blocks
+    found = [
+        sorted(block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]].tolist())
+        for row in range(2)
+    ]
+    assert (block.dst_ids.tolist(), found) == ([0, 1], [[1, 2, 3], [0, 2]])
+    assert len(faults.join_pieces(rounds, 1)) == 2
+    # Other destinations are no piece of the same.
+    other = Round(1, (Unit(0, (Block(ids(3), 1, np.array([0, 0]), first.indices[:0]),)),))
+    assert len(faults.join_pieces([rounds[0], other], 2)) == 2
