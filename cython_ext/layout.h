@@ -140,6 +140,24 @@ static int64_t count_cut(const int64_t* indptr, const int32_t* indices, int64_t 
     return cut;
 }
 
+/* The bin of a reuse time: one for each time below 8, and then a quarter of an octave each. */
+static int64_t reuse_bin(uint64_t time) {
+    int octave = 0;
+    if (time < 8) return (int64_t)time;
+    while (time >> octave >= 8) octave++;
+    return 4 * octave + (int64_t)(time >> octave);
+}
+
+/* How many entries come again so many entries after their last time, by bin; those that come for
+ * the first time are in bin 0. last (columns,) is -1. */
+static void count_times(const int32_t* indices, int64_t length, int64_t* last, int64_t* counts) {
+    for (int64_t i = 0; i < length; i++) {
+        int64_t* before = last + indices[i];
+        counts[*before < 0 ? 0 : reuse_bin((uint64_t)(i - *before))]++;
+        *before = i;
+    }
+}
+
 /* Vertices by degree, equal ones by id: a stable radix sort by 11 bits, since degrees may be far
  * too large to count each. Returns the one of order and other (both (V,)) that has the result. */
 static int32_t* sort_by_degree(const int64_t* indptr, int64_t rows, int descending, int32_t* order,

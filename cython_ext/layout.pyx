@@ -37,6 +37,9 @@ cdef extern from "layout.h" nogil:
         const int64_t* indptr, const int32_t* indices, int64_t rows, const int32_t* part,
         int threads,
     )
+    void count_times(
+        const int32_t* indices, int64_t length, int64_t* last, int64_t* counts
+    )
     int32_t* sort_by_degree(
         const int64_t* indptr, int64_t rows, bint descending, int32_t* order, int32_t* other
     )
@@ -227,6 +230,20 @@ def edge_cut(
     with nogil:
         cut = count_cut(&indptr[0], first32(indices), rows, first32(part), workers)
     return cut
+
+
+def count_reuse_times(const int32_t[::1] indices, int32_t num_columns, int64_t bins):
+    """Entries by how soon they come again, in bins of ``reuse_bin``."""
+    cdef bint sound
+    cdef int64_t[::1] last = np.full(max(1, num_columns), -1, dtype=np.int64)
+    cdef int64_t[::1] counts = np.zeros(bins, dtype=np.int64)
+    with nogil:
+        sound = sound_ids(first32(indices), indices.shape[0], num_columns, 1)
+    if not sound:
+        raise ValueError(MALFORMED_COLUMNS)
+    with nogil:
+        count_times(first32(indices), indices.shape[0], &last[0], &counts[0])
+    return counts.base
 
 
 def relabel_graph(

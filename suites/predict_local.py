@@ -2,15 +2,16 @@
 
 Every strategy that runs on this machine's own devices, with three models on three graphs: an epoch
 is predicted from what a probe has measured (``gnnbench platforms probe``), and where the strategy
-has a design phase, from that; then it is trained. The strategies of a mode take turns, an epoch
-each, so that what else the machine does disturbs all alike, and the median epoch counts. What
-cannot run stands below, with the reason.
+has a design phase, from that; then it is trained. The strategies of a mode take turns, so that what
+else the machine does disturbs all alike, and the median epoch counts. A turn has some epochs one
+after the other, as a run has them; of several the first does not count, which finds the data of
+other strategies in the caches. What cannot run stands below, with the reason.
 
 Of libraries that compute the same, the ratio of two epochs says which to use; those that the model
 gives stand beside those that were measured.
 
 Epochs are held against the wall clock; with ``--threads 1`` against the processor's time, which
-stands still while other programs run. The first epoch of each is not counted.
+stands still while other programs run. The first turn of each is not counted.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ GRAPHS = ("cora", "amazon_photo", "ego_twitter")
 MODELS = ("gcn", "sage", "gat")
 #: What ratios are taken of: one device, the same work, a library each.
 LIBRARIES = ("pyg", "dgl", "native")
-#: Epochs of each that count, at least, after one that warms up.
-FEWEST_EPOCHS = 3
+#: Turns of each that count, at least, after one that warms up, and the seconds of each.
+FEWEST_TURNS = 3
+TURN_S = 0.3
 #: How near a modelled ratio should be to the measured one.
 NEAR_RATIO = 0.25
 
@@ -105,13 +107,26 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entrant:
-    """A strategy that takes turns with others: its training, and its epoch as predicted."""
+    """A strategy that takes turns with others: its training, its epoch as predicted, and how many
+    it has been trained for."""
 
     strategy: str
     training: Training
     predicted_s: float
+    epochs: int = 0
+
+    def take_turn(self) -> list[tuple[float, float]]:
+        """Seconds of the processor and by the wall clock of epochs one after the other, of several
+        without the first."""
+        taken: list[tuple[float, float]] = []
+        while sum(wall_s for _, wall_s in taken) < TURN_S:
+            began_s = time.process_time()
+            wall_s = self.training.run_epoch(self.epochs).wall_s
+            taken.append((time.process_time() - began_s, wall_s))
+            self.epochs += 1
+        return taken[1:] or taken
 
 
 class Turns:
@@ -202,17 +217,15 @@ class Turns:
     def _take_turns(
         self, entrants: Sequence[Entrant], seconds: float
     ) -> Mapping[str, list[tuple[float, float]]]:
-        """Seconds of every epoch but the first of each, by the judging clock and the wall clock."""
+        """Seconds of all epochs that count, by the judging clock and the wall clock."""
         taken: dict[str, list[tuple[float, float]]] = {each.strategy: [] for each in entrants}
         ends_s, number = time.perf_counter() + seconds, 0
-        while number <= FEWEST_EPOCHS or (entrants and time.perf_counter() < ends_s):
+        while number <= FEWEST_TURNS or (entrants and time.perf_counter() < ends_s):
             for entrant in entrants:
-                began_s = time.process_time()
-                wall_s = entrant.training.run_epoch(number).wall_s
-                processor_s = time.process_time() - began_s
-                if number:
+                for processor_s, wall_s in entrant.take_turn():
                     judged_s = processor_s if self._cores == 1 else wall_s
-                    taken[entrant.strategy].append((judged_s, wall_s))
+                    if number:
+                        taken[entrant.strategy].append((judged_s, wall_s))
             number += 1
         return taken
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from gnnbench.constants import Bound, Constant
@@ -11,6 +11,7 @@ from gnnbench.costs.operation import Operation
 from gnnbench.costs.passes import (
     Passes,
     add_rows,
+    attend,
     count_degrees,
     count_sources,
     pick_rows,
@@ -63,6 +64,7 @@ class Aggregation:
         yield from project(work)
         attends = work.form == "attention"
         if attends:
+            yield from attend(work)
             yield from soften(work, self.index_bytes, self.softmax_passes, scalar=scalar)
         weighted = attends or work.weighted or work.form in self.weighted | {"weighted"}
         if self.messages or (attends and self.trained_messages):
@@ -93,21 +95,12 @@ class Aggregation:
         if work.backward:
             sources, rows = rows, sources
         size = work.edges * row_bytes
-        yield pick_rows(work.edges, sources, row_bytes, self.index_bytes)
+        picked = pick_rows(work.edges, sources, row_bytes, self.index_bytes)
+        yield replace(picked, order=work.order, backward=work.backward)
         if weighted:
             yield stream(size, size)
         added = add_rows(work.edges, rows, row_bytes, self.index_bytes)
-        yield Operation(
-            added.kind,
-            added.read_bytes,
-            added.written_bytes,
-            added.picked_rows,
-            added.distinct_rows,
-            added.row_bytes,
-            added.flops,
-            launches=1,
-            calls=self._count_calls(work),
-        )
+        yield replace(added, calls=self._count_calls(work))
 
     def _gate(self, work: Work) -> Iterator[Operation]:
         """Three rows of every edge picked, and the gate and the message made of them; ``features``

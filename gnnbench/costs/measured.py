@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gnnbench.constants import Bound
 from gnnbench.costs.library import Library
 from gnnbench.costs.operation import Operation
-from gnnbench.costs.roofline import price_operation, rates_of, with_values
+from gnnbench.costs.roofline import mapping_seconds, price_operation, rates_of, with_values
 from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Work
 
@@ -38,10 +38,12 @@ def price_calls(work: Work, measured: LibraryRates) -> float:
         return measured.batch_s
     if work.op != "aggregate":
         return measured.update_call_s
+    attends = work.form == "attention"
     if not work.fresh:
-        return measured.call_s or 0.0
+        return (attends and measured.attention_call_s) or measured.call_s or 0.0
     rate = measured.transposed_edges_per_s if work.backward else measured.bound_edges_per_s
-    return measured.fresh_call_s + (work.edges / rate if rate else 0.0)
+    call_s = (attends and measured.attention_fresh_call_s) or measured.fresh_call_s
+    return call_s + (work.edges / rate if rate else 0.0)
 
 
 def _price(
@@ -57,8 +59,9 @@ def _price(
 
 
 def _price_sum(operation: Operation, device: Device, measured: LibraryRates, threads: int) -> float:
-    """Rows that are picked, of which the last cache keeps the share of the different ones that fit,
-    and rows that are written."""
+    """Rows that are picked, and rows that are written. The last cache has all that are picked where
+    it holds all different ones, and otherwise those that come again soon enough; where nobody knows
+    in which order they are picked, as large a share as it holds."""
     picked, cached, written = measured.aggregate, measured.cached, measured.written
     if picked is None:
         raise ValueError("a library of which no sum was measured has no price for one")
@@ -66,10 +69,14 @@ def _price_sum(operation: Operation, device: Device, measured: LibraryRates, thr
     size_bytes = operation.picked_rows * operation.row_bytes
     table_bytes = operation.distinct_rows * operation.row_bytes
     kept = min(1.0, device.cache_bytes / table_bytes) if table_bytes else 1.0
+    if kept < 1.0:
+        known = operation.kept_rows(device.cache_bytes / operation.row_bytes)
+        kept = kept if known is None else known
     if cached is None:
         kept, cached = 0.0, picked
     seconds = size_bytes * (1.0 - kept) / picked.at(width, threads)
     seconds += size_bytes * kept / cached.at(width, threads)
     if written is not None:
         seconds += operation.written_bytes / written.at(width, threads)
-    return seconds
+    # Rates were measured on rows that allocators keep.
+    return seconds + mapping_seconds(operation, device, threads)

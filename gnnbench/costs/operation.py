@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gnnbench.records import ReadOrder
+
 #: What bounds an operation: memory read in order; rows picked one by one and written apart, summed
 #: up as they come, or added where they belong; a dense product; edge after edge without vectors;
 #: the dot products of the rows at both ends of edges, so as well; a loop of one core.
@@ -22,7 +24,8 @@ class Operation:
     which ``distinct_rows`` are different. ``width`` is the narrower side of a product, and of
     ``scalar``, ``dot`` and ``serial`` operations ``flops`` are the values that they go through.
     ``launches`` are the kernels begun on an accelerator, or the parallel regions opened on a CPU;
-    ``calls`` are those of the library's own front, which is Python.
+    ``calls`` are those of the library's own front, which is Python. Rows are picked in ``order``,
+    where it is known: ``backward`` in that of its sources.
     """
 
     kind: OperationKind
@@ -35,3 +38,9 @@ class Operation:
     width: float = 0.0
     launches: int = 1
     calls: int = 0
+    order: ReadOrder | None = None
+    backward: bool = False
+
+    def kept_rows(self, rows: float) -> float | None:
+        """The share of picked rows that a cache of so many still has; None where nobody knows."""
+        return None if self.order is None else self.order.kept(rows, backward=self.backward)

@@ -44,6 +44,8 @@ def sum_rows(
         flops=float(work.edges * work.features) * (2 if weighted and not scalar else 1),
         width=work.features,
         calls=calls,
+        order=work.order,
+        backward=work.backward,
     )
 
 
@@ -80,7 +82,8 @@ def add_rows(rows: float, distinct: float, row_bytes: float, index_bytes: float)
 def weigh_edges(
     work: Work, row_bytes: float, index_bytes: float, *, scalar: bool = False
 ) -> tuple[Operation, ...]:
-    """Dot products of the rows at both ends of each edge, which the gradient of its weight is."""
+    """Dot products of the rows at both ends of each edge, which the gradient of its weight is.
+    Where edges come destination after destination, their rows are there from the edge before."""
     values = work.edges * row_bytes / work.itemsize
     both = Operation(
         "dot" if scalar else "aggregate",
@@ -91,7 +94,23 @@ def weigh_edges(
         row_bytes=row_bytes,
         flops=values if scalar else 2.0 * values,
     )
-    return (both,)
+    if work.order is None:
+        return (both,)
+    again = Operation("gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes)
+    of_sources = replace(
+        both, picked_rows=work.edges, distinct_rows=count_sources(work), order=work.order
+    )
+    return (of_sources, replace(again, launches=0))
+
+
+def attend(work: Work) -> tuple[Operation, ...]:
+    """The two terms of attention's scores: products of the rows of sources, and of destinations,
+    with a vector each. Backward each term's gradient becomes rows, which are added to those that
+    there are, and a product with the rows again."""
+    size = (count_sources(work) + work.rows) * float(work.features * work.itemsize)
+    if not work.backward:
+        return (stream(size, 0.0, launches=2),)
+    return (stream(0.0, size, launches=2), stream(4 * size, 0.0, launches=4))
 
 
 def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int) -> Operation:

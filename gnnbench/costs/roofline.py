@@ -38,11 +38,7 @@ def price_operation(
     bandwidth = device.bandwidth_bytes_per_s(threads)
     moved = operation.read_bytes + operation.written_bytes
     seconds = moved / (bandwidth * rates.stream)
-    # Allocators give larger tensors back, and their pages are mapped anew.
-    mapped_from_bytes = device.mapped_from_bytes or rates.fresh_from_bytes
-    if mapped_from_bytes <= operation.written_bytes / max(1, operation.launches) > 0:
-        fresh = device.fresh_bytes_per_s(threads) or rates.fresh_bytes_per_s
-        seconds = max(seconds, operation.written_bytes / fresh)
+    seconds = max(seconds, mapping_seconds(operation, device, threads))
     if operation.picked_rows:
         seconds += _price_rows(operation, device, rates, threads)
     if operation.kind in ("scalar", "dot", "serial"):
@@ -52,6 +48,17 @@ def price_operation(
         reached = 1.0
     peak = device.flops_per_s * device.share_of_cores(threads)
     return max(seconds, operation.flops / (peak * reached)) if operation.flops else seconds
+
+
+def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> float:
+    """Seconds in which new memory is mapped for what an operation writes: allocators give larger
+    tensors back, and their pages are mapped anew."""
+    rates = rates_of(device)
+    mapped_from_bytes = device.mapped_from_bytes or rates.fresh_from_bytes
+    if not mapped_from_bytes <= operation.written_bytes / max(1, operation.launches) > 0:
+        return 0.0
+    fresh = device.fresh_bytes_per_s(threads) or rates.fresh_bytes_per_s
+    return operation.written_bytes / fresh
 
 
 def with_values(
@@ -67,7 +74,8 @@ def with_values(
 
 
 def _price_rows(operation: Operation, device: Device, rates: DeviceRates, threads: int) -> float:
-    """Rows that are picked one by one. The cache keeps a share of the different ones, of which
+    """Rows that are picked one by one. The cache has those that come again soon enough; where
+    nobody knows in which order they are picked, it keeps a share of the different ones, of which
     more than as large a share is picked: those of hubs are, most often, and stay."""
     lines = -(-operation.row_bytes // rates.line_bytes) * rates.line_bytes
     rows, distinct = operation.picked_rows, min(operation.picked_rows, operation.distinct_rows)
@@ -77,6 +85,8 @@ def _price_rows(operation: Operation, device: Device, rates: DeviceRates, thread
     through_bytes = distinct * operation.row_bytes + operation.read_bytes + operation.written_bytes
     first = distinct if through_bytes > cache_bytes else 0.0
     missed = first + (rows - first) * (1.0 - float(kept**rates.skew))
+    if (known := operation.kept_rows(cache_bytes / operation.row_bytes)) is not None:
+        missed = max(0.0, rows * (1.0 - known) - (distinct - first))
     bandwidth = device.bandwidth_bytes_per_s(threads)
     memory_s = missed * lines / (bandwidth * rates.gather)
     cache_s = (rows - missed) * lines / (bandwidth * rates.cache_times)

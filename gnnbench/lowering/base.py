@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
+from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.lowering.homes import Homes
 from gnnbench.lowering.memory import compute_resource, describe_store
 from gnnbench.lowering.units import size_backward
@@ -22,7 +23,7 @@ from gnnbench.parts import (
 )
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Item, Ledger, Step
-from gnnbench.records import Block, BlockSize, IntArray, PartKind, Work
+from gnnbench.records import Block, BlockSize, IntArray, PartKind, ReadOrder, Work
 
 
 class Lowering(ABC):
@@ -50,6 +51,7 @@ class Lowering(ABC):
         self.homes = Homes.spread(setting.platform, setting.dataset.graph.num_vertices)
         self._itemsize = setting.workload.itemsize
         self._expects = type(bundle.kernel).expect is not Kernel.expect
+        self._orders: dict[int, BlockOrder] = {}
 
     def _open_traffic(self, owner: IntArray) -> TrafficSession:
         """What plans where the rows of every round come from."""
@@ -68,6 +70,11 @@ class Lowering(ABC):
     @abstractmethod
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """One epoch, item by item; epochs follow each other from 0."""
+
+    @property
+    def keeps_blocks(self) -> bool:
+        """Whether every epoch goes over the same blocks."""
+        return self.steady
 
     @property
     def steady(self) -> bool:
@@ -120,11 +127,11 @@ class Lowering(ABC):
         """
         layer = self.layers[number]
         aggregates = op.startswith("aggregate")
-        work = (
-            self._size_products(number, layer.aggregate_work(block, self._itemsize))
-            if aggregates
-            else layer.update_work(block.num_dst, self._itemsize, gemms)
-        )
+        if aggregates:
+            work = self._size_products(number, layer.aggregate_work(block, self._itemsize))
+            work = work._replace(order=self._find_order(block))
+        else:
+            work = layer.update_work(block.num_dst, self._itemsize, gemms)
         if op.endswith("backward"):
             work = size_backward(work, first=number == 0)
         step = Step(
@@ -149,6 +156,14 @@ class Lowering(ABC):
     def _size_products(self, number: int, work: Work) -> Work:
         """AGGREGATE of a layer, of whose input fewer values may be multiplied than it has."""
         return work
+
+    def _find_order(self, block: Block | BlockSize | None) -> ReadOrder | None:
+        """In which order sums over a block read rows, where its edges are there, and stay."""
+        if not (self.keeps_blocks and isinstance(block, Block) and block.lists_edges):
+            return None
+        if id(block) not in self._orders:
+            self._orders[id(block)] = BlockOrder(block)
+        return self._orders[id(block)]
 
     def _announce(self, step: Step, block: Block) -> None:
         """Let a kernel that wants to know hear which block a step aggregates over."""

@@ -157,9 +157,14 @@ class DeviceResidentLowering(Swapping):
     # ------------------------------------------------------------------ one epoch
 
     @property
+    def keeps_blocks(self) -> bool:
+        """Unless halos are drawn."""
+        return self.halo is None
+
+    @property
     def steady(self) -> bool:
         """Unless halos are drawn, or rows or gradients may be stale."""
-        return self.halo is None and not self.bundle.stale
+        return self.keeps_blocks and not self.bundle.stale
 
     def run_epoch(self, epoch: int) -> Iterator[Item]:
         """All layers forward, the loss, all layers backward, and the update."""

@@ -298,10 +298,11 @@ class FeatureShardsLowering(ShardsLayout):
     def _aggregate_step(self, op: str, number: int, index: int, slot: int) -> Step:
         size = self.shards.pieces[index, slot].size
         work = self.layers[number].aggregate_work(size, self._itemsize)
-        work = work._replace(features=self.width(number, slot))
+        block = self.shards.blocks.get((index, slot))
+        work = work._replace(features=self.width(number, slot), order=self._find_order(block))
         step = self._step(op, "aggregate", number, index, slot, work)
-        if (index, slot) in self.shards.blocks:
-            self._announce(step, self.shards.blocks[index, slot])
+        if block is not None:
+            self._announce(step, block)
         return step
 
     def _update(self, number: int, index: int, whole: Buffers, updated: Buffers) -> Iterator[Step]:

@@ -57,7 +57,8 @@ class LibraryRates:
     AGGREGATE picks source rows at ``aggregate`` bytes/s out of the memory and at ``cached`` out of
     the last cache, and writes destinations' rows at ``written``; UPDATE's products have ``update``
     FLOP/s, all by width. However little there is to compute, AGGREGATE takes ``call_s``, and
-    ``fresh_call_s`` over a new block, UPDATE ``update_call_s``, and the loss and the optimiser
+    ``fresh_call_s`` over a new block, or with attention ``attention_call_s`` and
+    ``attention_fresh_call_s``, UPDATE ``update_call_s``, and the loss and the optimiser
     ``batch_s`` together. Of a block that is new to the library
     ``bound_edges_per_s`` are made ready for the forward pass, and ``transposed_edges_per_s`` for
     the backward pass. One core draws ``sampled_edges_per_s``, after ``sampling_call_s`` for every
@@ -70,6 +71,8 @@ class LibraryRates:
     update: RateCurve | None = None
     call_s: float | None = None
     fresh_call_s: float = 0.0
+    attention_call_s: float = 0.0
+    attention_fresh_call_s: float = 0.0
     update_call_s: float = 0.0
     batch_s: float = 0.0
     bound_edges_per_s: float = 0.0

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +31,7 @@ from gnnbench.platforms.local import (
     memory_bytes,
 )
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
-from gnnbench.platforms.timing import best_rate, round_rate, torch_threads, typical_rate
+from gnnbench.platforms.timing import best_rate, round_rate, time_runs, torch_threads, typical_rate
 from gnnbench.records import IndexArray, IntArray
 
 #: 128 MiB an array, 384 MiB a triad: beyond the last-level cache of any one socket.
@@ -44,6 +46,14 @@ GATHERED_BYTES: Bound[int] = 2**26
 AGGREGATED_WIDTHS: Bound[tuple[int, ...]] = (16, 64, 256, 1024, 8192)
 AGGREGATED_BYTES: Bound[int] = 2**26
 GRAPH_VERTICES: Bound[int] = 2**20
+#: Rows of 1 KiB that are picked to find out how much of them a cache has, and from tables that lie
+#: in it, and that no cache holds.
+PICKED_WIDTH, PICKED_ROWS, PICKED_DEGREE = 256, 2**16, 32
+PICKING_TURNS = 3
+NEAR_BYTES: Bound[int] = 2**22
+FAR_BYTES: Bound[int] = 2**27
+#: A table of which so much is found in a cache may lie in it whole.
+WHOLE: Bound[float] = 0.9
 NARROW_SIDES: Bound[tuple[int, ...]] = (4, 16, 64, 128, 256)
 UPDATED_ROWS: Bound[int] = 2**13
 
@@ -86,7 +96,10 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
         fresh = "a tensor written into memory that is mapped for it"
         sources["fresh_bandwidth"] = f"{measured}: {fresh}"
         sources["core_fresh_bandwidth"] = f"{measured}: {fresh}, on one core"
-        sources["cache"] = "the operating system: the last cache of one core"
+        sources["cache"] = (
+            f"{measured}: of the last cache, what rows find in it that are picked at random from "
+            f"tables of a quarter of its size, half and all"
+        )
         sources["sampling"] = f"{measured}: fan-outs 25, 10 on a random graph, one core"
         sources["gather"] = f"{measured}: rows picked at random from a table, into new memory"
         sources["aggregate"] = (
@@ -124,7 +137,7 @@ def _probe_host(seconds: float) -> Device:
         core_fresh_bandwidth_bytes_per_s=core_fresh,
         sampled_edges_per_s=_sampling_rate(share_s),
         virtual=False,
-        cache_bytes=cache_bytes(),
+        cache_bytes=_cache_bytes(cores, share_s),
         gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
         aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
         aggregate_backward=_rate_curve(_aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s),
@@ -249,6 +262,51 @@ def _gather_rate(width: int, threads: int, budget_s: float) -> float:
     ids = np.random.default_rng(0).integers(0, len(table), count)
     size = 4.0 * width * count
     return typical_rate(lambda: gather_rows(table, ids, threads=threads), size, budget_s, threads)
+
+
+def _cache_bytes(cores: int, budget_s: float) -> int:
+    """Bytes that programs here have of the last cache, which virtual machines share with others;
+    0 where the system does not say how large it is."""
+    size = cache_bytes()
+    if not size:
+        return 0
+    tables = (min(NEAR_BYTES, size // 8), size // 4, size // 2, size, max(FAR_BYTES, 4 * size))
+    sums = [_make_picking(table_bytes) for table_bytes in tables]
+    runs: list[list[float]] = [[] for _ in tables]
+    with torch_threads(cores):
+        for _ in range(PICKING_TURNS):
+            for each, taken in zip(sums, runs, strict=True):
+                taken += time_runs(each, budget_s / (PICKING_TURNS * len(tables)), CPU, cores)
+    return round(round_rate(find_cache_bytes(tables, [median(taken) for taken in runs])))
+
+
+def find_cache_bytes(tables: Sequence[int], seconds: Sequence[float]) -> float:
+    """The cache that explains what picking as many rows takes from ``tables`` of so many bytes.
+
+    The first lies in the cache, of the last, of F bytes, hardly anything does. Where a cache of C
+    bytes is full of a table of T, C / T of what is picked is there, and picking takes what it takes
+    from either of them in that proportion. It is the median of what the tables between them say,
+    but of those that it may hold whole, unless it may hold them all.
+    """
+    (near, *between, far), (near_s, *between_s, far_s) = tables, seconds
+    found = []
+    for table, taken_s in zip(between, between_s, strict=True):
+        share = max(0.0, (far_s - taken_s) / (far_s - near_s)) if far_s > near_s else 1.0
+        found.append(min(table, share / (1 / table - (1 - share) / far)) if share else 0.0)
+    part = [size for size, table in zip(found, between, strict=True) if size < WHOLE * table]
+    return max(float(near), median(part) if part else float(between[-1]))
+
+
+def _make_picking(table_bytes: int) -> Callable[[], object]:
+    """A sum of rows that are picked at random from a table."""
+    rows, sums = table_bytes // (4 * PICKED_WIDTH), PICKED_ROWS // PICKED_DEGREE
+    ends = np.random.default_rng(0).integers(0, rows, PICKED_ROWS, dtype=np.int32)
+    bounds = np.arange(0, PICKED_ROWS + 1, PICKED_DEGREE, dtype=np.int32)
+    matrix = csr_tensor(
+        torch.from_numpy(bounds), torch.from_numpy(ends), torch.ones(PICKED_ROWS), (sums, rows)
+    )
+    table, out = torch.ones(rows, PICKED_WIDTH), torch.zeros(sums, PICKED_WIDTH)
+    return partial(torch.addmm, out, matrix, table, beta=0, out=out)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)

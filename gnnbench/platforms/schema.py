@@ -177,6 +177,8 @@ class LibraryTable(TomlTable):
     update: FlopsRates | None = None
     call: Duration | None = None
     fresh_call: Duration | None = None
+    attention_call: Duration | None = None
+    attention_fresh_call: Duration | None = None
     update_call: Duration | None = None
     batch: Duration | None = None
     binding: SamplingRate | None = None
@@ -308,6 +310,8 @@ BASE_UNIT = {
     "cache": Capacity.base,
     "call": Duration.base,
     "fresh_call": Duration.base,
+    "attention_call": Duration.base,
+    "attention_fresh_call": Duration.base,
     "update_call": Duration.base,
     "batch": Duration.base,
     "sampling_call": Duration.base,

@@ -224,6 +224,8 @@ def slow_down(device: Device, speed: float) -> Device:
             rates,
             call_s=None if rates.call_s is None else rates.call_s / speed,
             fresh_call_s=rates.fresh_call_s / speed,
+            attention_call_s=rates.attention_call_s / speed,
+            attention_fresh_call_s=rates.attention_fresh_call_s / speed,
             update_call_s=rates.update_call_s / speed,
             batch_s=rates.batch_s / speed,
             bound_edges_per_s=rates.bound_edges_per_s * speed,

@@ -38,6 +38,8 @@ METHODS = {
     "update": "rows of 256 values times weights, with a bias",
     "call": "AGGREGATE over a graph of 64 vertices, in training",
     "fresh_call": "the same of mini-batches",
+    "attention_call": "AGGREGATE with attention over a graph of 64 vertices, in training",
+    "attention_fresh_call": "the same of mini-batches",
     "update_call": "UPDATE over a graph of 64 vertices, in training",
     "batch": "a mini-batch of such a graph, beside its sampling, loading and propagation",
     "binding": "a sum over a block that is new, beyond the same sum again",
@@ -128,6 +130,8 @@ class _LibraryProbe:
             update=self._products[multiplies],
             call_s=calls.call_s,
             fresh_call_s=calls.fresh_call_s,
+            attention_call_s=calls.attention_call_s,
+            attention_fresh_call_s=calls.attention_fresh_call_s,
             update_call_s=calls.update_call_s,
             batch_s=calls.batch_s,
         )

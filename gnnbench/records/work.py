@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from gnnbench.records.data import IndexArray, IntArray
 
@@ -43,6 +43,12 @@ class Block:
     @property
     def num_edges(self) -> int:
         return len(self.indices)
+
+    @property
+    def lists_edges(self) -> bool:
+        """Whether ``indices`` has the edges; of a graph of which only sizes are known it is one
+        value as often."""
+        return len(self.indices) < 2 or self.indices.strides[0] != 0
 
     @property
     def dst_ids(self) -> IntArray:
@@ -171,6 +177,14 @@ Form = Literal[
 Loading = Literal["blocks", "staged", "in-place"]
 
 
+class ReadOrder(Protocol):
+    """In which order AGGREGATE over a block reads rows."""
+
+    def kept(self, rows: float, *, backward: bool = False) -> float:
+        """The share of reads whose row is one of the ``rows`` different ones that were read
+        last."""
+
+
 class Work(NamedTuple):
     """The size of one piece of work, from which a clock or a kernel derives its duration.
 
@@ -190,7 +204,7 @@ class Work(NamedTuple):
     sees the block for the first time when it aggregates over it, one way. Where it is ``weighted``
     AGGREGATE multiplies by a weight of every edge, in whatever form. ``columns`` is how many the
     sparse rows have that AGGREGATE multiplies first, of whose stored values alone its ``macs`` are;
-    0 where rows are dense.
+    0 where rows are dense. ``order`` is that in which AGGREGATE reads rows, where it is known.
     """
 
     op: Literal["sample", "copy", "aggregate", "update"]
@@ -214,6 +228,7 @@ class Work(NamedTuple):
     fresh: bool = False
     weighted: bool = False
     columns: int = 0
+    order: ReadOrder | None = None
 
     def on_threads(self, threads: int) -> Work:
         """The same work, done by so many of the host's threads."""

@@ -10,6 +10,7 @@ from gnnbench.costs import Library, Operation, price_operation, price_operations
 from gnnbench.costs.library import read_devices
 from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
 from gnnbench.costs.measured import price_measured
+from gnnbench.costs.passes import weigh_edges
 from gnnbench.platforms.describe import read_platform
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.plugins import load
@@ -67,6 +68,33 @@ def test_attention_makes_messages_in_pyg_and_none_in_dgl():
     assert written(pyg) > written(dgl) + 2 * EDGES * ROW
     products = [each for each in dgl if each.kind == "product"]
     assert [(each.flops, each.width) for each in products] == [(2.0 * 200_000 * 32 * 64, 32)]
+
+
+def test_scores_of_attention_are_products_of_the_rows_of_both_ends():
+    """Forward they are read. Backward each has a gradient of as many rows, which is added to what
+    there is: written, two read and one written; and the rows are read once more."""
+    attention, rows = SUM._replace(form="attention"), 300_000 * ROW
+    forward, back = (
+        [each for each in kernel("dgl").operations(work, GPU) if each.kind == "stream"]
+        for work in (attention, attention._replace(backward=True))
+    )
+    assert (forward[0].read_bytes, forward[0].written_bytes, forward[0].launches) == (rows, 0, 2)
+    assert [(each.read_bytes, each.written_bytes) for each in back[:2]] == [
+        (0, rows),
+        (4 * rows, 0),
+    ]
+
+
+def test_where_edges_come_in_order_destinations_rows_are_there_from_the_edge_before():
+    """Dot products of the rows at both ends: of sources alone are picked, and as many are read
+    again."""
+    attention = SUM._replace(form="attention", backward=True)
+    (both,) = weigh_edges(attention, ROW, 4)
+    assert (both.picked_rows, both.distinct_rows) == (2 * EDGES, 300_000)
+    of_sources, again = weigh_edges(attention._replace(order=KnownOrder()), ROW, 4)
+    assert (of_sources.picked_rows, of_sources.distinct_rows) == (EDGES, 200_000)
+    assert (again.picked_rows, again.distinct_rows, again.launches) == (EDGES, 1, 0)
+    assert of_sources.flops + again.flops == both.flops
 
 
 def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer():
@@ -218,6 +246,27 @@ def test_rows_that_fit_in_the_cache_come_from_there():
     lost = 1e6 + 9e6 * (1 - kept)
     expected = sectors / 900e9 * (lost / rates.gather + (1e7 - lost) / rates.cache_times)
     assert price_operation(missed, GPU, Library()) == pytest.approx(expected)
+
+
+class KnownOrder:
+    """A cache of 15,000 rows has 7 in 10 of those that are read."""
+
+    def kept(self, rows, *, backward=False):
+        assert not backward
+        return 0.7 if rows == 15_000 else 0.0
+
+
+def test_where_the_order_is_known_rows_that_come_again_soon_enough_are_in_the_cache():
+    """Of 10 million reads 3 million find nothing, the first of each row among them, unless all
+    rows fit: then those are there from before."""
+    rates, sectors = RATES["gpu"], 13 * 32.0
+    picked = Operation(
+        "aggregate", picked_rows=1e7, distinct_rows=1e6, row_bytes=400.0, order=KnownOrder()
+    )
+    for distinct, lost in ((1e6, 3e6), (1e4, 3e6 - 1e4)):
+        expected = sectors / 900e9 * (lost / rates.gather + (1e7 - lost) / rates.cache_times)
+        rows = replace(picked, distinct_rows=distinct)
+        assert price_operation(rows, GPU, Library()) == pytest.approx(expected)
 
 
 def test_a_core_waits_for_each_row_that_it_picks():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csgraph
 
 from gnnbench.kernels.dispatch import layout
+from gnnbench.kernels.reference.layout import list_reuse_times
 from gnnbench.records import IndexArray, IntArray
 
 Csr = tuple[IntArray, IndexArray]
@@ -378,6 +379,33 @@ def test_the_seed_decides_the_order_of_arrival() -> None:
     assert not np.array_equal(first, layout.partition_stream(*graph, 4, order=natural, seed=1))
 
 
+# --------------------------------------------------------------------------- reuse times
+
+
+@given(st.lists(st.integers(0, 5), max_size=60), st.integers(0, 3000))
+def test_reuse_times(values: list[int], gap: int) -> None:
+    """Values in the order given, and one more at both ends of a gap, each counted by hand."""
+    indices = np.array([*values, 6, *[7] * gap, 6], dtype=np.int32)
+    counts = assert_alike(lambda: layout.count_reuse_times(indices, 8))
+    shortest = list_reuse_times()
+    assert counts.dtype == np.int64
+    assert len(counts) == len(shortest)
+    expected = [0] * len(shortest)
+    last: dict[int, int] = {}
+    for place, value in enumerate(indices.tolist()):
+        time = place - last[value] if value in last else 0
+        expected[max(b for b in range(len(shortest)) if shortest[b] <= time)] += 1
+        last[value] = place
+    assert counts.tolist() == expected
+
+
+def test_bins_of_reuse_times_are_quarters_of_an_octave_up_to_the_longest() -> None:
+    shortest = list_reuse_times().tolist()
+    assert shortest[:12] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14]
+    assert shortest[-1] == 7 << 29
+    assert all(before < after for before, after in itertools.pairwise(shortest))
+
+
 # --------------------------------------------------------------------------- bad arguments
 
 GRAPH_CALLS: dict[str, Run] = {
@@ -457,6 +485,10 @@ BAD_ARGUMENTS: list[tuple[Callable[[Csr], Any], str]] = [
     (lambda g: layout.relabel_graph(*g, np.array([0, 1])), "order is int64"),
     (lambda g: layout.bandwidth(*g, np.array([1, 1], dtype=np.int32)), "permutation"),
     (lambda g: layout.edge_cut(*g, np.zeros(3, dtype=np.int32)), "one for each of 2"),
+    (lambda g: layout.count_reuse_times(g[1], 1), "outside the matrix"),
+    (lambda g: layout.count_reuse_times(-g[1], 2), "outside the matrix"),
+    (lambda g: layout.count_reuse_times(g[1], 2**31), "2147483648 rows"),
+    (lambda g: layout.count_reuse_times(g[0], 2), "indices is int64"),
     (lambda g: layout.rename_vertices(np.zeros(3)), "ids is float64"),
     (lambda g: layout.rename_vertices(np.arange(6)[::2]), "contiguous"),
     (lambda g: layout.rename_vertices(LIST), "ids is a list"),
@@ -488,5 +520,6 @@ def test_empty_graphs() -> None:
     assert assert_alike(lambda: layout.bandwidth(*graph)) == 0
     assert len(assert_alike(lambda: layout.reverse_cuthill_mckee(*graph))) == 0
     assert len(assert_alike(lambda: layout.partition_stream(*graph, 3))) == 0
+    assert not assert_alike(lambda: layout.count_reuse_times(graph[1], 0)).any()
     bounds, rows, edge = assert_alike(lambda: layout.transpose(*graph, 4))
     assert (bounds.tolist(), len(rows), len(edge)) == ([0] * 5, 0, 0)

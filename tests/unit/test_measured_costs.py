@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -68,6 +68,32 @@ def test_what_the_cache_does_not_hold_comes_out_of_the_memory() -> None:
     assert taken_s == pytest.approx(0.25 * 64_000 / 4e3 + 0.75 * 64_000 / 1e3 + 640 / 2e3)
 
 
+@dataclass(frozen=True)
+class KnownOrder:
+    """A cache of 100 rows has so large a share of those that are read, either way."""
+
+    share: float
+
+    def kept(self, rows: float, *, backward: bool = False) -> float:
+        return self.share if rows == 100 and not backward else 0.0
+
+
+def test_where_the_order_is_known_the_cache_has_what_comes_again_soon_enough() -> None:
+    """It has room for 100 rows of 64 bytes: for all of them, or a quarter."""
+    far = replace(SUM, distinct_rows=400, order=KnownOrder(0.75))
+    assert price(far) == pytest.approx(0.75 * 64_000 / 4e3 + 0.25 * 64_000 / 1e3 + 640 / 2e3)
+    assert price(replace(far, backward=True)) == pytest.approx(64_000 / 1e3 + 640 / 2e3)
+    assert price(replace(far, distinct_rows=100)) == price(SUM)
+
+
+def test_sums_too_large_to_be_kept_are_mapped_anew_besides() -> None:
+    mapped = replace(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
+    taken_s = price_measured([SUM], mapped, Library(), RATES, 1)
+    assert taken_s == pytest.approx(price(SUM) + 640 / 160)
+    kept = replace(mapped, mapped_from_bytes=641.0)
+    assert price_measured([SUM], kept, Library(), RATES, 1) == pytest.approx(price(SUM))
+
+
 def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
     product = Operation("product", read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
     assert price(product) == pytest.approx(4.0)
@@ -78,6 +104,13 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     assert price_calls(again, RATES) == 0.5
     assert price_calls(again._replace(fresh=True), RATES) == 0.75 + 2.0
     assert price_calls(again._replace(fresh=True, backward=True), RATES) == 0.75 + 4.0
+    attends = again._replace(form="attention")
+    assert price_calls(attends, RATES) == 0.5
+    assert price_calls(attends._replace(fresh=True), RATES) == 0.75 + 2.0
+    rates = replace(RATES, attention_call_s=0.6, attention_fresh_call_s=0.9)
+    assert price_calls(again, rates) == 0.5
+    assert price_calls(attends, rates) == 0.6
+    assert price_calls(attends._replace(fresh=True, backward=True), rates) == 0.9 + 4.0
     assert price_calls(Work("update"), RATES) == 0.25
     assert price_calls(Work("update", form="loss"), RATES) == 3.0
 

@@ -757,6 +757,23 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch, small_arrays: None) -> None:
 
 
 @pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize("cache", [6e6, 3e7])
+def test_the_cache_is_what_explains_how_long_rows_of_larger_tables_take(cache: float) -> None:
+    """A row takes 1 s from the cache and 3 s from the memory. The last table has hardly any there;
+    that the second may lie in the cache whole says nothing of a larger one."""
+    tables = [2_000_000, 5_000_000, 10_000_000, 40_000_000, 200_000_000]
+    seconds = [1.0 + 2.0 * (1.0 - min(1.0, cache / table)) for table in tables]
+    assert probing.find_cache_bytes(tables, seconds) == pytest.approx(cache)
+
+
+def test_a_cache_that_holds_every_table_is_as_large_as_the_system_says() -> None:
+    tables = [2_000_000, 5_000_000, 10_000_000, 40_000_000, 200_000_000]
+    assert probing.find_cache_bytes(tables, [1.0, 1.0, 1.0, 1.0, 3.0]) == 40_000_000
+    assert probing.find_cache_bytes(tables, [1.0] * 5) == 40_000_000
+    # And one of which nothing is found has at least the table that was taken to lie in it.
+    assert probing.find_cache_bytes(tables, [1.0, 3.0, 3.0, 3.0, 3.0]) == 2_000_000
+
+
 def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     threads = torch.get_num_threads()
     platform = probing.probe(seconds=0.2)

@@ -45,10 +45,11 @@ def test_each_is_predicted_and_trained_and_who_cannot_says_why(suite, platform):
         assert min(cell.predicted_s, cell.taken_s, cell.wall_s) > 0.0
 
 
-def test_epochs_of_all_take_turns_and_the_first_of_each_does_not_count(
-    suite, platform, monkeypatch
+@pytest.mark.parametrize(("share", "epochs"), [(1.0, 1), (0.4, 3)])
+def test_all_take_turns_of_which_the_first_does_not_count_nor_of_several_epochs_the_first(
+    suite, platform, monkeypatch, share, epochs
 ):
-    """The clock is 0.001 ahead for every epoch that was run before."""
+    """An epoch takes this share of a turn; those that must not count take as long and half."""
     order: list[str] = []
 
     class Training:
@@ -56,14 +57,18 @@ def test_epochs_of_all_take_turns_and_the_first_of_each_does_not_count(
             self._name = bundle.kernel.name
 
         def run_epoch(self, number):
+            assert number == order.count(self._name)
+            counts = number >= epochs and (epochs == 1 or number % epochs)
             order.append(self._name)
-            return EpochTrace(number, (), {}, 0, 0, 0, 0.0, (), {}, 1.0 if number else 100.0, 0.0)
+            wall_s = suite.TURN_S * share * (1.0 if counts else 1.2)
+            return EpochTrace(number, (), {}, 0, 0, 0, 0.0, (), {}, wall_s, 0.0)
 
     monkeypatch.setattr(suite, "Training", Training)
     turns = suite.Turns(plugins.load(), platform, datasets.load(GRAPH), "gcn", "full-graph", "made")
     cells = list(turns.run(["reference", "native"], 0.0))
-    assert order == ["torch", "native"] * (1 + suite.FEWEST_EPOCHS)
-    assert [cell.wall_s for cell in cells] == [1.0, 1.0]
+    both = ["torch"] * epochs + ["native"] * epochs
+    assert order == both * (1 + suite.FEWEST_TURNS)
+    assert [cell.wall_s for cell in cells] == [suite.TURN_S * share] * 2
 
 
 def test_a_ratio_is_of_epochs_that_did_the_same(suite):

@@ -73,6 +73,7 @@ def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(small, machin
             assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
         assert rates.call_s is not None
         calls = (rates.call_s, rates.fresh_call_s, rates.update_call_s, rates.batch_s)
+        calls += (rates.attention_call_s, rates.attention_fresh_call_s)
         assert all(1e-7 < seconds < 1.0 for seconds in calls)
         assert min(rates.bound_edges_per_s, rates.transposed_edges_per_s) > 0.0
     assert {"neighbour", "saint", "layerwise"} <= set(samplers_here)

@@ -19,6 +19,7 @@ from gnnbench.kernels.dispatch.aggregation import (
 from gnnbench.kernels.dispatch.fpga import scatter_gather, simulate_aggregation
 from gnnbench.kernels.dispatch.layout import (
     bandwidth,
+    count_reuse_times,
     degree_order,
     edge_cut,
     partition_stream,
@@ -101,6 +102,7 @@ __all__ = [
     "count_marks",
     "count_reads",
     "count_replicas",
+    "count_reuse_times",
     "count_shared_marks",
     "count_steps",
     "count_union",

@@ -187,6 +187,25 @@ def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray, *, threads
     return int(compiled.edge_cut(indptr, indices, part, threads))
 
 
+def count_reuse_times(indices: IndexArray, num_columns: int) -> IntArray:
+    """How many of ``indices`` come again so many entries after the last equal one, int64 ``(B,)``.
+
+    ``indices`` int32 ``(E,)`` have values in ``[0, num_columns)``, which are rows that a sum reads
+    one after the other. Entries are counted in bins whose shortest reuse times
+    :func:`gnnbench.kernels.reference.layout.list_reuse_times` lists; those that come for the first
+    time are in the first. Raises ``ValueError`` for other values, dtypes or layouts, and for sizes
+    of 2^31 or more.
+    """
+    check_vector("indices", indices, np.dtype(np.int32))
+    _check_sizes(num_columns, len(indices))
+    compiled = load("layout")
+    if compiled is None:
+        return reference.count_reuse_times(indices, num_columns)
+    bins = len(reference.list_reuse_times())
+    counts: IntArray = compiled.count_reuse_times(indices, num_columns, bins)
+    return counts
+
+
 def partition_stream(
     indptr: IntArray,
     indices: IndexArray,

@@ -154,6 +154,27 @@ def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray) -> int:
     return int(np.count_nonzero(part[name_rows(indptr)] != part[indices]))
 
 
+def list_reuse_times() -> IntArray:
+    """The shortest reuse time of each bin of ``count_reuse_times``: one bin for each below 8, and
+    then four an octave, up to 2^31."""
+    octaves = [np.arange(4, 8, dtype=np.int64) << octave for octave in range(1, 30)]
+    return np.concatenate((np.arange(8, dtype=np.int64), *octaves))
+
+
+def count_reuse_times(indices: IndexArray, num_columns: int) -> IntArray:
+    """See :func:`gnnbench.kernels.dispatch.layout.count_reuse_times`."""
+    if len(indices) and not (indices.min() >= 0 and indices.max() < num_columns):
+        raise ValueError(MALFORMED_COLUMNS)
+    by_value = np.argsort(indices, kind="stable")
+    ordered = indices[by_value]
+    times = np.diff(by_value)[ordered[1:] == ordered[:-1]]
+    bins = list_reuse_times()
+    found = np.searchsorted(bins, times, side="right") - 1
+    counts = np.bincount(found, minlength=len(bins)).astype(np.int64)
+    counts[0] = len(indices) - len(times)
+    return counts
+
+
 def shuffle(length: int, seed: int) -> IndexArray:
     """A random permutation, int32; no two keys are alike, so any sort gives the same."""
     keys = derive_keys(seed, 0, 0, np.arange(length, dtype=np.int64))
