@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from gnnbench.constants import Bound
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import aggregation as kernels
 from gnnbench.kernels.dispatch import products
@@ -44,8 +43,6 @@ class Factors:
 
 PLAIN = Factors()
 MEAN = Factors(mean=True)
-#: So few columns MKL multiplies by row after row; their transpose it does not.
-NARROW: Bound[int] = 16
 
 
 def aggregate(
@@ -176,8 +173,6 @@ def linear(
     apply = _Linear.apply
     if weight is not None and _outruns(a):
         apply = _FusedLinear.apply
-    elif weight is not None:
-        weight = _by_columns(weight)
     out: Tensor = apply(a, weight, bias, relu, masked)  # type: ignore[no-untyped-call]
     return out
 
@@ -185,15 +180,9 @@ def linear(
 def multiply(a: Tensor, weight: Tensor) -> Tensor:
     """``a W``, ``(n, k) (k, f) -> (n, f)``, by whichever product is faster here."""
     if not _outruns(a):
-        return a @ _by_columns(weight)
+        return a @ weight
     out: Tensor = _FusedLinear.apply(a, weight, None, False, False)  # type: ignore[no-untyped-call]
     return out
-
-
-def _by_columns(weight: Tensor) -> Tensor:
-    """The same, and where it is narrow in memory column after column, from which torch's products
-    are faster, forward and for its gradient."""
-    return weight.t().contiguous().t() if weight.shape[1] < NARROW else weight
 
 
 # --------------------------------------------------------------------------- functions
@@ -376,7 +365,7 @@ class _Linear(Function):
                 grad_a = _empty((len(g), len(weight)), g)
                 torch.mm(g, weight.t(), out=grad_a)
         if a is not None:
-            grad_weight = (g.t() @ a).t() if g.shape[1] < NARROW else a.t() @ g
+            grad_weight = a.t() @ g
         return grad_a, grad_weight, g.sum(dim=0), None, None
 
 

@@ -27,6 +27,20 @@ class BlockOrder:
         self._block = block
         self._curves: dict[bool, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = {}
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both read the same rows in the same order."""
+        if not isinstance(other, BlockOrder) or hash(self) != hash(other):
+            return False
+        ours, theirs = self._block, other._block
+        return ours is theirs or (
+            np.array_equal(ours.indices, theirs.indices)
+            and np.array_equal(ours.indptr, theirs.indptr)
+        )
+
+    def __hash__(self) -> int:
+        block = self._block
+        return hash((block.num_src, block.num_dst, block.num_edges))
+
     def kept(self, rows: float, *, backward: bool = False) -> float:
         """The share of reads whose row is one of the ``rows`` different ones that were read last;
         those that read a row for the first time are none of them."""

@@ -48,8 +48,10 @@ AGGREGATED_BYTES: Bound[int] = 2**26
 GRAPH_VERTICES: Bound[int] = 2**20
 #: Rows of 1 KiB that are picked to find out how much of them a cache has, and from tables that lie
 #: in it, and that no cache holds.
-PICKED_WIDTH, PICKED_ROWS, PICKED_DEGREE = 256, 2**16, 32
-PICKING_TURNS = 3
+PICKED_WIDTH: Bound[int] = 256
+PICKED_ROWS: Bound[int] = 2**16
+PICKED_DEGREE: Bound[int] = 32
+PICKING_TURNS: Bound[int] = 3
 NEAR_BYTES: Bound[int] = 2**22
 FAR_BYTES: Bound[int] = 2**27
 #: A table of which so much is found in a cache may lie in it whole.

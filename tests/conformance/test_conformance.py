@@ -427,6 +427,24 @@ def test_traffic_fault_is_found(fetch, says):
     assert_matches(says, conformance.find_traffic_fault(round_, traffic, None))
 
 
+def test_a_stream_keeps_the_rows_of_its_own_vertices_and_no_others():
+    """Slot 0 computes 0 and 1, and reads 2 besides."""
+    block = Block(ids(0, 1, 2), 2, np.array([0, 1, 1]), np.array([2], dtype=np.int32))
+    round_ = Round(0, (Unit(0, (block,)),))
+    before = RoundTraffic((Fetch(0, ids(0, 1, 2), ids(0, 1, 2), ids()),))
+    own = RoundTraffic((Fetch(0, ids(0, 1, 2), ids(2), ids(0, 1)),))
+    other = RoundTraffic((Fetch(0, ids(0, 1, 2), ids(1), ids(0, 2)),))
+
+    def find(traffic, *, keeps_own):
+        return conformance.find_traffic_fault(
+            round_, traffic, before, shares_rows=False, keeps_own=keeps_own
+        )
+
+    assert find(own, keeps_own=True) is None
+    for traffic, keeps_own in ((own, False), (other, True)):
+        assert_matches("the part is no RowSharing", find(traffic, keeps_own=keeps_own))
+
+
 @pytest.mark.parametrize(
     ("shares", "says"),
     [

@@ -71,6 +71,15 @@ def test_backward_reads_the_rows_of_destinations_source_after_source() -> None:
     assert kept != [BlockOrder(block).kept(rows) for rows in (4, 20, 90)]
 
 
+def test_orders_are_equal_where_the_same_rows_are_read_in_the_same_order() -> None:
+    rows = np.arange(100) % 7
+    first, same = (BlockOrder(make_block(rows, 7)) for _ in range(2))
+    assert first == same
+    assert hash(first) == hash(same)
+    assert first != BlockOrder(make_block(rows[::-1], 7))
+    assert first != BlockOrder(make_block(rows, 11))
+
+
 @pytest.mark.parametrize(
     ("strategy", "mode", "known"),
     [
