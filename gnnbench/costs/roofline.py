@@ -74,8 +74,7 @@ def with_values(
 
 
 def _price_rows(operation: Operation, device: Device, rates: DeviceRates, threads: int) -> float:
-    """Rows that are picked one by one. The cache has those that come again soon enough; where
-    nobody knows in which order they are picked, it keeps a share of the different ones, of which
+    """Rows that are picked one by one. The cache keeps a share of the different ones, of which
     more than as large a share is picked: those of hubs are, most often, and stay."""
     lines = -(-operation.row_bytes // rates.line_bytes) * rates.line_bytes
     rows, distinct = operation.picked_rows, min(operation.picked_rows, operation.distinct_rows)
@@ -85,8 +84,6 @@ def _price_rows(operation: Operation, device: Device, rates: DeviceRates, thread
     through_bytes = distinct * operation.row_bytes + operation.read_bytes + operation.written_bytes
     first = distinct if through_bytes > cache_bytes else 0.0
     missed = first + (rows - first) * (1.0 - float(kept**rates.skew))
-    if (known := operation.kept_rows(cache_bytes / operation.row_bytes)) is not None:
-        missed = max(0.0, rows * (1.0 - known) - (distinct - first))
     bandwidth = device.bandwidth_bytes_per_s(threads)
     memory_s = missed * lines / (bandwidth * rates.gather)
     cache_s = (rows - missed) * lines / (bandwidth * rates.cache_times)

@@ -298,7 +298,9 @@ class Kernel(Part):
         library = self.library
         if measured.call_s is not None:
             library = replace(library, call_s=measured.call_s)
-        seconds = price_operations(self.operations(work, device), device, library, work.threads)
+        # Shares that a described cache keeps are of any order; those of plans know of none.
+        operations = self.operations(work._replace(order=None), device)
+        seconds = price_operations(operations, device, library, work.threads)
         return seconds + (library.batch_s if work.form == "loss" else 0.0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gnnbench.costs import Library, Operation, price_operation, price_operations, read_library
@@ -11,10 +12,11 @@ from gnnbench.costs.library import read_devices
 from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
 from gnnbench.costs.measured import price_measured
 from gnnbench.costs.passes import weigh_edges
+from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.platforms.describe import read_platform
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.plugins import load
-from gnnbench.records import Work
+from gnnbench.records import Block, Work
 from gnnbench_plugins.pyg.kernel import PyGMessages
 
 GPU = Device("gpu0", "gpu", "", 15e12, 900e9, 10**10, launch_s=1e-5, cache_bytes=6e6)
@@ -23,6 +25,7 @@ RATES = read_devices()
 #: 3 million edges from 200,000 rows of 64 values to 100,000.
 SUM = Work("aggregate", edges=3_000_000, rows=100_000, features=64, sources=200_000)
 EDGES, ROW = 3e6, 256.0
+BLOCK = Block(np.arange(1), 1, np.array([0, 1]), np.zeros(1, dtype=np.int32))
 
 
 def kernel(name):
@@ -91,7 +94,7 @@ def test_where_edges_come_in_order_destinations_rows_are_there_from_the_edge_bef
     attention = SUM._replace(form="attention", backward=True)
     (both,) = weigh_edges(attention, ROW, 4)
     assert (both.picked_rows, both.distinct_rows) == (2 * EDGES, 300_000)
-    of_sources, again = weigh_edges(attention._replace(order=KnownOrder()), ROW, 4)
+    of_sources, again = weigh_edges(attention._replace(order=BlockOrder(BLOCK)), ROW, 4)
     assert (of_sources.picked_rows, of_sources.distinct_rows) == (EDGES, 200_000)
     assert (again.picked_rows, again.distinct_rows, again.launches) == (EDGES, 1, 0)
     assert of_sources.flops + again.flops == both.flops
@@ -246,27 +249,6 @@ def test_rows_that_fit_in_the_cache_come_from_there():
     lost = 1e6 + 9e6 * (1 - kept)
     expected = sectors / 900e9 * (lost / rates.gather + (1e7 - lost) / rates.cache_times)
     assert price_operation(missed, GPU, Library()) == pytest.approx(expected)
-
-
-class KnownOrder:
-    """A cache of 15,000 rows has 7 in 10 of those that are read."""
-
-    def kept(self, rows, *, backward=False):
-        assert not backward
-        return 0.7 if rows == 15_000 else 0.0
-
-
-def test_where_the_order_is_known_rows_that_come_again_soon_enough_are_in_the_cache():
-    """Of 10 million reads 3 million find nothing, the first of each row among them, unless all
-    rows fit: then those are there from before."""
-    rates, sectors = RATES["gpu"], 13 * 32.0
-    picked = Operation(
-        "aggregate", picked_rows=1e7, distinct_rows=1e6, row_bytes=400.0, order=KnownOrder()
-    )
-    for distinct, lost in ((1e6, 3e6), (1e4, 3e6 - 1e4)):
-        expected = sectors / 900e9 * (lost / rates.gather + (1e7 - lost) / rates.cache_times)
-        rows = replace(picked, distinct_rows=distinct)
-        assert price_operation(rows, GPU, Library()) == pytest.approx(expected)
 
 
 def test_a_core_waits_for_each_row_that_it_picks():
