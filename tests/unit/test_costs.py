@@ -100,6 +100,13 @@ def test_where_edges_come_in_order_destinations_rows_are_there_from_the_edge_bef
     assert of_sources.flops + again.flops == both.flops
 
 
+def test_a_described_device_is_priced_as_by_sizes_alone():
+    """So that an outlook, which has nothing else, agrees with the program that it stands for."""
+    attention = SUM._replace(form="attention", backward=True)
+    known = attention._replace(order=BlockOrder(BLOCK))
+    assert kernel("dgl").seconds(known, GPU) == kernel("dgl").seconds(attention, GPU)
+
+
 def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer():
     back = SUM._replace(backward=True)
     (one,) = kernel("dgl").operations(back, GPU)
