@@ -95,8 +95,7 @@ class Aggregation:
         if work.backward:
             sources, rows = rows, sources
         size = work.edges * row_bytes
-        picked = pick_rows(work.edges, sources, row_bytes, self.index_bytes)
-        yield replace(picked, order=work.order, backward=work.backward)
+        yield pick_rows(work.edges, sources, row_bytes, self.index_bytes)
         if weighted:
             yield stream(size, size)
         added = add_rows(work.edges, rows, row_bytes, self.index_bytes)

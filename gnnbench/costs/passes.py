@@ -96,11 +96,13 @@ def weigh_edges(
     )
     if work.order is None:
         return (both,)
-    again = Operation("gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes)
+    again = Operation(
+        "gather", picked_rows=work.edges, distinct_rows=1, row_bytes=row_bytes, launches=0
+    )
     of_sources = replace(
         both, picked_rows=work.edges, distinct_rows=count_sources(work), order=work.order
     )
-    return (of_sources, replace(again, launches=0))
+    return (of_sources, again)
 
 
 def attend(work: Work) -> tuple[Operation, ...]:
