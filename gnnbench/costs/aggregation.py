@@ -20,6 +20,7 @@ from gnnbench.costs.passes import (
     stream,
     sum_rows,
     weigh_edges,
+    weigh_messages,
 )
 from gnnbench.records import Form, Work
 
@@ -67,7 +68,8 @@ class Aggregation:
             yield from attend(work)
             yield from soften(work, self.index_bytes, self.softmax_passes, scalar=scalar)
         weighted = attends or work.weighted or work.form in self.weighted | {"weighted"}
-        if self.messages or (attends and self.trained_messages):
+        sends = self.messages or (attends and self.trained_messages)
+        if sends:
             yield from self._send_messages(work, row_bytes, weighted)
         else:
             yield sum_rows(
@@ -77,7 +79,9 @@ class Aggregation:
                 calls=self._count_calls(work),
                 scalar=scalar and weighted,
             )
-        if attends and work.backward:
+        if attends and work.backward and sends:
+            yield weigh_messages(work, row_bytes)
+        elif attends and work.backward:
             yield from weigh_edges(work, row_bytes, self.index_bytes, scalar=scalar)
         if work.form in self.counted and not work.backward:
             yield count_degrees(work.rows, serial=scalar)

@@ -105,6 +105,13 @@ def weigh_edges(
     return (of_sources, again)
 
 
+def weigh_messages(work: Work, row_bytes: float) -> Operation:
+    """The gradient of each edge's weight where every message is a row of its own: the product of
+    the message with its gradient is one more, which is then summed."""
+    size = work.edges * row_bytes
+    return stream(3 * size, size + work.edges * work.itemsize, launches=2)
+
+
 def attend(work: Work) -> tuple[Operation, ...]:
     """The two terms of attention's scores: products of the rows of sources, and of destinations,
     with a vector each. Backward each term's gradient becomes rows, which are added to those that

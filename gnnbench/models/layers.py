@@ -367,7 +367,7 @@ class _ProjectedMeanLayer(_ProjectedLayer, _MeanLayer):
     """The products first: W's upper half for the own row, its lower for the mean."""
 
     def aggregate(self, bound: BoundBlock, h: Tensor) -> Tensor:
-        own, neighbours = self.weight[: self.in_features], self.weight[self.in_features :]
+        own, neighbours = torch.split(self.weight, self.in_features)
         mean = bound.mean(bound.project(h, neighbours))
         return mean + bound.project(bound.own_rows(h), own)
 

@@ -23,7 +23,7 @@ from gnnbench.records import Block
 
 WIDTHS = (4, 16, 64, 256, 1024)
 #: Narrower sides of weights with ``INNER`` rows, and how many rows they are multiplied with.
-NARROW_SIDES = (4, 16, 64, 256)
+NARROW_SIDES = (4, 8, 16, 64, 256)
 INNER = 256
 UPDATED_ROWS = 2**13
 #: Edges to a destination in the two blocks, and bytes of rows that each picks.
@@ -82,7 +82,8 @@ class KernelProbe:
         )
 
     def measure_update(self) -> RateCurve:
-        """FLOP/s of UPDATE's products, with all cores and with one."""
+        """FLOP/s of UPDATE's products in training, forward and for both gradients, with all cores
+        and with one."""
         threads = self._count_threads()
         updates = [self._measure_products(count) for count in threads]
         return _join(NARROW_SIDES, updates[0], updates[-1])
@@ -135,15 +136,26 @@ class KernelProbe:
     # ------------------------------------------------------------------ products and the rest
 
     def _make_product(self, rows: int, inner: int, outer: int) -> Callable[[], object]:
-        a = torch.rand(rows, inner, device=self.place)
-        weight, bias = torch.rand(inner, outer, device=self.place), torch.zeros(outer).to(a)
-        return lambda: self.kernel.linear(a, weight, bias, relu=False)
+        """UPDATE and its backward pass: three products."""
+        a, weight, gradient = (
+            torch.rand(shape, device=self.place)
+            for shape in ((rows, inner), (inner, outer), (rows, outer))
+        )
+        inputs = [each.requires_grad_() for each in (a, weight, torch.zeros(outer).to(a))]
+
+        def train() -> None:
+            with torch.enable_grad():
+                out = self.kernel.linear(*inputs, relu=False)
+            torch.autograd.grad(out, inputs, gradient)
+
+        return train
 
     def _measure_products(self, threads: int) -> list[float]:
         """FLOP/s by the narrower side of the weights."""
         with torch_threads(threads or torch.get_num_threads()):
             return [
-                2.0
+                3
+                * 2.0
                 * UPDATED_ROWS
                 * INNER
                 * narrow

@@ -227,10 +227,13 @@ class Engine(ABC):
         here = [self._trainers[slot] for slot in self._here]
         models = {device.torch_device: self.replicas.on(device).stack for device in here}
         gradients = [take_gradients(stack) for stack in models.values()]
-        sums = [
-            torch.stack([part.to("cpu") for part in parts]).sum(dim=0)
-            for parts in zip(*gradients, strict=True)
-        ]
+        if len(gradients) == 1:
+            sums = [part.to("cpu") for part in gradients[0]]
+        else:
+            sums = [
+                torch.stack([part.to("cpu") for part in parts]).sum(dim=0)
+                for parts in zip(*gradients, strict=True)
+            ]
         self._step(self._reduce(sums))
 
     def _reduce(self, gradients: list[Tensor], apart: Collection[int] = ()) -> list[Tensor]:
