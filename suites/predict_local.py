@@ -256,6 +256,16 @@ def find_ratios(cells: Sequence[Cell]) -> list[Ratio]:
     ]
 
 
+def find_spreads(cells: Sequence[Cell]) -> list[float]:
+    """How many times as long the slowest took as the fastest, of strategies that do the same: those
+    of one prediction with the same mode, model and graph. No prediction of them is nearer."""
+    found: dict[tuple[Mode, str, str, float], list[float]] = {}
+    for cell in cells:
+        key = (cell.mode, cell.model, cell.graph, cell.predicted_s)
+        found.setdefault(key, []).append(cell.taken_s)
+    return [max(alike) / min(alike) for alike in found.values() if len(alike) > 1]
+
+
 # --------------------------------------------------------------------------- what is told
 
 
@@ -273,6 +283,7 @@ def summarise(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> dict[str, float
     if not cells:
         return {"cells": 0}
     worst = max(cells, key=lambda cell: abs(cell.error))
+    spreads = find_spreads(cells) or [1.0]
     return {
         "cells": len(cells),
         "median_error": median(abs(cell.error) for cell in cells),
@@ -280,6 +291,8 @@ def summarise(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> dict[str, float
         "largest_of": f"{worst.strategy} {worst.mode} {worst.model} {worst.graph}",
         "ratios": len(ratios),
         "near_ratios": sum(abs(ratio.error) <= NEAR_RATIO for ratio in ratios),
+        "median_spread": median(spreads),
+        "largest_spread": max(spreads),
     }
 
 
@@ -291,7 +304,9 @@ def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
     far = [ratio for ratio in ratios if abs(ratio.error) > NEAR_RATIO]
     return [
         f"The median error of {found['cells']} epochs is {found['median_error']:.0%}, and the "
-        f"largest is {found['largest_error']:.0%}, of {found['largest_of']}.",
+        f"largest is {found['largest_error']:.0%}, of {found['largest_of']}. Of strategies that do "
+        f"the same the slowest took {found['median_spread']:.2f} times as long as the fastest in "
+        f"the median, and at most {found['largest_spread']:.2f} times.",
         f"{found['near_ratios']} of {found['ratios']} modelled ratios of two libraries are within "
         f"{NEAR_RATIO:.0%} of the measured ones{'; those that are not:' if far else '.'}",
         *(

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnbench.costs import Library, Operation, price_operation, price_operations, read_library
 from gnnbench.costs.library import read_devices
@@ -71,6 +73,39 @@ def test_attention_makes_messages_in_pyg_and_none_in_dgl():
     assert written(pyg) > written(dgl) + 2 * EDGES * ROW
     products = [each for each in dgl if each.kind == "product"]
     assert [(each.flops, each.width) for each in products] == [(2.0 * 200_000 * 32 * 64, 32)]
+
+
+class _Messages(TorchDispatchMode):
+    """Counts tensors of values that operations make, a row of so many for every edge."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        out = operation(*args, **(kwargs or {}))
+        made = isinstance(out, torch.Tensor) and out.shape == self.shape and not out._is_view()
+        self.count += made and out.is_floating_point()
+        return out
+
+
+def test_pyg_s_attention_makes_as_many_messages_as_are_priced():
+    """A row of the source and its product with the weight; backward the gradient of the sum, and
+    its products with either."""
+    block = Block(np.arange(6), 4, np.array([0, 3, 5, 9, 11]), np.arange(11, dtype=np.int32) % 6)
+    adjacency = kernel("pyg").adjacency(block, torch.float32, torch.device("cpu"))
+    h, scores = torch.rand(6, 3, requires_grad=True), torch.rand(11, requires_grad=True)
+    with _Messages((11, 3)) as forward:
+        out = adjacency.sum(h, adjacency.edge_softmax(scores))
+    with _Messages((11, 3)) as backward:
+        out.sum().backward()
+    attention = SUM._replace(form="attention")
+    for work, found in ((attention, forward), (attention._replace(backward=True), backward)):
+        priced = [
+            int(each.written_bytes / (EDGES * ROW)) for each in kernel("pyg").operations(work, CPU)
+        ]
+        assert sum(priced) == found.count
+    assert (forward.count, backward.count) == (2, 3)
 
 
 def test_scores_of_attention_are_products_of_the_rows_of_both_ends():

@@ -84,11 +84,24 @@ def test_a_ratio_is_of_epochs_that_did_the_same(suite):
     assert ratio.error == pytest.approx(-0.75)
     sentences = suite.list_sentences(cells, [ratio])
     assert sentences[0] == (
-        "The median error of 4 epochs is 25%, and the largest is 100%, of pyg full-graph gcn cora."
+        "The median error of 4 epochs is 25%, and the largest is 100%, of pyg full-graph gcn cora. "
+        "Of strategies that do the same the slowest took 1.00 times as long as the fastest in the "
+        "median, and at most 1.00 times."
     )
     assert sentences[1].startswith("0 of 1 modelled ratios of two libraries are within 25%")
     assert sentences[2] == "  dgl / pyg, full-graph gcn cora: modelled 0.50, measured 2.00"
     assert suite.list_sentences([], []) == ["Nothing ran here."]
+
+
+def test_a_spread_is_of_strategies_that_do_the_same(suite):
+    cells = [
+        make_cell(suite, "reference", 2.0, 2.0),
+        make_cell(suite, "partition", 2.0, 3.0),
+        make_cell(suite, "roc", 2.0, 4.0),
+        make_cell(suite, "pyg", 2.5, 40.0),
+        replace(make_cell(suite, "cagnet", 2.0, 40.0), graph="citeseer"),
+    ]
+    assert suite.find_spreads(cells) == [2.0]
 
 
 def test_an_epoch_that_waited_for_others_lasts_as_long_as_it_computed(suite):

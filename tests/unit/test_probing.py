@@ -128,3 +128,38 @@ def test_rates_are_those_of_the_kernel(small, machine, monkeypatch) -> None:
     picked, cached, written = probe._measure_sums(1)
     assert picked == cached == [pytest.approx(4e6)] * 2
     assert written == [pytest.approx(4e5)] * 2
+
+
+class _SlowProducts:
+    """A kernel whose UPDATE takes a second for each product, by a clock that it moves."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self._clock = clock
+
+    def linear(self, a, weight, bias, *, relu):
+        del relu
+        clock = self._clock
+
+        class Multiply(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, a, weight, bias):
+                clock[0] += 1.0
+                ctx.save_for_backward(a, weight)
+                return a @ weight + bias
+
+            @staticmethod
+            def backward(ctx, g):
+                a, weight = ctx.saved_tensors
+                clock[0] += sum(ctx.needs_input_grad[:2])
+                return g @ weight.t(), a.t() @ g, g.sum(dim=0)
+
+        return Multiply.apply(a, weight, bias)
+
+
+def test_products_are_those_of_training(small, machine, monkeypatch) -> None:
+    """64 rows of 256 values by 4 and by 16 columns: so many operations in each of three seconds."""
+    clock = [0.0]
+    monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: clock[0])
+    curve = KernelProbe(_SlowProducts(clock), machine.host, 0.0).measure_update()
+    expected = (2.0 * 64 * 256 * 4, 2.0 * 64 * 256 * 16)
+    assert curve.rates == pytest.approx(expected, rel=1e-3)
