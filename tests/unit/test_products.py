@@ -209,23 +209,6 @@ def test_multiply_is_a_product() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("width", [1, 7, 15, 16])
-def test_a_narrow_product_rests_on_no_address(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    """Rows of a chunk begin anywhere in a line, and those that were copied at its beginning."""
-    monkeypatch.setattr(products, "outrun_torch", lambda: False)
-    found = []
-    for offset in range(0, 16, 3):
-        a, w = (
-            torch.from_numpy(draw(*shape)).requires_grad_() for shape in ((999, 64), (64, width))
-        )
-        g = torch.zeros(999 * width + 16)[offset : offset + 999 * width].view(999, width)
-        g += torch.from_numpy(draw(999, width, seed=3))
-        out = autograd.multiply(a, w)
-        found.append((out.detach(), *torch.autograd.grad(out, (a, w), g)))
-    for other in found[1:]:
-        assert all(map(torch.equal, found[0], other))
-
-
 def test_masked_results_are_not_kept() -> None:
     """The gradient that comes in has ReLU's zeros already."""
     a, w, b = leaves(30, 4, 5, "awb")
