@@ -79,10 +79,11 @@ class Aggregation:
                 calls=self._count_calls(work),
                 scalar=scalar and weighted,
             )
-        if attends and work.backward and sends:
-            yield weigh_messages(work, row_bytes)
-        elif attends and work.backward:
-            yield from weigh_edges(work, row_bytes, self.index_bytes, scalar=scalar)
+        if attends and work.backward:
+            if sends:
+                yield weigh_messages(work, row_bytes)
+            else:
+                yield from weigh_edges(work, row_bytes, self.index_bytes, scalar=scalar)
         if work.form in self.counted and not work.backward:
             yield count_degrees(work.rows, serial=scalar)
         for rows, of_form in ((work.rows, self.of_rows), (count_sources(work), self.of_sources)):

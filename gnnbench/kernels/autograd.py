@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from gnnbench.constants import Bound
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import aggregation as kernels
 from gnnbench.kernels.dispatch import products
@@ -43,6 +44,9 @@ class Factors:
 
 PLAIN = Factors()
 MEAN = Factors(mean=True)
+#: Products of fewer columns take MKL three to fifteen times as long for each: it multiplies 256
+#: values of 8,192 rows by 4 to 8 columns at 3 to 16 GFLOP/s, and by 16 at 55.
+NARROW: Bound[int] = 16
 
 
 def aggregate(
@@ -183,10 +187,6 @@ def multiply(a: Tensor, weight: Tensor) -> Tensor:
     out: Tensor = apply(a, weight, None, False, False)  # type: ignore[no-untyped-call]
     return out
 
-
-#: Products of fewer columns take MKL up to ten times as long for each: it multiplies 256 values of
-#: 8,192 rows by 4 to 8 columns at 3 to 16 GFLOP/s, and by 16 at 55.
-NARROW = 16
 
 # --------------------------------------------------------------------------- functions
 
