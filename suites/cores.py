@@ -62,8 +62,8 @@ count = 1
 bandwidth = {{ value = {rate}, unit = "B/s", source = "as long as computing" }}
 blocking = {blocking}
 """
-#: How large a static share of the CPU is, in multiples of the planned one.
-SHARES = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+#: How large a static share of the CPU is, in multiples of the planned one; 0 is none.
+SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)

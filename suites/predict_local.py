@@ -301,12 +301,16 @@ def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
     if not cells:
         return ["Nothing ran here."]
     found = summarise(cells, ratios)
+    spread = (
+        f" Of strategies that do the same the slowest took {found['median_spread']:.2f} times as "
+        f"long as the fastest in the median, and at most {found['largest_spread']:.2f} times."
+        if find_spreads(cells)
+        else ""
+    )
     far = [ratio for ratio in ratios if abs(ratio.error) > NEAR_RATIO]
     return [
         f"The median error of {found['cells']} epochs is {found['median_error']:.0%}, and the "
-        f"largest is {found['largest_error']:.0%}, of {found['largest_of']}. Of strategies that do "
-        f"the same the slowest took {found['median_spread']:.2f} times as long as the fastest in "
-        f"the median, and at most {found['largest_spread']:.2f} times.",
+        f"largest is {found['largest_error']:.0%}, of {found['largest_of']}.{spread}",
         f"{found['near_ratios']} of {found['ratios']} modelled ratios of two libraries are within "
         f"{NEAR_RATIO:.0%} of the measured ones{'; those that are not:' if far else '.'}",
         *(

@@ -164,13 +164,18 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
     (``rmat:vertices=1M,edges=16M,features=100,classes=16``, undirected edges); a stand-in
     ``NAME:SCALE`` (``ogbn-products:0.01``); ``pyg:CLASS[/NAME]``; ``dgl:NAME``;
     ``ogbn-...``.
-    ``seed`` makes synthetic graphs and stand-ins; real data are the same under every seed.
+    ``seed`` makes synthetic graphs and stand-ins; real data are the same under every seed. Features
+    are sparse where few of their values are stored, and dense otherwise.
 
     Raises :class:`DatasetError` for an unknown name (with close ones) or unusable data, and
     :class:`MissingDependency` where the dataset's library is not installed.
     """
     if seed < 0:
         raise DatasetError(f"dataset {spec!r}: seed {seed} is negative; use 0 or more.")
+    return _load(spec, seed).with_full_rows()
+
+
+def _load(spec: str, seed: int) -> Dataset:
     file = find_file(spec)
     if file is not None and file.name == MANIFEST:
         return load_folder(file.parent, verified_folder())

@@ -29,7 +29,7 @@ from gnnbench.models import Layer
 from gnnbench.parts import Bundle, FullGraphSampler, Setting, ShardPlacement, divide_evenly
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Collective, Free, Hold, Item, Ledger, Step
-from gnnbench.records import Stage, Work
+from gnnbench.records import Form, Stage, Work
 
 #: By round and slot.
 Buffers = defaultdict[tuple[int, int], Buffer]
@@ -323,7 +323,9 @@ class FeatureShardsLowering(ShardsLayout):
         for slot in self._updaters(index):
             rows = self.shards.rows_of(index, slot)
             size = 2 * rows * width * self._itemsize
-            work = Work("copy", rows=self._seeds[index, slot], bytes=size)
+            # The optimiser's part of it once, whatever the rounds.
+            form: Form = "loss" if index == self.rounds[0] else "plain"
+            work = Work("copy", rows=self._seeds[index, slot], bytes=size, form=form)
             step = self._step("loss", "update", len(self.layers), index, slot, work)
             step.reads, step.writes = (logits[index, slot],), (gradients[index, slot],)
             yield step

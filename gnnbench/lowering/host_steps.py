@@ -190,6 +190,8 @@ class HostSteps:
         depth, row_bytes = len(self._layers), self._layers[-1].out_features * self._itemsize
         counts = self._homes.counts
         for step in self._on_hosts("loss", (), "update", "loss", depth, counts, 2 * row_bytes):
+            if step.op:
+                step.work = step.work._replace(form="loss")
             before = self._page(
                 "load", depth, "representations", depth, row_bytes, lambda: self._train_ids
             )

@@ -113,6 +113,7 @@ def describe_unmeasured() -> Platform:
         sources |= {
             f"{gpu.name}.cores": "CUDA: multiprocessors",
             f"{gpu.name}.memory": "CUDA",
+            f"{gpu.name}.cache": "CUDA: its second level",
             f"{gpu.name}.flops": assumed.format("128 lanes a multiprocessor at 1.5 GHz"),
             f"{gpu.name}.memory_bandwidth": assumed.format("10 GB/s a multiprocessor"),
             f"{gpu.name}.launch": assumed.format("one kernel launched from PyTorch"),
@@ -131,6 +132,7 @@ def describe_unmeasured() -> Platform:
         sources[f"{link.name}.bandwidth"] = assumed.format("PCIe 3.0 x16, effective")
         sources[f"{link.name}.latency"] = assumed.format("one copy call")
     known = [f"{device.name}.{key}" for device in (host, *gpus) for key in ("cores", "memory")]
+    known += [f"{gpu.name}.cache" for gpu in gpus]
     return assemble(host, gpus, links, sources, dict.fromkeys(known, MEASURED))
 
 
@@ -147,6 +149,7 @@ def _assume_gpu(index: int) -> Device:
         memory_bytes=properties.total_memory,
         launch_s=GPU_LAUNCH_S,
         cores=multiprocessors,
+        cache_bytes=second_level_bytes(index),
         virtual=False,
         torch_device=f"cuda:{index}",
     )
@@ -200,6 +203,11 @@ def cache_bytes() -> int:
         with contextlib.suppress(OSError, ValueError):
             sizes.append(int(index.read_text().strip().removesuffix("K")) * 1024)
     return max(sizes)
+
+
+def second_level_bytes(index: int) -> int:
+    """Of a CUDA device's cache; 0 where this torch does not say how large it is."""
+    return int(getattr(torch.cuda.get_device_properties(index), "L2_cache_size", 0))
 
 
 def cpu_model() -> str:

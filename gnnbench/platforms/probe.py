@@ -29,6 +29,7 @@ from gnnbench.platforms.local import (
     count_gpus,
     cpu_model,
     memory_bytes,
+    second_level_bytes,
 )
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 from gnnbench.platforms.timing import best_rate, round_rate, time_runs, torch_threads, typical_rate
@@ -93,6 +94,8 @@ def _sources(name: str, device: Device, measured: str) -> dict[str, str]:
         "memory_bandwidth": f"{measured}: STREAM triad",
         "launch": f"{measured}: one small tensor operation",
     }
+    if device.kind == "gpu":
+        sources["cache"] = f"{system}: its second level"
     if device.kind == "cpu":
         sources["core_bandwidth"] = f"{measured}: STREAM triad on one core"
         fresh = "a tensor written into memory that is mapped for it"
@@ -158,6 +161,7 @@ def _probe_gpu(index: int, seconds: float) -> Device:
         memory_bytes=properties.total_memory,
         launch_s=_launch_seconds(device, seconds / 3),
         cores=properties.multi_processor_count,
+        cache_bytes=second_level_bytes(index),
         virtual=False,
         torch_device=str(device),
     )

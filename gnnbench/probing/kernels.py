@@ -22,22 +22,39 @@ from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
 from gnnbench.records import Block
 
 WIDTHS = (4, 16, 64, 256, 1024)
-#: Narrower sides of weights with ``INNER`` rows, and how many rows they are multiplied with.
+#: Narrower sides of weights with ``INNER`` rows.
 NARROW_SIDES = (4, 8, 16, 64, 256)
 INNER = 256
-UPDATED_ROWS = 2**13
-#: Edges to a destination in the two blocks, and bytes of rows that each picks.
+#: Edges to a destination in the two blocks.
 FEW, MANY = 4, 32
-PICKED_BYTES = 2**24
-#: Tables that lie in a last-level cache, and that no such cache holds.
+#: Bytes of a table that lies in a last-level cache.
 CACHED_BYTES = 2**22
-UNCACHED_BYTES = 2**27
 #: Calls before the first that counts: a library may try several ways to add up, and keep the best.
 WARMUPS = 6
 #: A sum of which one part is not to be told from noise has this share of it at least.
 LEAST_SHARE = 0.02
-#: Of the block that is bound again and again.
-BOUND_ROWS, BOUND_EDGES = 2**14, 2**17
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How much is measured at a time: enough that rates count and calls, which have rates of their
+    own, do not.
+
+    ``picked_bytes`` of rows, but ``picked_edges`` at most, from a table of ``uncached_bytes``,
+    which no cache holds; ``updated_rows`` that weights are multiplied with; and the block that is
+    bound again and again.
+    """
+
+    picked_bytes: int
+    picked_edges: int
+    uncached_bytes: int
+    updated_rows: int
+    bound_rows: int
+    bound_edges: int
+
+
+ON_HOST = Amounts(2**24, 2**22, 2**27, 2**13, 2**14, 2**17)
+ON_ACCELERATOR = Amounts(2**30, 2**24, 2**30, 2**17, 2**18, 2**22)
 
 
 def draw_block(rows: int, degree: int, sources: int) -> Block:
@@ -62,6 +79,10 @@ class KernelProbe:
     @property
     def on_host(self) -> bool:
         return self.place.type == "cpu"
+
+    @property
+    def amounts(self) -> Amounts:
+        return ON_HOST if self.on_host else ON_ACCELERATOR
 
     def measure(self) -> LibraryRates:
         """Rates, with all cores and with one."""
@@ -111,7 +132,7 @@ class KernelProbe:
         with torch_threads(threads or torch.get_num_threads()):
             for width in WIDTHS:
                 hit_s, row_s = self._split_sum(width, CACHED_BYTES, threads)
-                missed_s, _ = self._split_sum(width, UNCACHED_BYTES, threads)
+                missed_s, _ = self._split_sum(width, self.amounts.uncached_bytes, threads)
                 size = 4.0 * width
                 cached.append(size / hit_s)
                 picked.append(size / max(missed_s, hit_s))
@@ -120,7 +141,8 @@ class KernelProbe:
 
     def _split_sum(self, width: int, table_bytes: int, threads: int) -> tuple[float, float]:
         """Seconds of a picked row, and of a written one."""
-        edges = max(MANY, PICKED_BYTES // (4 * width))
+        picked = min(self.amounts.picked_edges, self.amounts.picked_bytes // (4 * width))
+        edges = max(MANY, picked)
         table = torch.ones(max(MANY, table_bytes // (4 * width)), width, device=self.place)
         sums = []
         for degree in (FEW, MANY):
@@ -152,22 +174,24 @@ class KernelProbe:
 
     def _measure_products(self, threads: int) -> list[float]:
         """FLOP/s by the narrower side of the weights."""
+        rows = self.amounts.updated_rows
         with torch_threads(threads or torch.get_num_threads()):
             return [
                 3
                 * 2.0
-                * UPDATED_ROWS
+                * rows
                 * INNER
                 * narrow
-                / median(self._run(self._make_product(UPDATED_ROWS, INNER, narrow), threads))
+                / median(self._run(self._make_product(rows, INNER, narrow), threads))
                 for narrow in NARROW_SIDES
             ]
 
     def _measure_binding(self) -> tuple[float, float]:
         """Edges/s of a block that is new to the kernel, for a sum and for a transposed one: what
         the first takes longer than the second."""
-        block = draw_block(BOUND_ROWS, BOUND_EDGES // BOUND_ROWS, BOUND_ROWS)
-        h = torch.rand(BOUND_ROWS, 1, device=self.place)
+        rows, edges = self.amounts.bound_rows, self.amounts.bound_edges
+        block = draw_block(rows, edges // rows, rows)
+        h = torch.rand(rows, 1, device=self.place)
         bound = self._bind(block)
 
         def bind_for(transposed: bool) -> None:
@@ -180,10 +204,8 @@ class KernelProbe:
         first_back_s = self._time(lambda: bind_for(True), 1)
         created_s = self._time(lambda: self._bind(block), 1)
         return (
-            round_rate(BOUND_EDGES / max(first_s - again_s, LEAST_SHARE * first_s)),
-            round_rate(
-                BOUND_EDGES / max(first_back_s - back_s - created_s, LEAST_SHARE * first_back_s)
-            ),
+            round_rate(edges / max(first_s - again_s, LEAST_SHARE * first_s)),
+            round_rate(edges / max(first_back_s - back_s - created_s, LEAST_SHARE * first_back_s)),
         )
 
 

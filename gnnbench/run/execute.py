@@ -22,7 +22,6 @@ from gnnbench.program import (
     Waits,
 )
 from gnnbench.run.recorder import Recorder, Track
-from gnnbench.run.timers import Moment
 
 #: A sleep takes some 0.1 ms more than it is asked for, which the next one makes up for.
 LEAST_REST_S: Bound[float] = 5e-4
@@ -62,7 +61,8 @@ class Reader:
 
     Where some come from other processes, ``arrive`` waits for them, and ``leave`` is told of what
     steps here send over links that take their time. A process that is held to a share of its
-    ``speed`` rests after a step for as long as that share makes it longer.
+    ``speed`` rests after a step for as long as that share makes longer what it computed; to wait
+    for other processes takes nobody longer.
     """
 
     def __init__(
@@ -81,6 +81,8 @@ class Reader:
         #: Whether more is done at each step than its body.
         self._early = arrive is not None or leave is not None or self._rest > 0.0
         self._owed_s = 0.0
+        #: When the step under way began, by the wall clock and by the processor's time.
+        self._began_s = 0.0, 0.0
         self._recorder = recorder
         self._ledger = ledger
         self._bodies = bodies
@@ -111,7 +113,7 @@ class Reader:
                 if bodies is not None and item.op:
                     bodies[item.op](*item.operands)
                 if met is not None:
-                    self._see_off(item, met[0], began, track)
+                    self._see_off(item, met[0])
                 taken.append((item, *since(began), met))
                 if item.asked or item.index_work is not None or len(taken) == MOST_TAKEN:
                     self._account(taken, track)
@@ -133,14 +135,19 @@ class Reader:
         after = self._waits.follow(step, number)
         if self._arrive is not None:
             self._arrive(number, after)
+        if self._rest > 0.0:
+            self._began_s = time.perf_counter(), time.process_time()
         return number, after
 
-    def _see_off(self, step: Step, number: int, began: Moment, track: Track) -> None:
+    def _see_off(self, step: Step, number: int) -> None:
         """A step's body is done: tell whoever is to know, and rest."""
         if self._leave is not None and self._bodies is not None and step.op:
             self._leave(step, number)
         if self._rest > 0.0:
-            self._rest_after(track.read() - began)
+            wall_s, computed_s = self._began_s
+            # What several cores computed at once counts once.
+            computed_s = time.process_time() - computed_s
+            self._rest_after(min(computed_s, time.perf_counter() - wall_s))
 
     def _account(self, taken: list[Taken], track: Track) -> None:
         """Record steps that have been taken, in their order, and let go of them."""

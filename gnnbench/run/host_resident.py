@@ -29,7 +29,7 @@ from gnnbench.run.features import fill_features
 from gnnbench.run.host_movement import HostMovement
 from gnnbench.run.host_share import HostShare
 from gnnbench.run.host_store import HostStore, IdleMemory
-from gnnbench.run.movement import Buffers, to_host
+from gnnbench.run.movement import Buffers, put_rows, read_rows
 from gnnbench.run.passes import (
     AggregateTape,
     UpdateTape,
@@ -128,7 +128,7 @@ class HostResidentEngine(HostMovement):
                     self._gradients[number] = flat[: vertices * dims[number]].view(vertices, -1)
         self._idle = tuple(idle[first] for first in sorted(idle))
         if any(torch.device(device.torch_device).type == "cuda" for device in self._trainers):
-            self._store.pin([*self._rows.values(), *self._idle])
+            self._store.pin([*self._rows.values(), *self._idle, *self._cached.values()])
         if not (shares and self._share.whole):
             fill_features(setting, self._rows[0], self._share.ids)
             self._store.drop_pages()
@@ -249,7 +249,7 @@ class HostResidentEngine(HostMovement):
 
     def _store_outputs(self, number: int, round_index: int, slot: int) -> None:
         key, ids = (number, round_index, slot), self._outputs_of(round_index, slot)
-        self._rows[number + 1][ids] = to_host(self._updates[key].output.detach())
+        put_rows(self._rows[number + 1], ids, self._updates[key].output.detach())
         policy = self._lowering.policies[number]
         if policy == "keep":
             tapes = without_outputs(self._aggregates[key], self._updates[key])
@@ -261,7 +261,7 @@ class HostResidentEngine(HostMovement):
 
     def _store_aggregates(self, number: int, round_index: int, slot: int) -> None:
         rows = self._aggregates.pop((number, round_index, slot)).output
-        self._cached[number + 1][self._outputs_of(round_index, slot)] = to_host(rows)
+        put_rows(self._cached[number + 1], self._outputs_of(round_index, slot), rows)
 
     def _offload_saved(self, number: int, round_index: int, slot: int) -> None:
         key = (number, round_index, slot)
@@ -292,12 +292,12 @@ class HostResidentEngine(HostMovement):
         self._store.drop_pages()
 
     def _fetch_gradients(self, number: int, round_index: int, slot: int) -> None:
-        rows = self._gradients[number + 1][self._outputs_of(round_index, slot)]
-        self._upper[number, round_index, slot] = rows.to(self._device(slot))
+        rows, ids = self._gradients[number + 1], self._outputs_of(round_index, slot)
+        self._upper[number, round_index, slot] = read_rows(rows, ids, self._device(slot))
 
     def _fetch_aggregates(self, number: int, round_index: int, slot: int) -> None:
-        rows = self._cached[number + 1][self._outputs_of(round_index, slot)]
-        tape = AggregateTape(None, rows.to(self._device(slot)))
+        rows, ids = self._cached[number + 1], self._outputs_of(round_index, slot)
+        tape = AggregateTape(None, read_rows(rows, ids, self._device(slot)))
         self._aggregates[number, round_index, slot] = tape
 
     def _restore_saved(self, number: int, round_index: int, slot: int) -> None:

@@ -13,6 +13,7 @@ from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch import gather_rows, move_rows
 from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.records import BufferRows, IndexArray
+from gnnbench.run.zero_copy import see_from
 
 
 class Buffers:
@@ -148,13 +149,19 @@ def move_staged(
     source: Tensor, ids: Tensor, target: Tensor, places: Tensor, staged: int, *, add: bool
 ) -> None:
     """The same between two devices: ``staged`` rows at most have left and not arrived."""
-    pieces = zip(torch.split(ids, staged), torch.split(places, staged), strict=True)
+    seen = see_from(target.device, source)
+    source = source if seen is None else seen
+    if source.device.type != "cpu":
+        ids = ids.to(source.device)
+    pieces = zip(torch.split(ids, staged), torch.split(_index(places, target), staged), strict=True)
     for some, into in pieces:
         rows = read_rows(source, some, target.device)
         if add:
-            target.index_add_(0, _index(into, target), rows)
+            target.index_add_(0, into, rows)
         else:
-            target.index_copy_(0, _index(into, target), rows)
+            target.index_copy_(0, into, rows)
+    if seen is not None:
+        torch.cuda.current_stream(seen.device).synchronize()
 
 
 def _index(places: Tensor, buffer: Tensor) -> Tensor:
@@ -165,15 +172,29 @@ def _index(places: Tensor, buffer: Tensor) -> Tensor:
 def read_rows(source: Tensor, ids: Tensor, device: torch.device) -> Tensor:
     """``source[ids]`` on ``device``, in memory used before where it is the host's.
 
-    From the host to a CUDA device the rows go through pinned memory, and nothing waits for them:
-    torch leaves that memory alone until the copy is done.
+    A CUDA device picks the rows of pinned memory itself. Others go through pinned memory, and
+    nothing waits for them: torch leaves that memory alone until the copy is done.
     """
     if source.device.type != "cpu":
         rows = source.index_select(0, ids.to(source.device))
         return to_host(rows) if device.type == "cpu" else rows.to(device)
+    if (seen := see_from(device, source)) is not None:
+        rows = seen.index_select(0, ids.to(device))
+        torch.cuda.current_stream(device).synchronize()
+        return rows
     rows = empty((len(ids), source.shape[1]), source.dtype, torch.device("cpu"), device)
     gather_rows(source.numpy(), ids.numpy(), out=rows.numpy(), threads=torch.get_num_threads())
     return rows.to(device, non_blocking=True)
+
+
+def put_rows(target: Tensor, ids: Tensor, rows: Tensor) -> None:
+    """``target[ids] = rows``, into the host's memory, no row twice; a CUDA device writes those of
+    pinned memory itself."""
+    if (seen := see_from(rows.device, target)) is not None:
+        seen.index_copy_(0, _index(ids, seen), rows)
+        torch.cuda.current_stream(rows.device).synchronize()
+    else:
+        target[ids] = to_host(rows)
 
 
 def to_host(rows: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 What is sent is copied into memory of the sender, and an entry in its mailbox for that receiver says
 where: the receiver copies it out. So a transfer takes its two ends two copies and no other process
-or thread, and nothing of it is left when a rank has ended, however that was. All-reduces go through
-the process group.
+or thread, and nothing of it is left when a rank has ended, however that was. Sums over all ranks go
+the same way: through the process group, whose threads are on the core of the rank that waits for
+them, each takes some milliseconds.
 
 Messages from one rank to another are sent in the order of the program, and awaited in that order:
-the next entry is always the one that is waited for.
+the next entry is always the one that is waited for. Those of sums have mailboxes of their own.
 
 A limited link really takes as long as its bandwidth says: what crosses it is there from a moment on
 that the sender has computed, until when a receiver that needs it sleeps.
@@ -150,8 +151,11 @@ class InMemory(Pending):
     """A tensor that another rank has put into its memory, or will, and that is copied from there
     ``into`` this one's."""
 
-    def __init__(self, ranks: MemoryProcesses, source: int, tag: int, into: Tensor) -> None:
+    def __init__(
+        self, ranks: MemoryProcesses, boxes: Sequence[Mailbox], source: int, tag: int, into: Tensor
+    ) -> None:
         self._ranks = ranks
+        self._boxes = boxes
         self._source = source
         self._tag = tag
         self._into = into
@@ -161,7 +165,7 @@ class InMemory(Pending):
 
     def wait(self) -> Tensor:
         into = self._into
-        file, until_ns = self._ranks.take(self._source, self._tag)
+        file, until_ns = self._ranks.take(self._boxes, self._source, self._tag)
         Until(until_ns * 1e-9).wait()
         piece = self._ranks.open(self._source, file)
         into.copy_(piece.view(into.numel(), into.dtype))
@@ -207,31 +211,44 @@ class MemoryProcesses(Processes):
         self._own: list[Piece] = []
         self._others: dict[tuple[int, int], Piece] = {}
         self._collectives = FIRST_COLLECTIVE
+        #: To and from each rank: for messages, then for sums.
         self._outgoing = [Mailbox.make() for _ in range(self.size)]
+        self._outgoing_sums = [Mailbox.make() for _ in range(self.size)]
+        files = [box.file for box in (*self._outgoing, *self._outgoing_sums)]
         told: list[tuple[int, list[int]]] = [(0, [])] * self.size
-        group.all_gather_object(told, (os.getpid(), [box.file for box in self._outgoing]))
+        group.all_gather_object(told, (os.getpid(), files))
         self._ids = [process for process, _ in told]
-        self._incoming = [Mailbox(Piece.open(each, boxes[self.rank])) for each, boxes in told]
+        self._incoming, self._incoming_sums = (
+            [Mailbox(Piece.open(each, boxes[number])) for each, boxes in told]
+            for number in (self.rank, self.size + self.rank)
+        )
 
     def send(self, tensor: Tensor, rank: int, tag: int) -> None:
-        source = tensor.reshape(-1)
-        size_bytes = source.numel() * source.element_size()
-        piece = self._take(size_bytes)
-        piece.view(source.numel(), source.dtype).copy_(source)
-        piece.wanted = True
+        size_bytes = tensor.numel() * tensor.element_size()
         until_s = self._lanes.send(rank, size_bytes, self._bytes_per_s)
-        box, until_ns = self._outgoing[rank], round(until_s * 1e9)
-        self._look(f"sending to rank {rank}", rank, lambda: box.post(tag, piece.file, until_ns))
+        self._post(self._outgoing, tensor, rank, tag, until_s)
         if self.blocking:
             Until(until_s).wait()
 
-    def receive(self, elements: int, dtype: torch.dtype, rank: int, tag: int) -> Pending:
-        return InMemory(self, rank, tag, torch.empty(elements, dtype=dtype))
+    def _post(
+        self, boxes: Sequence[Mailbox], tensor: Tensor, rank: int, tag: int, until_s: float
+    ) -> None:
+        """Put a tensor where ``rank`` finds it, which has it from ``until_s`` on."""
+        source = tensor.reshape(-1)
+        piece = self._take(source.numel() * source.element_size())
+        piece.view(source.numel(), source.dtype).copy_(source)
+        piece.wanted = True
+        box, until_ns = boxes[rank], round(until_s * 1e9)
+        self._look(f"sending to rank {rank}", rank, lambda: box.post(tag, piece.file, until_ns))
 
-    def take(self, rank: int, tag: int) -> tuple[int, int]:
+    def receive(self, elements: int, dtype: torch.dtype, rank: int, tag: int) -> Pending:
+        into = torch.empty(elements, dtype=dtype)
+        return InMemory(self, self._incoming, rank, tag, into)
+
+    def take(self, boxes: Sequence[Mailbox], rank: int, tag: int) -> tuple[int, int]:
         """In which file of a rank a message lies, and from which nanosecond on it has crossed, once
         it has been sent."""
-        box = self._incoming[rank]
+        box = boxes[rank]
         return self._look(f"receiving from rank {rank}", rank, lambda: box.take(tag))
 
     def _look(self, what: str, rank: int, find: Callable[[], Found | None]) -> Found:
@@ -257,7 +274,7 @@ class MemoryProcesses(Processes):
         received = sent.new_empty(sum(receive_counts))
         begins = accumulate(receive_counts, initial=0)
         expected = [
-            InMemory(self, rank, self._collectives, received[begin : begin + count])
+            InMemory(self, self._incoming, rank, self._collectives, received[begin : begin + count])
             for rank, (begin, count) in enumerate(zip(begins, receive_counts, strict=False))
             if count
         ]
@@ -269,9 +286,37 @@ class MemoryProcesses(Processes):
     def sum(self, values: Tensor) -> Tensor:
         """As by a ring, each rank sends and receives 2 (n - 1) / n of the values."""
         began_s = time.monotonic()
-        found = super().sum(values)
+        found = self._add_up(values.reshape(-1))
         crossed = 2 * (self.size - 1) / self.size * values.numel() * values.element_size()
         Until(began_s + crossed / self._bytes_per_s).wait()
+        return found
+
+    def _add_up(self, values: Tensor) -> Tensor:
+        """Each rank adds up a part of everybody's values, in the order of the ranks, and sends the
+        others what came out."""
+        parts = torch.tensor_split(values, self.size)
+        mine = len(parts[self.rank])
+        first, *others = self._swap(parts, [mine] * self.size)
+        total = first.clone()
+        for part in others:
+            total += part
+        return torch.cat(self._swap([total] * self.size, list(map(len, parts))))
+
+    def _swap(self, sent: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+        """By rank, the ``counts`` elements that each sends here, while this one sends to each."""
+        self._collectives += 1
+        tag, now_s = self._collectives, time.monotonic()
+        for rank, tensor in enumerate(sent):
+            if rank != self.rank and len(tensor):
+                self._post(self._outgoing_sums, tensor, rank, tag, now_s)
+        found = []
+        for rank, count in enumerate(counts):
+            into = sent[rank].new_empty(count)
+            if rank == self.rank:
+                into = sent[rank]
+            elif count:
+                InMemory(self, self._incoming_sums, rank, tag, into).wait()
+            found.append(into)
         return found
 
     def open(self, rank: int, file: int) -> Piece:

@@ -59,12 +59,8 @@ def soon_measured(monkeypatch):
         (probe, "UPDATED_ROWS", 2**8),
         (kernels, "WIDTHS", (4, 16)),
         (kernels, "NARROW_SIDES", (4, 16)),
-        (kernels, "UPDATED_ROWS", 2**6),
-        (kernels, "PICKED_BYTES", 2**12),
         (kernels, "CACHED_BYTES", 2**10),
-        (kernels, "UNCACHED_BYTES", 2**14),
-        (kernels, "BOUND_ROWS", 2**5),
-        (kernels, "BOUND_EDGES", 2**8),
+        (kernels, "ON_HOST", kernels.Amounts(2**12, 2**10, 2**14, 2**6, 2**5, 2**8)),
         (kernels, "WARMUPS", 1),
         (samplers, "VERTICES", 2**10),
     ):

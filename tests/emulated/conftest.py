@@ -1,4 +1,5 @@
-"""Builds the emulated devices, and trains on them in a process of its own."""
+"""Builds the emulated devices, and trains on them, or on CUDA's where there are any, in a process
+of its own."""
 
 from __future__ import annotations
 
@@ -56,13 +57,24 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-@pytest.fixture(scope="session")
-def train_cases(library: Path) -> Callable[[Sequence[Case]], list[Found]]:
+def list_devices() -> list[str]:
+    import torch
+
+    return ["emulated", "cuda"] if torch.cuda.is_available() else ["emulated"]
+
+
+@pytest.fixture(scope="session", params=list_devices())
+def train_cases(request: pytest.FixtureRequest) -> Callable[[Sequence[Case]], list[Found]]:
     """What training of some cases finds; see ``training.py``."""
+    emulated = request.param == "emulated"
+    words = [str(request.getfixturevalue("library"))] if emulated else []
+    # cuBLAS takes no memory for itself, which no ledger has.
+    environment = os.environ | {"CUBLAS_WORKSPACE_CONFIG": ":0:0"}
 
     def train(cases: Sequence[Case]) -> list[Found]:
         done = subprocess.run(
-            [sys.executable, str(HERE / "training.py"), str(library)],
+            [sys.executable, str(HERE / "training.py"), *words],
+            env=environment,
             input=json.dumps(list(cases)),
             capture_output=True,
             text=True,

@@ -1,7 +1,8 @@
-"""Training where tensors are on another device than the CPU, without one: every engine's tensors
-are where its operators need them, and nothing stays there.
+"""Training where tensors are on another device than the CPU: every engine's tensors are where its
+operators need them, and nothing stays there.
 
-What asks for CUDA by name (streams, events, page-locked memory) is not run here.
+The devices are emulated, and CUDA's as well where there are any: what asks for those by name
+(streams, events, page-locked memory) runs nowhere else.
 """
 
 from __future__ import annotations
@@ -133,8 +134,10 @@ def on_the_larger_graph():
 
 
 def test_the_ledger_says_what_the_allocator_sees(train_cases):
-    """Of 20,000 vertices, so that what rounds sizes up does not count."""
+    """Of 20,000 vertices, so that what rounds sizes up does not count; on CUDA devices sums take
+    memory that the ledger does not know."""
     todo = list(on_the_larger_graph())
     for case, found in zip(todo, train_cases(todo), strict=True):
         assert found["losses"] == pytest.approx(found["expected"], rel=1e-4), case
-        assert found["ledger_bytes"] == pytest.approx(found["peak_bytes"], rel=0.1), case
+        if found["device"] == "emulated":
+            assert found["ledger_bytes"] == pytest.approx(found["peak_bytes"], rel=0.1), case

@@ -1,9 +1,10 @@
-"""Trains on emulated accelerators, and on the CPU: a process of its own.
+"""Trains on emulated accelerators or CUDA's, and on the CPU: a process of its own.
 
 Torch makes the threads of its autograd once, for the devices that there are at the first backward
 pass; and it has one such backend in a process.
 
-``python training.py LIBRARY`` reads cases from standard input and prints what came out, as JSON.
+``python training.py LIBRARY`` reads cases from standard input and prints what came out, as JSON;
+``python training.py`` trains on the CUDA devices that there are, each as several if need be.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Dataset, Parts, Trace, Workload
 from gnnbench.run import train
 
-DEVICE = "emulated"
+EMULATED = "emulated"
 #: The larger graph: vertices, edges drawn, classes and hidden features.
 VERTICES, EDGES, CLASSES, HIDDEN = 20_000, 100_000, 16, 128
 
@@ -38,9 +39,9 @@ VERTICES, EDGES, CLASSES, HIDDEN = 20_000, 100_000, 16, 128
 def load_backend(library: str) -> types.ModuleType:
     """Make ``torch.device("emulated:0")`` one, and ``torch.emulated`` its module."""
     torch.ops.load_library(library)
-    torch.utils.rename_privateuse1_backend(DEVICE)
+    torch.utils.rename_privateuse1_backend(EMULATED)
     operators = torch.ops.emulated
-    module = types.ModuleType(f"torch.{DEVICE}")
+    module = types.ModuleType(f"torch.{EMULATED}")
     module.__dict__.update(
         is_available=lambda: True,
         synchronize=lambda device=None: None,
@@ -57,7 +58,7 @@ def load_backend(library: str) -> types.ModuleType:
             )
         },
     )
-    torch._register_device_module(DEVICE, module)
+    torch._register_device_module(EMULATED, module)
     return module
 
 
@@ -82,6 +83,13 @@ def large_graph(features: int) -> Dataset:
         features=random.standard_normal((VERTICES, features), dtype=np.float32),
         labels=random.integers(0, CLASSES, VERTICES),
     )
+
+
+def place(device: str, index: int) -> str:
+    """What torch calls the accelerator of that number on a kind of ``device``."""
+    if device == "cpu":
+        return device
+    return f"{device}:{index % getattr(torch, device).device_count()}"
 
 
 def make_setting(case: dict[str, Any], device: str) -> Setting:
@@ -111,7 +119,7 @@ def make_setting(case: dict[str, Any], device: str) -> Setting:
                 accelerator,
                 virtual=virtual,
                 memory_bytes=10**10,
-                torch_device=device if device == "cpu" else f"{device}:{index}",
+                torch_device=place(device, index),
             )
             for index, accelerator in enumerate(platform.accelerators)
         ),
@@ -132,31 +140,47 @@ def losses(trace: Trace) -> list[float]:
     return [loss for epoch in trace.epochs for loss in epoch.round_losses]
 
 
-def compare(case: dict[str, Any], backend: types.ModuleType) -> dict[str, Any]:
-    """What both runs of a case found, and by accelerator, bytes: the allocator's peak, the ledger's
-    and what is still held after the run."""
-    indices = range(case["accelerators"])
+def compare(case: dict[str, Any], device: str) -> dict[str, Any]:
+    """What both runs of a case found, and by torch's device, bytes: the allocator's peak, the
+    ledger's, and what is held after the run that was not before."""
+    backend = getattr(torch, device)
+    names = [place(device, index) for index in range(case["accelerators"])]
+    indices = sorted({torch.device(name).index for name in names})
+    before = {index: backend.memory_allocated(index) for index in indices}
     for index in indices:
         backend.reset_peak_memory_stats(index)
-    there, here = run(case, DEVICE), run(case, "cpu")
+    there, here = run(case, device), run(case, "cpu")
     gc.collect()
     return {
+        "device": device,
         "losses": losses(there),
         "expected": losses(here),
         "parameters": max(
             float(np.abs(there.parameters[name] - values).max() / np.abs(values).max())
             for name, values in here.parameters.items()
         ),
-        "peak_bytes": [backend.max_memory_allocated(index) for index in indices],
-        "ledger_bytes": [there.peak_bytes.get(f"gpu{index}", 0) for index in indices],
-        "left_bytes": [backend.memory_allocated(index) for index in indices],
+        "peak_bytes": [backend.max_memory_allocated(index) - before[index] for index in indices],
+        "ledger_bytes": [
+            sum(
+                there.peak_bytes.get(f"gpu{number}", 0)
+                for number, name in enumerate(names)
+                if torch.device(name).index == index
+            )
+            for index in indices
+        ],
+        "left_bytes": [backend.memory_allocated(index) - before[index] for index in indices],
     }
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    backend = load_backend(sys.argv[1])
-    json.dump([compare(case, backend) for case in json.load(sys.stdin)], sys.stdout)
+    if len(sys.argv) > 1:
+        load_backend(sys.argv[1])
+        device = EMULATED
+    else:
+        torch.cuda.init()  # Before anything is asked of its allocator.
+        device = "cuda"
+    json.dump([compare(case, device) for case in json.load(sys.stdin)], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -245,10 +245,14 @@ def test_a_process_is_on_its_cores_and_nowhere_else_meanwhile():
 
 
 class Clock:
-    """Stands still unless somebody sleeps; ``slept`` for how long each time."""
+    """Stands still unless somebody sleeps; ``slept`` for how long each time, and so long the
+    processor has ``computed_s``."""
 
     def __init__(self):
-        self.now_s, self.slept = 100.0, []
+        self.now_s, self.slept, self.computed_s = 100.0, [], 0.0
+
+    def process_time(self):
+        return self.computed_s
 
     def monotonic(self):
         return self.now_s
@@ -349,6 +353,20 @@ def test_a_slow_process_rests_for_as_long_as_its_share_makes_a_step_longer(clock
     assert clock.slept == [6.0]
     reader._rest_after(1e-3)
     assert clock.slept[1] == pytest.approx(3 * 1.1e-3)
+
+
+@pytest.mark.parametrize(("computed_s", "rest_s"), [(1.0, 1.0), (0.0, 0.0), (6.0, 3.0)])
+def test_only_what_it_computes_takes_a_slow_process_longer(clock, computed_s, rest_s):
+    """Of 3 s a step computes for one, waits for another process, or computes on two cores."""
+
+    def do():
+        clock.now_s += 3.0
+        clock.computed_s += computed_s
+
+    step = Step("do", (), "update", "do", "a", ("a",), Work("copy"), device=0)
+    reader = execute.Reader(Recorder(WallClock()), Ledger({}), {"do": do}, speed=0.5)
+    reader.take([step])
+    assert sum(clock.slept) == pytest.approx(rest_s)
 
 
 def test_a_sleep_that_took_too_long_is_made_up_for(clock, monkeypatch):

@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import fit_workload, make_sparse_dataset, make_this_host
+from gnnbench.conformance.graphs import (
+    fit_workload,
+    make_dataset,
+    make_platform,
+    make_sparse_dataset,
+    make_this_host,
+)
 from gnnbench.costs import Library, Operation, price_calls, price_measured
 from gnnbench.costs.loading import price_sampling
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.price.dry_run import DryRun
+from gnnbench.price.epochs import price_epochs
 from gnnbench.records import Work
 from gnnbench_plugins.reference.kernel import TorchKernel
 
@@ -145,3 +152,56 @@ def test_of_sparse_features_a_full_graph_multiplies_the_stored_values_alone(mode
     spans = [span for span in dry.run_epoch(0).spans if span.layer == 0 and span.work.macs]
     assert {span.label for span in spans} == {"aggregate forward", "aggregate backward"}
     assert {span.work.macs for span in spans} == {data.features.nnz * 2}
+
+
+# --------------------------------------------------------------------------- the loss
+
+
+def list_bundles():
+    """But for HP-GNN's, whose FPGA computes with no library."""
+    registry = plugins.load()
+    return [
+        pytest.param(registry, each.name, mode, id=f"{each.name}-{mode}")
+        for each in registry.strategies
+        for mode in sorted(each.bundles)
+        if each.name != "hpgnn"
+    ]
+
+
+def price_epoch(registry, strategy, mode, batch_s, options=None):
+    """Seconds of an epoch on two accelerators, or on a host where the strategy wants that, whose
+    libraries all take ``batch_s`` for a mini-batch's loss and update."""
+    bundle = plugins.assemble(registry, registry.strategy(strategy).bundles[mode], options or {})
+    rates = dict.fromkeys([bundle.kernel.name], LibraryRates(aggregate=flat(1e9), batch_s=batch_s))
+    for platform in (make_platform(2), make_this_host()):
+        platform = replace(
+            platform,
+            host=replace(platform.host, libraries=rates),
+            accelerators=tuple(replace(each, libraries=rates) for each in platform.accelerators),
+        )
+        data = make_dataset()
+        workload = fit_workload(data, "gcn", 1)
+        setting = Setting(data, platform, workload, build(workload).shapes)
+        if bundle.refusal(setting) is None:
+            (price,) = price_epochs(bundle, setting, 1)
+            return price.epoch_s
+    return None
+
+
+@pytest.mark.parametrize(("registry", "strategy", "mode"), list_bundles())
+def test_every_strategy_pays_for_its_losses(registry, strategy, mode):
+    """A full-graph epoch has one, and each round of mini-batches."""
+    without_s = price_epoch(registry, strategy, mode, 0.0)
+    assert without_s is not None, f"{strategy} runs on neither"
+    more_s = price_epoch(registry, strategy, mode, 1000.0) - without_s
+    if mode == "full-graph":
+        assert more_s == pytest.approx(1000.0, rel=1e-3)
+    else:
+        assert more_s >= 1000.0 * (1 - 1e-3)
+
+
+def test_batches_that_are_updated_together_pay_once():
+    options = {"sampler": {"schedule": "pipelined"}}
+    whole = (plugins.load(), "mixgcn", "full-graph")
+    without_s, with_s = (price_epoch(*whole, batch_s, options) for batch_s in (0.0, 1000.0))
+    assert with_s - without_s == pytest.approx(1000.0, rel=1e-3)

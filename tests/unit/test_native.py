@@ -415,6 +415,10 @@ def test_rows_with_many_values_are_multiplied_dense(
     assert NativeKernel().projects_first(0, setting, "mini-batch") == sparse
     assert sparse_here(registry, BUNDLES["mini-batch"], setting) == sparse
     assert not make_dataset().multiplies_stored
+    stored = dataset.with_full_rows()
+    assert isinstance(stored.features, np.ndarray) != sparse
+    assert np.array_equal(stored.rows(np.arange(5)), values.reshape(5, 8))
+    assert stored.digest() == dataset.digest()
 
 
 def test_values_that_stay_are_transposed_once(block: Block) -> None:

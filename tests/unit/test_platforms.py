@@ -740,7 +740,12 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, small_arrays: None) -> None:
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch, small_arrays: None) -> None:
     """Two CUDA devices to describe, with rates in place of measurements on them."""
-    facts = SimpleNamespace(name="a GPU", total_memory=16 * 2**30, multi_processor_count=80)
+    facts = SimpleNamespace(
+        name="a GPU",
+        total_memory=16 * 2**30,
+        multi_processor_count=80,
+        L2_cache_size=6 * 2**20,
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: facts)

@@ -12,7 +12,7 @@ from gnnbench.platforms import load_platform, show_platform, to_toml
 from gnnbench.platforms.local import describe_unmeasured
 from gnnbench.platforms.machine import Platform
 from gnnbench.probing import kernels, probe_libraries, samplers
-from gnnbench.probing.kernels import KernelProbe, draw_block, split_time
+from gnnbench.probing.kernels import Amounts, KernelProbe, draw_block, split_time
 
 
 @pytest.fixture
@@ -21,12 +21,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (
         ("WIDTHS", (4, 16)),
         ("NARROW_SIDES", (4, 16)),
-        ("UPDATED_ROWS", 2**6),
-        ("PICKED_BYTES", 2**12),
         ("CACHED_BYTES", 2**10),
-        ("UNCACHED_BYTES", 2**14),
-        ("BOUND_ROWS", 2**5),
-        ("BOUND_EDGES", 2**8),
+        ("ON_HOST", Amounts(2**12, 2**10, 2**14, 2**6, 2**5, 2**8)),
         ("WARMUPS", 1),
     ):
         monkeypatch.setattr(kernels, name, size)

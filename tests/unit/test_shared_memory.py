@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -110,3 +112,36 @@ def test_only_devices_made_of_cores_share_memory_and_only_where_writes_are_seen_
     assert make_processes(pinned).func is MemoryProcesses
     monkeypatch.setattr(shared_memory.platform, "machine", lambda: "aarch64")
     assert make_processes(pinned) is Processes
+
+
+def make_ranks(size):
+    """Ranks of this process, which have their mailboxes for sums and nothing else."""
+    boxes = [[Mailbox.make() for _ in range(size)] for _ in range(size)]
+    ranks = []
+    for number in range(size):
+        rank = object.__new__(MemoryProcesses)
+        rank.__dict__.update(
+            rank=number,
+            size=size,
+            _patience_s=60.0,
+            _ids=[os.getpid()] * size,
+            _own=[],
+            _others={},
+            _collectives=0,
+            _outgoing_sums=boxes[number],
+            _incoming_sums=[other_end(each[number]) for each in boxes],
+        )
+        ranks.append(rank)
+    return ranks
+
+
+@pytest.mark.parametrize("count", [0, 2, 7, 3000])
+def test_every_rank_has_the_same_sums_of_what_all_have(count):
+    """Of fewer values than ranks some add up nothing."""
+    ranks = make_ranks(3)
+    random = np.random.default_rng(count)
+    values = [torch.from_numpy(random.integers(0, 1000, count) / 8.0) for _ in ranks]
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(2):  # memory of the first is used again
+            found = list(pool.map(lambda rank: rank._add_up(values[rank.rank]), ranks))
+    assert all(torch.equal(each, values[0] + values[1] + values[2]) for each in found)

@@ -17,18 +17,19 @@ HONGTU = Card(
         "`communication.buffers`, `communication.interleaved`)",
         "Equation 4 and Algorithm 4 (section 5.3, `sampler.search`)",
         "rows at the socket of their device (section 7.3, `placement.numa_aware`)",
+        "CUDA kernels that read and write rows in the host's pinned memory (section 6, zero-copy)",
     ),
     simplified=(
         "a local search goes on from Algorithm 4's order, unless `sampler.search`=greedy, and an "
         "order that Equation 4 finds dearer than the ranges' is not taken",
         "graphs of more than 20 million stored edges, or of a million that would be cut anyway, "
         "are partitioned as a stream and not by METIS (`sampler.partitioner`)",
-        "zero-copy and peer access of CUDA kernels are transfers of the described links at their "
-        "bandwidths; a kernel is priced by its equations",
+        "zero-copy and peer access of CUDA kernels are modelled as transfers of the described "
+        "links at their bandwidths; a kernel is priced by its equations",
         "GGCN and CommNet are readings: the paper prints no equation of theirs",
     ),
     left_out=(
-        "CUDA kernels that read host memory and peers themselves: torch copies rows",
+        "CUDA kernels that read peers themselves: torch copies rows",
         "training of its three large graphs, which are predicted from the volumes that the paper "
         "prints",
     ),
