@@ -32,7 +32,7 @@ PLAIN = "reference"
 MEASUREMENTS = 48
 #: How each number was found, by its key in the platform file.
 METHODS = {
-    "aggregate": "rows summed over edges, out of a table of 128 MiB; what an edge takes",
+    "aggregate": "rows summed over edges, out of a table that no cache holds; what an edge takes",
     "cached": "the same out of a table of 4 MiB",
     "written": "what a destination takes of that sum: the difference of 4 and 32 edges to each",
     "update": "rows of 256 values times weights, with a bias, and backward: three products",
