@@ -837,6 +837,7 @@ def test_local_with_gpus(probed: bool) -> None:
     assert [gpu.name for gpu in platform.accelerators] == ["gpu0", "gpu1"]
     assert platform.device("gpu1").memory_bytes == 16 * 2**30
     assert platform.device("gpu1").cores == 80
+    assert platform.device("gpu1").cache_bytes == 6 * 2**20
     assert {link.name for link in platform.links} == {"host-gpu0", "host-gpu1", "gpu0-gpu1"}
     if probed:
         assert platform.device("gpu1").flops_per_s == 2e13

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -25,15 +26,17 @@ def test_what_is_lent_is_the_same_memory(dtype: torch.dtype) -> None:
 
 
 def test_memory_is_held_as_long_as_it_is_lent_and_no_longer() -> None:
-    before = len(zero_copy._lent)
-    seen = alias(torch.full((1000,), 3.0), CPU, 0)
+    before, whole = len(zero_copy._lent), torch.full((1000,), 3.0)
+    held, seen = weakref.ref(whole), alias(whole, CPU, 0)
     row = seen[:1]
-    del seen
+    del seen, whole
     gc.collect()
     assert len(zero_copy._lent) == before + 1
+    assert held() is not None
     assert row[0] == 3.0
     del row
     assert len(zero_copy._lent) == before
+    assert held() is None
 
 
 def test_no_kernel_sees_memory_that_is_not_pinned() -> None:
