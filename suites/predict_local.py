@@ -4,8 +4,9 @@ Every strategy that runs on this machine's own devices, with three models on thr
 is predicted from what a probe has measured (``gnnbench platforms probe``), and where the strategy
 has a design phase, from that; then it is trained. The strategies of a mode take turns, so that what
 else the machine does disturbs all alike, and the median epoch counts. A turn has some epochs one
-after the other, as a run has them; of several the first does not count, which finds the data of
-other strategies in the caches. What cannot run stands below, with the reason.
+after the other, as a run has them; the first does not count, which finds the data of other
+strategies in the caches, and whose large arrays are mapped anew, while those of the next reuse what
+it has let go of. What cannot run stands below, with the reason.
 
 Of libraries that compute the same, the ratio of two epochs says which to use; those that the model
 gives stand beside those that were measured.
@@ -118,15 +119,15 @@ class Entrant:
     epochs: int = 0
 
     def take_turn(self) -> list[tuple[float, float]]:
-        """Seconds of the processor and by the wall clock of epochs one after the other, of several
-        without the first."""
+        """Seconds of the processor and by the wall clock of epochs one after the other, without the
+        first."""
         taken: list[tuple[float, float]] = []
-        while sum(wall_s for _, wall_s in taken) < TURN_S:
+        while len(taken) < 2 or sum(wall_s for _, wall_s in taken) < TURN_S:
             began_s = time.process_time()
             wall_s = self.training.run_epoch(self.epochs).wall_s
             taken.append((time.process_time() - began_s, wall_s))
             self.epochs += 1
-        return taken[1:] or taken
+        return taken[1:]
 
 
 class Turns:

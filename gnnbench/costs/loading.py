@@ -1,12 +1,13 @@
-"""Drawing mini-batches, and rows that are picked from host memory and sent."""
+"""Drawing mini-batches, rows that are picked from host memory and sent, and plain copies."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from gnnbench.costs.library import Library
+from gnnbench.costs.operation import Operation
 from gnnbench.costs.passes import pick_rows
-from gnnbench.costs.roofline import price_operation, rates_of
+from gnnbench.costs.roofline import mapping_seconds, price_operation, rates_of
 from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Loading, Work
 
@@ -26,6 +27,16 @@ def price_sampling(
     threads = (work.threads or device.cores) if of_host else 1
     drawn_s = (work.layers * call_s + work.edges / rate) / threads
     return work.starts * library.worker_start_s + drawn_s
+
+
+def price_copy(work: Work, device: Device) -> float:
+    """Seconds of a copy within a device's memory, whose bytes are those that are read and written,
+    half of them where it is ``fresh``, into memory that a host may have to map."""
+    seconds = work.bytes / device.bandwidth_bytes_per_s(work.threads)
+    if not work.fresh or device.kind != "cpu":
+        return seconds
+    written = Operation("stream", written_bytes=work.bytes / 2)
+    return max(seconds, mapping_seconds(written, device, work.threads))
 
 
 def price_rows(work: Work, device: Device) -> float:

@@ -72,6 +72,12 @@ class Lowering(ABC):
         """One epoch, item by item; epochs follow each other from 0."""
 
     @property
+    def in_processes(self) -> bool:
+        """Whether each trainer is a process on cores of this machine; a host that trains alone
+        has its threads."""
+        return all(device.pinned for device in self.trainers) and self.trainers != self.hosts
+
+    @property
     def keeps_blocks(self) -> bool:
         """Whether every epoch goes over the same blocks."""
         return self.steady

@@ -415,6 +415,9 @@ class FeatureShardsLowering(ShardsLayout):
             if not what.to_updaters:
                 source, target = target, source
             size = overlap.rows * width * item_bytes
+            work = Work("copy", rows=overlap.rows, bytes=size)
+            if source == target:  # read, and written to rows that are made for it
+                work = work._replace(bytes=2 * size, fresh=True)
             place, resources = self._way(source, target)
             steps.append(
                 Step(
@@ -424,7 +427,7 @@ class FeatureShardsLowering(ShardsLayout):
                     name if source != target else f"{name}, own part",
                     place,
                     resources,
-                    Work("copy", rows=overlap.rows, bytes=size),
+                    work,
                     number,
                     index,
                     (sources[index, source],),

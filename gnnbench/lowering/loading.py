@@ -133,7 +133,7 @@ class LoadedRows(UnitPasses):
     def _start_rows(self) -> None:
         """Buffers of an epoch; all but the caches are empty when it begins."""
         self._copies = {slot: Buffer("cached rows") for slot in self.accelerator_slots}
-        slots = range(len(self.trainers)) if self.preparers else (0,)
+        slots = range(len(self.trainers)) if self._loads_apart else (0,)
         self._staged = {
             (host.name, slot): [Buffer("staged rows") for _ in range(self.pipeline.staged)]
             for host in self.platform.hosts
@@ -162,11 +162,11 @@ class LoadedRows(UnitPasses):
             move = round_.moves.get(unit.slot)
             ids = unit.input_ids if move is None else move.host_ids
             loads.append(Load(unit.slot, ids, move is not None))
-        for some in [[each] for each in loads] if self.preparers else [loads]:
+        for some in [[each] for each in loads] if self._loads_apart else [loads]:
             yield from self._gather(round_, some)
 
     def _gather(self, round_: RoundUnderWay, loads: Sequence[Load]) -> Iterator[Item]:
-        """The rows of some units: of all, or, where threads prepare mini-batches, of one."""
+        """The rows of some units: of all, or, where these are loaded apart, of one."""
         index, threads, slot = round_.index, round_.threads.load, loads[0].slot
         counts = [self._count_at_hosts(each) for each in loads]
         gathered = {host: Buffer("gathered rows") for host in self.platform.hosts}
@@ -202,6 +202,8 @@ class LoadedRows(UnitPasses):
             )
             if self._stored is not None:
                 step.index_work = partial(self._count_stored, round_, self._stored)
+            if self.in_processes:
+                step.device = slot
             step.asked = True
             yield step
             round_.load_s = max(round_.load_s, step.seconds)
@@ -219,6 +221,12 @@ class LoadedRows(UnitPasses):
             return self.homes.count(load.ids)
         own = self.hosts[load.slot]
         return tuple(len(load.ids) if host is own else 0 for host in self.platform.hosts)
+
+    @property
+    def _loads_apart(self) -> bool:
+        """Whether somebody loads each unit by itself: a thread that prepares it, or the process
+        that trains on it."""
+        return bool(self.preparers) or self.in_processes
 
     def _host_thread(self, stage: str, host: Device, index: int, slot: int) -> str:
         """What of a host is busy with a stage of a round: all its threads together, or the one that
@@ -256,8 +264,8 @@ class LoadedRows(UnitPasses):
         return step
 
     def _staging(self, host: Device, index: int, slot: int) -> Buffer:
-        """A host's memory for the rows of a round, or of the unit in it that a thread prepares."""
-        ring = self._staged[host.name, slot if self.preparers else 0]
+        """A host's memory for the rows of a round, or of the unit in it that is loaded apart."""
+        ring = self._staged[host.name, slot if self._loads_apart else 0]
         return ring[index % len(ring)]
 
     def _send_abroad(

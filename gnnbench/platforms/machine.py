@@ -239,7 +239,8 @@ class Platform:
     ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from,
     ``marks`` to how far it is to be believed.
     ``round_s`` is what a round of mini-batch training takes here besides its stages, where a design
-    phase has measured it.
+    phase has measured it, and ``step_s`` what a step of a program takes besides what it computes,
+    where devices are processes.
     """
 
     name: str
@@ -249,6 +250,7 @@ class Platform:
     links: tuple[Link, ...]
     sources: Mapping[str, str] = field(default_factory=dict)
     round_s: float = 0.0
+    step_s: float = 0.0
     other_hosts: tuple[Device, ...] = ()
     marks: Mapping[str, Mark] = field(default_factory=dict)
 

@@ -53,6 +53,8 @@ def show_platform(platform: Platform) -> list[PlatformRow]:
         if link.shared:
             rows.append(PlatformRow(f"{'-'.join(ends)}.shared", "true"))
         rows += _show_numbers(platform, "-".join(ends), numbers)
+    if platform.step_s:
+        rows.append(_show_number(platform, "step", format_si(platform.step_s, "s")))
     return rows
 
 

@@ -46,7 +46,10 @@ from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 #: Passes over the memory that a transfer between two processes takes: what it copies into memory
 #: that both have, and out of it, is read and written each time.
 PASSES: Annotated[float, Constant("", "assumed", "two copies, a read and a write each")] = 4.0
-#: From a message's sending to its arrival, however short.
+#: What a process does for a step besides what the step computes: it reads the steps of all. In
+#: launches of a small tensor operation, which Python and memory make slow or fast alike.
+STEP_LAUNCHES: Annotated[float, Constant("", "measured", "38 us on an AMD EPYC")] = 40.0
+#: What a message takes its two ends, however short.
 LATENCY_S: Annotated[float, Constant("s", "assumed", "order of magnitude, loopback")] = 1e-4
 
 
@@ -87,7 +90,8 @@ def parse_cores(spec: str) -> Sets:
 
 def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
     """The platform of devices made of this machine's cores, which are handed out in their order,
-    the devices' first. Rates are those of ``local``, of so many cores while all others are at work.
+    the devices' first. Rates are those of ``local``, of so many cores while all others are at work,
+    for as much of the time as their speed leaves them.
 
     Raises ``PlatformError`` where the machine has fewer cores, or less memory.
     """
@@ -99,9 +103,10 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
 
     def make(number: int, name: str) -> Device:
         of = asked[number]
+        at_work = sum(each.cores * each.speed for each in asked) + of.cores * (1.0 - of.speed)
         memory_bytes = of.memory_bytes or local.host.memory_bytes // len(asked)
         return dataclasses.replace(
-            slow_down(take_cores(local.host, of.cores, at_work=wanted), of.speed),
+            slow_down(take_cores(local.host, of.cores, at_work), of.speed),
             name=name,
             sockets=1,
             pinned=tuple(here[ends[number] : ends[number + 1]]),
@@ -128,6 +133,7 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
     return dataclasses.replace(
         local,
         name=name,
+        step_s=STEP_LAUNCHES * local.host.launch_s * len(asked),
         description=description or f"devices made of this machine's cores, {described}",
         host=host,
         accelerators=workers,
@@ -137,7 +143,8 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
             f"{worker.name}.memory": "its share of the machine's, or its budget"
             for worker in workers
         }
-        | _list_sources(links, sets),
+        | _list_sources(links, sets)
+        | {"step": f"{STEP_LAUNCHES:g} launches of a small tensor operation a process"},
         marks=_of_all(local.marks, workers),
     )
 
@@ -185,9 +192,10 @@ def _read_siblings(core: int) -> Iterable[int]:
             yield from range(int(first), int(last or first) + 1)
 
 
-def take_cores(host: Device, count: int, at_work: int = 0) -> Device:
+def take_cores(host: Device, count: int, at_work: float = 0.0) -> Device:
     """A host of which so many cores are used, by what they reach without the others; or while
-    ``at_work`` cores are in use, these among them, which share what all reach together."""
+    ``at_work`` cores are in use on average, these among them, which share what all reach
+    together."""
     share = count / at_work if at_work > count else 1.0
 
     def cut(curve: RateCurve) -> RateCurve:

@@ -14,6 +14,7 @@ from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting
 from gnnbench.price.folds import Digest, digest
 from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.processes import hold_processes
 from gnnbench.program import Ledger
 from gnnbench.records import EpochTrace, Trace
 from gnnbench.run.execute import take_items
@@ -85,7 +86,10 @@ def read_epoch(
     recorder.start_epoch(epoch)
     for device in lowering.workers:
         recorder.count_work(device.name, 0.0)
-    take_items(lowering.run_epoch(epoch), recorder, ledger, None)
+    items = lowering.run_epoch(epoch)
+    if lowering.in_processes:
+        items = hold_processes(items, lowering)
+    take_items(items, recorder, ledger, None)
     seeds = lowering.count_seeds()
     losses = [float("nan")] * len(seeds)
     return recorder.end_epoch(float("nan"), losses, sum(seeds))

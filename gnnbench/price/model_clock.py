@@ -7,7 +7,13 @@ import math
 from gnnbench.constants import Bound
 from gnnbench.costs import Library
 from gnnbench.costs.bounds import FASTEST, Peaks, describe_work, find_peaks, least_seconds
-from gnnbench.costs.loading import UNMEASURED, limit_rate, price_rows, price_sampling
+from gnnbench.costs.loading import (
+    UNMEASURED,
+    limit_rate,
+    price_copy,
+    price_rows,
+    price_sampling,
+)
 from gnnbench.errors import PluginError
 from gnnbench.parts import Kernel, MiniBatchSampler, Sampler
 from gnnbench.platforms.machine import Device, Link, Platform
@@ -56,13 +62,13 @@ class ModelClock:
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
         """Modelled duration of ``work`` on the device or link called ``place``."""
         if not self._prices_last:
-            return self._price(work, place)
+            return self._price(work, place) + self._platform.step_s
         known = self._prices.get((place, work))
         if known is not None:
             return known
         if len(self._prices) == MOST_PRICES:
             self._prices.clear()
-        seconds = self._prices[place, work] = self._price(work, place)
+        seconds = self._prices[place, work] = self._price(work, place) + self._platform.step_s
         return seconds
 
     def _price(self, work: Work, place: str) -> float:
@@ -85,7 +91,7 @@ class ModelClock:
             return price_rows(work, where)
         if work.op == "copy":
             fixed_s = self._price_loss(work, where) if work.form == "loss" else 0.0
-            return fixed_s + work.bytes / where.bandwidth_bytes_per_s(work.threads)
+            return fixed_s + price_copy(work, where)
         if work.op == "sample":
             return self._price_sample(work, where)
         return self._require_possible(self._kernel.seconds(work, where), work, where)

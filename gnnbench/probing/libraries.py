@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gnnbench import plugins
+from gnnbench.constants import MEASURED
 from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.models import build
@@ -188,4 +189,5 @@ def _with_libraries(
         host=described if device == platform.host else platform.host,
         accelerators=tuple(described if each == device else each for each in platform.accelerators),
         sources={**platform.sources, **sources},
+        marks={**platform.marks, **dict.fromkeys(sources, MEASURED)},
     )

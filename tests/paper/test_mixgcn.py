@@ -244,6 +244,18 @@ def test_bytes_are_those_of_the_closed_form(model, copies, workers):
         assert others <= {"all_to_all", "all_reduce"}
 
 
+def test_what_stays_on_its_device_is_read_and_written_there():
+    """To make it is part of the time: rows of a device's own part are nobody's message."""
+    setting = setting_for("gcn", 2, 1, epochs=1)
+    (epoch,) = run(setting, sampler_schedule="naive").epochs
+    vertices, dims = setting.dataset.graph.num_vertices, setting.workload.dims
+    copies = [span.work for span in epoch.spans if span.label.endswith(", own part")]
+    widths = sorted(work.bytes / (2 * vertices * ITEM) for work in copies)
+    # Aggregates of both layers; of the hidden layer's rows three more matrices cross.
+    assert widths == sorted([dims[0], *4 * [dims[1]]])
+    assert all(work.fresh for work in copies)
+
+
 @pytest.mark.parametrize(
     ("options", "sparse", "dense"),
     [

@@ -90,6 +90,16 @@ def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
         assert picking.seconds(blocks, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
 
 
+def test_a_copy_into_new_memory_waits_until_a_large_one_is_mapped():
+    """150 of 300 bytes are written, into memory that is mapped at 10 bytes/s from 100 bytes on."""
+    host = replace(HOST, mapped_from_bytes=100.0, fresh_bandwidth_bytes_per_s=10.0)
+    clock = ModelClock(replace(PLATFORM, host=host), load().part("kernel", "torch")())
+    assert clock.seconds(Work("copy", bytes=300), "host", 0.0) == 3.0
+    assert clock.seconds(Work("copy", bytes=300, fresh=True), "host", 0.0) == 15.0
+    assert clock.seconds(Work("copy", bytes=150, fresh=True), "host", 0.0) == 1.5
+    assert clock.seconds(Work("copy", bytes=300, fresh=True), "gpu0", 0.0) == 0.3
+
+
 def test_a_place_must_be_on_the_platform(clock):
     with pytest.raises(PlatformError, match="has no device 'gpu7'; it has host, gpu0"):
         clock.seconds(Work("copy", bytes=1), "gpu7", 0.0)

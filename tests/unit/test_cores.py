@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from types import SimpleNamespace
 
 import pytest
 
 import gnnbench
-from gnnbench.conformance.graphs import make_dataset
+from gnnbench import plugins
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.errors import IncompatibleParts, PlatformError
+from gnnbench.lowering import choose_lowering
 from gnnbench.model_error import find_kind
+from gnnbench.models import build
+from gnnbench.parts import Setting
 from gnnbench.platforms import workers
 from gnnbench.platforms.describe import is_made_of_cores, load_platform
 from gnnbench.platforms.local import describe_unmeasured
 from gnnbench.platforms.machine import LibraryRates, Link, RateCurve
+from gnnbench.platforms.show import show_platform
 from gnnbench.platforms.workers import CoreSet, Sets, make_workers, parse_cores
+from gnnbench.price.dry_run import DryRun
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.price.processes import hold_processes
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.program import Buffer, Ledger, Step
+from gnnbench.program import Buffer, Collective, Ledger, Step
 from gnnbench.records import Work
 from gnnbench.run import arrivals, execute
 from gnnbench.run.arrivals import Arrivals, Lanes, LimitedLinks
@@ -118,6 +127,13 @@ def test_devices_share_what_all_cores_at_work_reach_together(machine):
     single, _ = make_workers(parse_cores("cores:1,1"), "two cores").accelerators
     assert single.memory_bandwidth_bytes_per_s == 12.0 * GB
     assert single.gather.rates == (8.0 * GB, 10.0 * GB)
+
+
+def test_a_device_that_is_slow_leaves_others_the_more(machine):
+    """Four cores beside four at half their speed share 40 GB/s with two on average."""
+    fast, slow = make_workers(Sets((CoreSet(4), CoreSet(4, speed=0.5))), "unequal").accelerators
+    assert fast.memory_bandwidth_bytes_per_s == pytest.approx(40.0 * GB * 4 / 6)
+    assert slow.memory_bandwidth_bytes_per_s == pytest.approx(40.0 * GB * 4 / 8 / 2)
 
 
 def test_a_device_at_half_its_speed_takes_twice_as_long_for_everything(machine):
@@ -379,6 +395,155 @@ def test_a_sleep_that_took_too_long_is_made_up_for(clock, monkeypatch):
     reader._rest_after(2.0)
     reader._rest_after(3.0)
     assert clock.slept == [2.0, 2.0]
+
+
+# --------------------------------------------------------------------------- who takes a step
+
+TWO, HYBRID, UNEQUAL = "two", "hybrid", "unequal"
+
+
+@pytest.fixture
+def made(machine):
+    """Platforms by name: two cores, one beside a host of its own, two of which the first is slow,
+    and two over a limited link."""
+    unequal = Sets((CoreSet(1, speed=0.5), CoreSet(1)))
+    return {
+        TWO: make_workers(parse_cores("cores:1,1"), TWO),
+        HYBRID: make_workers(parse_cores("cores:1+1"), HYBRID),
+        UNEQUAL: make_workers(unequal, UNEQUAL),
+        "limited": make_workers(Sets((CoreSet(1), CoreSet(1)), None, 1e6), "limited"),
+    }
+
+
+def hold(platform, step, mode="full-graph"):
+    """Where a step is priced and who holds it; a host that has cores of its own trains, too."""
+    trainers = platform.accelerators
+    if not platform.shares_cores:
+        trainers = (*trainers, platform.host)
+    bundle = SimpleNamespace(mode=mode)
+    lowering = SimpleNamespace(platform=platform, trainers=trainers, bundle=bundle)
+    (held,) = hold_processes([step], lowering)
+    assert held is step
+    return step.place, step.resources
+
+
+def make_step(place, stage="update", **fields):
+    return Step("do", (), stage, "do", place, ("anything",), Work("copy", bytes=8), **fields)
+
+
+def assemble(platform, strategy):
+    workload = make_workload("gcn")
+    setting = Setting(make_dataset(), platform, workload, build(workload).shapes)
+    registry = plugins.load()
+    parts = next(iter(registry.strategy(strategy).bundles.values()))
+    return setting, plugins.assemble(registry, parts, {})
+
+
+LINK = "worker0-worker1"
+FIRST, SECOND = ("worker0",), ("worker1",)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "held"),
+    [
+        (TWO, make_step("worker1", device=1), ("worker1", SECOND)),
+        (TWO, make_step(LINK, "transfer", device=1, source=0), (LINK, FIRST)),
+        (TWO, make_step("host-worker1", "transfer", device=1), ("host-worker1", SECOND)),
+        (TWO, make_step("host", "offload", device=1), ("worker1", SECOND)),
+        (TWO, make_step("host"), ("host", (*FIRST, *SECOND))),
+        (TWO, make_step("host", "sample"), ("worker0", (*FIRST, *SECOND))),
+        (UNEQUAL, make_step("host", "sample"), ("worker0", (*FIRST, *SECOND))),
+        (HYBRID, make_step("host", device=1), ("host", ("host.train",))),
+        (HYBRID, make_step("host", "load", device=0), ("worker0", FIRST)),
+        (HYBRID, make_step("host", "sample"), ("worker0", (*FIRST, "host.train"))),
+        ("limited", make_step(LINK, "transfer", device=1, source=0), (LINK, ("anything",))),
+    ],
+)
+def test_a_step_is_held_by_the_processes_that_take_it(made, name, step, held):
+    assert hold(made[name], step) == held
+
+
+def test_the_slowest_process_says_how_long_a_mini_batch_takes_that_all_draw(machine):
+    sets = Sets((CoreSet(1), CoreSet(1, speed=0.5)))
+    assert hold(make_workers(sets, "slow"), make_step("host", "sample"))[0] == "worker1"
+
+
+def test_transfers_of_a_collective_are_held_by_their_senders(made):
+    steps = tuple(make_step(LINK, "transfer", device=1 - i, source=i) for i in range(2))
+    bundle = SimpleNamespace(mode="full-graph")
+    trainers = made[TWO].accelerators
+    lowering = SimpleNamespace(platform=made[TWO], trainers=trainers, bundle=bundle)
+    list(hold_processes([Collective(steps)], lowering))
+    assert [step.resources for step in steps] == [FIRST, SECOND]
+
+
+def test_a_host_on_the_devices_cores_is_in_the_first_process(made):
+    """Its unit is trained on by the rank of the first device."""
+    platform = made[TWO]
+    trainers = (*platform.accelerators, platform.host)
+    bundle = SimpleNamespace(mode="mini-batch")
+    lowering = SimpleNamespace(platform=platform, trainers=trainers, bundle=bundle)
+    step = make_step("host", device=2)
+    list(hold_processes([step], lowering))
+    assert step.resources == FIRST
+
+
+def test_what_a_process_has_loaded_for_itself_goes_nowhere(made):
+    """Rows of a full graph lie with all processes, and do cross."""
+    step = make_step("host-worker0", "transfer", device=0)
+    assert hold(made[TWO], step, "mini-batch") == ("worker0", FIRST)
+    assert step.work.bytes == 0
+    step = make_step("host-worker0", "transfer", device=0)
+    assert hold(made[TWO], step) == ("host-worker0", FIRST)
+    assert step.work.bytes == 8
+
+
+@pytest.mark.parametrize("strategy", ["hyscale", "hongtu", "mixgcn", "p3", "pyg-multi-gpu"])
+def test_a_whole_epoch_is_held_by_processes_alone(machine, strategy):
+    """Each loads its own units, and a process has no two steps at a time."""
+    hybrid = strategy == "hyscale"
+    platform = make_workers(parse_cores("cores:1+1" if hybrid else "cores:1,1"), "pair")
+    names = {"worker0", "host.train" if hybrid else "worker1"}
+    # HyScale-GNN's plan gives a host that is no faster no seeds of so few.
+    setting, bundle = assemble(platform, strategy)
+    ((_, found),) = DryRun(bundle, setting).run_epochs(1)
+    timeline = found.timeline
+    assert {name for item in timeline for name in item.span.resources} == names
+    for name in names:
+        own = sorted((i.start_s, i.end_s) for i in timeline if name in i.span.resources)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(own))
+    loads = [item.span for item in timeline if item.span.label == "load features"]
+    own = {"hyscale": {FIRST}, "pyg-multi-gpu": {FIRST, SECOND}}
+    assert {span.resources for span in loads} == own.get(strategy, set())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "spec", "apart"),
+    [
+        ("pyg-multi-gpu", "cores:1", True),
+        ("pyg-multi-gpu", "cores:1,1", True),
+        ("salient", "cores:1,1", True),
+        ("pyg", "cores:1,1", False),
+    ],
+)
+def test_a_host_that_trains_alone_has_threads(machine, strategy, spec, apart):
+    setting, bundle = assemble(make_workers(parse_cores(spec), spec), strategy)
+    assert choose_lowering(bundle)(bundle, setting, ()).in_processes == apart
+
+
+def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
+    """40 launches of a microsecond for each of them, on devices and links."""
+    platform = make_workers(parse_cores("cores:1+1,1"), "three")
+    assert platform.step_s == pytest.approx(3 * 40e-6)
+    (shown,) = [row for row in show_platform(platform) if row.key == "step"]
+    assert (shown.value, shown.mark) == ("120 µs", "assumed")
+    kernel = plugins.load().part("kernel", "torch")()
+    without = ModelClock(dataclasses.replace(platform, step_s=0.0), kernel)
+    clock = ModelClock(platform, kernel)
+    for place in ("worker0", LINK):
+        work = Work("copy", bytes=1000)
+        more_s = clock.seconds(work, place, 0.0) - without.seconds(work, place, 0.0)
+        assert more_s == pytest.approx(3 * 40e-6)
 
 
 # --------------------------------------------------------------------------- one process

@@ -87,6 +87,8 @@ def test_what_libraries_reach_is_written_and_read_back(small, machine, tmp_path)
     again = load_platform(str(path))
     assert again.host.libraries == found.host.libraries
     assert again.sources == found.sources
+    measured = [key for key in again.sources if key.startswith("host.libraries.")]
+    assert {again.mark(key).kind for key in measured} == {"measured"}
     rows = {row.key: row for row in show_platform(again)}
     assert (
         "GB/s" in rows["host.libraries.torch.cached"].value
