@@ -16,6 +16,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,10 +68,15 @@ def shelve(array: AnyArray) -> AnyArray:
 
 def let_go(array: AnyArray) -> None:
     """Take the pages of a mapped array out of this process, with all that was written to it."""
+    _advise(array, mmap.MADV_DONTNEED)
+
+
+def _advise(array: AnyArray, advice: int) -> None:
+    """Tell the system how the pages of a mapped array will be read."""
     begin, end = _find_pages(array)
     libc = ctypes.CDLL(None, use_errno=True)
     if begin < end:
-        libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED)
+        libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
 
 
 def find_ranges(array: AnyArray, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.uintp]:
@@ -128,17 +134,26 @@ class ReadAhead:
         #: ``walk`` comes to them.
         self._begun: dict[int, tuple[npt.NDArray[np.integer[Any]], list[slice]]] = {}
 
-    def ask(self, rows: npt.NDArray[np.integer[Any]]) -> None:
-        """Ask for the first window of rows that will be looked at."""
-        if self._array is not None and len(rows):
-            self._ask(rows[next(self._cut(rows))])
-
     def begin(self, rows: npt.NDArray[np.integer[Any]]) -> None:
         """Ask for the first window of rows that will be walked through later."""
         if self._array is not None and len(rows):
             windows = list(self._cut(rows))
             self._begun[id(rows)] = rows, windows
             self._ask(rows[windows[0]])
+
+    @contextmanager
+    def scattered(self) -> Iterator[None]:
+        """For the body, rows are looked at all over the array: a page that is not there is read
+        alone. Else the system reads what lies around it as well, megabytes of it, for which pages
+        that have been asked for have to go."""
+        if self._array is None:
+            yield
+            return
+        _advise(self._array, mmap.MADV_RANDOM)
+        try:
+            yield
+        finally:
+            _advise(self._array, mmap.MADV_NORMAL)
 
     def walk(self, rows: npt.NDArray[np.integer[Any]]) -> Iterator[slice]:
         """Windows of the rows ``(n,)``, one after the other, each asked for before the one before

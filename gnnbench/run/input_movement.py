@@ -18,7 +18,7 @@ from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Bodies
 from gnnbench.run.feature_cache import CachedRows
-from gnnbench.run.features import feature_rows
+from gnnbench.run.features import feature_rows, mapped_features
 from gnnbench.run.movement import Buffers
 from gnnbench.run.processors import StagingBuffers, Streams
 from gnnbench.run.ranks import Transfer
@@ -64,7 +64,7 @@ class InputMovement(Engine):
         """Gather rows in host memory, and pack those that are transferred."""
         own = [load for load in loads if self._has(load.slot)]
         for load in own:
-            self._ahead.ask(load.ids)
+            self._ahead.begin(load.ids)
         for load in own:
             key, count = (index, load.slot), len(load.ids)
             out = None
@@ -72,15 +72,27 @@ class InputMovement(Engine):
                 # Page-locked memory for rows that a CUDA device will copy.
                 width = self._setting.dataset.num_features
                 out = self._staging.take(load.slot, index, count, width, self._dtype)
-            rows = feature_rows(
-                self._setting, load.ids, sparse=self._sparse, threads=threads, out=out
-            )
+            rows = self._pick_features(load.ids, threads, out)
             if not load.transferred:
                 self._inputs[key] = rows
             elif self._rounding is not None:
                 self._loaded[key] = self._rounding.pack(rows)
             else:
                 self._loaded[key] = (rows,)
+
+    def _pick_features(
+        self, ids: IndexArray | IntArray, threads: int, out: Tensor | None
+    ) -> Tensor:
+        """Features of vertices, into ``out`` where it is given; of a mapped file some at a time,
+        as they are read, so that none is waited for alone."""
+        setting = self._setting
+        if mapped_features(setting) is None:
+            return feature_rows(setting, ids, sparse=self._sparse, threads=threads, out=out)
+        if out is None:
+            out = torch.empty(len(ids), setting.dataset.num_features, dtype=self._dtype)
+        for window in self._ahead.walk(ids):
+            feature_rows(setting, ids[window], sparse=False, threads=threads, out=out[window])
+        return out
 
     def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
         """Input rows out of the features on the device."""

@@ -160,7 +160,7 @@ class MiniBatchEngine(InputMovement):
             host=host,
             trainers=tuple(Trainer(d.name, d.torch_device) for d in self._trainers),
         )
-        with self._exchanging():
+        with self._exchanging(), self._ahead.scattered():
             self._run(steps, len(seeds), lowering.pipeline)
         counts = lowering.count_seeds()
         losses = [loss / count for loss, count in zip(self._loss_sums, counts, strict=True)]

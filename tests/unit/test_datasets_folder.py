@@ -10,9 +10,11 @@ import itertools
 import json
 import mmap
 import os
+import re
 import shutil
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -595,6 +597,43 @@ def test_what_is_asked_for_is_read(tmp_path):
     np.testing.assert_array_equal(find_there(), wanted)
 
 
+def test_a_page_that_is_looked_at_is_read_alone_where_rows_are_scattered(tmp_path):
+    """By what the system says of the mapping: a flag for pages that are read at random."""
+    np.save(tmp_path / "rows.npy", np.ones((64, mmap.PAGESIZE), dtype=np.uint8))
+    array = npy.ArrayFile.find(tmp_path / "rows.npy").map()
+
+    def read_flags():
+        last = array.ctypes.data + array.nbytes - 1
+        inside = False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            first, dash, rest = line.partition("-")
+            if dash and re.fullmatch(r"[0-9a-f]+", first):
+                inside = int(first, 16) <= last < int(rest.split()[0], 16)
+            elif inside and line.startswith("VmFlags:"):
+                return line.split()[1:]
+        raise AssertionError("the array is not mapped")
+
+    ahead = ReadAhead(array)
+    assert "rr" not in read_flags()
+    with ahead.scattered():
+        assert "rr" in read_flags()
+    assert "rr" not in read_flags()
+    with ReadAhead(None).scattered():
+        assert "rr" not in read_flags()
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize(
+    ("strategy", "mode", "scattered"), [("hyscale", "mini-batch", 1), ("hongtu", "full-graph", 0)]
+)
+def test_rows_of_mini_batches_are_scattered(made, monkeypatch, strategy, mode, scattered):
+    advised = []
+    monkeypatch.setattr(mapped, "_advise", lambda array, advice: advised.append(advice))
+    run_once(datasets.load(str(made)), strategy, mode)
+    random = [each for each in advised if each in (mmap.MADV_RANDOM, mmap.MADV_NORMAL)]
+    assert random == [mmap.MADV_RANDOM, mmap.MADV_NORMAL] * scattered
+
+
 class Asked(ReadAhead):
     """What is asked for, and what has been walked through, in this order."""
 
@@ -660,24 +699,27 @@ def test_rows_are_asked_for_a_round_before(made, monkeypatch):
 
 @pytest.mark.usefixtures("one_thread")
 def test_rows_of_a_mini_batch_are_asked_for(made, monkeypatch):
+    """All of them, a page at a time, and none is looked at that has not been asked for."""
+    monkeypatch.setattr(mapped, "WINDOW_BYTES", mmap.PAGESIZE)
     asked, used = [], []
     feature_rows = input_movement.feature_rows
 
     def note(setting, ids, **options):
-        assert any(ids is each for each in asked)
-        used.append(ids)
+        assert ids.tolist() in asked
+        used.append(ids.tolist())
         return feature_rows(setting, ids, **options)
 
-    monkeypatch.setattr(ReadAhead, "ask", lambda self, rows: asked.append(rows))
+    monkeypatch.setattr(ReadAhead, "_ask", lambda self, rows: asked.append(rows.tolist()))
     monkeypatch.setattr(input_movement, "feature_rows", note)
-    run_once(datasets.load(str(made)), "hyscale", "mini-batch")
-    assert used
-    assert len(used) == len(asked)
+    dataset = datasets.load(str(made))
+    run_once(dataset, "hyscale", "mini-batch")
+    assert sorted(used) == sorted(asked)
+    row_bytes = dataset.features.nbytes // len(dataset.features)
+    assert max(map(len, used)) <= 1 + mmap.PAGESIZE // row_bytes
 
 
 def test_nothing_is_asked_of_arrays_in_memory():
     ahead = Asked(features.mapped_features(make_setting(datasets.load(SBM), disk=True)))
-    ahead.ask(np.arange(3))
     ahead.begin(np.arange(3))
     assert list(ahead.walk(np.arange(3))) == [slice(0, 3)]
     assert ahead.said == [("walked", [0, 1, 2])]
