@@ -415,15 +415,18 @@ def made(machine):
     }
 
 
-def hold(platform, step, mode="full-graph"):
-    """Where a step is priced and who holds it; a host that has cores of its own trains, too."""
-    trainers = platform.accelerators
-    if not platform.shares_cores:
-        trainers = (*trainers, platform.host)
+def hold_item(platform, item, mode="full-graph", *, hybrid):
+    """Have an item held by a platform's processes; a ``hybrid`` run has the host train, too."""
+    trainers = (*platform.accelerators, *([platform.host] if hybrid else []))
     bundle = SimpleNamespace(mode=mode)
     lowering = SimpleNamespace(platform=platform, trainers=trainers, bundle=bundle)
-    (held,) = hold_processes([step], lowering)
-    assert held is step
+    (held,) = hold_processes([item], lowering)
+    assert held is item
+
+
+def hold(platform, step, mode="full-graph"):
+    """Where a step is priced and who holds it; a host that has cores of its own trains, too."""
+    hold_item(platform, step, mode, hybrid=not platform.shares_cores)
     return step.place, step.resources
 
 
@@ -470,21 +473,14 @@ def test_the_slowest_process_says_how_long_a_mini_batch_takes_that_all_draw(mach
 
 def test_transfers_of_a_collective_are_held_by_their_senders(made):
     steps = tuple(make_step(LINK, "transfer", device=1 - i, source=i) for i in range(2))
-    bundle = SimpleNamespace(mode="full-graph")
-    trainers = made[TWO].accelerators
-    lowering = SimpleNamespace(platform=made[TWO], trainers=trainers, bundle=bundle)
-    list(hold_processes([Collective(steps)], lowering))
+    hold_item(made[TWO], Collective(steps), hybrid=False)
     assert [step.resources for step in steps] == [FIRST, SECOND]
 
 
 def test_a_host_on_the_devices_cores_is_in_the_first_process(made):
     """Its unit is trained on by the rank of the first device."""
-    platform = made[TWO]
-    trainers = (*platform.accelerators, platform.host)
-    bundle = SimpleNamespace(mode="mini-batch")
-    lowering = SimpleNamespace(platform=platform, trainers=trainers, bundle=bundle)
     step = make_step("host", device=2)
-    list(hold_processes([step], lowering))
+    hold_item(made[TWO], step, "mini-batch", hybrid=True)
     assert step.resources == FIRST
 
 

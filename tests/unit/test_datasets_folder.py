@@ -713,6 +713,7 @@ def test_rows_of_a_mini_batch_are_asked_for(made, monkeypatch):
     monkeypatch.setattr(input_movement, "feature_rows", note)
     dataset = datasets.load(str(made))
     run_once(dataset, "hyscale", "mini-batch")
+    assert used
     assert sorted(used) == sorted(asked)
     row_bytes = dataset.features.nbytes // len(dataset.features)
     assert max(map(len, used)) <= 1 + mmap.PAGESIZE // row_bytes
