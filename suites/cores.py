@@ -62,6 +62,8 @@ count = 1
 bandwidth = {{ value = {rate}, unit = "B/s", source = "as long as computing" }}
 blocking = {blocking}
 """
+#: Strategies whose transfers go on beside computing, and options.
+OVERLAPPING = (("mixgcn",), ("hongtu",), ("hongtu", "communication.overlap=true"))
 #: How large a static share of the CPU is, in multiples of the planned one; 0 is none.
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 
@@ -241,12 +243,10 @@ def drm(dataset: str, model: str, epochs: int) -> None:
 @click.option("--rounds", default=3, show_default=True)
 def overlap(dataset: str, model: str, rounds: int) -> None:
     """Transfers beside computing, against blocking ones, over a link as slow as computing."""
-    registry = plugins.load()
-    for strategy in ("mixgcn", "hongtu"):
-        (run,) = measure(
-            *("compare", "--plugins", strategy, "--no-plain"),
-            *Question(registry, strategy, dataset, model, EVEN).words,
-        )
+    for strategy, *options in OVERLAPPING:
+        asked = ["compare", "--plugins", strategy, "--no-plain", "--dataset", dataset]
+        asked += ["--model", model, *(word for option in options for word in ("--set", option))]
+        (run,) = measure(*asked, "--platform", EVEN)
         crossing = sum(
             run["metrics"][f"{kind}_bytes"]["value"]
             for kind in ("host_to_device", "device_to_host", "device_to_device", "all_to_all")
@@ -260,12 +260,12 @@ def overlap(dataset: str, model: str, rounds: int) -> None:
                     path = Path(folder, "limited.toml")
                     text = LIMITED.format(name="l", rate=rate, blocking=str(blocking).lower())
                     path.write_text(text)
-                    asked = ("--dataset", dataset, "--model", model, "--platform", str(path))
-                    found = measure("compare", "--plugins", strategy, "--no-plain", *asked)
-                    samples[blocking] += list_samples(found[0])
+                    (run,) = measure(*asked, "--platform", str(path))
+                    samples[blocking] += list_samples(run)
         gained = compare_samples(samples[False], samples[True])
         click.echo(
-            f"{strategy} · {dataset} · {model}, {format_si(rate, 'B/s')} a link: "
+            f"{' '.join([strategy, *options])} · {dataset} · {model}, "
+            f"{format_si(rate, 'B/s')} a link: "
             f"{format_si(median(samples[False]), 's')} beside computing, "
             f"{format_si(median(samples[True]), 's')} blocking: {tell(gained)}"
         )

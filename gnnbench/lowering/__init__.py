@@ -8,6 +8,7 @@ from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.lowering.feature_shards import FeatureShardsLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.mini_batch import MiniBatchLowering
+from gnnbench.lowering.overlapped import OverlappedLowering
 from gnnbench.lowering.streamed import StreamedLowering
 from gnnbench.lowering.working_sets import is_streamed
 from gnnbench.parts import Bundle, OffloadingMemory
@@ -22,5 +23,7 @@ def choose_lowering(bundle: Bundle) -> type[Lowering]:
     if bundle.by_features:
         return FeatureShardsLowering
     if isinstance(bundle.memory, OffloadingMemory):
-        return StreamedLowering if is_streamed(bundle) else HostResidentLowering
+        if is_streamed(bundle):
+            return StreamedLowering
+        return OverlappedLowering if bundle.overlaps else HostResidentLowering
     return DeviceResidentLowering

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from gnnbench.footprint import ChunkSize, size_of
 from gnnbench.lowering.movement import largest_buffers
-from gnnbench.lowering.working_sets import StreamedSets, WorkingSets, is_streamed
+from gnnbench.lowering.working_sets import choose_sets
 from gnnbench.parts import Bundle, LayerShape, OffloadingMemory, RowTransfer, TrafficSession
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Ledger
@@ -49,9 +49,7 @@ class TrainerCapacity:
 
     def fits(self, chunks: Sequence[Collection[ChunkSize]], pieces: int = 1) -> bool:
         """The same of each trainer's chunks by their sizes, where vertex data is on the host."""
-        sets = WorkingSets(self._bundle, self._shapes, self._itemsize)
-        if is_streamed(self._bundle):
-            sets = StreamedSets(self._bundle, self._shapes, self._itemsize, pieces)
+        sets = choose_sets(self._bundle, self._shapes, self._itemsize, pieces)
         return all(
             sets.device_bytes(sizes) <= free_bytes
             for sizes, free_bytes in zip(chunks, self._free_bytes, strict=True)

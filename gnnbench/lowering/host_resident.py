@@ -180,22 +180,24 @@ class HostResidentLowering(FullGraphLowering):
             after = Buffer("round is over")
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=False)
-                yield from during(holds, self._forward(number, plan, arrived, after))
+                yield from during(holds, self._forward(number, plan, arrived, (), (after,)))
                 yield from self._keep(number, plan, 1)
             if plans:
                 self._meeting = after
 
     def _forward(
-        self, number: int, plan: UnitPlan, arrived: Buffers, after: Buffer
+        self, number: int, plan: UnitPlan, arrived: Buffers, computed: Buffers, stored: Buffers
     ) -> Iterator[Item]:
-        """One unit of one layer."""
+        """One unit of one layer: its UPDATE adds to the buffers ``computed``, and what puts its
+        outputs where they live to those that are ``stored``."""
         make, policy, made = self._make, self.policies[number], (Buffer("outputs of a unit"),)
         if self.streams:
             sent = (Buffer("topology of a unit"),)
             yield from in_turn([make.send_topology(number, plan, backward=False)], arrived, sent)
             arrived = sent
         key = (number, make.round, plan.slot)
-        yield from self._forward_unit(key, plan.block, arrived, made, plan.inputs)
+        into = made + computed
+        yield from self._forward_unit(key, plan.block, arrived, into, plan.inputs)
         steps = make.store(number, plan, "outputs")
         if policy == "cache":
             steps += make.store(number, plan, "aggregates")
@@ -203,7 +205,7 @@ class HostResidentLowering(FullGraphLowering):
             saved_bytes, host = make.saved_bytes(number, plan), self.hosts[plan.slot]
             yield self.host.save(number + 1, saved_bytes, host)
             steps += make.offload(number, plan)
-        yield from in_turn(steps, made, (after,))
+        yield from in_turn(steps, made, stored)
 
     def _bring(self, number: int, plans: Sequence[UnitPlan]) -> Generator[Item, None, Buffers]:
         """The input rows of a round's units: from the host, and, when all devices have loaded
@@ -291,6 +293,7 @@ class HostResidentLowering(FullGraphLowering):
                 for plan in plans:
                     yield from in_turn([make.clear_buffer(number, plan)], ready, clear)
                 ready = clear
+            yield from self._look_ahead(number, index)
             returned = Buffer("gradients of a round")
             for plan in plans:
                 holds = self._hold_unit(number, plan, backward=True)
@@ -301,22 +304,41 @@ class HostResidentLowering(FullGraphLowering):
             if shares:
                 yield from self._leave(number, plans)
 
-    def _backward(
-        self, number: int, plan: UnitPlan, ready: Buffers, returned: Buffer
-    ) -> Iterator[Item]:
-        """One unit of one layer: what it goes back from arrives over its link, one after the
-        other; what it makes goes on to its peers' buffers, or straight to where it lives."""
-        make, policy, first = self._make, self.policies[number], number == 0
-        key = (number, make.round, plan.slot)
-        steps = make.fetch(number, plan, "gradients")
-        if self.streams and reads_topology(policy, self._shapes[number], first=first):
+    def _look_ahead(self, number: int, index: int) -> Iterator[Item]:
+        """What units of other rounds go back from, and comes before those of this one are worked
+        on: nothing, here."""
+        yield from ()
+
+    def _fetch(self, number: int, plan: UnitPlan) -> list[Step]:
+        """What a unit goes back from, of what has a place for each vertex."""
+        steps = self._make.fetch(number, plan, "gradients")
+        if self.policies[number] == "cache":
+            steps += self._make.fetch(number, plan, "aggregates")
+        return steps
+
+    def _fetch_unit(
+        self, number: int, plan: UnitPlan, ready: Buffers
+    ) -> Generator[Item, None, Buffers]:
+        """Whatever a unit goes back from, over its link, one after the other."""
+        make, policy, steps = self._make, self.policies[number], self._fetch(number, plan)
+        if self.streams and reads_topology(policy, self._shapes[number], first=number == 0):
             steps.insert(0, make.send_topology(number, plan, backward=True))
         if policy == "offload":
             steps += make.restore(number, plan)
-        elif policy == "cache":
-            steps += make.fetch(number, plan, "aggregates")
+        if not steps:
+            return ready
         arrived = (Buffer("what a unit goes back from"),)
         yield from in_turn(steps, ready, arrived)
+        return arrived
+
+    def _backward(
+        self, number: int, plan: UnitPlan, ready: Buffers, returned: Buffer
+    ) -> Iterator[Item]:
+        """One unit of one layer: what it makes of what it goes back from goes on to its peers'
+        buffers, or straight to where it lives."""
+        make, policy, first = self._make, self.policies[number], number == 0
+        key = (number, make.round, plan.slot)
+        arrived = yield from self._fetch_unit(number, plan, ready)
         if policy in ("cache", "recompute"):
             inputs, arrived = arrived, (Buffer("forward pass of a unit"),)
             forward = self._forward_unit(key, plan.block, inputs, arrived, 0)

@@ -133,15 +133,18 @@ class WorkingSets:
         for number, backward in product(range(len(self._shapes)), (False, True)):
             yield self._work_on(number, chunk, backward=backward)
 
-    def _work_on(self, number: int, chunk: ChunkSize, *, backward: bool) -> int:
-        """The most that is held of a chunk in one layer, one way."""
+    def _work_on(
+        self, number: int, chunk: ChunkSize, *, backward: bool, beside: int = 0, before: int = 0
+    ) -> int:
+        """The most that is held of a chunk in one layer, one way: ``beside`` bytes of others while
+        it is worked on, and ``before`` while its rows cross."""
         rows, sizes = BufferRows(chunk.rows, chunk.transition), list[tuple[str, int]]()
         if chunk.buffered:
             for what in self.buffered(number, backward=backward):
                 sizes += self.buffers(number, what, rows)
         held = _add_up(self.chunk(number, chunk, backward=backward))
         crossing = _add_up(self.crossing(number, chunk)) if sizes else 0
-        return _add_up(sizes) + max(held, crossing)
+        return _add_up(sizes) + max(held + beside, crossing + before)
 
     def _row_bytes(self, number: int) -> int:
         return self._shapes[number].in_features * self._itemsize
@@ -153,6 +156,45 @@ def is_streamed(bundle: Bundle) -> bool:
     return isinstance(bundle.memory, OffloadingMemory) and (
         isinstance(bundle.sampler, GridSampler) or isinstance(bundle.communication, StreamedLoading)
     )
+
+
+class OverlappedSets(WorkingSets):
+    """The same where a unit's outputs leave while rows of the next one cross, and what it goes back
+    from comes while the one before is worked on."""
+
+    def leaving_outputs(self, number: int, chunk: ChunkSize) -> Sizes:
+        """What a chunk's forward pass has made for the host."""
+        return [("outputs that leave", self._own_bytes(number, chunk))]
+
+    def fetched(self, number: int, chunk: ChunkSize) -> Sizes:
+        """What has a place for each vertex of a chunk, and its backward pass needs."""
+        return [("fetched for the next chunk", self._own_bytes(number, chunk))]
+
+    def _own_bytes(self, number: int, chunk: ChunkSize) -> int:
+        """Outputs of a chunk, or their gradients, and its aggregates where they are cached."""
+        shape = self._shapes[number]
+        cached = shape.aggregate_features if self.policies[number] == "cache" else 0
+        return chunk.num_dst * (shape.out_features + cached) * self._itemsize
+
+    def most_bytes(self, chunks: Collection[ChunkSize]) -> int:
+        """The most that a device holds of its ``chunks``, in the order of their rounds."""
+        depth, kept, most, order = len(self._shapes), 0, 0, list(chunks)
+        for number in range(depth):
+            for last, chunk in zip((None, *order), order, strict=False):
+                leaving = 0 if last is None else self._own_bytes(number, last)
+                held = self._work_on(number, chunk, backward=False, before=leaving)
+                most = max(most, kept + held)
+                kept += self.kept(number, chunk)
+        for number in reversed(range(depth)):
+            for chunk, following in zip(order, (*order[1:], None), strict=True):
+                coming = 0 if following is None else self._own_bytes(number, following)
+                come = self._own_bytes(number, chunk)
+                held = self._work_on(
+                    number, chunk, backward=True, beside=coming, before=max(come, coming)
+                )
+                most = max(most, kept + held)
+                kept -= self.kept(number, chunk)
+        return most
 
 
 class StreamedSets(WorkingSets):
@@ -226,3 +268,12 @@ class StreamedSets(WorkingSets):
 
 def _add_up(sizes: Sizes) -> int:
     return sum(size for _, size in sizes)
+
+
+def choose_sets(
+    bundle: Bundle, shapes: tuple[LayerShape, ...], itemsize: int, pieces: int = 1
+) -> WorkingSets:
+    """What devices hold by a bundle's schedule, of chunks that come in so many ``pieces``."""
+    if is_streamed(bundle):
+        return StreamedSets(bundle, shapes, itemsize, pieces)
+    return (OverlappedSets if bundle.overlaps else WorkingSets)(bundle, shapes, itemsize)

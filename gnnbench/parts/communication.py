@@ -158,6 +158,13 @@ class RowSharing(HostLoading):
     """Rows from the host stay for the next round, or are shared between devices: every device has
     a buffer for them."""
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether rounds of a full graph overlap: what a device has made of a unit leaves while
+        rows of the next one come, and what it goes back from comes while it works on the one
+        before. Otherwise each round begins when the one before is over."""
+        return False
+
     @abstractmethod
     def open(self, owner: IntArray) -> TrafficSession:
         """As of every kind, with rows that are reused or come from peers."""

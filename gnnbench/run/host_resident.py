@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.pages import trim_heap
+from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.host_plan import shares_features
 from gnnbench.lowering.host_resident import HostResidentLowering
@@ -42,16 +42,18 @@ from gnnbench.run.passes import (
 
 
 class HostResidentEngine(HostMovement):
-    """Trains by the program of :class:`HostResidentLowering`, whose operations are methods."""
-
-    lowers_by: ClassVar[type[HostResidentLowering]] = HostResidentLowering
+    """Trains by the program of :class:`HostResidentLowering`, or of one with the same operations,
+    which are methods."""
 
     # ------------------------------------------------------------------ preparation
 
     def prepare(self) -> None:
         """Lower, bind the blocks, and put vertex data where it lives."""
         stack = self.replicas.master.stack
-        self._lowering = self.lowers_by(self._bundle, self._setting, stack)
+        lowering = choose_lowering(self._bundle)(self._bundle, self._setting, stack)
+        if not isinstance(lowering, HostResidentLowering):
+            raise TypeError("vertex data on the host takes memories that offload")
+        self._lowering = lowering
         self._lowering.deciding = self._recorder.inside_part
         self._lowering.lends = self.lends
         self._lowering.prepare(self.ledger)

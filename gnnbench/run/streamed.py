@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,7 +20,6 @@ class StreamedEngine(HostResidentEngine):
     """Trains by the program of :class:`StreamedLowering`. What belongs to a chunk as a whole, its
     tapes and gradients, has the key of its first piece."""
 
-    lowers_by: ClassVar = StreamedLowering
     _lowering: StreamedLowering
 
     def _list_bodies(self) -> Bodies:

@@ -65,6 +65,7 @@ STRATEGIES = (
 VARIANTS = (
     "hongtu communication=vanilla",
     "hongtu communication.p2p=false",
+    "hongtu communication.overlap=true sampler.chunks_per_partition=3",
     "hyscale communication=hongtu",
     "salient sampler.workers=2 communication.precision=half",
     "bnsgcn communication.rate=0.6",

@@ -27,6 +27,8 @@ HONGTU = Card(
         "zero-copy and peer access of CUDA kernels are modelled as transfers of the described "
         "links at their bandwidths; a kernel is priced by its equations",
         "GGCN and CommNet are readings: the paper prints no equation of theirs",
+        "a batch begins when the one before is over; with `communication.overlap`, which is not "
+        "the paper's, transfers of a batch go on beside its neighbours",
     ),
     left_out=(
         "CUDA kernels that read peers themselves: torch copies rows",

@@ -11,14 +11,21 @@ import torch
 from gnnbench.kernels.dispatch import list_fetches, list_marks, mark_sets
 from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.kernels.slabs import Slab
-from gnnbench.parts import RowSharing, TrafficSession, option
+from gnnbench.parts import (
+    Bundle,
+    OffloadingMemory,
+    RowSharing,
+    Setting,
+    TrafficSession,
+    option,
+)
 from gnnbench.records import Fetch, IntArray, PeerFetch, Round, RoundTraffic
 
 _NOTHING: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class HongTuCommunication(RowSharing):
+class Deduplication(RowSharing):
     """Each vertex that a round needs crosses the host link once, to the device of its partition.
 
     The union of a round's neighbour sets is divided by owner into transition sets T_ij; a device
@@ -27,8 +34,6 @@ class HongTuCommunication(RowSharing):
     A transition row may be there for peers only.
     """
 
-    name: ClassVar[str] = "hongtu"
-    summary: ClassVar[str] = "each row crosses the host link once a round, and is reused after"
     all_reduce: ClassVar[Literal["host", "ring"]] = "ring"
 
     p2p: bool = option(True, "share rows between devices (+P2P)", tried=(True, False))
@@ -43,10 +48,36 @@ class HongTuCommunication(RowSharing):
         return DeduplicatedTraffic(self, owner)
 
 
+@dataclass(frozen=True)
+class HongTuCommunication(Deduplication):
+    """Deduplicated communication between rounds that follow one another; of full graphs they may
+    overlap, which the paper's are not said to."""
+
+    name: ClassVar[str] = "hongtu"
+    summary: ClassVar[str] = "each row crosses the host link once a round, and is reused after"
+
+    overlap: bool = option(
+        False, "outputs leave, and gradients come, while devices are at other chunks"
+    )
+
+    @property
+    def overlaps(self) -> bool:
+        return self.overlap
+
+    def refuses(self, bundle: Bundle, setting: Setting) -> str | None:
+        if self.overlap and not isinstance(bundle.memory, OffloadingMemory):
+            return (
+                f"communication.overlap is of full graphs whose vertex data is on the host, and "
+                f"memory {bundle.memory.name!r} trains otherwise; choose memory 'hongtu', or for "
+                f"mini-batches communication 'hyscale-hongtu', which prefetches."
+            )
+        return None
+
+
 class DeduplicatedTraffic(TrafficSession):
     """Transition sets of a run's rounds, as bitmaps, and how many rows they keep off the links."""
 
-    def __init__(self, part: HongTuCommunication, owner: IntArray) -> None:
+    def __init__(self, part: Deduplication, owner: IntArray) -> None:
         super().__init__(owner)
         self._part = part
         #: The round planned last, and the bitmaps of its N_ij and T_ij by position.

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from gnnbench.errors import DeviceOutOfMemory, UsageError
+from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.memory import allocate_host_graph, masks_gradients
@@ -152,7 +153,9 @@ def lay_out(
     placement = bundle.placement
     if not isinstance(placement, PartitionPlacement):
         raise TypeError("vertex data on the host takes placements of partitions")
-    chunks = HostResidentLowering(bundle, setting, model.stack)
+    chunks = choose_lowering(bundle)(bundle, setting, model.stack)
+    if not isinstance(chunks, HostResidentLowering):
+        raise TypeError("vertex data on the host takes memories that offload")
     sockets = placement.sockets(setting, np.arange(counts.partitions))
     spread = isinstance(placement, HongTuPlacement) and not placement.numa_aware
     homes = PartitionHomes(setting.platform, sockets.tolist(), spread=spread)

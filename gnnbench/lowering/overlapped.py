@@ -1,0 +1,98 @@
+"""Full-graph training whose vertex data lives on the host, with rounds that overlap.
+
+Rounds follow one another as in ``host_resident``, with its buffers, but for what has a place of its
+own on a device. Forward, a unit's outputs leave while rows of the next round come, and the device
+works on once they have left: HongTu's Algorithm 1 does not synchronise after line 9, and Algorithm
+2 does in line 4, when the next rows are there. Backward, what a unit goes back from (Algorithm 1,
+lines 14 and 16) comes while its device works on the round before, which the paper does not do, and
+which takes memory for one more unit's gradients and cached aggregates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from gnnbench.lowering.host_plan import UnitPlan
+from gnnbench.lowering.host_resident import HostResidentLowering, during, in_turn
+from gnnbench.lowering.working_sets import OverlappedSets, Sizes
+from gnnbench.program import Buffer, Free, Item, Step
+
+Buffers = tuple[Buffer, ...]
+
+
+class OverlappedLowering(HostResidentLowering):
+    """Transfers of a round beside what other rounds do; see the module's docstring."""
+
+    _sets: OverlappedSets
+
+    def _make_sets(self) -> OverlappedSets:
+        return OverlappedSets(self.bundle, self._shapes, self._itemsize)
+
+    # ------------------------------------------------------------------ forward
+
+    def _forward_layer(self, number: int) -> Iterator[Item]:
+        all_stored = Buffer("outputs of a layer")
+        #: By slot, the outputs of the last unit, which may be leaving still.
+        leaving: dict[int, Buffers] = {}
+        sizes: dict[int, Sizes] = {}
+        for index, plans in enumerate(self.plans):
+            self._make.round = index
+            arrived = yield from self._bring(number, plans)
+            after = Buffer("round is computed")
+            for plan in plans:
+                slot = plan.slot
+                yield from self._free(slot, sizes.pop(slot, []))
+                ready = arrived + leaving.get(slot, ())
+                leaving[slot] = (Buffer("outputs of a unit have left"),)
+                stored = (all_stored, *leaving[slot])
+                holds = self._hold_unit(number, plan, backward=False)
+                yield from during(holds, self._forward(number, plan, ready, (after,), stored))
+                yield from self._keep(number, plan, 1)
+                sizes[slot] = self._sets.leaving_outputs(number, plan.chunk)
+                yield from self._hold(slot, sizes[slot])
+            if plans:
+                self._meeting = after
+        for slot, held in sizes.items():
+            yield from self._free(slot, held)
+        self._meeting = all_stored
+
+    def _free(self, slot: int, sizes: Sizes) -> Iterator[Free]:
+        for hold in self._hold(slot, sizes):
+            yield Free(hold.memory, hold.tensor)
+
+    # ------------------------------------------------------------------ backward
+
+    def _backward_rounds(self, number: int) -> Iterator[Item]:
+        #: By slot, what has come for the unit that is worked on, and what comes for the next one.
+        self._came: dict[int, Buffers] = {}
+        self._coming: dict[int, Buffers] = {}
+        return super()._backward_rounds(number)
+
+    def _look_ahead(self, number: int, index: int) -> Iterator[Item]:
+        """Two rounds at most have what they go back from on the devices: that of the next one comes
+        when the one before this is over."""
+        if not index:
+            yield from self._fetch_round(number, index)
+        self._came, self._coming = self._coming, {}
+        yield from self._fetch_round(number, index + 1)
+        self._make.round = index
+        for plan in self.plans[index]:
+            if plan.slot not in self._coming:
+                yield from self._free(plan.slot, self._sets.fetched(number, plan.chunk))
+
+    def _fetch_round(self, number: int, index: int) -> Iterator[Item]:
+        self._make.round = index
+        for plan in self.plans[index] if index < len(self.plans) else ():
+            yield from self._hold(plan.slot, self._sets.fetched(number, plan.chunk))
+            self._coming[plan.slot] = (Buffer("what the next unit goes back from"),)
+            steps = super()._fetch(number, plan)
+            yield from in_turn(steps, (self._meeting,), self._coming[plan.slot])
+
+    def _fetch(self, number: int, plan: UnitPlan) -> list[Step]:
+        """Nothing, when a unit is worked on: it has come."""
+        return []
+
+    def _fetch_unit(
+        self, number: int, plan: UnitPlan, ready: Buffers
+    ) -> Generator[Item, None, Buffers]:
+        return super()._fetch_unit(number, plan, ready + self._came[plan.slot])
