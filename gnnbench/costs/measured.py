@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gnnbench.constants import Bound
 from gnnbench.costs.library import Library
@@ -52,6 +53,9 @@ def _price(
     if operation.kind == "product" and measured.update is not None:
         return operation.flops / measured.update.at(operation.width, threads)
     sums = operation.kind in ("aggregate", "scalar", "dot") and operation.picked_rows
+    if sums and operation.kind == "scalar" and measured.weighted is not None:
+        weighted = replace(measured, aggregate=measured.weighted, cached=measured.weighted_cached)
+        return _price_sum(operation, device, weighted, threads)
     if sums and measured.aggregate is not None:
         summed_s = _price_sum(operation, device, measured, threads)
         return with_values(summed_s, operation, device, library, threads)

@@ -55,19 +55,21 @@ class LibraryRates:
     """What a library was measured to reach on a device; None and 0 where that was not measured.
 
     AGGREGATE picks source rows at ``aggregate`` bytes/s out of the memory and at ``cached`` out of
-    the last cache, and writes destinations' rows at ``written``; UPDATE's products have ``update``
-    FLOP/s, all by width. However little there is to compute, AGGREGATE takes ``call_s``, and
-    ``fresh_call_s`` over a new block, or with attention ``attention_call_s`` and
-    ``attention_fresh_call_s``, UPDATE ``update_call_s``, and the loss and the optimiser
-    ``batch_s`` together. Of a block that is new to the library
-    ``bound_edges_per_s`` are made ready for the forward pass, and ``transposed_edges_per_s`` for
-    the backward pass. One core draws ``sampled_edges_per_s``, after ``sampling_call_s`` for every
-    layer of a mini-batch.
+    the last cache, and writes destinations' rows at ``written``; where sums with a weight an edge
+    have no vector instructions, it picks their rows at ``weighted`` and ``weighted_cached``.
+    UPDATE's products have ``update`` FLOP/s, all by width. However little there is to compute,
+    AGGREGATE takes ``call_s``, and ``fresh_call_s`` over a new block, or with attention
+    ``attention_call_s`` and ``attention_fresh_call_s``, UPDATE ``update_call_s``, and the loss and
+    the optimiser ``batch_s`` together. Of a block that is new to the library ``bound_edges_per_s``
+    are made ready for the forward pass, and ``transposed_edges_per_s`` for the backward pass. One
+    core draws ``sampled_edges_per_s``, after ``sampling_call_s`` for every layer of a mini-batch.
     """
 
     aggregate: RateCurve | None = None
     cached: RateCurve | None = None
     written: RateCurve | None = None
+    weighted: RateCurve | None = None
+    weighted_cached: RateCurve | None = None
     update: RateCurve | None = None
     call_s: float | None = None
     fresh_call_s: float = 0.0

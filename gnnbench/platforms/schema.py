@@ -174,6 +174,8 @@ class LibraryTable(TomlTable):
     aggregate: BandwidthRates | None = None
     cached: BandwidthRates | None = None
     written: BandwidthRates | None = None
+    weighted: BandwidthRates | None = None
+    weighted_cached: BandwidthRates | None = None
     update: FlopsRates | None = None
     call: Duration | None = None
     fresh_call: Duration | None = None
@@ -319,6 +321,8 @@ BASE_UNIT = {
     "transposing": SamplingRate.base,
     "cached": BandwidthRates.base,
     "written": BandwidthRates.base,
+    "weighted": BandwidthRates.base,
+    "weighted_cached": BandwidthRates.base,
     "gather": BandwidthRates.base,
     "aggregate": BandwidthRates.base,
     "aggregate_backward": BandwidthRates.base,

@@ -275,6 +275,8 @@ def _map_curves(device: Device, change_known: Callable[[RateCurve], RateCurve]) 
                 aggregate=change(rates.aggregate),
                 cached=change(rates.cached),
                 written=change(rates.written),
+                weighted=change(rates.weighted),
+                weighted_cached=change(rates.weighted_cached),
                 update=change(rates.update),
             )
             for name, rates in device.libraries.items()

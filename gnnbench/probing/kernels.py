@@ -8,7 +8,7 @@ picked from.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -92,12 +92,15 @@ class KernelProbe:
             _join(WIDTHS, together, alone)
             for together, alone in zip(sums[0], sums[-1], strict=True)
         )
+        weighted, weighted_cached = self._measure_weighted(threads)
         with torch_threads(1):
             bound, transposed = self._measure_binding()
         return LibraryRates(
             aggregate=picked,
             cached=cached,
             written=written,
+            weighted=weighted,
+            weighted_cached=weighted_cached,
             bound_edges_per_s=bound,
             transposed_edges_per_s=transposed,
         )
@@ -126,28 +129,48 @@ class KernelProbe:
     def _bind(self, block: Block) -> Adjacency:
         return self.kernel.adjacency(block, torch.float32, self.place)
 
-    def _measure_sums(self, threads: int) -> tuple[list[float], list[float], list[float]]:
+    def _measure_weighted(
+        self, threads: Sequence[int]
+    ) -> tuple[RateCurve | None, RateCurve | None]:
+        """Bytes/s picked for sums with a weight an edge, out of memory and out of a cache; of a
+        library that has vector instructions for them none, as they are its other sums'."""
+        if not (self.on_host and self.kernel.library.values_per_s("scalar", 1)):
+            return None, None
+        sums = [self._measure_sums(count, weighted=True) for count in threads]
+        picked, cached, _ = (
+            _join(WIDTHS, together, alone)
+            for together, alone in zip(sums[0], sums[-1], strict=True)
+        )
+        return picked, cached
+
+    def _measure_sums(
+        self, threads: int, *, weighted: bool = False
+    ) -> tuple[list[float], list[float], list[float]]:
         """Bytes/s picked out of memory, picked out of a cache, and written, by width."""
         picked, cached, written = [], [], []
         with torch_threads(threads or torch.get_num_threads()):
             for width in WIDTHS:
-                hit_s, row_s = self._split_sum(width, CACHED_BYTES, threads)
-                missed_s, _ = self._split_sum(width, self.amounts.uncached_bytes, threads)
+                uncached_bytes = self.amounts.uncached_bytes
+                hit_s, row_s = self._split_sum(width, CACHED_BYTES, threads, weighted)
+                missed_s, _ = self._split_sum(width, uncached_bytes, threads, weighted)
                 size = 4.0 * width
                 cached.append(size / hit_s)
                 picked.append(size / max(missed_s, hit_s))
                 written.append(size / row_s)
         return picked, cached, written
 
-    def _split_sum(self, width: int, table_bytes: int, threads: int) -> tuple[float, float]:
+    def _split_sum(
+        self, width: int, table_bytes: int, threads: int, weighted: bool
+    ) -> tuple[float, float]:
         """Seconds of a picked row, and of a written one."""
         picked = min(self.amounts.picked_edges, self.amounts.picked_bytes // (4 * width))
         edges = max(MANY, picked)
         table = torch.ones(max(MANY, table_bytes // (4 * width)), width, device=self.place)
         sums = []
         for degree in (FEW, MANY):
-            adjacency = self._bind(draw_block(edges // degree, degree, len(table)))
-            add_up = partial(adjacency.sum, table)
+            block = draw_block(edges // degree, degree, len(table))
+            weights = [torch.ones(block.num_edges, device=self.place)] if weighted else []
+            add_up = partial(self._bind(block).sum, table, *weights)
             with torch.no_grad():
                 for _ in range(WARMUPS):
                     add_up()

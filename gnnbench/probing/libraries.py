@@ -36,6 +36,8 @@ METHODS = {
     "aggregate": "rows summed over edges, out of a table that no cache holds; what an edge takes",
     "cached": "the same out of a table of 4 MiB",
     "written": "what a destination takes of that sum: the difference of 4 and 32 edges to each",
+    "weighted": "rows summed over edges with a weight each, out of a table that no cache holds",
+    "weighted_cached": "the same out of a table of 4 MiB",
     "update": "rows of 256 values times weights, with a bias, and backward: three products",
     "call": "AGGREGATE over a graph of 64 vertices, in training",
     "fresh_call": "the same of mini-batches",

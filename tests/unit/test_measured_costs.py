@@ -101,6 +101,21 @@ def test_sums_too_large_to_be_kept_are_mapped_anew_besides() -> None:
     assert price_measured([SUM], kept, Library(), RATES, 1) == pytest.approx(price(SUM))
 
 
+def test_sums_with_a_weight_an_edge_have_rates_of_their_own_where_they_are_not_vectors() -> None:
+    """Of a library whose own file says less, and of another that sums all rows alike."""
+    library = Library(scalar_values_per_s=1e3)
+    weighted = replace(SUM, kind="scalar", flops=32_000.0)
+    rates = replace(RATES, weighted=flat(200.0), weighted_cached=flat(400.0))
+    for threads in (1, 2):
+        taken_s = price_measured([weighted], CPU, library, rates, threads)
+        assert taken_s == pytest.approx((64_000 / 400 + 640 / 2e3) / threads)
+        far = replace(weighted, distinct_rows=400)
+        taken_s = price_measured([far], CPU, library, rates, threads)
+        assert taken_s == pytest.approx((48_000 / 200 + 16_000 / 400 + 640 / 2e3) / threads)
+    assert price_measured([SUM], CPU, library, rates, 1) == pytest.approx(price(SUM))
+    assert price_measured([weighted], CPU, library, RATES, 1) == pytest.approx(32.0)
+
+
 def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
     product = Operation("product", read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
     assert price(product) == pytest.approx(4.0)

@@ -8,11 +8,15 @@ import pytest
 import torch
 
 from gnnbench import plugins
+from gnnbench.costs import Library
+from gnnbench.parts import Adjacency
 from gnnbench.platforms import load_platform, show_platform, to_toml
 from gnnbench.platforms.local import describe_unmeasured
 from gnnbench.platforms.machine import Platform
 from gnnbench.probing import kernels, probe_libraries, samplers
 from gnnbench.probing.kernels import Amounts, KernelProbe, draw_block, split_time
+from gnnbench.records import Block
+from gnnbench_plugins.reference.kernel import TorchKernel
 
 
 @pytest.fixture
@@ -72,12 +76,56 @@ def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(small, machin
         calls += (rates.attention_call_s, rates.attention_fresh_call_s)
         assert all(1e-7 < seconds < 1.0 for seconds in calls)
         assert min(rates.bound_edges_per_s, rates.transposed_edges_per_s) > 0.0
+    weighted = {name for name, rates in kernels_here.items() if rates.weighted}
+    assert weighted == {"dgl"} & set(kernels_here)
+    for rates in map(kernels_here.__getitem__, weighted):
+        for curve in (rates.weighted, rates.weighted_cached):
+            assert curve is not None
+            assert curve.widths == (4, 16)
+            assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
     assert {"neighbour", "saint", "layerwise"} <= set(samplers_here)
     assert all(1e2 < rates.sampled_edges_per_s < 1e12 for rates in samplers_here.values())
     reasons = {each.part: each.reason for each in found.unmeasured}
     assert "sparse accelerators" in reasons["kernel spu"]
     assert not {f"kernel {name}" for name in kernels_here} & set(reasons)
     assert not {f"sampler {name}" for name in samplers_here} & set(reasons)
+
+
+class ByValues(TorchKernel):
+    """Says that sums with a weight an edge have no vector instructions, and counts either kind."""
+
+    library = Library(scalar_values_per_s=1e9)
+
+    def __init__(self) -> None:
+        self.weighted = self.plain = 0
+
+    def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
+        made = super().adjacency(block, dtype, device)
+
+        class Counted(type(made)):  # type: ignore[misc]
+            def sum(counted, h: torch.Tensor, weight: torch.Tensor | None = None) -> torch.Tensor:
+                if weight is None:
+                    self.plain += 1
+                else:
+                    assert len(weight) == block.num_edges
+                    self.weighted += 1
+                return super().sum(h, weight)
+
+        made.__class__ = Counted
+        return made
+
+
+def test_weights_are_there_where_sums_with_them_are_measured(small, machine) -> None:
+    kernel = ByValues()
+    rates = KernelProbe(kernel, machine.host, 0.0).measure()
+    assert rates.weighted is not None
+    assert rates.weighted_cached is not None
+    # Two widths, two tables and two degrees of either, once to warm up and once at least measured.
+    assert kernel.weighted >= 16
+    assert kernel.plain >= 16
+    kernel.weighted, kernel.library = 0, Library()
+    assert KernelProbe(kernel, machine.host, 0.0).measure().weighted is None
+    assert kernel.weighted == 0
 
 
 def test_what_libraries_reach_is_written_and_read_back(small, machine, tmp_path) -> None:
