@@ -3,7 +3,8 @@
 Every strategy that has steps from a plain baseline to the whole is trained step by step on devices
 of a core each (``cores:1,1``; HyScale-GNN beside a host at half its speed), by ``gnnbench ablate``,
 so that steps take turns and their epochs are measured. Beside each stands the epoch that the model
-predicts for the same program from what ``gnnbench platforms probe`` has found of those cores.
+predicts for the same program from what ``gnnbench platforms probe`` finds of those cores before the
+rows of a graph and a model are measured: a machine that is shared is not the same an hour later.
 
 ``drm`` holds DRM, from a split that is wrong by four times, against the best of a sweep of static
 splits. ``overlap`` holds transfers that go on beside computing against blocking ones, over a link
@@ -14,14 +15,18 @@ nothing else.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import click
 
@@ -96,6 +101,16 @@ def measure(*words: str) -> list[dict[str, Any]]:
     return [run for run in runs if run["status"] == "done"]
 
 
+@contextmanager
+def probed(seconds: float) -> Iterator[None]:
+    """For the body, this machine is described as a probe finds it now, and not as it was saved."""
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, XDG_CACHE_HOME=folder):
+        words = ("platforms", "probe", "--save", "--seconds", str(seconds))
+        command = [sys.executable, "-m", "gnnbench", *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        yield
+
+
 def list_samples(run: Mapping[str, Any]) -> tuple[float, ...]:
     """The steady epochs of a run, seconds."""
     metric = run["metrics"]["epoch_time"]
@@ -164,6 +179,23 @@ def tell(found: Difference) -> str:
     return f"{found.ratio:.2f}x ({found.low:.2f} to {found.high:.2f}{shown})"
 
 
+def list_steps(registry: Registry, dataset: str, model: str) -> Iterator[Step]:
+    """The steps of every strategy on a graph and a model, told as they come."""
+    asked = f"{dataset} · {model}: measured, predicted, error"
+    with tempfile.TemporaryDirectory() as folder:
+        unequal = Path(folder, "unequal.toml")
+        unequal.write_text(UNEQUAL)
+        for strategy in ("hongtu", "mixgcn", "hyscale"):
+            platform = str(unequal) if strategy == "hyscale" else EVEN
+            steps = ablate(Question(registry, strategy, dataset, model, platform), strategy)
+            click.echo("\n".join([f"{strategy} · {asked}", *describe(steps)]))
+            yield from steps
+        names = ("partition", "pipegcn")
+        steps = compare({name: Question(registry, name, dataset, model, EVEN) for name in names})
+        click.echo("\n".join([f"{', '.join(names)} · {asked}", *describe(steps)]))
+        yield from steps
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Systems' ideas on devices made of this machine's cores."""
@@ -176,29 +208,14 @@ MODEL = click.option("--model", default="gcn", show_default=True)
 @main.command()
 @click.option("--dataset", "datasets", multiple=True, default=("cora", "amazon_photo"))
 @click.option("--model", "models", multiple=True, default=("gcn", "sage"))
-def ideas(datasets: tuple[str, ...], models: tuple[str, ...]) -> None:
+@click.option("--probe-seconds", default=10.0, type=click.FloatRange(min=0), show_default=True)
+def ideas(datasets: tuple[str, ...], models: tuple[str, ...], probe_seconds: float) -> None:
     """What each idea earns, measured and modelled."""
     registry = plugins.load()
     found: list[Step] = []
-    with tempfile.TemporaryDirectory() as folder:
-        unequal = Path(folder, "unequal.toml")
-        unequal.write_text(UNEQUAL)
-        for dataset in datasets:
-            for model in models:
-                for strategy in ("hongtu", "mixgcn", "hyscale"):
-                    platform = str(unequal) if strategy == "hyscale" else EVEN
-                    question = Question(registry, strategy, dataset, model, platform)
-                    click.echo(f"{strategy} · {dataset} · {model}: measured, predicted, error")
-                    steps = ablate(question, strategy)
-                    found += steps
-                    click.echo("\n".join(describe(steps)))
-                click.echo(f"partition, pipegcn · {dataset} · {model}: measured, predicted, error")
-                names = ("partition", "pipegcn")
-                steps = compare(
-                    {name: Question(registry, name, dataset, model, EVEN) for name in names}
-                )
-                found += steps
-                click.echo("\n".join(describe(steps)))
+    for dataset, model in product(datasets, models):
+        with probed(probe_seconds):
+            found += list_steps(registry, dataset, model)
     errors = [abs(step.error) for step in found]
     click.echo(
         f"The median error of {len(errors)} predicted epochs is {median(errors):.0%}, and the "
@@ -210,8 +227,9 @@ def ideas(datasets: tuple[str, ...], models: tuple[str, ...]) -> None:
 @DATASET
 @MODEL
 @click.option("--epochs", default=12, show_default=True)
-def drm(dataset: str, model: str, epochs: int) -> None:
-    """DRM from a split wrong by four times, against the best static split."""
+@click.option("--rounds", default=2, show_default=True)
+def drm(dataset: str, model: str, epochs: int, rounds: int) -> None:
+    """DRM from a split wrong by four times, in turns with the best static split."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "unequal.toml")
         path.write_text(UNEQUAL)
@@ -227,9 +245,15 @@ def drm(dataset: str, model: str, epochs: int) -> None:
         for guard in ("model", "none"):
             for wrong in (0.25, 4.0):
                 skew = ("--set", f"placement.skew={wrong}", "--set", f"placement.guard={guard}")
-                (run,) = measure(*common, *skew)
-                settled = list_samples(run)[-epochs:]
-                lost = compare_samples(static[best], settled)
+                fixed = ("--set", "placement.drm=false", "--set", f"placement.skew={best}")
+                beside: list[float] = []
+                settled: list[float] = []
+                for _ in range(rounds):
+                    (run,) = measure(*common, *fixed)
+                    beside += list_samples(run)
+                    (run,) = measure(*common, *skew)
+                    settled += list_samples(run)[-epochs:]
+                lost = compare_samples(beside, settled)
                 click.echo(
                     f"  DRM from {wrong:g} of the plan, guard {guard}: "
                     f"{format_si(median(settled), 's')}, {lost.ratio:.2f} ({lost.low:.2f} to "
