@@ -10,7 +10,7 @@ from gnnbench.lowering.host_resident import HostResidentLowering
 from gnnbench.lowering.mini_batch import MiniBatchLowering
 from gnnbench.lowering.overlapped import OverlappedLowering
 from gnnbench.lowering.streamed import StreamedLowering
-from gnnbench.lowering.working_sets import is_streamed
+from gnnbench.lowering.working_sets import is_overlapped, is_streamed
 from gnnbench.parts import Bundle, OffloadingMemory
 
 __all__ = ["Lowering", "choose_lowering"]
@@ -25,5 +25,5 @@ def choose_lowering(bundle: Bundle) -> type[Lowering]:
     if isinstance(bundle.memory, OffloadingMemory):
         if is_streamed(bundle):
             return StreamedLowering
-        return OverlappedLowering if bundle.overlaps else HostResidentLowering
+        return OverlappedLowering if is_overlapped(bundle) else HostResidentLowering
     return DeviceResidentLowering

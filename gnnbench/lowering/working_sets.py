@@ -20,7 +20,14 @@ from gnnbench.footprint import (
     reads_topology,
     staging_bytes,
 )
-from gnnbench.parts import Bundle, GridSampler, LayerShape, OffloadingMemory, StreamedLoading
+from gnnbench.parts import (
+    Bundle,
+    GridSampler,
+    LayerShape,
+    OffloadingMemory,
+    RowSharing,
+    StreamedLoading,
+)
 from gnnbench.records import BufferRows
 
 #: What the buffers of a pass over a layer's rounds are for.
@@ -197,6 +204,11 @@ class OverlappedSets(WorkingSets):
         return most
 
 
+def is_overlapped(bundle: Bundle) -> bool:
+    """Whether rounds of a full graph overlap, of devices that have buffers for rows."""
+    return isinstance(bundle.communication, RowSharing) and bundle.communication.overlaps
+
+
 class StreamedSets(WorkingSets):
     """The same where what crosses for units has a ring of ``places`` on its device, and chunks come
     in so many ``pieces``."""
@@ -276,4 +288,4 @@ def choose_sets(
     """What devices hold by a bundle's schedule, of chunks that come in so many ``pieces``."""
     if is_streamed(bundle):
         return StreamedSets(bundle, shapes, itemsize, pieces)
-    return (OverlappedSets if bundle.overlaps else WorkingSets)(bundle, shapes, itemsize)
+    return (OverlappedSets if is_overlapped(bundle) else WorkingSets)(bundle, shapes, itemsize)

@@ -70,11 +70,6 @@ class Bundle:
         return isinstance(self.communication, RowSharing | HaloExchange)
 
     @property
-    def overlaps(self) -> bool:
-        """Whether rounds of a full graph overlap, of devices that have buffers for rows."""
-        return isinstance(self.communication, RowSharing) and self.communication.overlaps
-
-    @property
     def stale(self) -> frozenset[PeerData]:
         """What a device may have of its peers from an earlier epoch."""
         one = self.communication

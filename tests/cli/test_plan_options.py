@@ -28,6 +28,7 @@ CHANGES = {
     ("hongtu", "communication.p2p"): ("false", GPUS, ()),
     ("hongtu", "communication.reuse"): ("false", GPUS, ()),
     ("hongtu", "communication.neighbour_reuse"): ("false", GPUS, ()),
+    ("hongtu", "communication.overlap"): ("true", GPUS, ()),
     ("hongtu", "memory.device_bytes"): ("100kB", GPUS, ()),
     ("hongtu", "memory.host_bytes"): ("100kB", GPUS, ()),
     ("hongtu", "memory.topology"): ("host", GPUS, ()),
