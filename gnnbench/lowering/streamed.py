@@ -231,10 +231,8 @@ class StreamedLowering(HostResidentLowering):
         make, number = self._make, under.number
         policy, steps = self.policies[number], []
         if self.is_first(index):
-            steps = make.fetch(number, plan, "gradients")
-            if policy == "cache":
-                steps += make.fetch(number, plan, "aggregates")
-            elif policy == "offload":
+            steps = self._fetch(number, plan)
+            if policy == "offload":
                 steps += make.restore(number, plan)
             elif policy == "recompute":
                 steps += make.bring(number, plan)

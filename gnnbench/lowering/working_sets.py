@@ -153,6 +153,12 @@ class WorkingSets:
         crossing = _add_up(self.crossing(number, chunk)) if sizes else 0
         return _add_up(sizes) + max(held + beside, crossing + before)
 
+    def _own_bytes(self, number: int, chunk: ChunkSize) -> int:
+        """Outputs of a chunk, or their gradients, and its aggregates where they are cached."""
+        shape = self._shapes[number]
+        cached = shape.aggregate_features if self.policies[number] == "cache" else 0
+        return chunk.num_dst * (shape.out_features + cached) * self._itemsize
+
     def _row_bytes(self, number: int) -> int:
         return self._shapes[number].in_features * self._itemsize
 
@@ -176,12 +182,6 @@ class OverlappedSets(WorkingSets):
     def fetched(self, number: int, chunk: ChunkSize) -> Sizes:
         """What has a place for each vertex of a chunk, and its backward pass needs."""
         return [("fetched for the next chunk", self._own_bytes(number, chunk))]
-
-    def _own_bytes(self, number: int, chunk: ChunkSize) -> int:
-        """Outputs of a chunk, or their gradients, and its aggregates where they are cached."""
-        shape = self._shapes[number]
-        cached = shape.aggregate_features if self.policies[number] == "cache" else 0
-        return chunk.num_dst * (shape.out_features + cached) * self._itemsize
 
     def most_bytes(self, chunks: Collection[ChunkSize]) -> int:
         """The most that a device holds of its ``chunks``, in the order of their rounds."""
@@ -226,8 +226,7 @@ class StreamedSets(WorkingSets):
         pass, and with the first piece of a chunk the gradients of its outputs."""
         shape, policy, size = self._shapes[number], self.policies[number], 0
         if backward and first:
-            width = shape.out_features + (shape.aggregate_features if policy == "cache" else 0)
-            size += chunk.num_dst * width * self._itemsize
+            size += self._own_bytes(number, chunk)
         if not backward or policy in ("offload", "recompute"):
             size += chunk.rows * self._row_bytes(number)
         if self.streams and (not backward or reads_topology(policy, shape, first=number == 0)):
