@@ -19,14 +19,19 @@ def price_sampling(
 ) -> float:
     """Seconds of drawing ``work``: a library's calls for each layer, and edges at its rate, that of
     the platform, or what was ``measured`` of it here. A host's threads draw a mini-batch each, so
-    that all they do is shared out."""
+    that all they do is shared out; where it was measured what they reach together on one, they draw
+    it so, and each call is one of all."""
     call_s = measured.sampling_call_s or library.sampling_call_s
     of_host = device.kind == "cpu"
+    threads = (work.threads or device.cores) if of_host else 1
+    started_s = work.starts * library.worker_start_s
+    if of_host and measured.jointly_sampled_edges_per_s:
+        alone = threads * measured.sampled_edges_per_s
+        rate = min(alone, measured.jointly_sampled_edges_per_s)
+        return started_s + work.layers * call_s + work.edges / rate
     own = library.sampled_edges_per_s if of_host else library.device_sampled_edges_per_s
     rate = measured.sampled_edges_per_s or own or device.sampled_edges_per_s
-    threads = (work.threads or device.cores) if of_host else 1
-    drawn_s = (work.layers * call_s + work.edges / rate) / threads
-    return work.starts * library.worker_start_s + drawn_s
+    return started_s + (work.layers * call_s + work.edges / rate) / threads
 
 
 def price_copy(work: Work, device: Device) -> float:
@@ -41,7 +46,8 @@ def price_copy(work: Work, device: Device) -> float:
 
 def price_rows(work: Work, device: Device) -> float:
     """Seconds of picking rows of a device's memory, ``staged`` ones into memory that each of the
-    processes has just been given; nobody picks those that are read in place.
+    processes has just been given. Where it was measured how fast memory is mapped, that counts for
+    what is larger than allocators keep alone. Nobody picks rows that are read in place.
 
     Where threads do so apart, each has its share of what all of them reach together.
     """
@@ -58,10 +64,12 @@ def price_rows(work: Work, device: Device) -> float:
         picked = replace(pick_rows(work.rows, work.rows, row_bytes, 8.0), written_bytes=0.0)
         seconds = price_operation(picked, device, Library(), work.threads)
         seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.stream)
-    if work.loading == "staged":
+    if device.fresh_bandwidth_bytes_per_s and (work.fresh or work.loading == "staged"):
+        written = Operation("stream", written_bytes=work.bytes)
+        seconds = max(seconds, mapping_seconds(written, device, work.threads))
+    elif work.loading == "staged":
         # Processes contend for the machine's pages, so that more of them help less and less.
-        alone = device.fresh_bytes_per_s(work.threads) or rates.fresh_bytes_per_s
-        fresh = alone * float(work.processes**rates.side_by_side)
+        fresh = rates.fresh_bytes_per_s * float(work.processes**rates.side_by_side)
         seconds = max(seconds, work.bytes / fresh)
     return seconds
 

@@ -36,9 +36,9 @@ def price_calls(work: Work, measured: LibraryRates) -> float:
     """Seconds of the library's calls for ``work``, and of making a block ready that is new to
     it."""
     if work.form == "loss":
-        return measured.batch_s
+        return (work.fresh and measured.fresh_batch_s) or measured.batch_s
     if work.op != "aggregate":
-        return measured.update_call_s
+        return (work.fresh and measured.update_fresh_call_s) or measured.update_call_s
     attends = work.form == "attention"
     if not work.fresh:
         return (attends and measured.attention_call_s) or measured.call_s or 0.0
@@ -51,7 +51,8 @@ def _price(
     operation: Operation, device: Device, library: Library, measured: LibraryRates, threads: int
 ) -> float:
     if operation.kind == "product" and measured.update is not None:
-        return operation.flops / measured.update.at(operation.width, threads)
+        multiplied_s = operation.flops / measured.update.at(operation.width, threads)
+        return multiplied_s + mapping_seconds(operation, device, threads)
     sums = operation.kind in ("aggregate", "scalar", "dot") and operation.picked_rows
     if sums and operation.kind == "scalar" and measured.weighted is not None:
         weighted = replace(measured, aggregate=measured.weighted, cached=measured.weighted_cached)

@@ -24,6 +24,8 @@ class Operation:
     which ``distinct_rows`` are different. ``width`` is the narrower side of a product, and of
     ``scalar``, ``dot`` and ``serial`` operations ``flops`` are the values that they go through.
     ``launches`` are the kernels begun on an accelerator, or the parallel regions opened on a CPU;
+    each writes a new tensor, unless ``outputs`` says how many all of them make: 0 where they write
+    to tensors that there are, or to memory that the library keeps.
     ``calls`` are those of the library's own front, which is Python. Rows are picked in ``order``,
     where it is known: ``backward`` in that of its sources.
     """
@@ -37,6 +39,7 @@ class Operation:
     flops: float = 0.0
     width: float = 0.0
     launches: int = 1
+    outputs: int | None = None
     calls: int = 0
     order: ReadOrder | None = None
     backward: bool = False

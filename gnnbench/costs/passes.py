@@ -116,10 +116,12 @@ def attend(work: Work) -> tuple[Operation, ...]:
     """The two terms of attention's scores: products of the rows of sources, and of destinations,
     with a vector each. Backward each term's gradient becomes rows, which are added to those that
     there are, and a product with the rows again."""
-    size = (count_sources(work) + work.rows) * float(work.features * work.itemsize)
+    row_bytes = float(work.features * work.itemsize)
+    sizes = [rows * row_bytes for rows in (count_sources(work), work.rows)]
     if not work.backward:
-        return (stream(size, 0.0, launches=2),)
-    return (stream(0.0, size, launches=2), stream(4 * size, 0.0, launches=4))
+        return (stream(sum(sizes), 0.0, launches=2),)
+    made = [stream(0.0, size) for size in sizes]
+    return (*made, stream(4 * sum(sizes), 0.0, launches=4))
 
 
 def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int) -> Operation:
@@ -131,6 +133,21 @@ def multiply(macs: float, rows: float, inner: float, outer: float, itemsize: int
         flops=2.0 * macs,
         width=max(1.0, min(inner, outer)),
     )
+
+
+def multiply_back(
+    macs: float, rows: float, inner: float, outer: float, itemsize: int, products: int
+) -> tuple[Operation, ...]:
+    """The same backward: the rows times the gradients of what was made of them, for the weights,
+    and, unless there is one of the ``products`` alone, the gradients times the weights, for the
+    rows."""
+    once = multiply(macs, rows, outer, inner, itemsize)
+    of_weights = replace(
+        once,
+        read_bytes=rows * (inner + outer) * itemsize,
+        written_bytes=inner * outer * itemsize,
+    )
+    return (of_weights, *(once,) * (products - 1))
 
 
 def multiply_stored(work: Work, rows: int) -> Operation:
@@ -159,8 +176,9 @@ def project(work: Work) -> tuple[Operation, ...]:
     if work.columns:
         return (multiply_stored(work, rows),)
     inner = max(1.0, work.macs / max(1, rows * work.features))
-    once = multiply(work.macs, rows, inner, work.features, work.itemsize)
-    return (once,) * (work.products if work.backward else 1)
+    if work.backward:
+        return multiply_back(work.macs, rows, inner, work.features, work.itemsize, work.products)
+    return (multiply(work.macs, rows, inner, work.features, work.itemsize),)
 
 
 def count_degrees(rows: float, *, serial: bool = False) -> Operation:
@@ -169,25 +187,34 @@ def count_degrees(rows: float, *, serial: bool = False) -> Operation:
     return replace(counted, kind="serial", flops=rows) if serial else counted
 
 
+def _pass_over(work: Work, read: float, written: float) -> Operation:
+    """So many reads and writes of UPDATE's output, a kernel a read, elementwise."""
+    size = float(work.rows * work.features * work.itemsize)
+    passed = stream(read * size, written * size, launches=round(read))
+    return replace(passed, outputs=round(written))
+
+
 def update(work: Work, passes: Passes, hidden: Passes) -> tuple[Operation, ...]:
     """UPDATE: its products and ``passes`` over its output, and ``hidden`` ones in a layer that ends
-    with ReLU. Without a product the bias is added in a pass of its own, and its gradient is the
-    sum of one."""
-    size = float(work.rows * work.features * work.itemsize)
+    with ReLU, which is in place. Without a product the bias is added in a pass of its own, and its
+    gradient is the sum of one."""
     read, written = passes[work.backward]
     if not work.macs:
         read, written = max(read, 1.0), max(written, 0.0 if work.backward else 1.0)
+    passed = [_pass_over(work, read, written)]
     if work.form == "relu":
-        more = hidden[work.backward]
-        read, written = read + more[0], written + more[1]
-    elementwise = stream(read * size, written * size, launches=round(read))
+        relu = _pass_over(work, *hidden[work.backward])
+        passed.append(relu if work.backward else replace(relu, outputs=0))
+    passed = [each for each in passed if each.read_bytes]
     if not work.macs:
-        return (elementwise,)
+        return tuple(passed)
     products = work.products if work.backward else 1
-    each = work.macs / products
-    inner = max(1.0, each / max(1, work.rows * work.features))
-    product = multiply(each, work.rows, inner, work.features, work.itemsize)
-    return (*(product,) * products, elementwise)
+    macs = work.macs / products
+    inner, outer = max(1.0, macs / max(1, work.rows * work.features)), work.features
+    if work.backward:
+        made = multiply_back(macs, work.rows, inner, outer, work.itemsize, products)
+        return (*made, *passed)
+    return (multiply(macs, work.rows, inner, outer, work.itemsize), *passed)
 
 
 def soften(

@@ -55,7 +55,8 @@ def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> f
     tensors back, and their pages are mapped anew."""
     rates = rates_of(device)
     mapped_from_bytes = device.mapped_from_bytes or rates.fresh_from_bytes
-    if not mapped_from_bytes <= operation.written_bytes / max(1, operation.launches) > 0:
+    outputs = max(1, operation.launches) if operation.outputs is None else operation.outputs
+    if not outputs or not mapped_from_bytes <= operation.written_bytes / outputs > 0:
         return 0.0
     fresh = device.fresh_bytes_per_s(threads) or rates.fresh_bytes_per_s
     return operation.written_bytes / fresh

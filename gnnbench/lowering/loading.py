@@ -194,6 +194,7 @@ class LoadedRows(UnitPasses):
                     loading=self._loading,
                     processes=len(round_.units),
                     apart=self._count_apart(host) if host is self.hosts[slot] else 0,
+                    fresh=not any(each.transferred for each in loads),
                 ),
                 round=index,
                 reads=read,

@@ -151,7 +151,7 @@ class UnitPasses(Lowering):
         """The loss of a unit's seeds, and its gradients, where the unit is computed."""
         last = self._plans[unit.slot][-1]
         rows, classes = unit.blocks[-1].num_dst, last.layer.out_features
-        work = Work("update", 0, rows, classes, macs=rows * classes, form="loss")
+        work = Work("update", rows=rows, features=classes, macs=rows * classes, form="loss")
         return Step(
             "loss",
             ((round_.index, unit.slot), unit.output_ids, 1.0 / round_.num_seeds),
@@ -159,7 +159,7 @@ class UnitPasses(Lowering):
             "loss",
             last.place,
             last.updates_on,
-            work.on_threads(share.threads),
+            work._replace(threads=share.threads, fresh=True),
             len(self._plans[unit.slot]),
             round_.index,
             logits,
@@ -258,8 +258,6 @@ class UnitPasses(Lowering):
         plan, aggregates = each.plan, op.startswith("aggregate")
         if op.endswith("backward"):
             work = size_backward(work, first=plan.number == 0)
-        if aggregates:
-            work = work._replace(fresh=True)
         step = Step(
             op,
             (each.key, plan.number, each.block),
@@ -267,7 +265,7 @@ class UnitPasses(Lowering):
             op,
             plan.place,
             plan.aggregates_on if aggregates else plan.updates_on,
-            work,
+            work._replace(fresh=True),
             plan.number,
             each.key[0],
             device=each.key[1],

@@ -215,6 +215,9 @@ def _build(table: TomlTable) -> Platform:
     accelerators = devices[len(hosts) :]
     _check_nodes(hosts, accelerators, links)
     first, *others = hosts
+    step = table.step if isinstance(table, PlatformTable) else None
+    if step is not None:
+        numbers["step"] = step
     return Platform(
         table.name,
         table.description,
@@ -222,6 +225,7 @@ def _build(table: TomlTable) -> Platform:
         accelerators,
         tuple(links),
         {key: number.source for key, number in numbers.items()},
+        step_s=step.si if step else 0.0,
         other_hosts=tuple(others),
         marks={key: number.marked for key, number in numbers.items()},
     )

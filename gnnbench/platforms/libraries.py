@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from gnnbench.platforms.machine import LibraryRates, RateCurve
 from gnnbench.platforms.schema import LibraryTable, Quantity, Rates
+
+#: The numbers of a library by what they are: rates by width, rates, and seconds.
+CURVES = ("aggregate", "cached", "written", "weighted", "weighted_cached", "update")
+RATES = (
+    "bound_edges_per_s",
+    "transposed_edges_per_s",
+    "sampled_edges_per_s",
+    "jointly_sampled_edges_per_s",
+)
+SECONDS = (
+    "call_s",
+    "fresh_call_s",
+    "attention_call_s",
+    "attention_fresh_call_s",
+    "update_call_s",
+    "update_fresh_call_s",
+    "batch_s",
+    "fresh_batch_s",
+    "sampling_call_s",
+)
 
 
 def read_rates(rates: Rates | None) -> RateCurve | None:
@@ -32,10 +54,13 @@ def _read_library(table: LibraryTable) -> LibraryRates:
         attention_call_s=_read_number(table.attention_call),
         attention_fresh_call_s=_read_number(table.attention_fresh_call),
         update_call_s=_read_number(table.update_call),
+        update_fresh_call_s=_read_number(table.update_fresh_call),
         batch_s=_read_number(table.batch),
+        fresh_batch_s=_read_number(table.fresh_batch),
         bound_edges_per_s=_read_number(table.binding),
         transposed_edges_per_s=_read_number(table.transposing),
         sampled_edges_per_s=_read_number(table.sampling),
+        jointly_sampled_edges_per_s=_read_number(table.joint_sampling),
         sampling_call_s=_read_number(table.sampling_call),
     )
 
@@ -58,10 +83,51 @@ def list_numbers(rates: LibraryRates) -> dict[str, float | RateCurve]:
         "attention_call": rates.attention_call_s,
         "attention_fresh_call": rates.attention_fresh_call_s,
         "update_call": rates.update_call_s,
+        "update_fresh_call": rates.update_fresh_call_s,
         "batch": rates.batch_s,
+        "fresh_batch": rates.fresh_batch_s,
         "binding": rates.bound_edges_per_s,
         "transposing": rates.transposed_edges_per_s,
         "sampling": rates.sampled_edges_per_s,
+        "joint_sampling": rates.jointly_sampled_edges_per_s,
         "sampling_call": rates.sampling_call_s,
     }
     return {key: number for key, number in numbers.items() if number}
+
+
+def best_of(one: LibraryRates, other: LibraryRates) -> LibraryRates:
+    """What a library was measured to reach twice, of each number the better: whatever else a
+    machine does only slows down. Both have the same numbers."""
+    better: dict[str, Any] = {}
+    for names, choose in ((CURVES, best_curve), (RATES, max), (SECONDS, min)):
+        for name in names:
+            mine, theirs = getattr(one, name), getattr(other, name)
+            better[name] = None if mine is None else choose(mine, theirs)
+    return replace(one, **better)
+
+
+def best_curve(one: RateCurve, other: RateCurve) -> RateCurve:
+    """Of two curves over the same widths the higher at each."""
+    return replace(
+        one,
+        rates=tuple(map(max, one.rates, other.rates)),
+        core_rates=tuple(map(max, one.core_rates, other.core_rates)),
+    )
+
+
+def at_speed(rates: LibraryRates, speed: float) -> LibraryRates:
+    """The same where everything takes ``1 / speed`` as long, but for curves."""
+    changed: dict[str, Any] = {name: getattr(rates, name) * speed for name in RATES}
+    for name in SECONDS:
+        taken_s = getattr(rates, name)
+        changed[name] = None if taken_s is None else taken_s / speed
+    return replace(rates, **changed)
+
+
+def with_curves(rates: LibraryRates, change: Callable[[RateCurve], RateCurve]) -> LibraryRates:
+    """The same with all its curves changed."""
+    changed: dict[str, Any] = {}
+    for name in CURVES:
+        curve = getattr(rates, name)
+        changed[name] = None if curve is None else change(curve)
+    return replace(rates, **changed)

@@ -58,11 +58,14 @@ class LibraryRates:
     the last cache, and writes destinations' rows at ``written``; where sums with a weight an edge
     have no vector instructions, it picks their rows at ``weighted`` and ``weighted_cached``.
     UPDATE's products have ``update`` FLOP/s, all by width. However little there is to compute,
-    AGGREGATE takes ``call_s``, and ``fresh_call_s`` over a new block, or with attention
-    ``attention_call_s`` and ``attention_fresh_call_s``, UPDATE ``update_call_s``, and the loss and
-    the optimiser ``batch_s`` together. Of a block that is new to the library ``bound_edges_per_s``
-    are made ready for the forward pass, and ``transposed_edges_per_s`` for the backward pass. One
-    core draws ``sampled_edges_per_s``, after ``sampling_call_s`` for every layer of a mini-batch.
+    AGGREGATE takes ``call_s``, or with attention ``attention_call_s``, UPDATE ``update_call_s``,
+    and the loss and the optimiser ``batch_s`` together. Mini-batches, of which no cache has seen a
+    row or an edge, take ``fresh_call_s``, ``attention_fresh_call_s`` and ``update_fresh_call_s``,
+    and ``fresh_batch_s``, which has in it what loading takes besides its rows. Of a block that is
+    new to the library ``bound_edges_per_s`` are made ready for the forward pass, and
+    ``transposed_edges_per_s`` for the backward pass. One core draws ``sampled_edges_per_s`` of a
+    mini-batch, and all cores together ``jointly_sampled_edges_per_s``, after ``sampling_call_s``
+    for every layer.
     """
 
     aggregate: RateCurve | None = None
@@ -76,10 +79,13 @@ class LibraryRates:
     attention_call_s: float = 0.0
     attention_fresh_call_s: float = 0.0
     update_call_s: float = 0.0
+    update_fresh_call_s: float = 0.0
     batch_s: float = 0.0
+    fresh_batch_s: float = 0.0
     bound_edges_per_s: float = 0.0
     transposed_edges_per_s: float = 0.0
     sampled_edges_per_s: float = 0.0
+    jointly_sampled_edges_per_s: float = 0.0
     sampling_call_s: float = 0.0
 
 
@@ -241,8 +247,9 @@ class Platform:
     ``sources`` maps a dotted key (``"host.memory_bandwidth"``) to where its number comes from,
     ``marks`` to how far it is to be believed.
     ``round_s`` is what a round of mini-batch training takes here besides its stages, where a design
-    phase has measured it, and ``step_s`` what a step of a program takes besides what it computes,
-    where devices are processes.
+    phase has measured it, and ``step_s`` what each step of a program takes besides what it
+    computes: of this machine as it was measured, and as many times as long where devices are
+    processes that all read all steps.
     """
 
     name: str

@@ -262,9 +262,10 @@ def _rate_curve(
 
 def _gather_rate(width: int, threads: int, budget_s: float) -> float:
     """Bytes/s of rows that a feature loader picks at random, into memory of their own (Equation
-    7): from a table larger than any cache, as many rows as a mini-batch has, or 64 MiB of them."""
+    7): from a table larger than any cache, as many rows as a mini-batch has, or 16 MiB of them,
+    which allocators keep."""
     table = np.ones((max(1, GATHERED_BYTES // (4 * width)), width), dtype=np.float32)
-    count = min(2**16, max(1, GATHERED_BYTES // (8 * width)))
+    count = min(2**16, max(1, GATHERED_BYTES // (16 * width)))
     ids = np.random.default_rng(0).integers(0, len(table), count)
     size = 4.0 * width * count
     return typical_rate(lambda: gather_rows(table, ids, threads=threads), size, budget_s, threads)

@@ -182,10 +182,13 @@ class LibraryTable(TomlTable):
     attention_call: Duration | None = None
     attention_fresh_call: Duration | None = None
     update_call: Duration | None = None
+    update_fresh_call: Duration | None = None
     batch: Duration | None = None
+    fresh_batch: Duration | None = None
     binding: SamplingRate | None = None
     transposing: SamplingRate | None = None
     sampling: SamplingRate | None = None
+    joint_sampling: SamplingRate | None = None
     sampling_call: Duration | None = None
 
 
@@ -256,6 +259,7 @@ class LinkTable(TomlTable):
 class PlatformTable(TomlTable):
     name: Text
     description: Text
+    step: Duration | None = None
     host: HostTable
     accelerators: list[AcceleratorTable] = []
     links: list[LinkTable] = []
@@ -315,8 +319,12 @@ BASE_UNIT = {
     "attention_call": Duration.base,
     "attention_fresh_call": Duration.base,
     "update_call": Duration.base,
+    "update_fresh_call": Duration.base,
     "batch": Duration.base,
+    "fresh_batch": Duration.base,
     "sampling_call": Duration.base,
+    "step": Duration.base,
+    "joint_sampling": SamplingRate.base,
     "binding": SamplingRate.base,
     "transposing": SamplingRate.base,
     "cached": BandwidthRates.base,

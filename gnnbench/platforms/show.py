@@ -106,7 +106,9 @@ def to_toml(platform: Platform) -> str:
         links.append({"from": one, "to": other, **given, **written})
     described = {"hosts": hosts} if platform.other_hosts else {"host": hosts[0]}
     entries = {**described, "accelerators": accelerators, "links": links}
-    top = {"name": platform.name, "description": platform.description}
+    top: dict[str, object] = {"name": platform.name, "description": platform.description}
+    if platform.step_s:
+        top |= _write_numbers(platform, "", {"step": platform.step_s})
     return tomlkit.dumps({**top, **{key: entry for key, entry in entries.items() if entry}})
 
 
@@ -138,15 +140,17 @@ def _source_of(platform: Platform, key: str) -> str:
 def _write_numbers(
     platform: Platform, key: str, numbers: Mapping[str, float | int | RateCurve]
 ) -> dict[str, InlineTable]:
-    """An inline table for each number or curve of an entry, with its unit, mark and source."""
+    """An inline table for each number or curve of an entry, with its unit, mark and source; those
+    of the whole platform have no ``key``."""
     tables = {name: tomlkit.inline_table() for name in numbers}
     for name, table in tables.items():
         table.update(_write_number(name, numbers[name]))
-        mark = platform.mark(f"{key}.{name}")
+        dotted = f"{key}.{name}" if key else name
+        mark = platform.mark(dotted)
         table["mark"] = mark.kind
         if mark.fitted_on:
             table["fitted_on"] = list(mark.fitted_on)
-        table["source"] = _source_of(platform, f"{key}.{name}")
+        table["source"] = _source_of(platform, dotted)
     return tables
 
 

@@ -25,9 +25,14 @@ def read_clock(threads: int) -> Callable[[], float]:
 
 
 def time_runs(
-    work: Callable[[], object], budget_s: float, device: torch.device, threads: int
+    work: Callable[[], object],
+    budget_s: float,
+    device: torch.device,
+    threads: int,
+    before: Callable[[], object] | None = None,
 ) -> list[float]:
-    """Seconds of runs of ``work`` on ``device``: three, or as many as fit, after one to warm up.
+    """Seconds of runs of ``work`` on ``device``: three, or as many as fit, after one to warm up,
+    each after something ``before`` it that is not counted.
 
     One thread's work on the processor is timed by its own clock, which stands still while something
     else runs there; several threads' and other devices' by the wall clock.
@@ -37,6 +42,8 @@ def time_runs(
     taken: list[float] = []
     deadline = time.perf_counter() + budget_s
     while len(taken) < FEWEST_RUNS or time.perf_counter() < deadline:
+        if before is not None:
+            before()
         wait_for(device)
         start = now()
         work()

@@ -40,15 +40,13 @@ from typing import Annotated, TypeVar
 
 from gnnbench.constants import Constant
 from gnnbench.errors import PlatformError
+from gnnbench.platforms.libraries import at_speed, with_curves
 from gnnbench.platforms.local import load_local
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
 
 #: Passes over the memory that a transfer between two processes takes: what it copies into memory
 #: that both have, and out of it, is read and written each time.
 PASSES: Annotated[float, Constant("", "assumed", "two copies, a read and a write each")] = 4.0
-#: What a process does for a step besides what the step computes: it reads the steps of all. In
-#: launches of a small tensor operation, which Python and memory make slow or fast alike.
-STEP_LAUNCHES: Annotated[float, Constant("", "measured", "38 us on an AMD EPYC")] = 40.0
 #: What a message takes its two ends, however short.
 LATENCY_S: Annotated[float, Constant("s", "assumed", "order of magnitude, loopback")] = 1e-4
 
@@ -133,7 +131,7 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
     return dataclasses.replace(
         local,
         name=name,
-        step_s=STEP_LAUNCHES * local.host.launch_s * len(asked),
+        step_s=local.step_s * len(asked),
         description=description or f"devices made of this machine's cores, {described}",
         host=host,
         accelerators=workers,
@@ -144,8 +142,8 @@ def make_workers(sets: Sets, name: str, description: str = "") -> Platform:
             for worker in workers
         }
         | _list_sources(links, sets)
-        | {"step": f"{STEP_LAUNCHES:g} launches of a small tensor operation a process"},
-        marks=_of_all(local.marks, workers),
+        | {"step": f"{len(asked)} processes read all steps; one: {local.sources.get('step', '')}"},
+        marks=_of_all(local.marks, workers) | {"step": local.mark("step")},
     )
 
 
@@ -227,22 +225,7 @@ def slow_down(device: Device, speed: float) -> Device:
         )
 
     made = _map_curves(device, slow)
-    libraries = {
-        name: dataclasses.replace(
-            rates,
-            call_s=None if rates.call_s is None else rates.call_s / speed,
-            fresh_call_s=rates.fresh_call_s / speed,
-            attention_call_s=rates.attention_call_s / speed,
-            attention_fresh_call_s=rates.attention_fresh_call_s / speed,
-            update_call_s=rates.update_call_s / speed,
-            batch_s=rates.batch_s / speed,
-            bound_edges_per_s=rates.bound_edges_per_s * speed,
-            transposed_edges_per_s=rates.transposed_edges_per_s * speed,
-            sampled_edges_per_s=rates.sampled_edges_per_s * speed,
-            sampling_call_s=rates.sampling_call_s / speed,
-        )
-        for name, rates in made.libraries.items()
-    }
+    libraries = {name: at_speed(rates, speed) for name, rates in made.libraries.items()}
     return dataclasses.replace(
         made,
         speed=speed,
@@ -270,16 +253,7 @@ def _map_curves(device: Device, change_known: Callable[[RateCurve], RateCurve]) 
         aggregate_backward=change(device.aggregate_backward),
         update=change(device.update),
         libraries={
-            name: dataclasses.replace(
-                rates,
-                aggregate=change(rates.aggregate),
-                cached=change(rates.cached),
-                written=change(rates.written),
-                weighted=change(rates.weighted),
-                weighted_cached=change(rates.weighted_cached),
-                update=change(rates.update),
-            )
-            for name, rates in device.libraries.items()
+            name: with_curves(rates, change_known) for name, rates in device.libraries.items()
         },
     )
 

@@ -19,6 +19,7 @@ import torch
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
+from gnnbench.probing.caches import make_sweep
 from gnnbench.records import Block
 
 WIDTHS = (4, 16, 64, 256, 1024)
@@ -31,6 +32,8 @@ FEW, MANY = 4, 32
 CACHED_BYTES = 2**22
 #: Calls before the first that counts: a library may try several ways to add up, and keep the best.
 WARMUPS = 6
+#: Sums with a weight an edge are measured where they are slow, on so many times fewer edges.
+WEIGHTED_SHARE = 4
 #: A sum of which one part is not to be told from noise has this share of it at least.
 LEAST_SHARE = 0.02
 
@@ -115,14 +118,18 @@ class KernelProbe:
     def _count_threads(self) -> list[int]:
         return sorted({self.device.cores, 1}, reverse=True) if self.on_host else [0]
 
-    def _run(self, work: Callable[[], object], threads: int) -> list[float]:
+    def _run(
+        self, work: Callable[[], object], threads: int, *, sweeps: bool = False
+    ) -> list[float]:
+        """Seconds of runs, each with caches as the last has left them, or with swept ones."""
+        before = make_sweep() if sweeps and self.on_host else None
         with torch.no_grad():
-            return time_runs(work, self.each_s, self.place, threads)
+            return time_runs(work, self.each_s, self.place, threads, before)
 
-    def _time(self, work: Callable[[], object], threads: int) -> float:
+    def _time(self, work: Callable[[], object], threads: int, *, sweeps: bool = False) -> float:
         """Seconds of the fastest run. Of two such the difference is taken, and what disturbs a
         piece of work only ever adds."""
-        return min(self._run(work, threads))
+        return min(self._run(work, threads, sweeps=sweeps))
 
     # ------------------------------------------------------------------ sums over edges
 
@@ -164,6 +171,8 @@ class KernelProbe:
     ) -> tuple[float, float]:
         """Seconds of a picked row, and of a written one."""
         picked = min(self.amounts.picked_edges, self.amounts.picked_bytes // (4 * width))
+        if weighted:
+            picked //= WEIGHTED_SHARE
         edges = max(MANY, picked)
         table = torch.ones(max(MANY, table_bytes // (4 * width)), width, device=self.place)
         sums = []
@@ -174,7 +183,7 @@ class KernelProbe:
             with torch.no_grad():
                 for _ in range(WARMUPS):
                     add_up()
-            taken_s = self._time(add_up, threads)
+            taken_s = self._time(add_up, threads, sweeps=table_bytes > CACHED_BYTES)
             sums.append((degree * (edges // degree), edges // degree, taken_s))
         return split_time(sums[0], sums[1])
 

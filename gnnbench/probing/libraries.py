@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from gnnbench import plugins
 from gnnbench.constants import MEASURED
@@ -12,10 +13,10 @@ from gnnbench.errors import GnnbenchError, words_of
 from gnnbench.kernels.pages import keep_pages
 from gnnbench.models import build
 from gnnbench.parts import Bundle, MiniBatchSampler, Part, Setting
-from gnnbench.platforms.libraries import list_numbers
+from gnnbench.platforms.libraries import best_of, list_numbers
 from gnnbench.platforms.machine import Device, LibraryRates, Platform, RateCurve
 from gnnbench.plugins import Registry
-from gnnbench.probing.calls import measure_calls
+from gnnbench.probing.calls import Calls, measure_calls
 from gnnbench.probing.kernels import KernelProbe
 from gnnbench.probing.samplers import (
     DEGREE,
@@ -29,6 +30,8 @@ from gnnbench.records import Mode, PartKind, Workload
 
 #: Whose other four parts a kernel or a sampler is measured among.
 PLAIN = "reference"
+#: How often everything is measured.
+PASSES = 2
 #: A kernel has about so many measurements.
 MEASUREMENTS = 48
 #: How each number was found, by its key in the platform file.
@@ -40,14 +43,17 @@ METHODS = {
     "weighted_cached": "the same out of a table of 4 MiB",
     "update": "rows of 256 values times weights, with a bias, and backward: three products",
     "call": "AGGREGATE over a graph of 64 vertices, in training",
-    "fresh_call": "the same of mini-batches",
+    "fresh_call": "the same of mini-batches, after something else has been through the caches",
     "attention_call": "AGGREGATE with attention over a graph of 64 vertices, in training",
-    "attention_fresh_call": "the same of mini-batches",
+    "attention_fresh_call": "the same of such mini-batches",
     "update_call": "UPDATE over a graph of 64 vertices, in training",
-    "batch": "a mini-batch of such a graph, beside its sampling, loading and propagation",
+    "update_fresh_call": "the same of such mini-batches",
+    "batch": "the loss and the optimiser of such a mini-batch",
+    "fresh_batch": "such a mini-batch beside its sampling, its propagation and what steps take",
     "binding": "a sum over a block that is new, beyond the same sum again",
     "transposing": "a transposed sum over such a block, beyond the same sum again",
     "sampling": "mini-batches of 1024 seeds beyond those of 2, fan-outs 25 and 10, one core",
+    "joint_sampling": "the same by all cores together on one",
     "sampling_call": "a mini-batch of 2 seeds, a layer of it",
 }
 
@@ -71,28 +77,59 @@ class Probed:
 
 def probe_libraries(platform: Platform, registry: Registry, seconds: float) -> Probed:
     """Measure what is on offer on this machine, whose devices ``platform`` has, for about so many
-    ``seconds`` a device; every piece of work runs a few times, however short that is."""
+    ``seconds`` a device; every piece of work runs a few times, however short that is.
+
+    All is measured ``PASSES`` times, and of every number the better counts: other programs, and
+    other tenants of a machine, may slow down some seconds of a pass, and seldom the same of two.
+    """
     keep_pages()
-    found: dict[str, dict[str, LibraryRates]] = {device.name: {} for device in platform.devices}
-    left_out: list[Unmeasured] = []
-    offered = list(_list_parts(registry))
-    probe = _LibraryProbe(registry, seconds / (MEASUREMENTS * max(1, len(offered))))
-    setting = _make_setting(platform)
-    for kind, name in offered:
-        for device in platform.devices if kind == "kernel" else (platform.host,):
-            alone = replace(setting, platform=_take_alone(platform, device))
-            known = found[device.name].get(name, LibraryRates())
-            try:
-                found[device.name][name] = (
-                    probe.measure_kernel(name, alone)
-                    if kind == "kernel"
-                    else probe.measure_sampler(name, alone, known)
-                )
-            except GnnbenchError as error:
-                left_out.append(Unmeasured(f"{kind} {name}", device.name, words_of(error)))
+    passes = [_Pass(platform, registry, seconds / PASSES) for _ in range(PASSES)]
+    for each in passes:
+        each.run()
     for device in platform.devices:
-        platform = _with_libraries(platform, device, found[device.name])
-    return Probed(platform, tuple(left_out))
+        libraries = [each.found[device.name] for each in passes]
+        best = {name: reduce(best_of, [each[name] for each in libraries]) for name in libraries[0]}
+        platform = _with_libraries(platform, device, best)
+    platform = _with_steps(platform, min(step_s for each in passes for step_s in each.steps_s))
+    return Probed(platform, tuple(passes[0].left_out))
+
+
+class _Pass:
+    """One turn of all that is on offer: what was ``found`` of it by device and name, what steps
+    took besides what they compute, and what was ``left_out``."""
+
+    def __init__(self, platform: Platform, registry: Registry, seconds: float) -> None:
+        self._platform = platform
+        self._offered = list(_list_parts(registry))
+        each_s = seconds / (MEASUREMENTS * max(1, len(self._offered)))
+        self._probe = _LibraryProbe(registry, each_s)
+        self.found: dict[str, dict[str, LibraryRates]] = {
+            device.name: {} for device in platform.devices
+        }
+        self.steps_s: list[float] = []
+        self.left_out: list[Unmeasured] = []
+
+    def run(self) -> None:
+        setting, host = _make_setting(self._platform), self._platform.host
+        for kind, name in self._offered:
+            for device in self._platform.devices if kind == "kernel" else (host,):
+                alone = replace(setting, platform=_take_alone(self._platform, device))
+                try:
+                    self._measure(kind, name, device, alone)
+                except GnnbenchError as error:
+                    left_out = Unmeasured(f"{kind} {name}", device.name, words_of(error))
+                    self.left_out.append(left_out)
+
+    def _measure(self, kind: PartKind, name: str, device: Device, setting: Setting) -> None:
+        found = self.found[device.name]
+        if kind == "kernel":
+            calls = self._probe.measure_kernel(name, setting)
+            found[name] = calls.rates
+            if device == self._platform.host:
+                self.steps_s.append(calls.step_s)
+        else:
+            known = found.get(name, LibraryRates())
+            found[name] = self._probe.measure_sampler(name, setting, known)
 
 
 def _list_parts(registry: Registry) -> Iterator[tuple[PartKind, str]]:
@@ -117,7 +154,7 @@ class _LibraryProbe:
         #: By device and how it multiplies, since most kernels leave that to torch.
         self._products: dict[tuple[str, object], RateCurve] = {}
 
-    def measure_kernel(self, name: str, setting: Setting) -> LibraryRates:
+    def measure_kernel(self, name: str, setting: Setting) -> Calls:
         bundle = self._swap("full-graph", "kernel", name, setting)
         mini = self._swap("mini-batch", "kernel", name, setting)
         (device,) = bundle.placement.trainers(setting.platform)
@@ -127,29 +164,15 @@ class _LibraryProbe:
         multiplies = (device.name, type(kernel).linear)
         if multiplies not in self._products:
             self._products[multiplies] = probe.measure_update()
-        calls = measure_calls(bundle, mini, setting)
-        return replace(
-            probe.measure(),
-            update=self._products[multiplies],
-            call_s=calls.call_s,
-            fresh_call_s=calls.fresh_call_s,
-            attention_call_s=calls.attention_call_s,
-            attention_fresh_call_s=calls.attention_fresh_call_s,
-            update_call_s=calls.update_call_s,
-            batch_s=calls.batch_s,
-        )
+        known = replace(probe.measure(), update=self._products[multiplies])
+        return measure_calls(bundle, mini, setting, device, known)
 
     def measure_sampler(self, name: str, setting: Setting, known: LibraryRates) -> LibraryRates:
         """What is ``known`` of the library, and what its sampler reaches."""
         sampler = self._swap("mini-batch", "sampler", name, setting).sampler
         if not isinstance(sampler, MiniBatchSampler):
             raise TypeError(f"sampler {name} draws no mini-batches")
-        drawn = measure_sampler(sampler, setting, self._each_s)
-        return replace(
-            known,
-            sampled_edges_per_s=drawn.sampled_edges_per_s,
-            sampling_call_s=drawn.sampling_call_s,
-        )
+        return measure_sampler(sampler, setting, self._each_s, known)
 
     def _swap(self, mode: Mode, kind: PartKind, name: str, setting: Setting) -> Bundle:
         """The plain parts of a mode with one of them replaced, if they can work."""
@@ -175,13 +198,27 @@ def _take_alone(platform: Platform, device: Device) -> Platform:
     return replace(platform, accelerators=kept, links=links)
 
 
+def _with_steps(platform: Platform, step_s: float) -> Platform:
+    """The machine with what a step takes besides what it computes."""
+    source = f"{_say_today()}: what the harness takes a step of training a graph of 64 vertices"
+    return replace(
+        platform,
+        step_s=step_s,
+        sources={**platform.sources, "step": source},
+        marks={**platform.marks, "step": MEASURED},
+    )
+
+
+def _say_today() -> str:
+    return f"measured here on {datetime.date.today().isoformat()}"
+
+
 def _with_libraries(
     platform: Platform, device: Device, libraries: dict[str, LibraryRates]
 ) -> Platform:
     """The machine whose device has these, each number with its source."""
-    today = datetime.date.today().isoformat()
     sources = {
-        f"{device.name}.libraries.{name}.{key}": f"measured here on {today}: {METHODS[key]}"
+        f"{device.name}.libraries.{name}.{key}": f"{_say_today()}: {METHODS[key]}"
         for name, rates in libraries.items()
         for key in list_numbers(rates)
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from statistics import median
 
 import numpy as np
 import torch
@@ -11,10 +12,11 @@ import torch
 from gnnbench.parts import MiniBatchSampler, Setting
 from gnnbench.platforms.machine import LibraryRates
 from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
+from gnnbench.probing.caches import make_sweep
 from gnnbench.probing.kernels import LEAST_SHARE
 from gnnbench.records import Dataset, Graph
 
-#: The graph that mini-batches are drawn from; every vertex has about as many neighbours.
+#: The graph that mini-batches are drawn from.
 VERTICES, DEGREE = 2**16, 32
 FANOUTS = (25, 10)
 #: Seeds of a mini-batch that is nearly all calls, and of one that is nearly all edges.
@@ -22,9 +24,11 @@ FEW_SEEDS, MANY_SEEDS = 2, 1024
 
 
 def make_dataset(vertices: int, degree: int, width: int) -> Dataset:
-    """A random graph of about so many neighbours a vertex, all of them in the training set."""
+    """A random graph of at most so many neighbours a vertex on average, with hubs, as real graphs
+    have them: the vertex k is an end of edges in proportion to k^-1/2. All are in the training
+    set."""
     random = np.random.default_rng(0)
-    half = random.integers(0, vertices, (vertices * degree // 2, 2))
+    half = (random.random((vertices * degree // 2, 2)) ** 2 * vertices).astype(np.int64)
     half = half[half[:, 0] != half[:, 1]]
     both = np.unique(np.concatenate((half, half[:, ::-1])), axis=0)
     indptr = np.zeros(vertices + 1, dtype=np.int64)
@@ -42,25 +46,43 @@ def make_dataset(vertices: int, degree: int, width: int) -> Dataset:
     )
 
 
-def measure_sampler(sampler: MiniBatchSampler, setting: Setting, each_s: float) -> LibraryRates:
-    """Its rates on one core of this machine, from mini-batches of few and of many seeds."""
-    (few, few_s), (many, many_s) = (
-        _measure_batch(sampler, setting, size, each_s) for size in (FEW_SEEDS, MANY_SEEDS)
+def measure_sampler(
+    sampler: MiniBatchSampler, setting: Setting, each_s: float, known: LibraryRates
+) -> LibraryRates:
+    """What is ``known`` of its library, and its rates on one core of this machine, and on all, from
+    mini-batches of few and of many seeds."""
+    host = setting.platform.host
+    alone, joint = (
+        _split_batches(
+            *(
+                _measure_batch(sampler, setting, size, threads, each_s)
+                for size in (FEW_SEEDS, MANY_SEEDS)
+            )
+        )
+        for threads in (1, host.cores)
     )
-    edge_s = max(many_s - few_s, LEAST_SHARE * many_s) / max(1, many - few)
-    call_s = max(0.0, few_s - few * edge_s) / setting.workload.num_layers
-    return LibraryRates(
-        sampled_edges_per_s=round_rate(1.0 / edge_s), sampling_call_s=round_rate(call_s)
+    return replace(
+        known,
+        sampled_edges_per_s=round_rate(alone[0]),
+        jointly_sampled_edges_per_s=round_rate(max(alone[0], joint[0])),
+        sampling_call_s=round_rate(alone[1] / setting.workload.num_layers),
     )
+
+
+def _split_batches(few: tuple[int, float], many: tuple[int, float]) -> tuple[float, float]:
+    """Edges a second, and seconds besides, of two mini-batches of so many edges and seconds."""
+    edge_s = max(many[1] - few[1], LEAST_SHARE * many[1]) / max(1, many[0] - few[0])
+    return 1.0 / edge_s, max(0.0, few[1] - few[0] * edge_s)
 
 
 def _measure_batch(
-    sampler: MiniBatchSampler, setting: Setting, size: int, each_s: float
+    sampler: MiniBatchSampler, setting: Setting, size: int, threads: int, each_s: float
 ) -> tuple[int, float]:
-    """The edges of a mini-batch of some size, and seconds of drawing it."""
+    """The edges of a mini-batch of some size, and seconds of drawing it with a cache that something
+    else has been through, as training goes through it between two of them."""
     sampler.begin(replace(setting, workload=replace(setting.workload, batch_size=size)))
     seeds = sampler.rounds(0)[0]
-    with torch_threads(1):
-        edges = sum(block.num_edges for block in sampler.sample(seeds, 0, 1))
-        draw = partial(sampler.sample, seeds, 0, 1)
-        return edges, min(time_runs(draw, each_s, torch.device("cpu"), 1))
+    with torch_threads(threads):
+        edges = sum(block.num_edges for block in sampler.sample(seeds, 0, threads))
+        draw = partial(sampler.sample, seeds, 0, threads)
+        return edges, median(time_runs(draw, each_s, torch.device("cpu"), threads, make_sweep()))

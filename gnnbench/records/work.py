@@ -201,8 +201,8 @@ class Work(NamedTuple):
     started for it. ``loading`` is how rows of host memory come to an accelerator, and
     ``processes`` is how many do so side by side. ``apart`` is how many threads of the host do such
     work at the same time, each its own; 0 is one work for all of them. ``fresh`` says that a kernel
-    sees the block for the first time when it aggregates over it, one way, and that a copy makes
-    what it writes to. Where it is ``weighted`` AGGREGATE multiplies by a weight of every edge, in
+    sees the block for the first time, one way, and its rows, and that a copy makes what it writes
+    to. Where it is ``weighted`` AGGREGATE multiplies by a weight of every edge, in
     whatever form. ``columns`` is how many the sparse rows have that AGGREGATE multiplies first, of
     whose stored values alone its ``macs`` are; 0 where rows are dense. ``order`` is that in which
     AGGREGATE reads rows, where it is known.

@@ -12,6 +12,7 @@ import pytest
 import gnnbench
 from gnnbench import plugins
 from gnnbench.conformance.graphs import make_dataset, make_workload
+from gnnbench.constants import MEASURED
 from gnnbench.errors import IncompatibleParts, PlatformError
 from gnnbench.lowering import choose_lowering
 from gnnbench.model_error import find_kind
@@ -53,7 +54,13 @@ def machine(monkeypatch):
         gather=RateCurve((16, 64), (20.0 * GB, 40.0 * GB), (8.0 * GB, 10.0 * GB)),
         libraries={"torch": LibraryRates(call_s=1e-5, batch_s=2e-4, bound_edges_per_s=1e6)},
     )
-    local = dataclasses.replace(describe_unmeasured(), host=host)
+    local = dataclasses.replace(
+        describe_unmeasured(),
+        host=host,
+        step_s=40e-6,
+        sources={**describe_unmeasured().sources, "step": "a stopwatch"},
+        marks={**describe_unmeasured().marks, "step": MEASURED},
+    )
     monkeypatch.setattr(workers, "load_local", lambda: local)
     monkeypatch.setattr(workers, "list_cores", lambda: list(range(10, 26, 2)))
     return local
@@ -528,11 +535,12 @@ def test_a_host_that_trains_alone_has_threads(machine, strategy, spec, apart):
 
 
 def test_a_step_takes_every_process_its_part_of_reading_the_program(machine):
-    """40 launches of a microsecond for each of them, on devices and links."""
+    """40 microseconds for each of them, on devices and links."""
     platform = make_workers(parse_cores("cores:1+1,1"), "three")
     assert platform.step_s == pytest.approx(3 * 40e-6)
     (shown,) = [row for row in show_platform(platform) if row.key == "step"]
-    assert (shown.value, shown.mark) == ("120 µs", "assumed")
+    assert (shown.value, shown.mark) == ("120 µs", "measured")
+    assert shown.source == "3 processes read all steps; one: a stopwatch"
     kernel = plugins.load().part("kernel", "torch")()
     without = ModelClock(dataclasses.replace(platform, step_s=0.0), kernel)
     clock = ModelClock(platform, kernel)

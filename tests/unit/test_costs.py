@@ -14,6 +14,7 @@ from gnnbench.costs.library import read_devices
 from gnnbench.costs.loading import limit_rate, price_rows, price_sampling
 from gnnbench.costs.measured import price_measured
 from gnnbench.costs.passes import weigh_edges
+from gnnbench.costs.roofline import mapping_seconds
 from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.platforms.describe import read_platform
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
@@ -117,9 +118,10 @@ def test_scores_of_attention_are_products_of_the_rows_of_both_ends():
         for work in (attention, attention._replace(backward=True))
     )
     assert (forward[0].read_bytes, forward[0].written_bytes, forward[0].launches) == (rows, 0, 2)
-    assert [(each.read_bytes, each.written_bytes) for each in back[:2]] == [
-        (0, rows),
-        (4 * rows, 0),
+    assert [(each.read_bytes, each.written_bytes, each.launches) for each in back[:3]] == [
+        (0, 200_000 * ROW, 1),
+        (0, 100_000 * ROW, 1),
+        (4 * rows, 0, 4),
     ]
 
 
@@ -152,6 +154,53 @@ def test_backward_sums_the_other_way_and_multiplies_twice_above_the_first_layer(
     products = [e for e in kernel("dgl").operations(update, GPU) if e.kind == "product"]
     assert [each.flops for each in products] == [2.0 * 100 * 32 * 16] * 2
     assert {each.width for each in products} == {16}
+
+
+def test_backward_a_product_is_one_for_the_weights_and_one_for_the_rows():
+    """10 rows of 32 values, times weights of 32 by 64: the rows and the gradients make gradients of
+    the weights, which are small, and the gradients and the weights those of the rows."""
+    rows, gradients, weights = 10 * 32 * 4, 10 * 64 * 4, 32 * 64 * 4
+    work = Work("update", rows=10, features=64, macs=10 * 32 * 64)
+    (forward, *_) = kernel("torch").operations(work, CPU)
+    assert (forward.read_bytes, forward.written_bytes) == (rows, gradients)
+    back = work._replace(backward=True, products=2, macs=2 * work.macs)
+    of_weights, of_rows, _ = kernel("torch").operations(back, CPU)
+    assert (of_weights.read_bytes, of_weights.written_bytes) == (rows + gradients, weights)
+    assert (of_rows.read_bytes, of_rows.written_bytes) == (gradients, rows)
+    assert of_weights.flops == of_rows.flops == forward.flops == 2 * 10 * 32 * 64
+    first = back._replace(products=1, macs=work.macs)
+    assert kernel("torch").operations(first, CPU)[0] == of_weights
+    assert len(kernel("torch").operations(first, CPU)) == 2
+    projected = SUM._replace(form="scaled", macs=200_000 * 32 * 64, backward=True)
+    (product,) = [
+        each for each in kernel("native").operations(projected, CPU) if each.kind == "product"
+    ]
+    assert product.written_bytes == weights
+
+
+def test_relu_is_in_place_and_its_gradient_is_a_tensor_of_its_own():
+    """Of 400 bytes from 100 on: the product, and ReLU's gradient, are mapped; ReLU is not."""
+    here = replace(CPU, mapped_from_bytes=300.0, fresh_bandwidth_bytes_per_s=10.0)
+    work = Work("update", rows=10, features=10, macs=10 * 5 * 10, form="relu")
+    for name, mapped in (("torch", (40.0, 0.0)), ("dgl", (40.0, 40.0, 0.0)), ("native", (0.0,))):
+        operations = kernel(name).operations(work, here)
+        assert tuple(mapping_seconds(each, here) for each in operations) == mapped
+    back = work._replace(backward=True)
+    for name, mapped in (("torch", (0.0, 0.0, 40.0)), ("native", (0.0, 0.0))):
+        operations = kernel(name).operations(back, here)
+        assert tuple(mapping_seconds(each, here) for each in operations) == mapped
+
+
+def test_native_kernels_keep_memory_for_sums_and_products_and_torch_makes_the_rest():
+    here = replace(CPU, mapped_from_bytes=1e6, fresh_bandwidth_bytes_per_s=1e9)
+    work = SUM._replace(form="attention", macs=200_000 * 32 * 64, backward=True)
+    made = {name: kernel(name).operations(work, here) for name in ("native", "torch")}
+    found = {
+        name: {each.kind for each in operations if mapping_seconds(each, here)}
+        for name, operations in made.items()
+    }
+    assert found["native"] == {"stream", "gather"}
+    assert {"stream", "aggregate"} <= found["torch"]
 
 
 def test_a_bias_is_a_pass_of_its_own_in_dgl_and_none_in_the_native_kernels():
@@ -405,6 +454,19 @@ def test_staged_rows_are_picked_into_new_memory_and_cross_as_fast_as_the_driver_
     assert limit_rate("in-place", 12e9, CPU, GPU) == 12e9 * RATES["gpu"].in_place
 
 
+@pytest.mark.parametrize(("loading", "fresh"), [("staged", False), ("blocks", True)])
+def test_where_it_was_measured_rows_are_mapped_if_allocators_do_not_keep_as_many(loading, fresh):
+    """32 MiB are, whoever picks them and how many do; rows into memory that stays never are."""
+    here = replace(CPU, gather=RateCurve((1,), (50e9,), (5e9,)), fresh_bandwidth_bytes_per_s=2e9)
+    rows = Work(
+        "copy", rows=2**17, features=64, bytes=2**25, loading=loading, fresh=fresh, processes=3
+    )
+    assert price_rows(rows, here) == pytest.approx(2**25 / 2e9)
+    assert price_rows(rows._replace(bytes=2**25 - 256), here) == pytest.approx(2**25 / 50e9, 1e-4)
+    stays = rows._replace(loading="blocks", fresh=False)
+    assert price_rows(stays, here) == pytest.approx(2**25 / 50e9)
+
+
 def test_a_described_gather_rate_stands():
     rows = Work("copy", rows=10**6, features=128, bytes=512 * 10**6)
     described = replace(CPU, gather=RateCurve((1,), (50e9,), (5e9,)))
@@ -425,6 +487,23 @@ def test_a_sampler_takes_its_calls_and_its_own_rate_shared_by_its_workers():
     assert price_sampling(work, CPU, library, measured) == pytest.approx(1.03 / 4)
     plain = replace(CPU, sampled_edges_per_s=5e6)
     assert price_sampling(work, plain, Library()) == pytest.approx(1 / 5 / 4)
+
+
+def test_cores_that_were_measured_together_draw_one_mini_batch_no_faster_than_they_did():
+    """One draws a million edges a second, all of them 2.5: three are no faster than all. The calls
+    are made once for all."""
+    library = Library(worker_start_s=0.5)
+    measured = LibraryRates(
+        sampled_edges_per_s=1e6, jointly_sampled_edges_per_s=2.5e6, sampling_call_s=0.01
+    )
+    work = Work("sample", edges=10**6, layers=3)
+    for threads, drawn_s in ((1, 1.0), (2, 0.5), (3, 0.4), (0, 0.4)):
+        taken_s = price_sampling(work._replace(threads=threads), CPU, library, measured)
+        assert taken_s == pytest.approx(0.03 + drawn_s)
+    started = price_sampling(work._replace(starts=2), CPU, library, measured)
+    assert started == pytest.approx(1.0 + 0.03 + 0.4)
+    on_gpu = replace(measured, sampled_edges_per_s=1e8)
+    assert price_sampling(work, GPU, library, on_gpu) == pytest.approx(0.03 + 0.01)
 
 
 # --------------------------------------------------------------------------- constants

@@ -121,6 +121,15 @@ def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
     assert price(product) == pytest.approx(4.0)
 
 
+def test_what_a_product_makes_is_mapped_besides_where_nobody_keeps_it() -> None:
+    mapped = replace(CPU, mapped_from_bytes=640.0, fresh_bandwidth_bytes_per_s=160.0)
+    product = Operation("product", written_bytes=640.0, flops=20_000.0, width=16.0, launches=1)
+    for made, more_s in ((product, 4.0), (replace(product, outputs=0), 0.0)):
+        taken_s = price_measured([made], mapped, Library(), RATES, 1)
+        assert taken_s == pytest.approx(4.0 + more_s)
+    assert price_measured([replace(product, outputs=2)], mapped, Library(), RATES, 1) == 4.0
+
+
 def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     again = Work("aggregate", edges=200)
     assert price_calls(again, RATES) == 0.5
@@ -133,8 +142,13 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     assert price_calls(again, rates) == 0.5
     assert price_calls(attends, rates) == 0.6
     assert price_calls(attends._replace(fresh=True, backward=True), rates) == 0.9 + 4.0
-    assert price_calls(Work("update"), RATES) == 0.25
-    assert price_calls(Work("update", form="loss"), RATES) == 3.0
+    update, loss = Work("update"), Work("update", form="loss")
+    assert price_calls(update, RATES) == price_calls(update._replace(fresh=True), RATES) == 0.25
+    assert price_calls(loss, RATES) == price_calls(loss._replace(fresh=True), RATES) == 3.0
+    rates = replace(RATES, update_fresh_call_s=0.4, fresh_batch_s=5.0)
+    assert (price_calls(update, rates), price_calls(loss, rates)) == (0.25, 3.0)
+    assert price_calls(update._replace(fresh=True), rates) == 0.4
+    assert price_calls(loss._replace(fresh=True), rates) == 5.0
 
 
 def test_a_measured_kernel_is_priced_by_what_it_does_at_its_own_rates() -> None:
@@ -167,6 +181,24 @@ def test_of_sparse_features_a_full_graph_multiplies_the_stored_values_alone(mode
     spans = [span for span in dry.run_epoch(0).spans if span.layer == 0 and span.work.macs]
     assert {span.label for span in spans} == {"aggregate forward", "aggregate backward"}
     assert {span.work.macs for span in spans} == {data.features.nnz * 2}
+
+
+@pytest.mark.parametrize("mode", ["mini-batch", "full-graph"])
+@pytest.mark.parametrize("accelerators", [0, 2])
+def test_mini_batches_are_new_to_caches_and_full_graphs_are_not(mode, accelerators) -> None:
+    """Rows that are sent on are picked into memory that stays."""
+    data, platform = make_dataset(), make_platform(2) if accelerators else make_this_host()
+    workload = fit_workload(data, "gcn", 1)
+    setting = Setting(data, platform, workload, build(workload).shapes)
+    apart = {"mini-batch": "pyg-multi-gpu", "full-graph": "partition"}[mode]
+    name, registry = apart if accelerators else "reference", plugins.load()
+    parts = registry.strategy(name).bundles[mode]
+    spans = DryRun(plugins.assemble(registry, parts, {}), setting).run_epoch(0).spans
+    computed = [span.work.fresh for span in spans if span.work.op in ("aggregate", "update")]
+    assert len(computed) > 2
+    assert set(computed) == {mode == "mini-batch"}
+    loads = [span.work.fresh for span in spans if span.label == "load features"]
+    assert set(loads) == ({not accelerators} if mode == "mini-batch" else set())
 
 
 # --------------------------------------------------------------------------- the loss

@@ -438,8 +438,8 @@ BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
         pytest.param(
             'name = "small"',
             'name = "small"\nplatform = 3',
-            "unknown key 'platform' in the file; choose from name, description, host, "
-            "accelerators, links",
+            "unknown key 'platform' in the file; choose from name, description, step, "
+            "host, accelerators, links",
             id="unknown key, top level",
         ),
         pytest.param(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,11 +13,14 @@ from gnnbench import plugins
 from gnnbench.costs import Library
 from gnnbench.parts import Adjacency
 from gnnbench.platforms import load_platform, show_platform, to_toml
+from gnnbench.platforms.libraries import CURVES, RATES, SECONDS, best_of
 from gnnbench.platforms.local import describe_unmeasured
-from gnnbench.platforms.machine import Platform
-from gnnbench.probing import kernels, probe_libraries, samplers
+from gnnbench.platforms.machine import LibraryRates, Platform, RateCurve
+from gnnbench.platforms.timing import time_runs
+from gnnbench.probing import calls, kernels, libraries, probe_libraries, samplers
+from gnnbench.probing.calls import Calls
 from gnnbench.probing.kernels import Amounts, KernelProbe, draw_block, split_time
-from gnnbench.records import Block
+from gnnbench.records import Block, BlockSize
 from gnnbench_plugins.reference.kernel import TorchKernel
 
 
@@ -31,6 +36,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.setattr(kernels, name, size)
     monkeypatch.setattr(samplers, "VERTICES", 2**10)
+    for module in (calls, kernels, samplers):
+        monkeypatch.setattr(module, "make_sweep", lambda: lambda: None)
 
 
 @pytest.fixture
@@ -72,9 +79,11 @@ def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(small, machin
             assert curve.widths == (4, 16)
             assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
         assert rates.call_s is not None
-        calls = (rates.call_s, rates.fresh_call_s, rates.update_call_s, rates.batch_s)
-        calls += (rates.attention_call_s, rates.attention_fresh_call_s)
-        assert all(1e-7 < seconds < 1.0 for seconds in calls)
+        taken = (rates.call_s, rates.fresh_call_s, rates.update_call_s, rates.update_fresh_call_s)
+        taken += (rates.attention_call_s, rates.attention_fresh_call_s)
+        taken += (rates.batch_s, rates.fresh_batch_s)
+        assert all(1e-7 < seconds < 1.0 for seconds in taken)
+        assert rates.fresh_batch_s > rates.batch_s
         assert min(rates.bound_edges_per_s, rates.transposed_edges_per_s) > 0.0
     weighted = {name for name, rates in kernels_here.items() if rates.weighted}
     assert weighted == {"dgl"} & set(kernels_here)
@@ -85,6 +94,10 @@ def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(small, machin
             assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
     assert {"neighbour", "saint", "layerwise"} <= set(samplers_here)
     assert all(1e2 < rates.sampled_edges_per_s < 1e12 for rates in samplers_here.values())
+    for rates in samplers_here.values():
+        assert rates.jointly_sampled_edges_per_s >= rates.sampled_edges_per_s
+    assert 1e-7 < found.platform.step_s < 1.0
+    assert (found.platform.mark("step").kind, machine.step_s) == ("measured", 0.0)
     reasons = {each.part: each.reason for each in found.unmeasured}
     assert "sparse accelerators" in reasons["kernel spu"]
     assert not {f"kernel {name}" for name in kernels_here} & set(reasons)
@@ -135,6 +148,7 @@ def test_what_libraries_reach_is_written_and_read_back(small, machine, tmp_path)
     again = load_platform(str(path))
     assert again.host.libraries == found.host.libraries
     assert again.sources == found.sources
+    assert again.step_s == found.step_s > 0.0
     measured = [key for key in again.sources if key.startswith("host.libraries.")]
     assert {again.mark(key).kind for key in measured} == {"measured"}
     rows = {row.key: row for row in show_platform(again)}
@@ -144,6 +158,8 @@ def test_what_libraries_reach_is_written_and_read_back(small, machine, tmp_path)
     )
     assert "edges/s" in rows["host.libraries.neighbour.sampling"].value
     assert rows["host.libraries.torch.call"].source.startswith("measured here on")
+    assert rows["step"].source.startswith("measured here on")
+    assert rows["step"].mark == "measured"
 
 
 class _SlowOnce:
@@ -209,3 +225,189 @@ def test_products_are_those_of_training(small, machine, monkeypatch) -> None:
     curve = KernelProbe(_SlowProducts(clock), machine.host, 0.0).measure_update()
     expected = (2.0 * 64 * 256 * 4, 2.0 * 64 * 256 * 16)
     assert curve.rates == pytest.approx(expected, rel=1e-3)
+
+
+# --------------------------------------------------------------------------- swept caches
+
+
+@pytest.fixture
+def sweeps(small, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A moment for each sweep; each lasts two milliseconds or longer."""
+    found: list[float] = []
+
+    def sweep() -> None:
+        found.append(time.perf_counter())
+        time.sleep(0.002)
+
+    for module in (calls, kernels, samplers):
+        monkeypatch.setattr(module, "make_sweep", lambda: sweep)
+    return found
+
+
+def assemble(mode):
+    registry = plugins.load()
+    return plugins.assemble(registry, registry.strategy("reference").bundles[mode], {})
+
+
+def test_a_mini_batch_finds_its_caches_swept_after_every_step(sweeps, machine) -> None:
+    setting = calls._make_tiny("gcn", libraries._make_setting(machine))
+    epochs = calls._train(assemble("mini-batch"), setting, sweeps=True)
+    steps = len(epochs[0].trace.spans)
+    assert {len(each.trace.spans) for each in epochs} == {steps}
+    assert sum(span.label == "loss" for span in epochs[0].trace.spans) == calls.BATCHES
+    # The first epoch is not told.
+    assert len(sweeps) == steps * (1 + len(epochs)) == steps * (1 + calls.SWEPT_EPOCHS)
+    for each in epochs:
+        assert each.trace.harness_s - each.harness_s >= 0.002 * steps
+        assert each.step_s == pytest.approx(each.harness_s / steps)
+        assert each.harness_s > 0.0
+    again = calls._train(assemble("full-graph"), setting)
+    assert len(sweeps) == steps * (1 + len(epochs))
+    assert all(each.harness_s == each.trace.harness_s for each in again)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_what_a_host_does_for_an_accelerator_stays_in_its_caches(sweeps, machine, kind) -> None:
+    setting = libraries._make_setting(machine)
+    bundles = assemble("full-graph"), assemble("mini-batch")
+    known = LibraryRates(sampled_edges_per_s=3.0)
+    found = calls.measure_calls(*bundles, setting, replace(machine.host, kind=kind), known)
+    assert bool(sweeps) == (kind == "cpu")
+    assert found.rates.sampled_edges_per_s == 3.0
+    assert found.rates.fresh_batch_s > found.rates.batch_s > 0.0
+
+
+def test_rows_out_of_memory_are_summed_with_swept_caches_and_cached_ones_are_not(
+    sweeps, machine, monkeypatch
+) -> None:
+    seen: list[tuple[int, int]] = []
+    run = KernelProbe._run
+
+    def watch(probe, work, threads, *, sweeps: bool = False):
+        seen.append((len(work.args[0]), sweeps))
+        return run(probe, work, threads, sweeps=sweeps)
+
+    monkeypatch.setattr(KernelProbe, "_run", watch)
+    KernelProbe(TorchKernel(), machine.host, 0.0)._measure_sums(1)
+    # Tables of 1 KiB and 16 KiB, of rows of 16 and 64 bytes, but of 32 rows at least.
+    assert {rows for rows, swept in seen if swept} == {1024, 256}
+    assert {rows for rows, swept in seen if not swept} == {64, 32}
+    assert len(sweeps) == 3 * 2 * 2
+
+
+def test_what_comes_before_a_run_is_not_counted(monkeypatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: clock[0])
+
+    def advance(seconds: float) -> None:
+        clock[0] += seconds
+
+    place = torch.device("cpu")
+    taken = time_runs(lambda: advance(1.0), 0.0, place, 1, lambda: advance(100.0))
+    assert taken == [1.0] * 3
+    assert clock[0] == 3 * 101.0 + 1.0
+
+
+# --------------------------------------------------------------------------- samplers
+
+
+class _SlowSampler:
+    """Draws 10 edges a seed: a call takes a second, and an edge a second of one core, of which
+    three are as fast as two."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self._clock = clock
+
+    def begin(self, setting) -> None:
+        self._size = setting.workload.batch_size
+
+    def rounds(self, epoch):
+        return [np.arange(self._size)]
+
+    def sample(self, seeds, epoch, threads):
+        edges = 10 * len(seeds)
+        self._clock[0] += 2.0 + edges / min(threads, 2)
+        return [BlockSize(0, 0, edges // 2)] * 2
+
+
+def test_a_sampler_is_measured_on_one_core_and_on_all(sweeps, machine, monkeypatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: clock[0])
+    setting = libraries._make_setting(replace(machine, host=replace(machine.host, cores=3)))
+    known = LibraryRates(batch_s=7.0)
+    rates = samplers.measure_sampler(_SlowSampler(clock), setting, 0.0, known)
+    assert rates.sampled_edges_per_s == pytest.approx(1.0)
+    assert rates.jointly_sampled_edges_per_s == pytest.approx(2.0)
+    assert rates.sampling_call_s == pytest.approx(1.0)
+    assert rates.batch_s == 7.0
+    # Three runs each, of few and of many seeds, on one core and on three.
+    assert len(sweeps) == 3 * 2 * 2
+
+
+def test_the_graph_that_is_drawn_from_has_hubs() -> None:
+    data = samplers.make_dataset(2**12, 16, 1)
+    degrees = np.diff(data.graph.indptr)
+    assert 8 < degrees.mean() <= 16
+    assert degrees.max() > 10 * degrees.mean()
+    assert degrees[: 2**8].mean() > 2 * degrees.mean()
+
+
+# --------------------------------------------------------------------------- passes
+
+
+def test_the_numbers_of_a_library_are_all_of_a_kind() -> None:
+    named = [*CURVES, *RATES, *SECONDS]
+    assert sorted(named) == sorted(each.name for each in fields(LibraryRates))
+
+
+def test_of_two_measurements_the_better_counts_number_by_number() -> None:
+    one = LibraryRates(
+        update=RateCurve((4, 8), (2.0, 9.0), (1.0, 5.0)), call_s=3.0, batch_s=1.0,
+        sampled_edges_per_s=5.0,
+    )  # fmt: skip
+    other = LibraryRates(
+        update=RateCurve((4, 8), (3.0, 7.0), (2.0, 4.0)), call_s=2.0, batch_s=4.0,
+        sampled_edges_per_s=8.0,
+    )  # fmt: skip
+    best = LibraryRates(
+        update=RateCurve((4, 8), (3.0, 9.0), (2.0, 5.0)), call_s=2.0, batch_s=1.0,
+        sampled_edges_per_s=8.0,
+    )  # fmt: skip
+    assert best_of(one, other) == best_of(other, one) == best
+    assert best_of(LibraryRates(), LibraryRates()) == LibraryRates()
+
+
+@dataclass
+class _Disturbed:
+    """Measures nothing; of two passes over two kernels each is disturbed once."""
+
+    registry: object
+    each_s: float
+
+    def measure_kernel(self, name, setting):
+        number = len(self.registry.asked)
+        self.registry.asked.append(name)
+        slow = number in (0, 3)
+        return Calls(LibraryRates(call_s=9.0 if slow else 1.0), 1.0 + number)
+
+
+@dataclass
+class _TwoKernels:
+    asked: list[str]
+
+    def parts_of(self, kind):
+        first = type("First", (TorchKernel,), {"name": "first"})
+        second = type("Second", (TorchKernel,), {"name": "second"})
+        return (first, second) if kind == "kernel" else ()
+
+
+def test_what_disturbs_one_pass_is_not_told(machine, monkeypatch) -> None:
+    monkeypatch.setattr(libraries, "_LibraryProbe", _Disturbed)
+    registry = _TwoKernels([])
+    found = probe_libraries(machine, registry, 1.0).platform
+    assert registry.asked == ["first", "second"] * 2
+    assert {name: rates.call_s for name, rates in found.host.libraries.items()} == {
+        "first": 1.0,
+        "second": 1.0,
+    }
+    assert found.step_s == 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from gnnbench.constants import Bound
+from gnnbench.costs import Operation
 from gnnbench.costs.aggregation import Aggregation
 from gnnbench.costs.passes import Passes
 from gnnbench.errors import UsageError
@@ -23,7 +24,8 @@ from gnnbench.kernels.autograd import Factors
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.parts import Adjacency, Bundle, Kernel, LayerShape, Scaling, Setting
-from gnnbench.records import Block, BlockSize, Mode
+from gnnbench.platforms.machine import Device
+from gnnbench.records import Block, BlockSize, Mode, Work
 
 
 class NativeAdjacency(Adjacency):
@@ -187,6 +189,7 @@ class NativeKernel(Kernel):
         index_bytes=4.0, weighted=frozenset(), softmax_passes=4
     )
     update_passes: ClassVar[Bound[Passes]] = ((0, 0), (0, 0))
+    hidden_passes: ClassVar[Bound[Passes]] = ((0, 0), (2, 1))
 
     #: Features that a full graph multiplies in every epoch, with their transpose.
     _features: WeakTensorKeyDictionary = field(
@@ -201,6 +204,16 @@ class NativeKernel(Kernel):
                     f"{device.torch_device}; choose a kernel that runs there, as 'torch' does."
                 )
         return None
+
+    def operations(self, work: Work, device: Device) -> tuple[Operation, ...]:
+        """Sums and products are written to memory that these kernels keep and hand out again, and
+        so is all of UPDATE; the terms of attention are torch's."""
+        return tuple(
+            replace(each, outputs=0)
+            if work.op == "update" or each.kind in ("aggregate", "product")
+            else each
+            for each in super().operations(work, device)
+        )
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
         """Both CSRs, whose rows begin at 64-bit positions, and which edge each of the transpose's
