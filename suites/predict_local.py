@@ -1,12 +1,12 @@
 """``python -m suites.predict_local``: epochs on this machine as the model says, and as they are.
 
 Every strategy that runs on this machine's own devices, with three models on three graphs: an epoch
-is predicted from what a probe has measured (``gnnbench platforms probe``), and where the strategy
-has a design phase, from that; then it is trained. The strategies of a mode take turns, so that what
-else the machine does disturbs all alike, and the median epoch counts. A turn has some epochs one
-after the other, as a run has them; the first does not count, which finds the data of other
-strategies in the caches, and whose large arrays are mapped anew, while those of the next reuse what
-it has let go of. What cannot run stands below, with the reason.
+is predicted from what a probe has measured (``gnnbench platforms probe``), once more before each
+graph and model, and where the strategy has a design phase, from that; then it is trained. The
+strategies of a mode take turns, so that what else the machine does disturbs all alike, and the
+median epoch counts. A turn has some epochs one after the other, as a run has them; the first does
+not count, which finds the data of other strategies in the caches. What cannot run stands below,
+with the reason.
 
 Of libraries that compute the same, the ratio of two epochs says which to use; those that the model
 gives stand beside those that were measured.
@@ -34,7 +34,7 @@ from gnnbench import datasets, plugins
 from gnnbench.comparison import Options, make_setting
 from gnnbench.design_phase import with_design_phase
 from gnnbench.errors import GnnbenchError, words_of
-from gnnbench.kernels.pages import keep_pages
+from gnnbench.kernels.pages import keep_pages, trim_heap
 from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting, option_fields
@@ -227,6 +227,9 @@ class Turns:
                     judged_s = processor_s if self._cores == 1 else wall_s
                     if number:
                         taken[entrant.strategy].append((judged_s, wall_s))
+            if not number:
+                # All have what stays with them: what is kept of freed memory comes after it.
+                trim_heap()
             number += 1
         return taken
 
@@ -368,12 +371,18 @@ def main(
     """Predict epochs of every strategy that runs on this machine, then train them by turns."""
     keep_pages()
     registry = plugins.load()
-    if probed:
-        machine = load_platform("local")
-    else:
-        machine = probe_libraries(probe(probe_seconds), registry, probe_seconds).platform
-    cores = min(threads or machine.host.cores, machine.host.cores)
-    platform = replace(machine, host=take_cores(machine.host, cores))
+
+    def look() -> Platform:
+        """This machine as it was last probed, or as it is now."""
+        if probed:
+            machine = load_platform("local")
+        else:
+            machine = probe_libraries(probe(probe_seconds), registry, probe_seconds).platform
+        wanted = min(threads or machine.host.cores, machine.host.cores)
+        return replace(machine, host=take_cores(machine.host, wanted))
+
+    platform = look()
+    cores = platform.host.cores
     torch.set_num_threads(cores)
     aside = json_path == "-"
     clock = "the processor's time" if cores == 1 else "the wall clock"
@@ -387,6 +396,8 @@ def main(
     for graph in graphs:
         dataset = datasets.load(graph)
         for model in models:
+            if found:
+                platform = look()
             for mode in modes or get_args(Mode):
                 taking_part = [each.name for each in chosen if mode in each.bundles]
                 turns = Turns(registry, platform, dataset, model, mode, graph)

@@ -16,6 +16,7 @@ import torch
 from gnnbench.constants import MEASURED, Constant, Mark
 from gnnbench.errors import GnnbenchError, PlatformError
 from gnnbench.files import explain, publish
+from gnnbench.kernels.pages import count_kept_bytes
 from gnnbench.platforms.describe import LOCAL, local_path, read_platform
 from gnnbench.platforms.machine import Device, Link, Platform
 from gnnbench.platforms.show import to_toml
@@ -52,7 +53,9 @@ def load_local() -> Platform:
         )
     return dataclasses.replace(
         platform,
-        host=dataclasses.replace(platform.host, virtual=False),
+        host=dataclasses.replace(
+            platform.host, virtual=False, mapped_from_bytes=count_kept_bytes()
+        ),
         accelerators=tuple(
             dataclasses.replace(device, virtual=False, torch_device=f"cuda:{index}")
             for index, device in enumerate(platform.accelerators)
@@ -95,6 +98,7 @@ def describe_unmeasured() -> Platform:
         cores=cores,
         core_bandwidth_bytes_per_s=CORE_BYTES_PER_S,
         sampled_edges_per_s=CORE_EDGES_PER_S,
+        mapped_from_bytes=count_kept_bytes(),
         virtual=False,
     )
     sources = {

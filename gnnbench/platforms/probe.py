@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import mmap
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
@@ -21,7 +22,7 @@ from gnnbench.constants import MEASURED, Bound
 from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
-from gnnbench.kernels.pages import keep_pages
+from gnnbench.kernels.pages import count_kept_bytes, keep_pages
 from gnnbench.platforms.local import (
     assemble,
     cache_bytes,
@@ -38,7 +39,7 @@ from gnnbench.records import IndexArray, IntArray
 #: 128 MiB an array, 384 MiB a triad: beyond the last-level cache of any one socket.
 TRIAD_FLOATS: Bound[int] = 2**25
 COPY_BYTES: Bound[int] = 2**26
-#: 64 MiB: more than any allocator keeps.
+#: 64 MiB.
 FRESH_FLOATS: Bound[int] = 2**24
 CPU = torch.device("cpu")
 #: What rates by width are measured on, and how large the tables are for it.
@@ -52,7 +53,7 @@ GRAPH_VERTICES: Bound[int] = 2**20
 PICKED_WIDTH: Bound[int] = 256
 PICKED_ROWS: Bound[int] = 2**16
 PICKED_DEGREE: Bound[int] = 32
-PICKING_TURNS: Bound[int] = 3
+PICKING_TURNS: Bound[int] = 5
 NEAR_BYTES: Bound[int] = 2**22
 FAR_BYTES: Bound[int] = 2**27
 #: A table of which so much is found in a cache may lie in it whole.
@@ -143,6 +144,7 @@ def _probe_host(seconds: float) -> Device:
         sampled_edges_per_s=_sampling_rate(share_s),
         virtual=False,
         cache_bytes=_cache_bytes(cores, share_s),
+        mapped_from_bytes=count_kept_bytes(),
         gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
         aggregate=_rate_curve(_aggregate_rate, AGGREGATED_WIDTHS, cores, share_s),
         aggregate_backward=_rate_curve(_aggregate_backward_rate, AGGREGATED_WIDTHS, cores, share_s),
@@ -200,7 +202,12 @@ def _triad_rate(device: torch.device, budget_s: float) -> float:
 
 def _fresh_rate(budget_s: float) -> float:
     """Bytes/s of writing a tensor into memory that the system maps for it, page by page."""
-    return best_rate(lambda: torch.full((FRESH_FLOATS,), 1.0), 4.0 * FRESH_FLOATS, budget_s, CPU)
+
+    def fill() -> None:
+        mapped = mmap.mmap(-1, 4 * FRESH_FLOATS)
+        torch.frombuffer(mapped, dtype=torch.float32).fill_(1.0)
+
+    return best_rate(fill, 4.0 * FRESH_FLOATS, budget_s, CPU)
 
 
 def _launch_seconds(device: torch.device, budget_s: float) -> float:
@@ -272,8 +279,8 @@ def _gather_rate(width: int, threads: int, budget_s: float) -> float:
 
 
 def _cache_bytes(cores: int, budget_s: float) -> int:
-    """Bytes that programs here have of the last cache, which virtual machines share with others;
-    0 where the system does not say how large it is."""
+    """Bytes that programs here have of the last cache, which virtual machines share with others,
+    in the turn that these disturb least; 0 where the system does not say how large it is."""
     size = cache_bytes()
     if not size:
         return 0
@@ -283,8 +290,9 @@ def _cache_bytes(cores: int, budget_s: float) -> int:
     with torch_threads(cores):
         for _ in range(PICKING_TURNS):
             for each, taken in zip(sums, runs, strict=True):
-                taken += time_runs(each, budget_s / (PICKING_TURNS * len(tables)), CPU, cores)
-    return round(round_rate(find_cache_bytes(tables, [median(taken) for taken in runs])))
+                each_s = budget_s / (PICKING_TURNS * len(tables))
+                taken.append(median(time_runs(each, each_s, CPU, cores)))
+    return round(round_rate(find_cache_bytes(tables, [min(taken) for taken in runs])))
 
 
 def find_cache_bytes(tables: Sequence[int], seconds: Sequence[float]) -> float:

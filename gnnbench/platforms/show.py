@@ -77,7 +77,8 @@ def _show_number(platform: Platform, dotted: str, text: str) -> PlatformRow:
 
 
 def to_toml(platform: Platform) -> str:
-    """A description that :func:`read_platform` reads back equal, but for which devices are virtual.
+    """A description that :func:`read_platform` reads back equal, but for which devices are virtual
+    and what this process keeps of freed memory.
 
     Raises ``PlatformError`` when a number has no source.
     """

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from gnnbench.errors import IncompatibleParts
+from gnnbench.kernels.pages import return_large_arrays
 from gnnbench.lowering.base import collect_idle, collect_notes, collect_predictions
 from gnnbench.lowering.working_sets import is_streamed
 from gnnbench.models import GNN
@@ -118,6 +119,8 @@ class Training:
             reason = refuse_processes(bundle, setting, processes)
         if reason is not None:
             raise IncompatibleParts(reason)
+        if setting.dataset.folder:
+            return_large_arrays()
         self._setting = setting
         recorder = Recorder(clock, synchronise=accelerators_here(setting.platform))
         self._bundle = bundle

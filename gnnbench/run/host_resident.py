@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gnnbench.kernels.buffers import pool
-from gnnbench.kernels.pages import trim_heap
+from gnnbench.kernels.pages import return_large_arrays, trim_heap
 from gnnbench.lowering import choose_lowering
 from gnnbench.lowering.full_graph import UnitKey
 from gnnbench.lowering.host_plan import shares_features
@@ -135,7 +135,7 @@ class HostResidentEngine(HostMovement):
             fill_features(setting, self._rows[0], self._share.ids)
             self._store.drop_pages()
         if plan.spilled:
-            trim_heap()
+            return_large_arrays()
 
     def idle_memory(self) -> IdleMemory:
         """The buffers of gradients, that of layer 1's outputs first: each epoch clears them before

@@ -823,7 +823,7 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
     assert platform.sources["host.cores"] == "the operating system"
     assert platform.mark("host.cores").kind == "measured"
     back = read(to_toml(platform), tmp_path)
-    assert back.host == dataclasses.replace(platform.host, virtual=True)
+    assert back.host == dataclasses.replace(platform.host, virtual=True, mapped_from_bytes=0.0)
 
 
 @pytest.mark.usefixtures("two_gpus")

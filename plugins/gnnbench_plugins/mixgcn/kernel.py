@@ -8,6 +8,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from gnnbench.constants import Bound
+from gnnbench.costs.passes import RELU, Passes
 from gnnbench.kernels.dispatch import SparseMatrix, pack_mask, sort_sources, transpose
 from gnnbench.kernels.dispatch.checks import MaskArray
 from gnnbench.parts import Bundle, OfFullGraphs, Setting, option
@@ -68,6 +70,8 @@ class SpuKernel(OfFullGraphs, NativeKernel):
     name: ClassVar[str] = "spu"
     summary: ClassVar[str] = "S-SpMM on MixGCN's sparse accelerators, by their cycle model"
     takes_sparse_features: ClassVar[bool] = False
+    #: Dense devices update, with a pass for ReLU.
+    hidden_passes: ClassVar[Bound[Passes]] = RELU
 
     wanted: float = option(
         1.0, "share of AGGREGATE's outputs that a mask wants, above 0; the paper has about 0.5"
