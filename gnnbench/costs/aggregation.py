@@ -81,7 +81,7 @@ class Aggregation:
             )
         if attends and work.backward:
             if sends:
-                yield weigh_messages(work, row_bytes)
+                yield from weigh_messages(work, row_bytes)
             else:
                 yield from weigh_edges(work, row_bytes, self.index_bytes, scalar=scalar)
         if work.form in self.counted and not work.backward:

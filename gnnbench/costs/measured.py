@@ -33,8 +33,8 @@ def price_measured(
 
 
 def price_calls(work: Work, measured: LibraryRates) -> float:
-    """Seconds of the library's calls for ``work``, and of making a block ready that is new to
-    it."""
+    """Seconds of the library's calls for ``work``, and of making a block ready that is new to it,
+    and with it rows of which only some values are stored."""
     if work.form == "loss":
         return (work.fresh and measured.fresh_batch_s) or measured.batch_s
     if work.op != "aggregate":
@@ -44,7 +44,8 @@ def price_calls(work: Work, measured: LibraryRates) -> float:
         return (attends and measured.attention_call_s) or measured.call_s or 0.0
     rate = measured.transposed_edges_per_s if work.backward else measured.bound_edges_per_s
     call_s = (attends and measured.attention_fresh_call_s) or measured.fresh_call_s
-    return call_s + (work.edges / rate if rate else 0.0)
+    stored = work.macs / work.features if work.columns else 0.0
+    return call_s + ((work.edges + stored) / rate if rate else 0.0)
 
 
 def _price(
@@ -57,6 +58,9 @@ def _price(
     if sums and operation.kind == "scalar" and measured.weighted is not None:
         weighted = replace(measured, aggregate=measured.weighted, cached=measured.weighted_cached)
         return _price_sum(operation, device, weighted, threads)
+    if sums and operation.kind == "dot" and measured.dotted is not None:
+        dotted = replace(measured, aggregate=measured.dotted, cached=measured.dotted_cached)
+        return _price_sum(replace(operation, written_bytes=0.0), device, dotted, threads)
     if sums and measured.aggregate is not None:
         summed_s = _price_sum(operation, device, measured, threads)
         return with_values(summed_s, operation, device, library, threads)

@@ -105,11 +105,11 @@ def weigh_edges(
     return (of_sources, again)
 
 
-def weigh_messages(work: Work, row_bytes: float) -> Operation:
+def weigh_messages(work: Work, row_bytes: float) -> tuple[Operation, ...]:
     """The gradient of each edge's weight where every message is a row of its own: the product of
     the message with its gradient is one more, which is then summed."""
     size = work.edges * row_bytes
-    return stream(3 * size, size + work.edges * work.itemsize, launches=2)
+    return (stream(2 * size, size), stream(size, work.edges * work.itemsize))
 
 
 def attend(work: Work) -> tuple[Operation, ...]:

@@ -10,7 +10,16 @@ from gnnbench.platforms.machine import LibraryRates, RateCurve
 from gnnbench.platforms.schema import LibraryTable, Quantity, Rates
 
 #: The numbers of a library by what they are: rates by width, rates, and seconds.
-CURVES = ("aggregate", "cached", "written", "weighted", "weighted_cached", "update")
+CURVES = (
+    "aggregate",
+    "cached",
+    "written",
+    "weighted",
+    "weighted_cached",
+    "dotted",
+    "dotted_cached",
+    "update",
+)
 RATES = (
     "bound_edges_per_s",
     "transposed_edges_per_s",
@@ -48,6 +57,8 @@ def _read_library(table: LibraryTable) -> LibraryRates:
         written=read_rates(table.written),
         weighted=read_rates(table.weighted),
         weighted_cached=read_rates(table.weighted_cached),
+        dotted=read_rates(table.dotted),
+        dotted_cached=read_rates(table.dotted_cached),
         update=read_rates(table.update),
         call_s=table.call.si if table.call else None,
         fresh_call_s=_read_number(table.fresh_call),
@@ -77,6 +88,8 @@ def list_numbers(rates: LibraryRates) -> dict[str, float | RateCurve]:
         "written": rates.written,
         "weighted": rates.weighted,
         "weighted_cached": rates.weighted_cached,
+        "dotted": rates.dotted,
+        "dotted_cached": rates.dotted_cached,
         "update": rates.update,
         "call": rates.call_s,
         "fresh_call": rates.fresh_call_s,

@@ -56,7 +56,8 @@ class LibraryRates:
 
     AGGREGATE picks source rows at ``aggregate`` bytes/s out of the memory and at ``cached`` out of
     the last cache, and writes destinations' rows at ``written``; where sums with a weight an edge
-    have no vector instructions, it picks their rows at ``weighted`` and ``weighted_cached``.
+    have no vector instructions, it picks their rows at ``weighted`` and ``weighted_cached``, and
+    where the gradients of those weights have none, theirs at ``dotted`` and ``dotted_cached``.
     UPDATE's products have ``update`` FLOP/s, all by width. However little there is to compute,
     AGGREGATE takes ``call_s``, or with attention ``attention_call_s``, UPDATE ``update_call_s``,
     and the loss and the optimiser ``batch_s`` together. Mini-batches, of which no cache has seen a
@@ -73,6 +74,8 @@ class LibraryRates:
     written: RateCurve | None = None
     weighted: RateCurve | None = None
     weighted_cached: RateCurve | None = None
+    dotted: RateCurve | None = None
+    dotted_cached: RateCurve | None = None
     update: RateCurve | None = None
     call_s: float | None = None
     fresh_call_s: float = 0.0

@@ -176,6 +176,8 @@ class LibraryTable(TomlTable):
     written: BandwidthRates | None = None
     weighted: BandwidthRates | None = None
     weighted_cached: BandwidthRates | None = None
+    dotted: BandwidthRates | None = None
+    dotted_cached: BandwidthRates | None = None
     update: FlopsRates | None = None
     call: Duration | None = None
     fresh_call: Duration | None = None
@@ -331,6 +333,8 @@ BASE_UNIT = {
     "written": BandwidthRates.base,
     "weighted": BandwidthRates.base,
     "weighted_cached": BandwidthRates.base,
+    "dotted": BandwidthRates.base,
+    "dotted_cached": BandwidthRates.base,
     "gather": BandwidthRates.base,
     "aggregate": BandwidthRates.base,
     "aggregate_backward": BandwidthRates.base,

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from gnnbench.costs.operation import OperationKind
 from gnnbench.parts import Adjacency, Kernel
 from gnnbench.platforms.machine import Device, LibraryRates, RateCurve
 from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
@@ -32,8 +34,8 @@ FEW, MANY = 4, 32
 CACHED_BYTES = 2**22
 #: Calls before the first that counts: a library may try several ways to add up, and keep the best.
 WARMUPS = 6
-#: Sums with a weight an edge are measured where they are slow, on so many times fewer edges.
-WEIGHTED_SHARE = 4
+#: Sums of rows, of rows with a weight an edge, and the gradients of those weights.
+SumKind = Literal["plain", "weighted", "dotted"]
 #: A sum of which one part is not to be told from noise has this share of it at least.
 LEAST_SHARE = 0.02
 
@@ -90,12 +92,9 @@ class KernelProbe:
     def measure(self) -> LibraryRates:
         """Rates, with all cores and with one."""
         threads = self._count_threads()
-        sums = [self._measure_sums(count) for count in threads]
-        picked, cached, written = (
-            _join(WIDTHS, together, alone)
-            for together, alone in zip(sums[0], sums[-1], strict=True)
-        )
-        weighted, weighted_cached = self._measure_weighted(threads)
+        picked, cached, written = self._measure_curves(threads, "plain")
+        weighted, weighted_cached = self._measure_slow("scalar", "weighted", threads)
+        dotted, dotted_cached = self._measure_slow("dot", "dotted", threads)
         with torch_threads(1):
             bound, transposed = self._measure_binding()
         return LibraryRates(
@@ -104,6 +103,8 @@ class KernelProbe:
             written=written,
             weighted=weighted,
             weighted_cached=weighted_cached,
+            dotted=dotted,
+            dotted_cached=dotted_cached,
             bound_edges_per_s=bound,
             transposed_edges_per_s=transposed,
         )
@@ -127,8 +128,8 @@ class KernelProbe:
             return time_runs(work, self.each_s, self.place, threads, before)
 
     def _time(self, work: Callable[[], object], threads: int, *, sweeps: bool = False) -> float:
-        """Seconds of the fastest run. Of two such the difference is taken, and what disturbs a
-        piece of work only ever adds."""
+        """Seconds of the fastest run: what disturbs a piece of work only ever adds, and of two
+        such the difference is taken."""
         return min(self._run(work, threads, sweeps=sweeps))
 
     # ------------------------------------------------------------------ sums over edges
@@ -136,30 +137,33 @@ class KernelProbe:
     def _bind(self, block: Block) -> Adjacency:
         return self.kernel.adjacency(block, torch.float32, self.place)
 
-    def _measure_weighted(
-        self, threads: Sequence[int]
+    def _measure_slow(
+        self, kind: OperationKind, sums: SumKind, threads: Sequence[int]
     ) -> tuple[RateCurve | None, RateCurve | None]:
-        """Bytes/s picked for sums with a weight an edge, out of memory and out of a cache; of a
-        library that has vector instructions for them none, as they are its other sums'."""
-        if not (self.on_host and self.kernel.library.values_per_s("scalar", 1)):
+        """Bytes/s picked out of memory and out of a cache, where a library has no vector
+        instructions for a kind of operation; None where it has, as those are its other sums'."""
+        if not (self.on_host and self.kernel.library.values_per_s(kind, 1)):
             return None, None
-        sums = [self._measure_sums(count, weighted=True) for count in threads]
-        picked, cached, _ = (
-            _join(WIDTHS, together, alone)
-            for together, alone in zip(sums[0], sums[-1], strict=True)
-        )
+        picked, cached, _ = self._measure_curves(threads, sums)
         return picked, cached
 
-    def _measure_sums(
-        self, threads: int, *, weighted: bool = False
-    ) -> tuple[list[float], list[float], list[float]]:
+    def _measure_curves(self, threads: Sequence[int], kind: SumKind) -> list[RateCurve]:
         """Bytes/s picked out of memory, picked out of a cache, and written, by width."""
+        sums = [self._measure_sums(count, kind) for count in threads]
+        return [
+            _join(WIDTHS, together, alone)
+            for together, alone in zip(sums[0], sums[-1], strict=True)
+        ]
+
+    def _measure_sums(
+        self, threads: int, kind: SumKind
+    ) -> tuple[list[float], list[float], list[float]]:
         picked, cached, written = [], [], []
         with torch_threads(threads or torch.get_num_threads()):
             for width in WIDTHS:
                 uncached_bytes = self.amounts.uncached_bytes
-                hit_s, row_s = self._split_sum(width, CACHED_BYTES, threads, weighted)
-                missed_s, _ = self._split_sum(width, uncached_bytes, threads, weighted)
+                hit_s, row_s = self._split_sum(width, CACHED_BYTES, threads, kind)
+                missed_s, _ = self._split_sum(width, uncached_bytes, threads, kind)
                 size = 4.0 * width
                 cached.append(size / hit_s)
                 picked.append(size / max(missed_s, hit_s))
@@ -167,25 +171,35 @@ class KernelProbe:
         return picked, cached, written
 
     def _split_sum(
-        self, width: int, table_bytes: int, threads: int, weighted: bool
+        self, width: int, table_bytes: int, threads: int, kind: SumKind
     ) -> tuple[float, float]:
         """Seconds of a picked row, and of a written one."""
-        picked = min(self.amounts.picked_edges, self.amounts.picked_bytes // (4 * width))
-        if weighted:
-            picked //= WEIGHTED_SHARE
-        edges = max(MANY, picked)
+        edges = min(self.amounts.picked_edges, self.amounts.picked_bytes // (4 * width))
+        edges = max(MANY, edges)
         table = torch.ones(max(MANY, table_bytes // (4 * width)), width, device=self.place)
         sums = []
         for degree in (FEW, MANY):
             block = draw_block(edges // degree, degree, len(table))
-            weights = [torch.ones(block.num_edges, device=self.place)] if weighted else []
-            add_up = partial(self._bind(block).sum, table, *weights)
+            add_up = self._make_sum(block, table, kind)
             with torch.no_grad():
                 for _ in range(WARMUPS):
                     add_up()
             taken_s = self._time(add_up, threads, sweeps=table_bytes > CACHED_BYTES)
             sums.append((degree * (edges // degree), edges // degree, taken_s))
         return split_time(sums[0], sums[1])
+
+    def _make_sum(self, block: Block, table: Tensor, kind: SumKind) -> Callable[[], object]:
+        """A sum over the block's edges, or the gradient of its weights."""
+        bound = self._bind(block)
+        if kind == "plain":
+            return partial(bound.sum, table)
+        weights = torch.ones(block.num_edges, device=self.place)
+        if kind == "weighted":
+            return partial(bound.sum, table, weights)
+        with torch.enable_grad():
+            out = bound.sum(table, weights.requires_grad_())
+        gradient = torch.ones_like(out)
+        return partial(torch.autograd.grad, out, weights, gradient, retain_graph=True)
 
     # ------------------------------------------------------------------ products and the rest
 
@@ -214,7 +228,7 @@ class KernelProbe:
                 * rows
                 * INNER
                 * narrow
-                / median(self._run(self._make_product(rows, INNER, narrow), threads))
+                / self._time(self._make_product(rows, INNER, narrow), threads)
                 for narrow in NARROW_SIDES
             ]
 

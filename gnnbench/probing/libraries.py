@@ -41,6 +41,8 @@ METHODS = {
     "written": "what a destination takes of that sum: the difference of 4 and 32 edges to each",
     "weighted": "rows summed over edges with a weight each, out of a table that no cache holds",
     "weighted_cached": "the same out of a table of 4 MiB",
+    "dotted": "dot products of rows at both ends of edges, the sources' out of such a table",
+    "dotted_cached": "the same out of a table of 4 MiB",
     "update": "rows of 256 values times weights, with a bias, and backward: three products",
     "call": "AGGREGATE over a graph of 64 vertices, in training",
     "fresh_call": "the same of mini-batches, after something else has been through the caches",

@@ -191,6 +191,17 @@ def test_relu_is_in_place_and_its_gradient_is_a_tensor_of_its_own():
         assert tuple(mapping_seconds(each, here) for each in operations) == mapped
 
 
+def test_messages_are_mapped_where_one_of_them_alone_is_large():
+    """Backward the picked gradients, those of the rows, and their products with the rows, each a
+    row of 256 bytes an edge."""
+    size = SUM.edges * 256.0
+    here = replace(CPU, mapped_from_bytes=size, fresh_bandwidth_bytes_per_s=size)
+    work = SUM._replace(form="attention", backward=True)
+    assert work.features * work.itemsize == 256
+    operations = kernel("pyg").operations(work, here)
+    assert sum(mapping_seconds(each, here) for each in operations) == pytest.approx(3.0)
+
+
 def test_native_kernels_keep_memory_for_sums_and_products_and_torch_makes_the_rest():
     here = replace(CPU, mapped_from_bytes=1e6, fresh_bandwidth_bytes_per_s=1e9)
     work = SUM._replace(form="attention", macs=200_000 * 32 * 64, backward=True)

@@ -116,6 +116,19 @@ def test_sums_with_a_weight_an_edge_have_rates_of_their_own_where_they_are_not_v
     assert price_measured([weighted], CPU, library, RATES, 1) == pytest.approx(32.0)
 
 
+def test_gradients_of_weights_have_rates_of_their_own_where_they_are_not_vectors() -> None:
+    """All that is read and written in order is in them."""
+    library = Library(dot_values_per_s=1e3)
+    dots = replace(SUM, kind="dot", flops=32_000.0)
+    rates = replace(RATES, dotted=flat(160.0), dotted_cached=flat(320.0))
+    for threads in (1, 2):
+        taken_s = price_measured([dots], CPU, library, rates, threads)
+        assert taken_s == pytest.approx(64_000 / 320 / threads)
+        taken_s = price_measured([replace(dots, distinct_rows=400)], CPU, library, rates, threads)
+        assert taken_s == pytest.approx((48_000 / 160 + 16_000 / 320) / threads)
+    assert price_measured([dots], CPU, library, RATES, 1) == pytest.approx(price(SUM) + 32.0)
+
+
 def test_a_product_goes_as_fast_as_the_library_multiplies() -> None:
     product = Operation("product", read_bytes=1e12, flops=20_000.0, width=16.0, launches=0)
     assert price(product) == pytest.approx(4.0)
@@ -135,6 +148,10 @@ def test_calls_are_those_of_the_step_and_a_new_block_is_made_ready() -> None:
     assert price_calls(again, RATES) == 0.5
     assert price_calls(again._replace(fresh=True), RATES) == 0.75 + 2.0
     assert price_calls(again._replace(fresh=True, backward=True), RATES) == 0.75 + 4.0
+    stored = again._replace(columns=7, features=4, macs=4 * 300)
+    assert price_calls(stored, RATES) == 0.5
+    assert price_calls(stored._replace(fresh=True), RATES) == 0.75 + 5.0
+    assert price_calls(stored._replace(fresh=True, backward=True), RATES) == 0.75 + 10.0
     attends = again._replace(form="attention")
     assert price_calls(attends, RATES) == 0.5
     assert price_calls(attends._replace(fresh=True), RATES) == 0.75 + 2.0

@@ -288,6 +288,25 @@ def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> N
             hook.remove()
 
 
+def test_pyg_transposes_a_block_once() -> None:
+    """What sorts in the first backward pass sorts no more in the second."""
+    block = block_of(BLOCKS["bipartite"])
+    adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
+    h = draw(block.num_src, 3, dtype=torch.float32)
+    weight = draw(block.num_edges, dtype=torch.float32).detach()
+
+    def list_backward() -> set[str]:
+        out = adjacency.sum(h) + adjacency.sum(h, weight) + adjacency.mean(h)
+        with torch.profiler.profile() as profile:
+            out.sum().backward()
+        return {event.key for event in profile.key_averages()}
+
+    assert "aten::sort" in list_backward()
+    again = list_backward()
+    assert "aten::sort" not in again
+    assert {"aten::mm", "aten::addmm", "aten::_sparse_mm"} & again
+
+
 # --------------------------------------------------------------------------- models
 
 

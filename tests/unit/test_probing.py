@@ -88,7 +88,7 @@ def test_kernels_and_samplers_are_measured_and_who_cannot_says_why(small, machin
     weighted = {name for name, rates in kernels_here.items() if rates.weighted}
     assert weighted == {"dgl"} & set(kernels_here)
     for rates in map(kernels_here.__getitem__, weighted):
-        for curve in (rates.weighted, rates.weighted_cached):
+        for curve in (rates.weighted, rates.weighted_cached, rates.dotted, rates.dotted_cached):
             assert curve is not None
             assert curve.widths == (4, 16)
             assert all(1e3 < rate < 1e15 for rate in (*curve.rates, *curve.core_rates))
@@ -187,20 +187,72 @@ def test_rates_are_those_of_the_kernel(small, machine, monkeypatch) -> None:
     monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: clock[0])
     slow = _SlowOnce(clock, 1e-6, 1e-5)
     probe = KernelProbe(slow, machine.host, 0.0)
-    picked, cached, written = probe._measure_sums(1)
+    picked, cached, written = probe._measure_sums(1, "plain")
     assert picked == cached == [pytest.approx(4e6)] * 2
     assert written == [pytest.approx(4e5)] * 2
 
 
-class _SlowProducts:
-    """A kernel whose UPDATE takes a second for each product, by a clock that it moves."""
+class _SlowGradients:
+    """A kernel whose sums take a second, and the gradients of whose weights a known time for an
+    edge and a row, by a clock that they move."""
+
+    library = Library(dot_values_per_s=1e9)
 
     def __init__(self, clock: list[float]) -> None:
         self._clock = clock
 
+    def adjacency(self, block, dtype, device):
+        del dtype, device
+        clock = self._clock
+
+        class Sum(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, h, weight):
+                clock[0] += 1.0
+                ctx.needed, ctx.width = ctx.needs_input_grad, h.shape[1]
+                return h.new_zeros(block.num_dst, h.shape[1])
+
+            @staticmethod
+            def backward(ctx, g):
+                assert ctx.needed == (False, True)
+                assert g.shape == (block.num_dst, ctx.width)
+                clock[0] += (block.num_edges * 1e-6 + block.num_dst * 1e-5) * ctx.width
+                return None, g.new_zeros(block.num_edges)
+
+        class Adjacency:
+            def sum(self, h, weight=None):
+                return Sum.apply(h, weight)
+
+        return Adjacency()
+
+
+def test_gradients_of_weights_are_measured_without_the_sums_before(
+    small, machine, monkeypatch
+) -> None:
+    """The same times as above; of a library that has vector instructions for them, nothing."""
+    clock = [0.0]
+    monkeypatch.setattr("gnnbench.platforms.timing.read_clock", lambda threads: lambda: clock[0])
+    kernel = _SlowGradients(clock)
+    probe = KernelProbe(kernel, machine.host, 0.0)
+    for curve in probe._measure_slow("dot", "dotted", [1]):
+        assert curve is not None
+        assert curve.core_rates == (pytest.approx(4e6),) * 2
+    kernel.library = Library(scalar_values_per_s=1e9)
+    assert probe._measure_slow("dot", "dotted", [1]) == (None, None)
+
+
+class _SlowProducts:
+    """A kernel whose UPDATE takes a second for each product, by a clock that it moves, and longer
+    in three of four calls."""
+
+    def __init__(self, clock: list[float]) -> None:
+        self._clock, self._calls = clock, 0
+
     def linear(self, a, weight, bias, *, relu):
         del relu
         clock = self._clock
+        clock[0] += 7.0 * (self._calls % 4 != 3)
+        self._calls += 1
 
         class Multiply(torch.autograd.Function):
             @staticmethod
@@ -288,7 +340,7 @@ def test_rows_out_of_memory_are_summed_with_swept_caches_and_cached_ones_are_not
         return run(probe, work, threads, sweeps=sweeps)
 
     monkeypatch.setattr(KernelProbe, "_run", watch)
-    KernelProbe(TorchKernel(), machine.host, 0.0)._measure_sums(1)
+    KernelProbe(TorchKernel(), machine.host, 0.0)._measure_sums(1, "plain")
     # Tables of 1 KiB and 16 KiB, of rows of 16 and 64 bytes, but of 32 rows at least.
     assert {rows for rows, swept in seen if swept} == {1024, 256}
     assert {rows for rows, swept in seen if not swept} == {64, 32}

@@ -6,9 +6,10 @@ from gnnbench.records import Card
 
 #: What both call.
 _CALLS = (
-    "aggregation by `torch_geometric.nn.MessagePassing`, over a sparse CSR tensor (its "
-    "`torch_geometric.utils.spmm`) where weights are constants, over an edge index where they "
-    "are trained; attention by `torch_geometric.utils.softmax`",
+    "aggregation with constant weights by `torch_geometric.EdgeIndex`, which keeps the transpose "
+    "for the backward pass, and by `torch_geometric.nn.MessagePassing` over a sparse CSR tensor "
+    "where there is none; with trained weights by `MessagePassing` over an edge index; attention "
+    "by `torch_geometric.utils.softmax`",
     "who multiplies by W first is as in its GCNConv (always) and SAGEConv (never)",
 )
 #: What both do otherwise.
@@ -18,7 +19,6 @@ _OWN = (
 )
 _LEFT_OUT = (
     "its data loaders and worker processes: rows are loaded as every strategy's",
-    "EdgeIndex and its cached transpose, whose backward pass is wrong for bipartite blocks (2.8.1)",
     "torch.compile",
 )
 PYG = Card(

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from gnnbench.errors import MissingDependency
 from gnnbench.parts import Adjacency, Kernel, LayerShape, Setting
 from gnnbench.parts.kernel import PLAIN
 from gnnbench.records import Block, BlockSize, Mode
+
+if TYPE_CHECKING:
+    from torch_geometric import EdgeIndex
 
 LIBRARY = Path(__file__).with_name("library.toml")
 
@@ -42,8 +45,13 @@ def _say_missing(why: str) -> str:
     )
 
 
+def _needs_gradient(h: Tensor) -> bool:
+    return h.requires_grad and torch.is_grad_enabled()
+
+
 class PyGAdjacency(Adjacency):
-    """A block as a sparse CSR tensor ``(D, S)``, the transposed adjacency PyG propagates over.
+    """A block as the matrix ``(D, S)`` that PyG multiplies by: an ``EdgeIndex``, which keeps the
+    transpose for its backward pass, and a sparse CSR tensor where no gradient is asked for.
 
     32-bit indices, because they are what MKL's sparse product takes without converting them.
     """
@@ -62,13 +70,18 @@ class PyGAdjacency(Adjacency):
         if weight is not None and weight.requires_grad and torch.is_grad_enabled():
             # A sparse tensor's values carry no gradient, so trained weights ride on messages.
             out: Tensor = SUM(self._edge_index, h, weight, (self.block.num_src, self.block.num_dst))
-            return out
-        out = SUM(self._csr(weight), h)
+        elif _needs_gradient(h):
+            out = self._edges.matmul(h, self._values(weight))
+        else:
+            out = SUM(self._csr(weight), h)
         return out
 
     def mean(self, h: Tensor) -> Tensor:
         from gnnbench_plugins.pyg.propagation import MEAN
 
+        if _needs_gradient(h):
+            mean: Tensor = self._edges.matmul(h, self._values(None), reduce="mean")
+            return mean
         out: Tensor = MEAN(self._csr(None), h)
         return out
 
@@ -78,7 +91,7 @@ class PyGAdjacency(Adjacency):
     ) -> Tensor:
         from gnnbench_plugins.pyg.propagation import SUM
 
-        indptr, indices, order = self._reversed
+        (indptr, indices), order = self._edges.get_csc()
         values = self._ones if weight is None else weight[order]
         size = (self.block.num_src, self.block.num_dst)
         out: Tensor = SUM(torch.sparse_csr_tensor(indptr, indices, values, size), g)
@@ -118,15 +131,23 @@ class PyGAdjacency(Adjacency):
         return torch.ones(self.block.num_edges, dtype=self._dtype, device=self._device)
 
     @cached_property
-    def _reversed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The reversed block's CSR, and the position of each of its edges in this one's order."""
-        from torch_geometric.index import index2ptr
-        from torch_geometric.utils import index_sort
+    def _edges(self) -> EdgeIndex:
+        """PyG's ``EdgeIndex``, in CSR order: destinations, and sources below them. The other way
+        round, as its layers have it, the backward pass of a bipartite block has the wrong shape
+        (2.8.1)."""
+        from torch_geometric import EdgeIndex
+        from torch_geometric.index import ptr2index
 
-        sources, order = index_sort(self.edge_src, self.block.num_src, stable=True)
-        indptr = index2ptr(sources, self.block.num_src)
-        index = self._indices.dtype
-        return indptr.to(index), self.edge_dst[order].to(index), order
+        destinations = ptr2index(self._indptr, output_size=self.block.num_edges)
+        size = (self.block.num_dst, self.block.num_src)
+        ends = torch.stack((destinations.to(self._indices.dtype), self._indices))
+        return EdgeIndex(ends, sparse_size=size, sort_order="row")
+
+    def _values(self, weight: Tensor | None) -> Tensor | None:
+        """What ``EdgeIndex`` multiplies by; its own ones are of torch's default dtype."""
+        if weight is not None:
+            return weight.detach()
+        return None if self._dtype is torch.get_default_dtype() else self._ones
 
     def _csr(self, weight: Tensor | None) -> Tensor:
         values = self._ones if weight is None else weight.detach()
@@ -138,8 +159,8 @@ class PyGAdjacency(Adjacency):
 class PyGKernel(Kernel):
     """``MessagePassing``, fused with its aggregation wherever the weights are constants.
 
-    PyG's ``EdgeIndex`` would cache the transposed layout too, but its backward pass (2.8.1) takes
-    the wrong shape for bipartite blocks; the sparse CSR path is right, and as fast.
+    What has a gradient goes by ``EdgeIndex``: torch's product with a sparse CSR tensor transposes
+    that in each backward pass anew.
     """
 
     name: ClassVar[str] = "pyg"
