@@ -6,10 +6,10 @@ from gnnbench.records import Card
 
 #: What both call.
 _CALLS = (
-    "aggregation with constant weights by `torch_geometric.EdgeIndex`, which keeps the transpose "
-    "for the backward pass, and by `torch_geometric.nn.MessagePassing` over a sparse CSR tensor "
-    "where there is none; with trained weights by `MessagePassing` over an edge index; attention "
-    "by `torch_geometric.utils.softmax`",
+    "aggregation with constant weights by `torch_geometric.edge_index.EdgeIndex`, which keeps the "
+    "transpose for the backward pass, and where there is none by "
+    "`torch_geometric.nn.MessagePassing` over a sparse CSR tensor; with trained weights by "
+    "the same over an edge index; attention by `torch_geometric.utils.softmax`",
     "who multiplies by W first is as in its GCNConv (always) and SAGEConv (never)",
 )
 #: What both do otherwise.

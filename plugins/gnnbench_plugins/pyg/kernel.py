@@ -22,7 +22,7 @@ from gnnbench.parts.kernel import PLAIN
 from gnnbench.records import Block, BlockSize, Mode
 
 if TYPE_CHECKING:
-    from torch_geometric import EdgeIndex
+    from torch_geometric.edge_index import EdgeIndex
 
 LIBRARY = Path(__file__).with_name("library.toml")
 
@@ -135,7 +135,7 @@ class PyGAdjacency(Adjacency):
         """PyG's ``EdgeIndex``, in CSR order: destinations, and sources below them. The other way
         round, as its layers have it, the backward pass of a bipartite block has the wrong shape
         (2.8.1)."""
-        from torch_geometric import EdgeIndex
+        from torch_geometric.edge_index import EdgeIndex
         from torch_geometric.index import ptr2index
 
         destinations = ptr2index(self._indptr, output_size=self.block.num_edges)
