@@ -339,7 +339,11 @@ class _Held:
                 continue
             seen.add(id(each))
             if isinstance(each, torch.Tensor):
-                self._add_tensor(each)
+                if hasattr(each, "__tensor_flatten__"):
+                    # It has no memory of its own, but that of tensors it is made of.
+                    due.extend(vars(each).values())
+                else:
+                    self._add_tensor(each)
             elif isinstance(each, np.ndarray):
                 self._add_array(each)
             elif not isinstance(

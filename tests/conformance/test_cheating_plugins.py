@@ -236,25 +236,49 @@ TOO_MUCH_MEMORY = """
         return 10 * super().adjacency_bytes(block, layer, itemsize)
 """
 
+COPY = "out.detach().clone()"
 KEEPS_SUMS = """
     def adjacency(self, block, dtype, device):
         adjacency = super().adjacency(block, dtype, device)
         plain = adjacency.sum
         def kept(*operands, **named):
             out = plain(*operands, **named)
-            {where}.append(out.detach().clone())
+            {where}.append({kept})
             return out
         adjacency.sum = kept
         return adjacency
 """
 ON_ITSELF = (
-    KEEPS_SUMS.format(where="self._sums")
+    KEEPS_SUMS.format(where="self._sums", kept=COPY)
     + """
     def __post_init__(self):
         self._sums = []
 """
 )
-ON_ITS_CLASS = KEEPS_SUMS.format(where="Wrong._sums") + "    _sums = []\n"
+ON_ITS_CLASS = KEEPS_SUMS.format(where="Wrong._sums", kept=COPY) + "    _sums = []\n"
+#: In a tensor that is made of another, as PyG's EdgeIndex is.
+WRAPPED = (
+    """
+import torch
+
+class Around(torch.Tensor):
+    @staticmethod
+    def __new__(cls, inner):
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError(func)
+"""
+    + KERNEL
+    + KEEPS_SUMS.format(where="Wrong._sums", kept=f"Around({COPY})")
+    + "    _sums = []\n"
+)
 
 # --------------------------------------------------------------------------- other parts
 
@@ -396,6 +420,7 @@ WRONG_BY_CHOICE = """
         ),
         ("kernel", ON_ITSELF, "costs", r"states adjacency_bytes of [\d,]+ .* holds [\d,]+"),
         ("kernel", ON_ITS_CLASS, "costs", r"states adjacency_bytes of [\d,]+ .* holds [\d,]+"),
+        ("kernel", WRAPPED, "costs", r"states adjacency_bytes of [\d,]+ .* holds [\d,]+"),
         (
             "sampler",
             draws_by("sampled_edges_per_s=1e18"),

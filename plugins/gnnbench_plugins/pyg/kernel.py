@@ -113,10 +113,7 @@ class PyGAdjacency(Adjacency):
 
     @cached_property
     def in_degrees(self) -> Tensor:
-        from torch_geometric.utils import degree
-
-        out: Tensor = degree(self.edge_dst, self.block.num_dst, self._dtype)
-        return out
+        return self._indptr.diff().to(self._dtype)
 
     @cached_property
     def _edge_index(self) -> Tensor:
@@ -136,12 +133,8 @@ class PyGAdjacency(Adjacency):
         round, as its layers have it, the backward pass of a bipartite block has the wrong shape
         (2.8.1)."""
         from torch_geometric.edge_index import EdgeIndex
-        from torch_geometric.index import ptr2index
 
-        destinations = ptr2index(self._indptr, output_size=self.block.num_edges)
-        size = (self.block.num_dst, self.block.num_src)
-        ends = torch.stack((destinations.to(self._indices.dtype), self._indices))
-        return EdgeIndex(ends, sparse_size=size, sort_order="row")
+        return EdgeIndex(self._csr(None))
 
     def _values(self, weight: Tensor | None) -> Tensor | None:
         """What ``EdgeIndex`` multiplies by; its own ones are of torch's default dtype."""
@@ -187,10 +180,12 @@ class PyGKernel(Kernel):
         return setting.workload.model == "gcn"
 
     def adjacency_bytes(self, block: BlockSize, layer: LayerShape, itemsize: int) -> int:
-        """Both CSRs, a value an edge, which edge each of the transpose's is in 64 bits, and PyG's
-        ``edge_index``."""
+        """Both CSRs; of ``EdgeIndex`` the other end of each edge in either order, and which edge
+        each of the transpose's is; ones, its own and those of the CSR tensor; in-degrees; and where
+        a layer has values on edges, PyG's ``edge_index``."""
         size = super().adjacency_bytes(block, layer, itemsize)
-        return size + (8 + 16 + itemsize) * block.num_edges + itemsize * block.num_dst
+        ends = 16 if layer.edge_features else 0
+        return size + (16 + 8 + ends) * block.num_edges + itemsize * block.num_dst
 
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         require_pyg()
