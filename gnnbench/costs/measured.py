@@ -8,6 +8,7 @@ from dataclasses import replace
 from gnnbench.constants import Bound
 from gnnbench.costs.library import Library
 from gnnbench.costs.operation import Operation
+from gnnbench.costs.passes import count_stored
 from gnnbench.costs.roofline import mapping_seconds, price_operation, rates_of, with_values
 from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Work
@@ -44,8 +45,7 @@ def price_calls(work: Work, measured: LibraryRates) -> float:
         return (attends and measured.attention_call_s) or measured.call_s or 0.0
     rate = measured.transposed_edges_per_s if work.backward else measured.bound_edges_per_s
     call_s = (attends and measured.attention_fresh_call_s) or measured.fresh_call_s
-    stored = work.macs / work.features if work.columns else 0.0
-    return call_s + ((work.edges + stored) / rate if rate else 0.0)
+    return call_s + ((work.edges + count_stored(work)) / rate if rate else 0.0)
 
 
 def _price(

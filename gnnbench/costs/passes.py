@@ -150,10 +150,15 @@ def multiply_back(
     return (of_weights, *(once,) * (products - 1))
 
 
+def count_stored(work: Work) -> float:
+    """Values of sparse rows that a layer multiplies before it aggregates; 0 of dense ones."""
+    return work.macs / work.features if work.columns else 0.0
+
+
 def multiply_stored(work: Work, rows: int) -> Operation:
     """The product of ``rows`` sparse rows: for each value that they store a row of W is picked and
     summed, and backward a row of the gradient."""
-    values, row_bytes = work.macs / work.features, float(work.features * work.itemsize)
+    values, row_bytes = count_stored(work), float(work.features * work.itemsize)
     picked, made = (rows, work.columns) if work.backward else (work.columns, rows)
     return Operation(
         "aggregate",

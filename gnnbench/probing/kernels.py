@@ -174,8 +174,8 @@ class KernelProbe:
         self, width: int, table_bytes: int, threads: int, kind: SumKind
     ) -> tuple[float, float]:
         """Seconds of a picked row, and of a written one."""
-        edges = min(self.amounts.picked_edges, self.amounts.picked_bytes // (4 * width))
-        edges = max(MANY, edges)
+        amounts = self.amounts
+        edges = max(MANY, min(amounts.picked_edges, amounts.picked_bytes // (4 * width)))
         table = torch.ones(max(MANY, table_bytes // (4 * width)), width, device=self.place)
         sums = []
         for degree in (FEW, MANY):

@@ -45,8 +45,8 @@ def _say_missing(why: str) -> str:
     )
 
 
-def _needs_gradient(h: Tensor) -> bool:
-    return h.requires_grad and torch.is_grad_enabled()
+def _needs_gradient(operand: Tensor) -> bool:
+    return operand.requires_grad and torch.is_grad_enabled()
 
 
 class PyGAdjacency(Adjacency):
@@ -67,7 +67,7 @@ class PyGAdjacency(Adjacency):
     def sum(self, h: Tensor, weight: Tensor | None = None) -> Tensor:
         from gnnbench_plugins.pyg.propagation import SUM
 
-        if weight is not None and weight.requires_grad and torch.is_grad_enabled():
+        if weight is not None and _needs_gradient(weight):
             # A sparse tensor's values carry no gradient, so trained weights ride on messages.
             out: Tensor = SUM(self._edge_index, h, weight, (self.block.num_src, self.block.num_dst))
         elif _needs_gradient(h):
