@@ -32,6 +32,7 @@ from gnnbench.datasets.edge_lists import read_edges
 from gnnbench.datasets.folder import MANIFEST, load_folder
 from gnnbench.datasets.sorting import KeyFiles, sort_edges
 from gnnbench.errors import DatasetError, UsageError
+from gnnbench.kernels.slabs import SMALLEST_BYTES
 from gnnbench.mapped import ReadAhead, count_written, let_go
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Workload
@@ -876,6 +877,8 @@ def test_a_full_disk_is_one_sentence(made, monkeypatch):
 @pytest.mark.usefixtures("one_thread")
 def test_planning_takes_no_more_memory_for_more_edges(tmp_path, monkeypatch):
     monkeypatch.setattr("gnnbench.parts.base.SHELVED_BYTES", 1000)
+    # Pieces of slabs double up to 16 MB each, however many edges there are.
+    monkeypatch.setattr("gnnbench.kernels.slabs.LARGEST_BYTES", SMALLEST_BYTES)
 
     def measure(edges):
         spec = f"rmat:vertices=2000,edges={edges},features=4,classes=2"
