@@ -83,6 +83,8 @@ class Aggregation:
             if sends:
                 yield from weigh_messages(work, row_bytes)
             else:
+                # Weights that are new each time are brought into the order of the transpose.
+                yield pick_rows(work.edges, work.edges, work.itemsize, self.index_bytes)
                 yield from weigh_edges(work, row_bytes, self.index_bytes, scalar=scalar)
         if work.form in self.counted and not work.backward:
             yield count_degrees(work.rows, serial=scalar)

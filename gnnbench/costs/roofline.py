@@ -83,7 +83,9 @@ def _price_rows(operation: Operation, device: Device, rates: DeviceRates, thread
     kept = min(1.0, cache_bytes / max(1.0, distinct * operation.row_bytes))
     # What was there before has been lost where all that is gone through does not fit.
     through_bytes = distinct * operation.row_bytes + operation.read_bytes + operation.written_bytes
-    first = distinct if through_bytes > cache_bytes else 0.0
+    # Rows narrower than a line come with their neighbours.
+    first = distinct * min(1.0, operation.row_bytes / rates.line_bytes)
+    first = first if through_bytes > cache_bytes else 0.0
     missed = first + (rows - first) * (1.0 - float(kept**rates.skew))
     bandwidth = device.bandwidth_bytes_per_s(threads)
     memory_s = missed * lines / (bandwidth * rates.gather)

@@ -518,9 +518,8 @@ def _transpose(matrix: SparseMatrix, weight: Tensor, *, constant: bool = False) 
     """Weights of edges in the order of the transpose's, kept where they are the same each time."""
     values = read(weight)
     if constant:
-        return matrix.transpose_values(values, weight._version)
-    out: Float = values[matrix.transposed[1]]
-    return out
+        return matrix.keep_transposed(values, weight._version)
+    return matrix.transpose_values(values, threads=torch.get_num_threads())
 
 
 def _transposed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from gnnbench.lowering.input_rows import InputRows
-from gnnbench.lowering.memory import compute_resource
+from gnnbench.lowering.memory import ADAM_ARRAYS, compute_resource
 from gnnbench.lowering.rounds import SYNCHRONISE, RoundUnderWay
 from gnnbench.parts import RingReduction
 from gnnbench.platforms.machine import Device
@@ -16,10 +16,12 @@ from gnnbench.records import Work
 class AveragedGradients(InputRows):
     """Synchronisation of a round; see the module's docstring.
 
-    ``_averaged_bytes`` is the size of the gradients that are averaged.
+    ``_averaged_bytes`` is the size of the gradients that are averaged, and ``_stepped_bytes`` that
+    of the parameters that are updated in one place.
     """
 
     _averaged_bytes: int
+    _stepped_bytes: int
 
     def synchronise(self, round_: RoundUnderWay) -> Iterator[Item]:
         """Average the gradients weighted by seeds and update every trainer's model: each trainer's
@@ -52,7 +54,7 @@ class AveragedGradients(InputRows):
                 step.op, step.operands, step.device = "gather", (slot,), slot
             yield step
         step = self._make_average(round_, self.trainers[0], reduced, round_.over)
-        step.work = step.work._replace(bytes=size)
+        step.work = step.work._replace(bytes=ADAM_ARRAYS * self._stepped_bytes)
         held = (compute_resource(each, self.platform.host, "update") for each in self.trainers)
         step.resources = tuple(name for names in held for name in names)
         yield step
@@ -61,7 +63,8 @@ class AveragedGradients(InputRows):
         self, round_: RoundUnderWay, place: Device, ready: Buffer, averaged: Buffer
     ) -> Step:
         """The average of what trainers have gathered, and the optimiser's step."""
-        size = self._averaged_bytes
+        size, count = self._averaged_bytes, len(round_.units)
+        moved = self._added_bytes(count) + ADAM_ARRAYS * self._stepped_bytes
         return Step(
             "average",
             (round_.index, tuple([unit.slot for unit in round_.units])),
@@ -69,7 +72,7 @@ class AveragedGradients(InputRows):
             "average and step",
             place.name,
             (f"{self.platform.host.name}.synchronise",),
-            Work("copy", bytes=len(round_.units) * size, rows=size // self._itemsize),
+            Work("copy", bytes=moved, rows=size // self._itemsize),
             round=round_.index,
             reads=(ready,),
             adds=(averaged,),
@@ -131,7 +134,7 @@ class AveragedGradients(InputRows):
         self, host: Device, gathered: Buffer, index: int, ready: Buffer
     ) -> Iterator[Step]:
         """What a node's trainers have sent its host, added up, to the first host."""
-        count, size, added = self.hosts.count(host), self._averaged_bytes, Buffer("sum of a node")
+        size, added = self._averaged_bytes, Buffer("sum of a node")
         yield Step(
             "",
             (),
@@ -139,7 +142,11 @@ class AveragedGradients(InputRows):
             "add up gradients",
             host.name,
             (f"{host.name}.synchronise",),
-            Work("copy", bytes=count * size, rows=size // self._itemsize),
+            Work(
+                "copy",
+                bytes=self._added_bytes(self.hosts.count(host)),
+                rows=size // self._itemsize,
+            ),
             round=index,
             reads=(gathered,),
             writes=(added,),
@@ -147,6 +154,10 @@ class AveragedGradients(InputRows):
         step = self._send_model(host, self.platform.host, "gather gradients", index, ready)
         step.reads = (added,)
         yield step
+
+    def _added_bytes(self, count: int) -> int:
+        """What is read and written to add up so many trainers' gradients."""
+        return (count + 1) * self._averaged_bytes if count > 1 else 0
 
     def _send_model(
         self, source: Device, target: Device, label: str, index: int, there: Buffer

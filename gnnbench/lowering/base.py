@@ -9,7 +9,7 @@ from functools import partial
 
 from gnnbench.kernels.read_order import BlockOrder
 from gnnbench.lowering.homes import Homes
-from gnnbench.lowering.memory import compute_resource, describe_store
+from gnnbench.lowering.memory import ADAM_ARRAYS, compute_resource, describe_store
 from gnnbench.lowering.units import size_backward
 from gnnbench.models import Layer
 from gnnbench.parts import (
@@ -206,7 +206,7 @@ class Lowering(ABC):
             "average and step",
             devices[0].name,
             (devices[0].name,),
-            Work("copy", bytes=3 * size),
+            Work("copy", bytes=ADAM_ARRAYS * size),
             round=round_index,
             reads=(reduced,) if len(devices) > 1 else (after,),
         )

@@ -22,7 +22,12 @@ from functools import partial
 from gnnbench.errors import PluginError
 from gnnbench.footprint import mask_bytes
 from gnnbench.lowering.base import Lowering
-from gnnbench.lowering.memory import allocate_host_graph, allocate_model, compute_resource
+from gnnbench.lowering.memory import (
+    ADAM_ARRAYS,
+    allocate_host_graph,
+    allocate_model,
+    compute_resource,
+)
 from gnnbench.lowering.shardings import GraphShardings, Range, Shardings
 from gnnbench.lowering.units import size_backward, update_gemms
 from gnnbench.models import Layer
@@ -486,7 +491,7 @@ class FeatureShardsLowering(ShardsLayout):
             "average and step",
             first,
             (first,),
-            Work("copy", bytes=3 * self.setting.parameter_bytes),
+            Work("copy", bytes=ADAM_ARRAYS * self.setting.parameter_bytes),
             round=last,
             reads=tuple(self._sums.values()),
         )

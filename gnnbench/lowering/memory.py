@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gnnbench.constants import Bound
 from gnnbench.lowering.homes import Homes
 from gnnbench.parts import Bundle, DeviceMemory, Memory, Setting
 from gnnbench.platforms.machine import Device, Platform
@@ -13,6 +14,9 @@ from gnnbench.program import Ledger
 TOPOLOGY = "graph topology"
 #: And its features.
 FEATURES = "vertex features"
+#: Arrays as large as the model that a step of Adam reads and writes: gradients, parameters and both
+#: moments, of which all but the gradients are written.
+ADAM_ARRAYS: Bound[int] = 7
 
 
 def host_capacity(memory: Memory, host: Device) -> int:

@@ -66,7 +66,7 @@ class MiniBatchLowering(AveragedGradients):
         if not isinstance(bundle.placement, SeedPlacement):
             raise TypeError("a mini-batch lowering takes placements that share out seeds")
         self.sampler, self.placement = bundle.sampler, bundle.placement
-        self._averaged_bytes = setting.parameter_bytes
+        self._averaged_bytes = self._stepped_bytes = setting.parameter_bytes
 
     def prepare(self, ledger: Ledger) -> None:
         """Place what stays for the whole run, and let the placement plan its first split."""

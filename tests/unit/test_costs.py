@@ -125,6 +125,24 @@ def test_scores_of_attention_are_products_of_the_rows_of_both_ends():
     ]
 
 
+@pytest.mark.parametrize("name", ["native", "torch", "dgl"])
+def test_weights_of_attention_are_brought_into_the_order_of_the_transpose(name):
+    """Each is picked once, out of all of them; weights that stay are brought into it once and for
+    all, and messages are added where they belong."""
+    attention = SUM._replace(form="attention", backward=True)
+    picked = {
+        work.form: [
+            each
+            for each in kernel(name).operations(work, CPU)
+            if (each.kind, each.picked_rows, each.distinct_rows) == ("gather", EDGES, EDGES)
+        ]
+        for work in (attention, attention._replace(form="weighted"))
+    }
+    (weights,) = picked["attention"]
+    assert (weights.row_bytes, weights.written_bytes) == (4, 4 * EDGES)
+    assert not picked["weighted"]
+
+
 def test_where_edges_come_in_order_destinations_rows_are_there_from_the_edge_before():
     """Dot products of the rows at both ends: of sources alone are picked, and as many are read
     again."""
@@ -355,11 +373,22 @@ def test_rows_that_fit_in_the_cache_come_from_there():
 
 def test_a_core_waits_for_each_row_that_it_picks():
     rates = RATES["cpu"]
-    narrow = Operation("aggregate", picked_rows=1e7, distinct_rows=1e7, row_bytes=16.0)
-    few_s = price_operation(narrow, CPU, Library(), threads=1)
+    wide = Operation("aggregate", picked_rows=1e7, distinct_rows=1e7, row_bytes=64.0)
+    few_s = price_operation(wide, CPU, Library(), threads=1)
     first = 1e7  # more than fits goes through
     assert few_s == pytest.approx(first * rates.row_s)
-    assert price_operation(narrow, CPU, Library()) == pytest.approx(few_s / 20)
+    assert price_operation(wide, CPU, Library()) == pytest.approx(few_s / 20)
+
+
+def test_a_line_that_comes_from_memory_has_more_narrow_rows_than_one():
+    """A hundred thousand values are 6,250 lines. The index of ten million picks goes through the
+    cache, so that each comes from memory once; they fit there, and are in it from then on."""
+    rates = RATES["cpu"]
+    values = Operation("gather", read_bytes=4e7, picked_rows=1e7, distinct_rows=1e5, row_bytes=4.0)
+    index_s = 4e7 / (CPU.bandwidth_bytes_per_s(1) * rates.stream)
+    waited_s = 6_250 * rates.row_s + (1e7 - 6_250) * rates.line_s
+    taken_s = price_operation(values, CPU, Library(), threads=1)
+    assert taken_s == pytest.approx(index_s + waited_s)
 
 
 def test_larger_tensors_than_the_allocator_keeps_are_mapped_anew():

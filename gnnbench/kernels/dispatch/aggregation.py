@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from gnnbench.kernels.buffers import pool
 from gnnbench.kernels.dispatch.checks import MaskArray, check_mask, check_vector
 from gnnbench.kernels.dispatch.layout import transpose
+from gnnbench.kernels.dispatch.rows import gather_rows
 from gnnbench.kernels.native import limit_simd, load, resolve_threads
 from gnnbench.kernels.reference import aggregation as reference
 from gnnbench.kernels.reference.aggregation import Float
@@ -110,13 +111,18 @@ class SparseMatrix:
         indptr, indices, edge = transpose(self.indptr, self.indices, self.num_src)
         return SparseMatrix(indptr, indices, self.num_dst), edge
 
-    def transpose_values(self, values: Float, version: int = 0) -> Float:
-        """Values of edges ``(E,)`` in the order of the transpose's edges. Those of the last call
-        are kept for the same memory in the same ``version``, which is the caller's to count."""
+    def transpose_values(self, values: Float, *, threads: int = 0) -> Float:
+        """Values of edges ``(E,)`` in the order of the transpose's edges."""
+        order = self.transposed[1]
+        return cast(Float, gather_rows(values[:, None], order, threads=threads)[:, 0])
+
+    def keep_transposed(self, values: Float, version: int = 0) -> Float:
+        """The same, of which those of the last call are kept for the same memory in the same
+        ``version``, which is the caller's to count."""
         for kept, number, transposed in self._values:
             if kept.ctypes.data == values.ctypes.data and number == version:
                 return transposed
-        transposed = values[self.transposed[1]]
+        transposed = self.transpose_values(values)
         self._values[:] = [(values, version, transposed)]
         return transposed
 
