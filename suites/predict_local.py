@@ -11,6 +11,10 @@ with the reason.
 Of libraries that compute the same, the ratio of two epochs says which to use; those that the model
 gives stand beside those that were measured.
 
+A machine that is shared with others is another one an hour later. ``--join`` takes what earlier
+runs wrote with ``--json`` to this one: of each epoch the median prediction is held against the
+median time of all runs, and each run alone is told as well.
+
 Epochs are held against the wall clock; with ``--threads 1`` against the processor's time, which
 stands still while other programs run. The first turn of each is not counted.
 """
@@ -21,7 +25,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -270,6 +274,45 @@ def find_spreads(cells: Sequence[Cell]) -> list[float]:
     return [max(alike) / min(alike) for alike in found.values() if len(alike) > 1]
 
 
+def join_runs(runs: Sequence[Sequence[Cell]]) -> list[Cell]:
+    """Of each epoch that the last run has the medians over all runs that have it."""
+    found: dict[tuple[str, Mode, str, str], list[Cell]] = {}
+    for cell in (cell for run in runs for cell in run):
+        found.setdefault((cell.strategy, cell.mode, cell.model, cell.graph), []).append(cell)
+    return [
+        Cell(
+            *key,
+            median(each.predicted_s for each in found[key]),
+            median(each.taken_s for each in found[key]),
+            median(each.wall_s for each in found[key]),
+        )
+        for key in ((cell.strategy, cell.mode, cell.model, cell.graph) for cell in runs[-1])
+    ]
+
+
+def read_run(path: str, platform: Platform) -> list[Cell]:
+    """The epochs of an earlier run.
+
+    Raises ``click.UsageError`` for a file that no run here has written, of another machine, or of
+    other cores.
+    """
+    try:
+        document = json.loads(Path(path).read_text())
+        ran_on = (document["machine"], document["cores"])
+        names = [each.name for each in fields(Cell)]
+        cells = [Cell(*(cell[name] for name in names)) for cell in document["cells"]]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise click.UsageError(
+            f"--join {path} is no file that --json has written: {error!r}."
+        ) from error
+    if ran_on != (platform.description, platform.host.cores):
+        raise click.UsageError(
+            f"--join {path} is of {ran_on[1]} cores of {ran_on[0]!r}, and this run has "
+            f"{platform.host.cores} of {platform.description!r}."
+        )
+    return cells
+
+
 # --------------------------------------------------------------------------- what is told
 
 
@@ -325,11 +368,24 @@ def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
     ]
 
 
+def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
+    """What came out of each run alone, where there are several."""
+    if len(runs) == 1:
+        return []
+    return [
+        f"Run {number} of {len(runs)} alone: {sentence}"
+        for number, cells in enumerate(runs, 1)
+        for sentence in list_sentences(cells, find_ratios(cells))[:2]
+    ]
+
+
 def write_json(
-    path: str, platform: Platform, cells: Sequence[Cell], refused: Sequence[Refused]
+    path: str, platform: Platform, runs: Sequence[Sequence[Cell]], refused: Sequence[Refused]
 ) -> None:
-    """Everything, to a file or (``-``) to standard output."""
-    ratios = find_ratios(cells)
+    """Everything, to a file or (``-``) to standard output: the last run's epochs, and what came out
+    of all runs."""
+    cells, joined = runs[-1], join_runs(runs)
+    ratios = find_ratios(joined)
     document = {
         "machine": platform.description,
         "cores": platform.host.cores,
@@ -338,7 +394,8 @@ def write_json(
         "cells": [asdict(cell) | {"error": cell.error} for cell in cells],
         "ratios": [asdict(ratio) | {"error": ratio.error} for ratio in ratios],
         "refused": [asdict(each) for each in refused],
-        "summary": summarise(cells, ratios),
+        "summary": summarise(joined, ratios),
+        "runs": [summarise(run, find_ratios(run)) for run in runs],
     }
     text = json.dumps(document, indent=1)
     if path == "-":
@@ -356,6 +413,7 @@ def write_json(
 @click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True)
 @click.option("--probe-seconds", type=click.FloatRange(min=0, min_open=True), default=10.0)
 @click.option("--probed", is_flag=True, help="Use the platform local as it was last probed.")
+@click.option("--join", "joined", multiple=True, help="An earlier run's --json; may be repeated.")
 @click.option("--json", "json_path", help="Also write everything to a file, or - for the screen.")
 def main(
     graphs: tuple[str, ...],
@@ -366,6 +424,7 @@ def main(
     seconds: float,
     probe_seconds: float,
     probed: bool,
+    joined: tuple[str, ...],
     json_path: str | None,
 ) -> None:
     """Predict epochs of every strategy that runs on this machine, then train them by turns."""
@@ -383,6 +442,7 @@ def main(
 
     platform = look()
     cores = platform.host.cores
+    runs = [read_run(each, platform) for each in joined]
     torch.set_num_threads(cores)
     aside = json_path == "-"
     clock = "the processor's time" if cores == 1 else "the wall clock"
@@ -404,12 +464,13 @@ def main(
                 for each in turns.run(taking_part, seconds):
                     found.append(each)
                     click.echo(describe(each), err=aside)
-    cells = [each for each in found if isinstance(each, Cell)]
-    for line in list_sentences(cells, find_ratios(cells)):
+    runs.append([each for each in found if isinstance(each, Cell)])
+    cells = join_runs(runs)
+    for line in (*list_sentences(cells, find_ratios(cells)), *list_runs(runs)):
         click.echo(line, err=aside)
     if json_path is not None:
         refused = [each for each in found if isinstance(each, Refused)]
-        write_json(json_path, platform, cells, refused)
+        write_json(json_path, platform, runs, refused)
 
 
 if __name__ == "__main__":

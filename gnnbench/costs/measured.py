@@ -68,9 +68,10 @@ def _price(
 
 
 def _price_sum(operation: Operation, device: Device, measured: LibraryRates, threads: int) -> float:
-    """Rows that are picked, and rows that are written. The last cache has all that are picked where
-    it holds all different ones, and otherwise those that come again soon enough; where nobody knows
-    in which order they are picked, as large a share as it holds."""
+    """Rows that are picked, and rows that are written, which are no faster than the memory where
+    the last cache does not hold both. It has all that are picked where it does, and otherwise those
+    that come again soon enough; where nobody knows in which order they are picked, as large a share
+    as it holds of those that come again."""
     picked, cached, written = measured.aggregate, measured.cached, measured.written
     if picked is None:
         raise ValueError("a library of which no sum was measured has no price for one")
@@ -78,14 +79,20 @@ def _price_sum(operation: Operation, device: Device, measured: LibraryRates, thr
     size_bytes = operation.picked_rows * operation.row_bytes
     table_bytes = operation.distinct_rows * operation.row_bytes
     kept = min(1.0, device.cache_bytes / table_bytes) if table_bytes else 1.0
-    if kept < 1.0:
+    spills = table_bytes + operation.written_bytes > device.cache_bytes
+    if spills:
         known = operation.kept_rows(device.cache_bytes / operation.row_bytes)
-        kept = kept if known is None else known
+        # What was there before has been lost: the first time that a row is picked it is not there.
+        again = max(0.0, 1.0 - operation.distinct_rows / operation.picked_rows)
+        kept = kept * again if known is None else known
     if cached is None:
         kept, cached = 0.0, picked
     seconds = size_bytes * (1.0 - kept) / picked.at(width, threads)
     seconds += size_bytes * kept / cached.at(width, threads)
     if written is not None:
-        seconds += operation.written_bytes / written.at(width, threads)
+        rate = written.at(width, threads)
+        if spills:
+            rate = min(rate, device.bandwidth_bytes_per_s(threads))
+        seconds += operation.written_bytes / rate
     # Rates were measured on rows that allocators keep.
     return seconds + mapping_seconds(operation, device, threads)

@@ -268,11 +268,12 @@ class _OwnAndMean(Function):
         rows = read(h)
         width = rows.shape[1]
         out = pool.take((matrix.num_dst, 2 * width), rows.dtype)
-        out[:, :width] = rows[: matrix.num_dst]
         kernels.aggregate(
             matrix, rows, mean=True, out=out[:, width:], threads=torch.get_num_threads()
         )
-        return torch.from_numpy(out)
+        both = torch.from_numpy(out)
+        both[:, :width].copy_(h[: matrix.num_dst])
+        return both
 
     @staticmethod
     @once_differentiable

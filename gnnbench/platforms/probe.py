@@ -23,6 +23,7 @@ from gnnbench.errors import UsageError
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows, sample_neighbours
 from gnnbench.kernels.pages import count_kept_bytes, keep_pages
+from gnnbench.platforms.caches import make_sweep
 from gnnbench.platforms.local import (
     assemble,
     cache_bytes,
@@ -270,12 +271,13 @@ def _rate_curve(
 def _gather_rate(width: int, threads: int, budget_s: float) -> float:
     """Bytes/s of rows that a feature loader picks at random, into memory of their own (Equation
     7): from a table larger than any cache, as many rows as a mini-batch has, or 16 MiB of them,
-    which allocators keep."""
+    which allocators keep, after something else has been through the caches."""
     table = np.ones((max(1, GATHERED_BYTES // (4 * width)), width), dtype=np.float32)
     count = min(2**16, max(1, GATHERED_BYTES // (16 * width)))
     ids = np.random.default_rng(0).integers(0, len(table), count)
     size = 4.0 * width * count
-    return typical_rate(lambda: gather_rows(table, ids, threads=threads), size, budget_s, threads)
+    gather = partial(gather_rows, table, ids, threads=threads)
+    return typical_rate(gather, size, budget_s, threads, make_sweep())
 
 
 def _cache_bytes(cores: int, budget_s: float) -> int:

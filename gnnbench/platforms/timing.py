@@ -52,9 +52,16 @@ def time_runs(
     return taken
 
 
-def typical_rate(work: Callable[[], object], amount: float, budget_s: float, threads: int) -> float:
+def typical_rate(
+    work: Callable[[], object],
+    amount: float,
+    budget_s: float,
+    threads: int,
+    before: Callable[[], object] | None = None,
+) -> float:
     """``amount`` a second on the processor, in the median run of :func:`time_runs`."""
-    return round_rate(amount / median(time_runs(work, budget_s, torch.device("cpu"), threads)))
+    taken = time_runs(work, budget_s, torch.device("cpu"), threads, before)
+    return round_rate(amount / median(taken))
 
 
 def best_rate(

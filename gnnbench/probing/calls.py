@@ -17,10 +17,10 @@ import numpy as np
 
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms.caches import make_sweep
 from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.platforms.timing import round_rate
 from gnnbench.price.wall_clock import WallClock
-from gnnbench.probing.caches import make_sweep
 from gnnbench.probing.samplers import make_dataset
 from gnnbench.records import EpochTrace, Provenance, Work, Workload
 from gnnbench.run import Training

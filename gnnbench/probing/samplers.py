@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from gnnbench.parts import MiniBatchSampler, Setting
+from gnnbench.platforms.caches import make_sweep
 from gnnbench.platforms.machine import LibraryRates
 from gnnbench.platforms.timing import round_rate, time_runs, torch_threads
-from gnnbench.probing.caches import make_sweep
 from gnnbench.probing.kernels import LEAST_SHARE
 from gnnbench.records import Dataset, Graph
 

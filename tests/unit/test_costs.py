@@ -244,10 +244,22 @@ def test_a_bias_is_a_pass_of_its_own_in_dgl_and_none_in_the_native_kernels():
     assert moved(hidden) - moved(kernel("torch").operations(update, CPU)) == 2 * size
 
 
-def test_graphconv_scales_sources_and_destinations():
+def test_graphconv_scales_sources_and_destinations_and_adds_own_rows():
+    """Rows of sources and sums are read and written; then sums and own rows are read, and written
+    as what they add up to."""
     scaled = kernel("dgl").operations(SUM._replace(form="scaled"), GPU)
     (plain,) = kernel("dgl").operations(SUM, GPU)
-    assert moved(scaled) - moved([plain]) == 2 * (100_000 + 200_000) * ROW
+    assert moved(scaled) - moved([plain]) == (2 * 200_000 + 5 * 100_000) * ROW
+
+
+@pytest.mark.parametrize(("name", "own"), [("torch", 6), ("dgl", 6), ("native", 2)])
+def test_a_mean_stands_beside_the_own_rows(name, own):
+    """Sums are read, and written as means, and own rows and means are read and written once more to
+    stand beside each other. Where means are made in their place, own rows alone are."""
+    mean = kernel(name).operations(SUM._replace(form="mean"), GPU)
+    (plain,) = kernel(name).operations(SUM, GPU)
+    degrees = [each for each in mean if each.kind == "stream"][:-1]
+    assert moved(mean) - moved([plain]) - moved(degrees) == own * 100_000 * ROW
 
 
 def test_weights_of_edges_are_not_on_the_path_of_vector_instructions_of_a_cpu():

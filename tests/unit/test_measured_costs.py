@@ -45,9 +45,9 @@ RATES = LibraryRates(
     sampling_call_s=0.1,
 )
 CPU = Device(
-    "host", "cpu", "", 1e9, 1e9, 1, cores=2, core_bandwidth_bytes_per_s=1e9, cache_bytes=6400.0
+    "host", "cpu", "", 1e9, 1e9, 1, cores=2, core_bandwidth_bytes_per_s=1e9, cache_bytes=7040.0
 )
-#: 1,000 rows of 64 bytes are picked, 100 of them different, and 10 written.
+#: 1,000 rows of 64 bytes are picked, 100 of them different, and 10 written: 110 are in the cache.
 SUM = Operation(
     "aggregate",
     read_bytes=4000.0,
@@ -70,23 +70,39 @@ def test_rows_in_the_cache_are_picked_at_its_rate_and_written_at_theirs() -> Non
 
 
 def test_what_the_cache_does_not_hold_comes_out_of_the_memory() -> None:
-    """Of 400 different rows a quarter fits."""
+    """Of 400 different rows 110 fit; 600 of the 1,000 have been picked before."""
     taken_s = price(replace(SUM, distinct_rows=400))
-    assert taken_s == pytest.approx(0.25 * 64_000 / 4e3 + 0.75 * 64_000 / 1e3 + 640 / 2e3)
+    kept = 110 / 400 * 600 / 1000
+    assert taken_s == pytest.approx(kept * 64_000 / 4e3 + (1 - kept) * 64_000 / 1e3 + 640 / 2e3)
+
+
+def test_what_is_written_puts_out_of_the_cache_what_was_there_before() -> None:
+    """A row more than fits, and all hundred come from the memory once; the others of the thousand
+    find them."""
+    taken_s = price(replace(SUM, written_bytes=704.0))
+    assert taken_s == pytest.approx(900 * 64 / 4e3 + 100 * 64 / 1e3 + 704 / 2e3)
+
+
+def test_what_the_cache_does_not_hold_is_written_no_faster_than_the_memory_takes_it() -> None:
+    slow = replace(CPU, memory_bandwidth_bytes_per_s=500.0, core_bandwidth_bytes_per_s=500.0)
+    assert price_measured([SUM], slow, Library(), RATES, 1) == pytest.approx(price(SUM))
+    more = replace(SUM, written_bytes=704.0)
+    later_s = price_measured([more], slow, Library(), RATES, 1) - price(more)
+    assert later_s == pytest.approx(704 / 500 - 704 / 2e3)
 
 
 @dataclass(frozen=True)
 class KnownOrder:
-    """A cache of 100 rows has so large a share of those that are read, either way."""
+    """A cache of 110 rows has so large a share of those that are read, either way."""
 
     share: float
 
     def kept(self, rows: float, *, backward: bool = False) -> float:
-        return self.share if rows == 100 and not backward else 0.0
+        return self.share if rows == 110 and not backward else 0.0
 
 
 def test_where_the_order_is_known_the_cache_has_what_comes_again_soon_enough() -> None:
-    """It has room for 100 rows of 64 bytes: for all of them, or a quarter."""
+    """It has room for 110 rows of 64 bytes: for all of them, or for some."""
     far = replace(SUM, distinct_rows=400, order=KnownOrder(0.75))
     assert price(far) == pytest.approx(0.75 * 64_000 / 4e3 + 0.25 * 64_000 / 1e3 + 640 / 2e3)
     assert price(replace(far, backward=True)) == pytest.approx(64_000 / 1e3 + 640 / 2e3)
@@ -111,7 +127,9 @@ def test_sums_with_a_weight_an_edge_have_rates_of_their_own_where_they_are_not_v
         assert taken_s == pytest.approx((64_000 / 400 + 640 / 2e3) / threads)
         far = replace(weighted, distinct_rows=400)
         taken_s = price_measured([far], CPU, library, rates, threads)
-        assert taken_s == pytest.approx((48_000 / 200 + 16_000 / 400 + 640 / 2e3) / threads)
+        kept = 64_000 * 110 / 400 * 600 / 1000
+        expected_s = (64_000 - kept) / 200 + kept / 400 + 640 / 2e3
+        assert taken_s == pytest.approx(expected_s / threads)
     assert price_measured([SUM], CPU, library, rates, 1) == pytest.approx(price(SUM))
     assert price_measured([weighted], CPU, library, RATES, 1) == pytest.approx(32.0)
 
@@ -125,7 +143,8 @@ def test_gradients_of_weights_have_rates_of_their_own_where_they_are_not_vectors
         taken_s = price_measured([dots], CPU, library, rates, threads)
         assert taken_s == pytest.approx(64_000 / 320 / threads)
         taken_s = price_measured([replace(dots, distinct_rows=400)], CPU, library, rates, threads)
-        assert taken_s == pytest.approx((48_000 / 160 + 16_000 / 320) / threads)
+        kept = 64_000 * 110 / 400 * 600 / 1000
+        assert taken_s == pytest.approx(((64_000 - kept) / 160 + kept / 320) / threads)
     assert price_measured([dots], CPU, library, RATES, 1) == pytest.approx(price(SUM) + 32.0)
 
 

@@ -21,6 +21,7 @@ from gnnbench.platforms.describe import (
 )
 from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
 from gnnbench.platforms.show import show_platform, to_toml
+from gnnbench.platforms.timing import FEWEST_RUNS
 
 #: Whose accelerators are one group.
 GROUP_ALONE = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
@@ -874,3 +875,12 @@ def test_unwritable_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(GnnbenchError, match=r"cannot be written: there is no such folder\."):
         local.save_local(local.describe_unmeasured())
+
+
+def test_something_else_goes_through_the_caches_before_rows_are_gathered(monkeypatch):
+    """Once before each gathering that counts; the first warms up."""
+    done: list[str] = []
+    monkeypatch.setattr(probing, "make_sweep", lambda: lambda: done.append("sweep"))
+    monkeypatch.setattr(probing, "gather_rows", lambda *_, **__: done.append("gather"))
+    assert probing._gather_rate(16, 1, 0.0) > 0.0
+    assert done == ["gather", *["sweep", "gather"] * FEWEST_RUNS]

@@ -136,3 +136,47 @@ def test_all_that_was_found_is_in_the_document(suite, platform, monkeypatch):
     assert [each["strategy"] for each in document["refused"]] == ["mixgcn"]
     assert document["summary"]["cells"] == 1
     assert document["summary"]["median_error"] == abs(document["cells"][0]["error"])
+    assert document["runs"] == [document["summary"]]
+
+
+def test_runs_are_joined_by_the_medians_of_each_epoch(suite, platform, monkeypatch, tmp_path):
+    """An earlier run that said and took 10 s, and one that this run did not have."""
+    monkeypatch.setattr(suite, "load_platform", lambda name: platform)
+    arguments = ["--probed", "--dataset", GRAPH, "--model", "gcn", "--mode", "full-graph"]
+    arguments += ["--strategy", "native", "--seconds", "0"]
+    path = tmp_path / "run.json"
+    assert CliRunner().invoke(suite.main, [*arguments, "--json", str(path)]).exit_code == 0
+    document = json.loads(path.read_text())
+    document["cells"][0] |= {"predicted_s": 10.0, "taken_s": 10.0}
+    document["cells"].append(document["cells"][0] | {"strategy": "dgl"})
+    path.write_text(json.dumps(document))
+    result = CliRunner().invoke(suite.main, [*arguments, "--join", str(path), "--json", "-"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    (cell,) = found["cells"]
+    error = (10.0 + cell["predicted_s"]) / (10.0 + cell["taken_s"]) - 1.0
+    assert found["summary"]["median_error"] == pytest.approx(abs(error))
+    assert found["summary"]["cells"] == 1
+    assert [run["cells"] for run in found["runs"]] == [2, 1]
+    assert "Run 1 of 2 alone: The median error of 2 epochs is 0%" in result.stderr
+    assert "Run 2 of 2 alone: The median error of 1 epochs is " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"cores": 7}, "is of 7 cores of 'a machine', and this run has 1 of 'a machine'."),
+        ({"machine": "another"}, "is of 1 cores of 'another', and this run has 1 of 'a machine'."),
+        ({"cells": [{}]}, "is no file that --json has written: KeyError('strategy')."),
+    ],
+)
+def test_a_run_of_something_else_is_not_joined(
+    suite, platform, monkeypatch, tmp_path, change, sentence
+):
+    monkeypatch.setattr(suite, "load_platform", lambda name: platform)
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"machine": "a machine", "cores": 1, "cells": []} | change))
+    arguments = ["--probed", "--dataset", "nothing is looked for", "--join", str(path)]
+    result = CliRunner().invoke(suite.main, arguments)
+    assert result.exit_code == 2
+    assert f"Error: --join {path} {sentence}" in result.stderr

@@ -58,8 +58,8 @@ class DGLAdjacency(Adjacency):
     def sum_scaled(self, h: Tensor, scaling: Scaling) -> Tensor:
         """Rows scaled before and after, as ``GraphConv`` does: an unweighted sum is fastest."""
         total = self._sum(self._graph, h * scaling.src.unsqueeze(1), None)
-        own = scaling.own.unsqueeze(1) * self.own_rows(h)
-        return total * scaling.dst.unsqueeze(1) + own
+        own = self.own_rows(h)
+        return total.mul_(scaling.dst.unsqueeze(1)).addcmul_(own, scaling.own.unsqueeze(1))
 
     @torch.no_grad()
     def sum_scaled_transposed(
@@ -67,7 +67,11 @@ class DGLAdjacency(Adjacency):
     ) -> Tensor:
         total = self._sum(self._reversed, g * scaling.dst.unsqueeze(1), None)
         out = total.mul_(scaling.src.unsqueeze(1))
-        self.add_to_own_rows(out, scaling.own.unsqueeze(1) * g)
+        factors = scaling.own.unsqueeze(1)
+        if self._own is None:
+            out[: self.block.num_dst].addcmul_(g, factors)
+        else:
+            self.add_to_own_rows(out, factors * g)
         return out if into is None else into.add_(out)
 
     def edge_softmax(self, scores: Tensor) -> Tensor:
@@ -133,14 +137,15 @@ class DGLKernel(Kernel):
     name: ClassVar[str] = "dgl"
     summary: ClassVar[str] = "Deep Graph Library's sparse products"
     library: ClassVar[Library] = read_library(LIBRARY)
-    #: ``GraphConv`` scales sources' and destinations' rows around a sum without weights, and a mean
-    #: is a sum that is divided by degrees. Biases are added after the product.
+    #: ``GraphConv`` scales sources' and destinations' rows around a sum without weights, to which
+    #: the own rows, scaled as well, are added; a mean is a sum that is divided by degrees, and put
+    #: beside the own rows. Biases are added after the product.
     aggregation: ClassVar[Aggregation] = Aggregation(
         index_bytes=read_library(LIBRARY).index_bytes,
         weighted=frozenset(),
         of_rows={
-            "scaled": ((1, 1), (1, 1)),
-            "mean": ((1, 1), (1, 1)),
+            "scaled": ((3, 2), (3, 2)),
+            "mean": ((3, 3), (3, 2)),
             "plus-own": ((2, 1), (2, 1)),
         },
         of_sources={"scaled": ((1, 1), (1, 1))},

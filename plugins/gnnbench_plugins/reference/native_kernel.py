@@ -186,7 +186,10 @@ class NativeKernel(Kernel):
     adds_in_place: ClassVar[bool] = True
     #: Scaling, own rows and biases are in the same pass as the sum or the product.
     aggregation: ClassVar[Aggregation] = Aggregation(
-        index_bytes=4.0, weighted=frozenset(), softmax_passes=4
+        index_bytes=4.0,
+        weighted=frozenset(),
+        of_rows={"mean": ((1, 1), (1, 0))},
+        softmax_passes=4,
     )
     update_passes: ClassVar[Bound[Passes]] = ((0, 0), (0, 0))
     hidden_passes: ClassVar[Bound[Passes]] = ((0, 0), (2, 1))
