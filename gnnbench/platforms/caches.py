@@ -7,10 +7,11 @@ from functools import cache, partial
 
 import torch
 
+from gnnbench.constants import Bound
 from gnnbench.platforms.local import cache_bytes
 
 #: The last cache, where the system does not say how large it is.
-CACHE_BYTES = 2**24
+CACHE_BYTES: Bound[int] = 2**24
 
 
 @cache
