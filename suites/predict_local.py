@@ -290,6 +290,16 @@ def join_runs(runs: Sequence[Sequence[Cell]]) -> list[Cell]:
     ]
 
 
+def find_drifts(runs: Sequence[Sequence[Cell]]) -> list[float]:
+    """How many times as long each epoch took in one run as in another, where several have it. No
+    prediction made before them is nearer to both."""
+    found: dict[tuple[str, Mode, str, str], list[float]] = {}
+    for cell in (cell for run in runs for cell in run):
+        key = (cell.strategy, cell.mode, cell.model, cell.graph)
+        found.setdefault(key, []).append(cell.taken_s)
+    return [max(taken) / min(taken) for taken in found.values() if len(taken) > 1]
+
+
 def read_run(path: str, platform: Platform) -> list[Cell]:
     """The epochs of an earlier run.
 
@@ -369,13 +379,18 @@ def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
 
 
 def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
-    """What came out of each run alone, where there are several."""
-    if len(runs) == 1:
+    """How far several runs are apart, and what came out of each alone."""
+    drifts = find_drifts(runs)
+    if not drifts:
         return []
     return [
-        f"Run {number} of {len(runs)} alone: {sentence}"
-        for number, cells in enumerate(runs, 1)
-        for sentence in list_sentences(cells, find_ratios(cells))[:2]
+        f"The same epoch took {median(drifts):.2f} times as long in one run as in another in the "
+        f"median, and at most {max(drifts):.2f} times.",
+        *(
+            f"Run {number} of {len(runs)} alone: {sentence}"
+            for number, cells in enumerate(runs, 1)
+            for sentence in list_sentences(cells, find_ratios(cells))[:2]
+        ),
     ]
 
 

@@ -158,6 +158,11 @@ def test_runs_are_joined_by_the_medians_of_each_epoch(suite, platform, monkeypat
     assert found["summary"]["median_error"] == pytest.approx(abs(error))
     assert found["summary"]["cells"] == 1
     assert [run["cells"] for run in found["runs"]] == [2, 1]
+    drift = max(10.0 / cell["taken_s"], cell["taken_s"] / 10.0)
+    assert (
+        f"The same epoch took {drift:.2f} times as long in one run as in another in the median, "
+        f"and at most {drift:.2f} times." in result.stderr
+    )
     assert "Run 1 of 2 alone: The median error of 2 epochs is 0%" in result.stderr
     assert "Run 2 of 2 alone: The median error of 1 epochs is " in result.stderr
 
