@@ -517,10 +517,10 @@ def _row_scale(
 
 def _transpose(matrix: SparseMatrix, weight: Tensor, *, constant: bool = False) -> Float:
     """Weights of edges in the order of the transpose's, kept where they are the same each time."""
-    values = read(weight)
+    values, threads = read(weight), torch.get_num_threads()
     if constant:
-        return matrix.keep_transposed(values, weight._version)
-    return matrix.transpose_values(values, threads=torch.get_num_threads())
+        return matrix.keep_transposed(values, weight._version, threads=threads)
+    return matrix.transpose_values(values, threads=threads)
 
 
 def _transposed(

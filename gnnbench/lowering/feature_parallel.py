@@ -41,7 +41,7 @@ class FeatureParallelLowering(MiniBatchLowering):
         self.columns = {shard.slot: shard.features for shard in shards}
         #: Of one row of what is pushed.
         self._product_bytes = self._first.product_features * self._itemsize
-        #: The first layer's weights, of which every device has, and updates, those of its columns.
+        # The first layer's weights, of which every device has, and updates, those of its columns.
         sharded = self._first.aggregate_features * self._product_bytes
         self._averaged_bytes -= sharded
         self._stepped_bytes -= sharded - sharded // len(self.trainers)

@@ -116,13 +116,13 @@ class SparseMatrix:
         order = self.transposed[1]
         return cast(Float, gather_rows(values[:, None], order, threads=threads)[:, 0])
 
-    def keep_transposed(self, values: Float, version: int = 0) -> Float:
+    def keep_transposed(self, values: Float, version: int = 0, *, threads: int = 0) -> Float:
         """The same, of which those of the last call are kept for the same memory in the same
         ``version``, which is the caller's to count."""
         for kept, number, transposed in self._values:
             if kept.ctypes.data == values.ctypes.data and number == version:
                 return transposed
-        transposed = self.transpose_values(values)
+        transposed = self.transpose_values(values, threads=threads)
         self._values[:] = [(values, version, transposed)]
         return transposed
 
