@@ -62,6 +62,8 @@ LIBRARIES = ("pyg", "dgl", "native")
 #: Turns of each that count, at least, after one that warms up, and the seconds of each.
 FEWEST_TURNS = 3
 TURN_S = 0.3
+#: A strategy, its mode, the model and the graph.
+Epoch = tuple[str, Mode, str, str]
 #: How near a modelled ratio should be to the measured one.
 NEAR_RATIO = 0.25
 
@@ -78,6 +80,10 @@ class Cell:
     predicted_s: float
     taken_s: float
     wall_s: float
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.strategy, self.mode, self.model, self.graph
 
     @property
     def error(self) -> float:
@@ -274,30 +280,34 @@ def find_spreads(cells: Sequence[Cell]) -> list[float]:
     return [max(alike) / min(alike) for alike in found.values() if len(alike) > 1]
 
 
+def group_runs(runs: Sequence[Sequence[Cell]]) -> dict[Epoch, list[Cell]]:
+    """What each run has of each epoch."""
+    found: dict[Epoch, list[Cell]] = {}
+    for cell in (cell for run in runs for cell in run):
+        found.setdefault(cell.epoch, []).append(cell)
+    return found
+
+
 def join_runs(runs: Sequence[Sequence[Cell]]) -> list[Cell]:
     """Of each epoch that the last run has the medians over all runs that have it."""
-    found: dict[tuple[str, Mode, str, str], list[Cell]] = {}
-    for cell in (cell for run in runs for cell in run):
-        found.setdefault((cell.strategy, cell.mode, cell.model, cell.graph), []).append(cell)
+    found = group_runs(runs)
     return [
-        Cell(
-            *key,
-            median(each.predicted_s for each in found[key]),
-            median(each.taken_s for each in found[key]),
-            median(each.wall_s for each in found[key]),
+        replace(
+            cell,
+            predicted_s=median(each.predicted_s for each in found[cell.epoch]),
+            taken_s=median(each.taken_s for each in found[cell.epoch]),
+            wall_s=median(each.wall_s for each in found[cell.epoch]),
         )
-        for key in ((cell.strategy, cell.mode, cell.model, cell.graph) for cell in runs[-1])
+        for cell in runs[-1]
     ]
 
 
 def find_drifts(runs: Sequence[Sequence[Cell]]) -> list[float]:
     """How many times as long each epoch took in one run as in another, where several have it. No
     prediction made before them is nearer to both."""
-    found: dict[tuple[str, Mode, str, str], list[float]] = {}
-    for cell in (cell for run in runs for cell in run):
-        key = (cell.strategy, cell.mode, cell.model, cell.graph)
-        found.setdefault(key, []).append(cell.taken_s)
-    return [max(taken) / min(taken) for taken in found.values() if len(taken) > 1]
+    grouped = group_runs(runs).values()
+    times = [[cell.taken_s for cell in cells] for cells in grouped if len(cells) > 1]
+    return [max(taken) / min(taken) for taken in times]
 
 
 def read_run(path: str, platform: Platform) -> list[Cell]:
