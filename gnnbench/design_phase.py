@@ -47,7 +47,8 @@ class DesignPhase:
 
     Bytes/s of Equations 7 and 11, the latter forward and backward, and FLOP/s of Equation 12, each
     by width. ``sample_s`` and ``fixed_s`` are seconds of one round, the latter of everything that
-    no equation has; ``vertices`` and ``edges`` are |V^l| and |E^l| of a round on average.
+    no equation has, which a round of fewer vertices takes as well; ``vertices`` and ``edges`` are
+    |V^l| and |E^l| of a round on average.
     """
 
     gather: _Rate
@@ -108,13 +109,11 @@ def summarise_rounds(
             gather.add(work.features, work.bytes, span.seconds)
             vertices[0] += work.rows
         elif span.label in ("aggregate forward", "aggregate backward"):
-            layer = layers[span.layer]
-            width = layer.summed_features
-            if layer.source_macs:
+            if work.macs:
                 # The product is in these seconds, and takes none besides.
-                update.add(min(layer.in_features, layer.out_features), math.inf, 1.0)
+                update.add(layers[span.layer].narrow_side, math.inf, 1.0)
             rate = aggregate if span.label == "aggregate forward" else backward
-            rate.add(width, work.edges * width * item, span.seconds)
+            rate.add(work.features, work.edges * work.features * item, span.seconds)
             if rate is aggregate:
                 edges[span.layer] += work.edges
                 vertices[span.layer + 1] += work.rows
@@ -122,8 +121,7 @@ def summarise_rounds(
             layer = layers[span.layer]
             if not layer.macs_per_row:
                 continue
-            narrow = min(layer.in_features, layer.out_features)
-            update.add(narrow, 2.0 * work.rows * layer.macs_per_row, span.seconds)
+            update.add(layer.narrow_side, 2.0 * work.rows * layer.macs_per_row, span.seconds)
         else:
             continue
         modelled_s += span.seconds
@@ -133,7 +131,7 @@ def summarise_rounds(
         backward,
         update,
         sample_s / rounds,
-        max(0.0, wall_s - modelled_s) / rounds,
+        max(0.0, wall_s - modelled_s) / math.ceil(rounds),
         tuple(round(count / rounds) for count in vertices),
         tuple(round(count / rounds) for count in edges),
     )
@@ -175,4 +173,6 @@ def with_design_phase(setting: Setting, train_epochs: Train, *, alone: bool) -> 
     if alone and threads > 1:
         one = run_design_phase(setting, 1, train_epochs, DESIGN_EPOCHS)
     host = with_rates(platform.host, together, one)
-    return replace(setting, platform=replace(platform, host=host, round_s=together.fixed_s))
+    # What steps take is in what a round takes besides all stages.
+    designed = replace(platform, host=host, round_s=together.fixed_s, step_s=0.0)
+    return replace(setting, platform=designed)

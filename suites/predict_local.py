@@ -11,9 +11,11 @@ with the reason.
 Of libraries that compute the same, the ratio of two epochs says which to use; those that the model
 gives stand beside those that were measured.
 
-A machine that is shared with others is another one an hour later. ``--join`` takes what earlier
-runs wrote with ``--json`` to this one: of each epoch the median prediction is held against the
-median time of all runs, and each run alone is told as well.
+A machine that is shared with others is another one an hour later. The same pieces of work are
+timed around each probe and between the turns (``suites.yardstick``), which says how much slower the
+machine trained than it was probed; errors are told as they are, and with that taken out. ``--join``
+takes what earlier runs wrote with ``--json`` to this one: of each epoch the median prediction is
+held against the median time of all runs, and each run alone is told as well.
 
 Epochs are held against the wall clock; with ``--threads 1`` against the processor's time, which
 stands still while other programs run. The first turn of each is not counted.
@@ -43,8 +45,10 @@ from gnnbench.models import build
 from gnnbench.models.products import projected_layers
 from gnnbench.parts import Bundle, Setting, option_fields
 from gnnbench.platforms import load_platform
+from gnnbench.platforms.local import count_cores
 from gnnbench.platforms.machine import Platform
 from gnnbench.platforms.probe import probe
+from gnnbench.platforms.timing import torch_threads
 from gnnbench.platforms.workers import take_cores
 from gnnbench.plugins import Registry
 from gnnbench.price.epochs import price_epochs
@@ -54,6 +58,7 @@ from gnnbench.records import Dataset, EpochTrace, Mode
 from gnnbench.run import Training, train
 from gnnbench.units import format_si
 from suites.epochs import make_request
+from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter
 
 GRAPHS = ("cora", "amazon_photo", "ego_twitter")
 MODELS = ("gcn", "sage", "gat")
@@ -62,6 +67,8 @@ LIBRARIES = ("pyg", "dgl", "native")
 #: Turns of each that count, at least, after one that warms up, and the seconds of each.
 FEWEST_TURNS = 3
 TURN_S = 0.3
+#: Measurements of the yardstick before a probe, and after it.
+MEASURED = 25
 #: A strategy, its mode, the model and the graph.
 Epoch = tuple[str, Mode, str, str]
 #: How near a modelled ratio should be to the measured one.
@@ -71,7 +78,8 @@ NEAR_RATIO = 0.25
 @dataclass(frozen=True, slots=True)
 class Cell:
     """An epoch of a strategy, predicted and measured. ``taken_s`` is by the clock that judges,
-    ``wall_s`` by the wall clock."""
+    ``wall_s`` by the wall clock; other work took ``slowdown`` times as long around it as when the
+    machine was probed, 1 where nobody knows."""
 
     strategy: str
     mode: Mode
@@ -80,6 +88,7 @@ class Cell:
     predicted_s: float
     taken_s: float
     wall_s: float
+    slowdown: float = 1.0
 
     @property
     def epoch(self) -> Epoch:
@@ -88,6 +97,24 @@ class Cell:
     @property
     def error(self) -> float:
         return self.predicted_s / self.taken_s - 1.0
+
+    @property
+    def steady_s(self) -> float:
+        """What it would have taken at the speed that was probed."""
+        return self.taken_s / self.slowdown
+
+    @property
+    def steady_error(self) -> float:
+        return self.predicted_s / self.steady_s - 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """This machine as a probe found it, and what the yardstick took then, where it was measured."""
+
+    platform: Platform
+    yardstick: Yardstick
+    lengths: Lengths | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +167,39 @@ class Entrant:
         return taken[1:]
 
 
+def recall(threads: int) -> Probed:
+    """``threads`` cores of this machine (0: all) as it was last probed."""
+    platform = _take(load_platform("local"), threads)
+    return Probed(platform, Yardstick(platform.host.cores))
+
+
+def look_now(registry: Registry, threads: int, seconds: float) -> Probed:
+    """The same as they are, by a probe of so many ``seconds``, around which the yardstick is
+    measured. Of what the probe measures twice the better counts, and so of what that takes."""
+    cores = min(threads or count_cores(), count_cores())
+    yardstick = Yardstick(cores)
+
+    def measure() -> Lengths:
+        with torch_threads(cores):
+            return middle([yardstick.measure() for _ in range(MEASURED)])
+
+    before = measure()
+    platform = probe_libraries(probe(seconds), registry, seconds).platform
+    return Probed(_take(platform, threads), yardstick, shorter(before, measure()))
+
+
+def _take(platform: Platform, threads: int) -> Platform:
+    wanted = min(threads or platform.host.cores, platform.host.cores)
+    return replace(platform, host=take_cores(platform.host, wanted))
+
+
 class Turns:
     """One model on one graph on this machine, by all strategies of a mode."""
 
     def __init__(
         self,
         registry: Registry,
-        platform: Platform,
+        probed: Probed,
         dataset: Dataset,
         model: str,
         mode: Mode,
@@ -154,6 +207,7 @@ class Turns:
     ) -> None:
         self._registry = registry
         self._model, self._mode, self._graph = model, mode, graph
+        self._probed, platform = probed, probed.platform
         request = make_request(dataset, platform.name, mode, "reference")
         workload = replace(request.workload, model=model, threads=platform.host.cores)
         self._setting = make_setting(replace(request, workload=workload, platform=platform))
@@ -167,7 +221,7 @@ class Turns:
                 entrants.append(self._enter(name))
             except GnnbenchError as error:
                 yield self._refuse(name, words_of(error))
-        taken = self._take_turns(entrants, seconds)
+        taken, slowdown = self._take_turns(entrants, seconds)
         for entrant in entrants:
             judged, wall = zip(*taken[entrant.strategy], strict=True)
             yield Cell(
@@ -178,6 +232,7 @@ class Turns:
                 entrant.predicted_s,
                 median(judged),
                 median(wall),
+                slowdown,
             )
 
     def _refuse(self, strategy: str, reason: str) -> Refused:
@@ -227,12 +282,15 @@ class Turns:
 
     def _take_turns(
         self, entrants: Sequence[Entrant], seconds: float
-    ) -> Mapping[str, list[tuple[float, float]]]:
-        """Seconds of all epochs that count, by the judging clock and the wall clock."""
+    ) -> tuple[Mapping[str, list[tuple[float, float]]], float]:
+        """Seconds of all epochs that count, by the judging clock and the wall clock, and how much
+        slower the machine was than when it was probed."""
+        lengths: list[Lengths] = []
         taken: dict[str, list[tuple[float, float]]] = {each.strategy: [] for each in entrants}
         ends_s, number = time.perf_counter() + seconds, 0
         while number <= FEWEST_TURNS or (entrants and time.perf_counter() < ends_s):
             for entrant in entrants:
+                lengths.append(self._probed.yardstick.measure())
                 for processor_s, wall_s in entrant.take_turn():
                     judged_s = processor_s if self._cores == 1 else wall_s
                     if number:
@@ -241,7 +299,8 @@ class Turns:
                 # All have what stays with them: what is kept of freed memory comes after it.
                 trim_heap()
             number += 1
-        return taken
+        then = self._probed.lengths
+        return taken, find_slowdown(middle(lengths), then) if lengths and then else 1.0
 
 
 def in_processor_time(epoch: EpochTrace, processor_s: float) -> EpochTrace:
@@ -297,6 +356,8 @@ def join_runs(runs: Sequence[Sequence[Cell]]) -> list[Cell]:
             predicted_s=median(each.predicted_s for each in found[cell.epoch]),
             taken_s=median(each.taken_s for each in found[cell.epoch]),
             wall_s=median(each.wall_s for each in found[cell.epoch]),
+            slowdown=median(each.taken_s for each in found[cell.epoch])
+            / median(each.steady_s for each in found[cell.epoch]),
         )
         for cell in runs[-1]
     ]
@@ -350,17 +411,28 @@ def summarise(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> dict[str, float
     if not cells:
         return {"cells": 0}
     worst = max(cells, key=lambda cell: abs(cell.error))
+    steady = max(cells, key=lambda cell: abs(cell.steady_error))
     spreads = find_spreads(cells) or [1.0]
     return {
         "cells": len(cells),
         "median_error": median(abs(cell.error) for cell in cells),
         "largest_error": abs(worst.error),
-        "largest_of": f"{worst.strategy} {worst.mode} {worst.model} {worst.graph}",
+        "largest_of": name_epoch(worst),
         "ratios": len(ratios),
         "near_ratios": sum(abs(ratio.error) <= NEAR_RATIO for ratio in ratios),
         "median_spread": median(spreads),
         "largest_spread": max(spreads),
+        "median_slowdown": median(cell.slowdown for cell in cells),
+        "largest_slowdown": max(cell.slowdown for cell in cells),
+        "steady_median_error": median(abs(cell.steady_error) for cell in cells),
+        "steady_largest_error": abs(steady.steady_error),
+        "steady_largest_of": name_epoch(steady),
     }
+
+
+def name_epoch(cell: Cell) -> str:
+    """In four words."""
+    return f"{cell.strategy} {cell.mode} {cell.model} {cell.graph}"
 
 
 def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
@@ -378,6 +450,7 @@ def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
     return [
         f"The median error of {found['cells']} epochs is {found['median_error']:.0%}, and the "
         f"largest is {found['largest_error']:.0%}, of {found['largest_of']}.{spread}",
+        *_tell_slowdown(cells, found),
         f"{found['near_ratios']} of {found['ratios']} modelled ratios of two libraries are within "
         f"{NEAR_RATIO:.0%} of the measured ones{'; those that are not:' if far else '.'}",
         *(
@@ -386,6 +459,17 @@ def list_sentences(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[str]:
             for ratio in far
         ),
     ]
+
+
+def _tell_slowdown(cells: Sequence[Cell], found: Mapping[str, float | int | str]) -> Iterator[str]:
+    """What is left of the errors without it, where it is known."""
+    if any(cell.slowdown != 1.0 for cell in cells):
+        yield (
+            f"While it trained, this machine took {found['median_slowdown']:.2f} times as long for "
+            f"the same work as when it was probed, and at most {found['largest_slowdown']:.2f} "
+            f"times; without that the median error is {found['steady_median_error']:.0%}, and the "
+            f"largest is {found['steady_largest_error']:.0%}, of {found['steady_largest_of']}."
+        )
 
 
 def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
@@ -399,7 +483,8 @@ def list_runs(runs: Sequence[Sequence[Cell]]) -> list[str]:
         *(
             f"Run {number} of {len(runs)} alone: {sentence}"
             for number, cells in enumerate(runs, 1)
-            for sentence in list_sentences(cells, find_ratios(cells))[:2]
+            for sentence in list_sentences(cells, find_ratios(cells))
+            if not sentence.startswith(" ")
         ),
     ]
 
@@ -416,7 +501,10 @@ def write_json(
         "cores": platform.host.cores,
         "clock": "processor" if platform.host.cores == 1 else "wall",
         "load": os.getloadavg()[0],
-        "cells": [asdict(cell) | {"error": cell.error} for cell in cells],
+        "cells": [
+            asdict(cell) | {"error": cell.error, "steady_error": cell.steady_error}
+            for cell in cells
+        ],
         "ratios": [asdict(ratio) | {"error": ratio.error} for ratio in ratios],
         "refused": [asdict(each) for each in refused],
         "summary": summarise(joined, ratios),
@@ -456,16 +544,12 @@ def main(
     keep_pages()
     registry = plugins.load()
 
-    def look() -> Platform:
+    def look() -> Probed:
         """This machine as it was last probed, or as it is now."""
-        if probed:
-            machine = load_platform("local")
-        else:
-            machine = probe_libraries(probe(probe_seconds), registry, probe_seconds).platform
-        wanted = min(threads or machine.host.cores, machine.host.cores)
-        return replace(machine, host=take_cores(machine.host, wanted))
+        return recall(threads) if probed else look_now(registry, threads, probe_seconds)
 
-    platform = look()
+    machine = look()
+    platform = machine.platform
     cores = platform.host.cores
     runs = [read_run(each, platform) for each in joined]
     torch.set_num_threads(cores)
@@ -482,10 +566,10 @@ def main(
         dataset = datasets.load(graph)
         for model in models:
             if found:
-                platform = look()
+                machine = look()
             for mode in modes or get_args(Mode):
                 taking_part = [each.name for each in chosen if mode in each.bundles]
-                turns = Turns(registry, platform, dataset, model, mode, graph)
+                turns = Turns(registry, machine, dataset, model, mode, graph)
                 for each in turns.run(taking_part, seconds):
                     found.append(each)
                     click.echo(describe(each), err=aside)

@@ -87,6 +87,9 @@ class Layer(nn.Module, ABC):
         """The same for one destination's own row."""
         return 0
 
+    #: Rows of products that an edge reads, where ``aggregate`` has products.
+    products_read: ClassVar[int] = 1
+
     @property
     def product_features(self) -> int:
         """Width of the product that ``update`` begins with; see ``LayerShape``."""
@@ -135,6 +138,7 @@ class Layer(nn.Module, ABC):
             product_features=self.product_features,
             source_macs=self.source_macs,
             destination_macs=self.destination_macs,
+            products_read=self.products_read,
             hidden_features=self.hidden_features,
             source_factors=self.source_factors,
             destination_factors=self.destination_factors,
@@ -499,13 +503,17 @@ class GATLayer(MultipliedLayer):
         )
         return adjacency.sum(projected, adjacency.edge_softmax(scores))
 
+    @property
+    def source_macs(self) -> int:
+        return self.in_features * self.out_features
+
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
         return Work(
             op="aggregate",
             edges=block.num_edges + block.num_dst,
             rows=block.num_dst,
             features=self.out_features,
-            macs=block.num_src * self.in_features * self.out_features,
+            macs=block.num_src * self.source_macs,
             itemsize=itemsize,
             sources=block.num_src,
             form=self.form,
@@ -526,6 +534,8 @@ class GGCNLayer(MultipliedLayer):
     title = "GGCN"
     form: ClassVar[Form] = "gated"
     learning_rate = 0.001
+    #: h_v A, h_u B and h_u W.
+    products_read: ClassVar[int] = 3
 
     def __init__(
         self, in_features: int, out_features: int, *, activation: bool, generator: torch.Generator
@@ -536,6 +546,14 @@ class GGCNLayer(MultipliedLayer):
         self.gate_dst = glorot(in_features, out_features, generator)
         self.gate_src = glorot(in_features, out_features, generator)
         self.bias = nn.Parameter(torch.zeros(out_features, dtype=torch.float64))
+
+    @property
+    def source_macs(self) -> int:
+        return 2 * self.in_features * self.out_features
+
+    @property
+    def destination_macs(self) -> int:
+        return 2 * self.in_features * self.out_features
 
     @property
     def edge_features(self) -> int:
@@ -552,18 +570,18 @@ class GGCNLayer(MultipliedLayer):
         return own @ self.own + adjacency.sum_edges(messages)
 
     def aggregate_work(self, block: Block | BlockSize, itemsize: int) -> Work:
-        """An edge reads three rows (h_v A, h_u B, h_u W), counted as one of three times the width.
+        """An edge reads three rows, counted as one of three times the width.
 
         Multiplications: four products, B and W over the sources, U and A over the destinations,
         and eta * (h_u W) of each edge. The sigmoid is not counted.
         """
-        products = 2 * (block.num_src + block.num_dst) * self.in_features
+        products = block.num_src * self.source_macs + block.num_dst * self.destination_macs
         return Work(
             op="aggregate",
             edges=block.num_edges,
             rows=block.num_dst,
-            features=3 * self.out_features,
-            macs=(products + block.num_edges) * self.out_features,
+            features=self.products_read * self.out_features,
+            macs=products + block.num_edges * self.out_features,
             itemsize=itemsize,
             sources=block.num_src,
             form=self.form,

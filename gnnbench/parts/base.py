@@ -43,7 +43,8 @@ class LayerShape:
     with, to which every column of the aggregate adds its part; 0 where it begins otherwise.
 
     ``source_macs`` and ``destination_macs`` are the multiply-accumulates for each source and each
-    destination of a layer that multiplies by W before it aggregates; 0 in others.
+    destination of a layer that multiplies by W before it aggregates; 0 in others. Of such a layer
+    an edge reads ``products_read`` rows of products.
 
     ``hidden_features`` is the width of what is between two products of UPDATE; 0 where there is
     one. ``source_factors`` and ``destination_factors`` are how many constants of a block's every
@@ -65,6 +66,7 @@ class LayerShape:
     product_features: int = 0
     source_macs: int = 0
     destination_macs: int = 0
+    products_read: int = 1
     hidden_features: int = 0
     source_factors: int = 0
     destination_factors: int = 0
@@ -74,8 +76,15 @@ class LayerShape:
 
     @property
     def summed_features(self) -> int:
-        """Width of the rows that are summed over edges: of the products, where they come first."""
-        return self.out_features if self.source_macs else self.in_features
+        """Values that an edge reads: of the products, where they come first."""
+        if self.source_macs:
+            return self.products_read * self.out_features
+        return self.in_features
+
+    @property
+    def narrow_side(self) -> int:
+        """The narrower side of the weights, by which products have rates."""
+        return min(self.in_features, self.out_features)
 
 
 class LayerClass(Protocol):

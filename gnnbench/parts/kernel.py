@@ -291,7 +291,8 @@ class Kernel(Part):
             return summed_s + price_calls(work, measured)
         known = measured
         if not measured.update:
-            known = LibraryRates(aggregate=device.aggregate, update=device.update)
+            summed = (work.backward and device.aggregate_backward) or device.aggregate
+            known = LibraryRates(aggregate=summed, update=device.update)
         if known.aggregate or known.update or device.kind not in ("cpu", "gpu"):
             call_s = (measured.call_s or 0.0) if work.op == "aggregate" else 0.0
             return call_s + _by_equations(work, device, known)

@@ -62,16 +62,24 @@ class ModelClock:
     def seconds(self, work: Work, place: str, wall_s: float) -> float:
         """Modelled duration of ``work`` on the device or link called ``place``."""
         if not self._prices_last:
-            return self._price(work, place) + self._platform.step_s
+            return self._price(work, place)
         known = self._prices.get((place, work))
         if known is not None:
             return known
         if len(self._prices) == MOST_PRICES:
             self._prices.clear()
-        seconds = self._prices[place, work] = self._price(work, place) + self._platform.step_s
+        seconds = self._prices[place, work] = self._price(work, place)
         return seconds
 
     def _price(self, work: Work, place: str) -> float:
+        """The work, what a step takes besides, and with the host's loss what a round does."""
+        platform = self._platform
+        seconds = self._price_work(work, place) + platform.step_s
+        if work.op == "update" and work.form == "loss" and place == platform.host.name:
+            seconds += platform.round_s
+        return seconds
+
+    def _price_work(self, work: Work, place: str) -> float:
         where = self._places.get(place)
         if where is None:
             where = self._places[place] = self._platform.place(place)

@@ -8,12 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from gnnbench import datasets
+from gnnbench import datasets, plugins
 from gnnbench.comparison import make_setting
 from gnnbench.design_phase import summarise_rounds
 from gnnbench.models import build
 from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import BatchProfile, HostThreads, Span, Stage, Work
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.records import BatchProfile, BlockSize, HostThreads, Span, Stage, Work
 from gnnbench_plugins.hyscale.performance import Split, predict, trainer_seconds
 
 
@@ -89,11 +90,12 @@ def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, sett
     """Its layer has no UPDATE to speak of, whose seconds are among those besides all stages."""
     workload = replace(setting.workload, dims=(100, 256, 16))
     layers = build(workload, {0}).shapes
+    both = Work("aggregate", 80, 50, 256, macs=300 * 100 * 256)
     recorded = [
         span("load", "load features", 1.0, Work("copy", rows=300, features=100, bytes=5_000)),
-        span("aggregate", "aggregate forward", 2.0, Work("aggregate", 80, 50, 256), 0),
+        span("aggregate", "aggregate forward", 2.0, both, 0),
         span("update", "update forward", 0.5, Work("update", rows=50), 0),
-        span("aggregate", "aggregate backward", 3.0, Work("aggregate", 80, 50, 256), 0),
+        span("aggregate", "aggregate backward", 3.0, both, 0),
         span("update", "update forward", 0.25, Work("update", rows=10), 1),
     ]
     few = replace(setting, workload=workload, layers=layers)
@@ -104,3 +106,46 @@ def test_a_product_before_the_sum_is_found_again_in_the_time_of_both(suite, sett
     sizes = ((300.0, 50.0), (80.0,), layers[:1])
     assert trainer_seconds(device, 1, *sizes, 4) == pytest.approx(5.0)
     assert trainer_seconds(device, 1, *sizes, 4, (120.0, 30.0)) == pytest.approx(5.0)
+
+
+def test_a_smaller_round_takes_as_much_besides_its_stages(setting):
+    """A quarter of a batch; what is rated by vertices and edges is of a whole one."""
+    recorded = [span("sample", "sample", 1.0, Work("sample", edges=100))]
+    found = summarise_rounds(setting, recorded, 3.0, 0.25)
+    assert (found.sample_s, found.fixed_s) == (4.0, 2.0)
+
+
+@pytest.mark.parametrize("model", ["gat", "ggcn", "gcn"])
+def test_the_models_clock_takes_what_the_rounds_took(suite, setting, host, model):
+    """Forward and backward at rates of their own, by as many values an edge as the work counts;
+    HyScale-GNN's Equation 10 finds the same seconds, attention's own edges among them."""
+    layers = build(replace(setting.workload, model=model, dims=(100, 16, 8))).stack
+    sizes = [BlockSize(300, 50, 80, own=True), BlockSize(50, 10, 20, own=True)]
+    works = [layer.aggregate_work(size, 4) for layer, size in zip(layers, sizes, strict=True)]
+    assert [work.features for work in works] == [layer.shape.summed_features for layer in layers]
+    forward = [
+        span("aggregate", "aggregate forward", 2.0 + number, work, number)
+        for number, work in enumerate(works)
+    ]
+    back = [
+        span("aggregate", "aggregate backward", 5.0 + number, work._replace(backward=True), number)
+        for number, work in enumerate(works)
+        if number or model != "gcn"
+    ]
+    few = replace(setting, layers=tuple(layer.shape for layer in layers))
+    found = summarise_rounds(few, [*forward, *back], 50.0, 1)
+    platform = Platform("", "", suite.with_rates(host, found, found), (), (), round_s=found.fixed_s)
+    kernel = plugins.load().part("kernel", "torch")()
+    clock = ModelClock(platform, kernel)
+    for each in [*forward, *back]:
+        assert clock.seconds(each.work, "host", 0.0) == pytest.approx(each.seconds)
+    recorded_s = sum(each.seconds for each in [*forward, *back])
+    assert found.fixed_s == pytest.approx(50.0 - recorded_s)
+    loss = Work("update", rows=10, features=8, macs=80, form="loss")
+    assert clock.seconds(loss, "host", 0.0) == pytest.approx(found.fixed_s)
+    if model == "gcn":
+        return
+    vertices = [(size.num_src, size.num_dst) for size in sizes]
+    counts = ([vertices[0][0], *(dst for _, dst in vertices)], [80, 20])
+    taken_s = trainer_seconds(platform.host, 1, *counts, few.layers, 4)
+    assert taken_s == pytest.approx(recorded_s)

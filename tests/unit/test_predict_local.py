@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +14,7 @@ from gnnbench import datasets, plugins
 from gnnbench.platforms.machine import Device, Platform, RateCurve
 from gnnbench.platforms.workers import take_cores
 from gnnbench.records import EpochTrace, Span, Work
+from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter
 
 GRAPH = "sbm:vertices=200,edges=800,features=16,classes=4"
 
@@ -31,12 +32,27 @@ def platform() -> Platform:
     return Platform("local", "a machine", host, (), ())
 
 
+class Fixed:
+    """A yardstick that takes longer and longer: twice a second, four times, six ..."""
+
+    measured = 0
+
+    def measure(self):
+        self.measured += 1
+        return Lengths(2.0 * self.measured, 1.0, 1.0)
+
+
+@pytest.fixture
+def probed(suite, platform):
+    return suite.Probed(platform, Fixed(), Lengths(2.0, 1.0, 1.0))
+
+
 def make_cell(suite, strategy, predicted_s, taken_s):
     return suite.Cell(strategy, "full-graph", "gcn", "cora", predicted_s, taken_s, 9.0)
 
 
-def test_each_is_predicted_and_trained_and_who_cannot_says_why(suite, platform):
-    turns = suite.Turns(plugins.load(), platform, datasets.load(GRAPH), "gcn", "mini-batch", "made")
+def test_each_is_predicted_and_trained_and_who_cannot_says_why(suite, probed):
+    turns = suite.Turns(plugins.load(), probed, datasets.load(GRAPH), "gcn", "mini-batch", "made")
     found = {each.strategy: each for each in turns.run(["hpgnn", "reference", "hyscale"], 0.0)}
     assert "trains on an FPGA" in found["hpgnn"].reason
     for name in ("reference", "hyscale"):
@@ -47,9 +63,10 @@ def test_each_is_predicted_and_trained_and_who_cannot_says_why(suite, platform):
 
 @pytest.mark.parametrize(("share", "epochs"), [(1.5, 2), (0.6, 2), (0.4, 3)])
 def test_all_take_turns_of_which_the_first_does_not_count_nor_the_first_epoch_of_any(
-    suite, platform, monkeypatch, share, epochs
+    suite, probed, monkeypatch, share, epochs
 ):
-    """An epoch takes this share of a turn; those that must not count take a fifth longer."""
+    """An epoch takes this share of a turn; those that must not count take a fifth longer. The
+    yardstick is measured before each turn: its median of eight is (4 + 5) / 2 times the first."""
     order: list[str] = []
 
     class Training:
@@ -64,11 +81,71 @@ def test_all_take_turns_of_which_the_first_does_not_count_nor_the_first_epoch_of
             return EpochTrace(number, (), {}, 0, 0, 0, 0.0, (), {}, wall_s, 0.0)
 
     monkeypatch.setattr(suite, "Training", Training)
-    turns = suite.Turns(plugins.load(), platform, datasets.load(GRAPH), "gcn", "full-graph", "made")
+    turns = suite.Turns(plugins.load(), probed, datasets.load(GRAPH), "gcn", "full-graph", "made")
     cells = list(turns.run(["reference", "native"], 0.0))
     both = ["torch"] * epochs + ["native"] * epochs
     assert order == both * (1 + suite.FEWEST_TURNS)
     assert [cell.wall_s for cell in cells] == [suite.TURN_S * share] * 2
+    assert [cell.slowdown for cell in cells] == [pytest.approx(4.5 ** (1 / 3))] * 2
+    unknown = replace(probed, lengths=None)
+    turns = suite.Turns(plugins.load(), unknown, datasets.load(GRAPH), "gcn", "full-graph", "made")
+    monkeypatch.undo()
+    assert [cell.slowdown for cell in turns.run(["reference"], 0.0)] == [1.0]
+
+
+def test_errors_are_told_as_they_are_and_at_the_speed_that_was_probed(suite):
+    cells = [
+        replace(make_cell(suite, "pyg", 2.0, 4.0), slowdown=1.6),
+        replace(make_cell(suite, "dgl", 3.0, 4.0), slowdown=2.0),
+    ]
+    assert suite.list_sentences(cells, [])[:2] == [
+        "The median error of 2 epochs is 38%, and the largest is 50%, of pyg full-graph gcn cora.",
+        "While it trained, this machine took 1.80 times as long for the same work as when it was "
+        "probed, and at most 2.00 times; without that the median error is 35%, and the largest is "
+        "50%, of dgl full-graph gcn cora.",
+    ]
+    found = suite.summarise(cells, [])
+    assert found["steady_median_error"] == pytest.approx(0.35)
+    # Of both runs together: 2 s and 4 s, or 2.5 s and 2 s at the speed that was probed.
+    fast = replace(cells[0], taken_s=2.0, slowdown=1.0)
+    (joined,) = suite.join_runs([[fast], [cells[0]]])
+    assert (joined.taken_s, joined.steady_s) == (3.0, pytest.approx(2.25))
+
+
+def test_the_yardstick_is_the_same_work_each_time():
+    rod = Yardstick(1)
+    assert all(length > 0.0 for length in rod.measure())
+    lengths = [Lengths(1.0, 8.0, 3.0), Lengths(2.0, 9.0, 5.0), Lengths(9.0, 1.0, 4.0)]
+    assert middle(lengths) == (2.0, 8.0, 4.0)
+    assert shorter(lengths[0], lengths[2]) == (1.0, 1.0, 3.0)
+    assert find_slowdown(Lengths(2.0, 4.0, 1.0), Lengths(1.0, 1.0, 1.0)) == pytest.approx(2.0)
+
+
+def test_a_probe_stands_between_two_measurements_of_the_yardstick(suite, platform, monkeypatch):
+    """The shorter counts, as the better of a probe's passes does."""
+    order: list[str] = []
+
+    class Watched(Fixed):
+        def __init__(self, cores) -> None:
+            self.cores = cores
+
+        def measure(self):
+            order.append("measured")
+            return super().measure()
+
+    def probe_libraries(host, registry, seconds):
+        order.append("probed")
+        assert (host, seconds) == ("a host", 3.0)
+        return SimpleNamespace(platform=platform)
+
+    monkeypatch.setattr(suite, "Yardstick", Watched)
+    monkeypatch.setattr(suite, "probe", lambda seconds: "a host")
+    monkeypatch.setattr(suite, "probe_libraries", probe_libraries)
+    found = suite.look_now(plugins.load(), 1, 3.0)
+    measured = ["measured"] * suite.MEASURED
+    assert order == [*measured, "probed", *measured]
+    assert found.lengths == (suite.MEASURED + 1.0, 1.0, 1.0)
+    assert (found.platform, found.yardstick.cores) == (platform, 1)
 
 
 def test_a_ratio_is_of_epochs_that_did_the_same(suite):

@@ -146,13 +146,14 @@ def trainer_seconds(
     total = 0.0
     for number, layer in enumerate(layers):
         width = layer.summed_features
-        narrow = min(layer.in_features, layer.out_features)
-        macs_per_s = device.update_flop_per_s(narrow, threads) / 2.0
+        macs_per_s = device.update_flop_per_s(layer.narrow_side, threads) / 2.0
         sources, destinations = vertices[number], vertices[number + 1]
         if number == 0 and stored is not None:
             sources, destinations = (values / layer.in_features for values in stored)
         macs = sources * layer.source_macs + destinations * layer.destination_macs
-        traffic, product_s = edges[number] * width * itemsize, macs / macs_per_s
+        # Attention is over N(v) and v.
+        read = edges[number] + (vertices[number + 1] if layer.loop_features else 0.0)
+        traffic, product_s = read * width * itemsize, macs / macs_per_s
         aggregate_s = traffic / device.aggregate_bytes_per_s(width, threads) + product_s
         update_s = vertices[number + 1] * layer.macs_per_row / macs_per_s
         total += combine(aggregate_s, update_s)
