@@ -23,7 +23,7 @@ from gnnbench.records import EpochTrace, Span
 #: Passes over so many rounds, of which the first warms up; of the others the median counts, since
 #: whatever else the machine does falls on one of them more than on the others.
 DESIGN_ROUNDS: Bound[int] = 2
-DESIGN_EPOCHS: Bound[int] = 4
+DESIGN_EPOCHS: Bound[int] = 8
 
 
 @dataclass(slots=True)

@@ -60,7 +60,10 @@ def _price(
         return _price_sum(operation, device, weighted, threads)
     if sums and operation.kind == "dot" and measured.dotted is not None:
         dotted = replace(measured, aggregate=measured.dotted, cached=measured.dotted_cached)
-        return _price_sum(replace(operation, written_bytes=0.0), device, dotted, threads)
+        # The rate is of edges, with the rows at both ends of each and what is written.
+        edges = operation.flops * VALUE_BYTES / operation.row_bytes
+        of_edges = replace(operation, picked_rows=edges, written_bytes=0.0)
+        return _price_sum(of_edges, device, dotted, threads)
     if sums and measured.aggregate is not None:
         summed_s = _price_sum(operation, device, measured, threads)
         return with_values(summed_s, operation, device, library, threads)

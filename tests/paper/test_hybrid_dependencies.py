@@ -409,6 +409,18 @@ def test_prices_are_what_the_model_adds_for_a_row_more():
     assert prices.sent_s[:, 0].tolist() == [0.0] * len(setting.layers)
 
 
+def test_a_vertex_of_a_layer_that_multiplies_first_has_a_price_too():
+    """GAT's product is in AGGREGATE, and its edges read as much as that makes of a row."""
+    setting = setting_for("gat")
+    device = setting.platform.accelerators[0]
+    prices = price_rows(setting.layers, setting.platform, setting.platform.accelerators, 0, ITEM)
+    for number, layer in enumerate(setting.layers[:-1], start=1):
+        macs = 3 * layer.in_features * layer.out_features
+        assert prices.vertex_s[number] == pytest.approx(2 * macs / device.flops_per_s)
+        read = 2 * layer.out_features * ITEM
+        assert prices.edge_s[number] == pytest.approx(read / device.memory_bandwidth_bytes_per_s)
+
+
 # --------------------------------------------------------------------------- memory
 
 

@@ -51,7 +51,9 @@ def price_rows(
             flops = device.update.at(shape.out_features)
         products = 3 if gradients else 2
         edge_s.append((1 + gradients) * width * item / bandwidth)
-        vertex_s.append(products * 2 * shape.macs_per_row / flops)
+        # Wherever the products are, there is one row of each for a vertex more.
+        macs = shape.macs_per_row + shape.source_macs + shape.destination_macs
+        vertex_s.append(products * 2 * macs / flops)
     sent_s = np.zeros((len(layers), len(devices)))
     for peer in range(len(devices)):
         if peer != slot:
