@@ -7,7 +7,7 @@ from dataclasses import replace
 from gnnbench.costs.library import Library
 from gnnbench.costs.operation import Operation
 from gnnbench.costs.passes import pick_rows
-from gnnbench.costs.roofline import mapping_seconds, price_operation, rates_of, stream_share
+from gnnbench.costs.roofline import mapping_seconds, price_operation, rates_of
 from gnnbench.platforms.machine import Device, LibraryRates
 from gnnbench.records import Loading, Work
 
@@ -63,7 +63,7 @@ def price_rows(work: Work, device: Device) -> float:
         row_bytes = work.bytes / max(1, work.rows)
         picked = replace(pick_rows(work.rows, work.rows, row_bytes, 8.0), written_bytes=0.0)
         seconds = price_operation(picked, device, Library(), work.threads)
-        seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * stream_share(device))
+        seconds += work.bytes / (device.bandwidth_bytes_per_s(work.threads) * rates.stream)
     if device.fresh_bandwidth_bytes_per_s and (work.fresh or work.loading == "staged"):
         written = Operation("stream", written_bytes=work.bytes)
         seconds = max(seconds, mapping_seconds(written, device, work.threads))

@@ -37,7 +37,7 @@ def price_operation(
     rates = rates_of(device)
     bandwidth = device.bandwidth_bytes_per_s(threads)
     moved = operation.read_bytes + operation.written_bytes
-    seconds = moved / (bandwidth * stream_share(device))
+    seconds = moved / (bandwidth * rates.stream)
     seconds = max(seconds, mapping_seconds(operation, device, threads))
     if operation.picked_rows:
         seconds += _price_rows(operation, device, rates, threads)
@@ -48,11 +48,6 @@ def price_operation(
         reached = 1.0
     peak = device.flops_per_s * device.share_of_cores(threads)
     return max(seconds, operation.flops / (peak * reached)) if operation.flops else seconds
-
-
-def stream_share(device: Device) -> float:
-    """The share of its bandwidth that a device reaches on memory in order."""
-    return 1.0 if device.reaches_bandwidth else rates_of(device).stream
 
 
 def mapping_seconds(operation: Operation, device: Device, threads: int = 0) -> float:

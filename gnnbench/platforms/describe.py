@@ -36,7 +36,7 @@ from typing import TypedDict
 
 from pydantic import ValidationError
 
-from gnnbench.constants import MEASURED, Bound
+from gnnbench.constants import Bound
 from gnnbench.errors import PlatformError
 from gnnbench.files import FileRefused
 from gnnbench.platforms.libraries import read_libraries, read_rates
@@ -291,7 +291,6 @@ def _build_host(name: str, table: HostTable) -> Device:
         model=table.model,
         flops_per_s=table.flops.si,
         memory_bandwidth_bytes_per_s=table.memory_bandwidth.si,
-        reaches_bandwidth=table.memory_bandwidth.marked == MEASURED,
         memory_bytes=round(table.memory.si),
         launch_s=table.launch.si,
         cores=table.cores.value,
@@ -389,7 +388,6 @@ def _expand_accelerators(entry: AcceleratorTable) -> Iterator[Device]:
             model=entry.model,
             flops_per_s=entry.flops.si,
             memory_bandwidth_bytes_per_s=entry.memory_bandwidth.si,
-            reaches_bandwidth=entry.memory_bandwidth.marked == MEASURED,
             memory_bytes=round(entry.memory.si),
             launch_s=entry.launch.si,
             cores=entry.cores.value if entry.cores else 1,

@@ -97,10 +97,9 @@ class Device:
     """One processor or accelerator with its own memory.
 
     Rates are effective (what burst transactions or dense kernels reach), not peak, where the
-    platform file says so; ``reaches_bandwidth`` says it of the memory's. ``pipelined`` devices run
-    aggregation and update at the same time (HyScale-GNN Equation 10: the operator is max, not sum).
-    ``virtual`` devices do not exist on this machine: their times come from the model clock.
-    ``torch_device`` is where the numerics run.
+    platform file says so. ``pipelined`` devices run aggregation and update at the same time
+    (HyScale-GNN Equation 10: the operator is max, not sum). ``virtual`` devices do not exist on
+    this machine: their times come from the model clock. ``torch_device`` is where the numerics run.
 
     ``power_w`` is what it draws while it is busy; None where the platform file does not say.
 
@@ -144,7 +143,6 @@ class Device:
     update: RateCurve | None = None
     cache_bytes: float = 0.0
     mapped_from_bytes: float = 0.0
-    reaches_bandwidth: bool = False
     fresh_bandwidth_bytes_per_s: float = 0.0
     core_fresh_bandwidth_bytes_per_s: float = 0.0
     libraries: Mapping[str, LibraryRates] = field(default_factory=dict, hash=False)

@@ -144,7 +144,6 @@ def _probe_host(seconds: float) -> Device:
         core_fresh_bandwidth_bytes_per_s=core_fresh,
         sampled_edges_per_s=_sampling_rate(share_s),
         virtual=False,
-        reaches_bandwidth=True,
         cache_bytes=_cache_bytes(cores, share_s),
         mapped_from_bytes=count_kept_bytes(),
         gather=_rate_curve(_gather_rate, GATHERED_WIDTHS, cores, share_s),
@@ -167,7 +166,6 @@ def _probe_gpu(index: int, seconds: float) -> Device:
         cores=properties.multi_processor_count,
         cache_bytes=second_level_bytes(index),
         virtual=False,
-        reaches_bandwidth=True,
         torch_device=str(device),
     )
 

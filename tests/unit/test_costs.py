@@ -369,25 +369,6 @@ def test_small_work_is_its_launches():
     assert kernel("torch").seconds(small, GPU) == pytest.approx(launches * 1e-5)
 
 
-@pytest.mark.parametrize("device", [CPU, GPU])
-def test_passes_reach_all_of_a_bandwidth_that_was_measured_and_a_share_of_a_datasheets(device):
-    moved_bytes = device.memory_bandwidth_bytes_per_s
-    passed = Operation("stream", read_bytes=0.5 * moved_bytes, written_bytes=0.5 * moved_bytes)
-    passed = replace(passed, outputs=0)
-    share = RATES[device.kind].stream
-    assert price_operation(passed, device, Library()) == pytest.approx(1 / share)
-    measured = replace(device, reaches_bandwidth=True)
-    assert price_operation(passed, measured, Library()) == pytest.approx(1.0)
-
-
-def test_rows_that_are_picked_are_written_at_such_a_bandwidth_too():
-    rows = Work("copy", rows=10**6, features=128, bytes=10**8)
-    measured = replace(CPU, reaches_bandwidth=True)
-    less_s = price_rows(rows, CPU) - price_rows(rows, measured)
-    # 8 bytes of its position are read for each row, and 100 written.
-    assert less_s == pytest.approx(1.08e8 / 100e9 * (1 / RATES["cpu"].stream - 1))
-
-
 def test_rows_that_fit_in_the_cache_come_from_there():
     """4 MB of rows do and 400 MB do not, which cost whole sectors of the memory each."""
     rates = RATES["gpu"]
@@ -499,9 +480,6 @@ sampling = {{ value = 3, unit = "Medges/s", {source} }}
     path.write_text(text)
     host = read_platform(path).host
     assert host.cache_bytes == 8e6
-    assert not host.reaches_bandwidth
-    path.write_text(text.replace(source, f'{source}, mark = "measured"'))
-    assert read_platform(path).host.reaches_bandwidth
     assert host.libraries["dgl"] == LibraryRates(
         aggregate=RateCurve((4,), (2e9,), (1e9,)), call_s=1e-4, sampled_edges_per_s=3e6
     )
