@@ -21,7 +21,7 @@ from gnnbench.lowering.unit_passes import Buffers, LayerPass, LayerPlan, Steps
 from gnnbench.models import Layer
 from gnnbench.parts import Bundle, ColumnPlacement, Setting
 from gnnbench.platforms.machine import Device
-from gnnbench.program import Aside, Buffer, Free, Hold, Item, Ledger, Section, Step, Take
+from gnnbench.program import Buffer, Free, Hold, Item, Ledger, Section, Step, Take
 from gnnbench.records import Block, Unit, Work
 
 
@@ -135,7 +135,9 @@ class FeatureParallelLowering(MiniBatchLowering):
         for slot in self.columns:
             yield from self._push_columns(round_, unit, slot, ready)
         step = self._make_step("sum products", (unit.slot,), owner, round_.index, "update")
-        step.label, step.work = "sum of partial products", Work("copy", rows=rows, bytes=size)
+        step.label, added = "sum of partial products", len(self.columns) - 1
+        # Two rows are read and one is written.
+        step.work = Work("copy", rows=rows, bytes=3 * added * rows * self._product_bytes)
         step.reads, step.writes = (ready,), (self._products[unit.slot],)
         yield step
         yield Free(owner.name, "partial products")
@@ -160,15 +162,19 @@ class FeatureParallelLowering(MiniBatchLowering):
         """A device's part of a unit's product, which goes to the unit's device."""
         device, block, index = self.trainers[slot], unit.blocks[0], round_.index
         (begin, end), aggregate = self.columns[slot], Buffer("aggregate of some columns")
-        # Where kernels could read them in place.
-        yield Aside("pick columns", (slot, block))
+        picked = Buffer("some columns of the input rows")
+        step = self._make_pick("pick columns", (slot, block), slot, block.num_src, end - begin)
+        step.round, step.reads, step.writes = index, (round_.arrived[slot],), (picked,)
+        yield Hold(device.name, "some columns of input rows", step.work.bytes)
+        yield step
         operands: tuple[object, ...] = (unit.slot, slot, block)
         step = self._make_step("aggregate columns", operands, device, index, "aggregate")
         step.label = "aggregate forward, some columns"
         step.work = self._first.aggregate_work(block, self._itemsize)._replace(features=end - begin)
-        step.reads = (round_.arrived[slot], *self._over(index - 1))
+        step.reads = (picked, *self._over(index - 1))
         step.writes = (aggregate,)
         yield step
+        yield Free(device.name, "some columns of input rows")
         self._kept_bytes[slot] += block.num_dst * self._count_aggregated(slot) * self._itemsize
         yield Hold(device.name, _aggregates(round_), self._kept_bytes[slot])
         part = ready if slot == unit.slot else Buffer("partial product")

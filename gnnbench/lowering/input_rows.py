@@ -1,6 +1,7 @@
 """How a mini-batch's input rows come to its trainer: gathered on the host, and transferred.
 
-Where features are on the devices, the mini-batch's topology alone is transferred.
+Where features are on the devices, the mini-batch's topology alone is transferred, and its input
+rows are picked there.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gnnbench.lowering.loading import LoadedRows
+from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.movement import Exchange, SlotMovement
 from gnnbench.lowering.rounds import EXCHANGE, TRANSFER, RoundUnderWay
-from gnnbench.program import Aside, Buffer, Drop, Free, Hold, Item, Section, Step, Take
+from gnnbench.program import Buffer, Drop, Free, Hold, Item, Section, Step, Take
 from gnnbench.records import (
     Unit,
     Work,
@@ -61,21 +63,42 @@ class InputRows(LoadedRows):
     def _send_topology(
         self, round_: RoundUnderWay, unit: Unit, ready: tuple[Buffer, ...]
     ) -> Iterator[Item]:
-        """The blocks alone, to an accelerator that has the features; those it drew are there."""
-        index, slot = round_.index, unit.slot
+        """The blocks alone, to a device that has the features and picks input rows out of them;
+        those that an accelerator drew are there, and so are those that the host trains on."""
+        index, slot, seconds = round_.index, unit.slot, 0.0
         yield Section(index, (TRANSFER, slot), stream="copy")
-        # Kernels could read the features in place.
-        yield Aside("pick rows", ((index, slot), unit.input_ids))
-        round_.arrived[slot] = self._drawn(round_, slot)
-        if slot not in self.accelerator_slots or round_.shares[slot][0].samples:
-            return
-        arrived = round_.arrived[slot] = Buffer("blocks on the device")
-        work = Work("copy", bytes=self.count_topology(unit.blocks))
-        step = self._send(slot, index, "mini-batch topology", work)
-        step.reads, step.writes = ready, (arrived,)
+        if slot in self.accelerator_slots and not round_.shares[slot][0].samples:
+            work = Work("copy", bytes=self.count_topology(unit.blocks))
+            step = self._send(slot, index, "mini-batch topology", work)
+            step.reads, step.writes = ready, (Buffer("blocks on the device"),)
+            step.asked = True
+            yield step
+            seconds, ready = step.seconds, step.writes
+        arrived = round_.arrived[slot] = Buffer("input rows")
+        operands = ((index, slot), unit.input_ids)
+        step = self._make_pick("pick rows", operands, slot, len(unit.input_ids), self._width)
+        step.round, step.reads, step.writes = index, ready, (arrived,)
         step.asked = True
         yield step
-        round_.transfer_s = max(round_.transfer_s, step.seconds)
+        round_.transfer_s = max(round_.transfer_s, seconds + step.seconds)
+
+    def _make_pick(
+        self, op: str, operands: tuple[object, ...], slot: int, rows: int, width: int
+    ) -> Step:
+        """So many rows of ``width`` values picked out of those that a device has, as its kernels
+        take rows that lie side by side; those of an FPGA (HP-GNN section 4.1) and of a sparse
+        accelerator read the features in place."""
+        device = self.trainers[slot]
+        work = Work(
+            "copy",
+            rows=rows,
+            features=width,
+            bytes=rows * width * self._itemsize,
+            loading="blocks" if device.kind in ("cpu", "gpu") else "in-place",
+            fresh=True,
+        )
+        held = compute_resource(device, self.platform.host, "aggregate")
+        return Step(op, operands, "load", "pick input rows", device.name, held, work, device=slot)
 
     def _send(self, slot: int, index: int, label: str, work: Work) -> Step:
         """A transfer to an accelerator from its host."""

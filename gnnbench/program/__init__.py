@@ -7,7 +7,6 @@ what a step waits for: :class:`Waits` finds it in what steps read and write.
 
 from gnnbench.program.ledger import Held, Ledger
 from gnnbench.program.step import (
-    Aside,
     Buffer,
     Collective,
     Drop,
@@ -21,7 +20,6 @@ from gnnbench.program.step import (
 from gnnbench.program.waits import Waits
 
 __all__ = [
-    "Aside",
     "Buffer",
     "Collective",
     "Drop",

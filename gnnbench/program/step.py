@@ -126,14 +126,6 @@ class Drop:
 
 
 @dataclass(slots=True, eq=False)
-class Aside:
-    """Something that a body does and that no clock prices, as other systems do without it."""
-
-    op: str
-    operands: tuple[object, ...]
-
-
-@dataclass(slots=True, eq=False)
 class Section:
     """What follows is a part of a round that one thread does, until the next section begins.
 
@@ -149,4 +141,4 @@ class Section:
     stream: Literal["copy", "compute"] | None = None
 
 
-Item: TypeAlias = Step | Collective | Hold | Free | Take | Drop | Aside | Section
+Item: TypeAlias = Step | Collective | Hold | Free | Take | Drop | Section

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from gnnbench.constants import Bound
 from gnnbench.program import (
-    Aside,
     Collective,
     Drop,
     Free,
@@ -164,7 +163,7 @@ class Reader:
             time.sleep(self._owed_s)
             self._owed_s -= time.perf_counter() - began_s
 
-    def _take_other(self, item: Hold | Free | Take | Drop | Aside) -> None:
+    def _take_other(self, item: Hold | Free | Take | Drop) -> None:
         if isinstance(item, Take):
             item.held = self._ledger.hold(item.memory, item.sizes_bytes)
         elif isinstance(item, Drop):
@@ -172,8 +171,5 @@ class Reader:
                 item.taken.held.release()
         elif isinstance(item, Hold):
             self._ledger.allocate(item.memory, item.tensor, item.size_bytes)
-        elif isinstance(item, Free):
+        else:
             self._ledger.free(item.memory, item.tensor)
-        elif self._bodies is not None:
-            with self._recorder.inside_part():
-                self._bodies[item.op](*item.operands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from gnnbench.lowering.feature_parallel import FeatureParallelLowering
 from gnnbench.models import BoundBlock
 from gnnbench.records import Block
 from gnnbench.run.execute import Bodies
-from gnnbench.run.features import feature_rows
+from gnnbench.run.features import feature_rows, pick_rows
 from gnnbench.run.input_movement import UnitKey
 from gnnbench.run.mini_batch import MiniBatchEngine, Propagation
 from gnnbench.run.passes import AggregateTape, UpdateTape, run_update_backward
@@ -72,7 +73,7 @@ class FeatureParallelEngine(MiniBatchEngine):
 
     def _pick_columns(self, slot: int, block: Block) -> None:
         if self._has(slot):
-            self._picked = self._slices[slot][torch.from_numpy(block.src_ids)]
+            self._picked = pick_rows(self._slices[slot], block.src_ids)
 
     def _aggregate_columns(self, unit: int, slot: int, block: Block) -> None:
         if self._bound is None or self._bound.block is not block:
@@ -95,8 +96,8 @@ class FeatureParallelEngine(MiniBatchEngine):
         self._parts[unit, slot] = part.view(-1, width)
 
     def _sum_products(self, unit: int) -> None:
-        parts = [self._parts.pop((unit, slot)) for slot in self._lowering.columns]
-        self._products[unit] = torch.stack(parts).sum(dim=0)
+        parts = (self._parts.pop((unit, slot)) for slot in self._lowering.columns)
+        self._products[unit] = reduce(torch.add, parts)
 
     def _update_product(self, key: UnitKey, number: int, block: Block) -> None:
         """The first layer from the sum of the products on."""

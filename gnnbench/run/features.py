@@ -48,6 +48,13 @@ def feature_rows(
     return rows.to(dtype) if out is None else out.copy_(rows)
 
 
+def pick_rows(features: Tensor, ids: IntArray | IndexArray) -> Tensor:
+    """Some of the rows ``(n, f)`` that a device has, side by side there."""
+    if features.device.type == "cpu":
+        return torch.from_numpy(gather_rows(features.numpy(), ids))
+    return features[torch.from_numpy(ids).to(features.device)]
+
+
 def mapped_features(setting: Setting) -> FloatArray | None:
     """The features where they are rows of a mapped file, one after the other; else none."""
     features = setting.dataset.features

@@ -18,7 +18,7 @@ from gnnbench.records import IndexArray, IntArray
 from gnnbench.run.base import Engine
 from gnnbench.run.execute import Bodies
 from gnnbench.run.feature_cache import CachedRows
-from gnnbench.run.features import feature_rows, mapped_features
+from gnnbench.run.features import feature_rows, mapped_features, pick_rows
 from gnnbench.run.movement import Buffers
 from gnnbench.run.processors import StagingBuffers, Streams
 from gnnbench.run.ranks import Transfer
@@ -96,10 +96,8 @@ class InputMovement(Engine):
 
     def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
         """Input rows out of the features on the device."""
-        if not self._has(key[1]):
-            return
-        features = self._features[key[1]]
-        self._hand_over(key, features[torch.from_numpy(ids).to(features.device)])
+        if self._has(key[1]):
+            self._hand_over(key, pick_rows(self._features[key[1]], ids))
 
     def _transfer(self, key: UnitKey, move: SlotMovement, apart: bool) -> None:
         where = self._device(move.slot)

@@ -65,7 +65,7 @@ def curve(rate):
     return RateCurve((1,), (rate,), (rate,))
 
 
-def make_platform(count=2):
+def make_platform(count=2, kind="gpu"):
     host = Device(
         "host", "cpu", "a host", flops_per_s=9e5, memory_bandwidth_bytes_per_s=HOST_MEMORY,
         memory_bytes=10**9, launch_s=2e-4, cores=CORES, core_bandwidth_bytes_per_s=HOST_MEMORY,
@@ -74,7 +74,7 @@ def make_platform(count=2):
     )  # fmt: skip
     accelerators = tuple(
         Device(
-            f"gpu{number}", "gpu", "a GPU", flops_per_s=FLOPS, memory_bandwidth_bytes_per_s=MEMORY,
+            f"gpu{number}", kind, "one", flops_per_s=FLOPS, memory_bandwidth_bytes_per_s=MEMORY,
             memory_bytes=10**9, launch_s=LAUNCH_S, power_w=GPU_W, aggregate=curve(MEMORY),
             update=curve(FLOPS),
         )
@@ -86,14 +86,14 @@ def make_platform(count=2):
     return Platform("by hand", "made by hand", host, accelerators, tuple(links))
 
 
-def run(parts, graph="complete", *, devices=2, epochs=1, batch=V, options=None):
+def run(parts, graph="complete", *, devices=2, kind="gpu", epochs=1, batch=V, options=None):
     """The last epoch's digest, energy and bytes."""
     workload = Workload(
         model="gcn", dims=(F0, F1, F2), epochs=epochs, batch_size=batch, fanouts=(V, V), seed=0
     )
     setting = Setting(
         dataset=dataset(graph),
-        platform=make_platform(devices),
+        platform=make_platform(devices, kind),
         workload=workload,
         layers=build(workload).shapes,
     )
@@ -566,21 +566,37 @@ def test_salient_on_two_devices(precision, size):
     assert counted["all_reduce"] == 2 * MODEL
 
 
+def test_a_mini_batch_whose_features_are_on_the_device():
+    """Its blocks cross, and the device picks its input rows."""
+    parts = Parts("neighbour", "single", "none", "resident", "torch")
+    result, _, counted = run(parts, devices=1)
+    expected = (
+        drawn(V) / (SAMPLED * CORES)
+        + PCIE_S + 2 * topology_bytes(V) / PCIE
+        + moved(V, F0)
+        + trained(V)
+        + STEP
+    )  # fmt: skip
+    assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    assert result.stages["load"] == pytest.approx(moved(V, F0))
+    assert counted["host_to_device"] == 2 * topology_bytes(V)
+
+
 def test_p3_pushes_and_pulls():
-    """Each device aggregates half of the columns for both mini-batches and multiplies them by its
-    rows of W; products of the hidden width cross, are summed, and training goes on from there.
-    Backward, their gradient goes to both, each of which has that of its rows of W. A step is of
-    the other layers' parameters and of one device's rows of W."""
+    """Each device picks and aggregates half of the columns for both mini-batches and multiplies
+    them by its rows of W; products of the hidden width cross, are summed, and training goes on from
+    there. Backward, their gradient goes to both, each of which has that of its rows of W. A step is
+    of the other layers' parameters and of one device's rows of W."""
     parts = Parts("neighbour", "p3", "p3", "resident", "torch")
     result, _, counted = run(parts)
     blocks = 2 * topology_bytes(V) + topology_bytes(N)  # its own two, and the other's first
     product = LAUNCH_S + 2 * V * (F0 / 2) * F1 / FLOPS
     crossing = over_nvlink(V, F1)
-    columns = aggregated(V * (V - 1), F0 / 2) + product
+    columns = moved(V, F0 / 2) + aggregated(V * (V - 1), F0 / 2) + product
     rest = LAUNCH_S  # ReLU and bias have no products
     # Device 0 sums the first mini-batch's products before its product for the second, which then
     # crosses and is summed by device 1; its gradient crosses back.
-    summed = moved(V, 2 * F1)
+    summed = moved(V, 3 * F1)  # two are read, one is written
     pushed = 2 * columns + summed + crossing + summed
     pulled = (
         rest
@@ -599,3 +615,7 @@ def test_p3_pushes_and_pulls():
     assert counted["all_to_all"] == 2 * 2 * V * F1 * S
     assert counted["all_reduce"] == 4 * averaged
     assert counted["host_to_device"] == 2 * blocks
+    assert result.stages["load"] == pytest.approx(2 * moved(V, F0 / 2))
+    # An FPGA reads its columns where they lie.
+    on_fpga, _, _ = run(parts, kind="fpga")
+    assert on_fpga.stages["load"] == 0.0

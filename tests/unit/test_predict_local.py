@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from gnnbench import datasets, plugins
 from gnnbench.platforms.machine import Device, Platform, RateCurve
 from gnnbench.platforms.workers import take_cores
 from gnnbench.records import EpochTrace, Span, Work
+from suites import predictions
 from suites.yardstick import Lengths, Yardstick, find_slowdown, middle, shorter
 
 GRAPH = "sbm:vertices=200,edges=800,features=16,classes=4"
@@ -47,8 +49,8 @@ def probed(suite, platform):
     return suite.Probed(platform, Fixed(), Lengths(2.0, 1.0, 1.0))
 
 
-def make_cell(suite, strategy, predicted_s, taken_s):
-    return suite.Cell(strategy, "full-graph", "gcn", "cora", predicted_s, taken_s, 9.0)
+def make_cell(strategy, predicted_s, taken_s):
+    return predictions.Cell(strategy, "full-graph", "gcn", "cora", predicted_s, taken_s, 9.0)
 
 
 def test_each_is_predicted_and_trained_and_who_cannot_says_why(suite, probed):
@@ -66,7 +68,7 @@ def test_all_take_turns_of_which_the_first_does_not_count_nor_the_first_epoch_of
     suite, probed, monkeypatch, share, epochs
 ):
     """An epoch takes this share of a turn; those that must not count take a fifth longer. The
-    yardstick is measured before each turn: its median of eight is (4 + 5) / 2 times the first."""
+    yardstick is measured before each turn: its median of four is (2 + 3) / 2 times the first."""
     order: list[str] = []
 
     class Training:
@@ -86,30 +88,32 @@ def test_all_take_turns_of_which_the_first_does_not_count_nor_the_first_epoch_of
     both = ["torch"] * epochs + ["native"] * epochs
     assert order == both * (1 + suite.FEWEST_TURNS)
     assert [cell.wall_s for cell in cells] == [suite.TURN_S * share] * 2
-    assert [cell.slowdown for cell in cells] == [pytest.approx(4.5 ** (1 / 3))] * 2
+    assert [cell.slowdown for cell in cells] == [pytest.approx(2.5 ** (1 / 3))] * 2
     unknown = replace(probed, lengths=None)
     turns = suite.Turns(plugins.load(), unknown, datasets.load(GRAPH), "gcn", "full-graph", "made")
     monkeypatch.undo()
     assert [cell.slowdown for cell in turns.run(["reference"], 0.0)] == [1.0]
 
 
-def test_errors_are_told_as_they_are_and_at_the_speed_that_was_probed(suite):
+def test_errors_are_told_as_they_are_and_at_the_speed_that_was_probed():
     cells = [
-        replace(make_cell(suite, "pyg", 2.0, 4.0), slowdown=1.6),
-        replace(make_cell(suite, "dgl", 3.0, 4.0), slowdown=2.0),
+        replace(make_cell("pyg", 2.0, 4.0), slowdown=1.6),
+        replace(make_cell("dgl", 3.0, 4.0), slowdown=2.0),
     ]
-    assert suite.list_sentences(cells, [])[:2] == [
+    assert predictions.list_sentences(cells, [])[:2] == [
         "The median error of 2 epochs is 38%, and the largest is 50%, of pyg full-graph gcn cora.",
         "While it trained, this machine took 1.80 times as long for the same work as when it was "
         "probed, and at most 2.00 times; without that the median error is 35%, and the largest is "
         "50%, of dgl full-graph gcn cora.",
     ]
-    found = suite.summarise(cells, [])
+    found = predictions.summarise(cells, [])
     assert found["steady_median_error"] == pytest.approx(0.35)
-    # Of both runs together: 2 s and 4 s, or 2.5 s and 2 s at the speed that was probed.
-    fast = replace(cells[0], taken_s=2.0, slowdown=1.0)
-    (joined,) = suite.join_runs([[fast], [cells[0]]])
-    assert (joined.taken_s, joined.steady_s) == (3.0, pytest.approx(2.25))
+    # Of both runs together: 3 s and 4 s, or 3 s and 2.5 s at the speed that was probed.
+    fast = replace(cells[0], taken_s=3.0, slowdown=1.0)
+    (joined,) = predictions.join_runs([[fast], [cells[0]]])
+    assert (joined.taken_s, joined.steady_s) == (3.0, pytest.approx(2.5))
+    (joined,) = predictions.join_runs([[fast], [cells[0]]], median)
+    assert (joined.taken_s, joined.steady_s) == (3.5, pytest.approx(2.75))
 
 
 def test_the_yardstick_is_the_same_work_each_time():
@@ -148,35 +152,35 @@ def test_a_probe_stands_between_two_measurements_of_the_yardstick(suite, platfor
     assert (found.platform, found.yardstick.cores) == (platform, 1)
 
 
-def test_a_ratio_is_of_epochs_that_did_the_same(suite):
+def test_a_ratio_is_of_epochs_that_did_the_same():
     cells = [
-        make_cell(suite, "pyg", 4.0, 2.0),
-        make_cell(suite, "dgl", 2.0, 4.0),
-        replace(make_cell(suite, "native", 1.0, 1.0), graph="citeseer"),
-        make_cell(suite, "reference", 1.0, 1.0),
+        make_cell("pyg", 4.0, 2.0),
+        make_cell("dgl", 2.0, 4.0),
+        replace(make_cell("native", 1.0, 1.0), graph="citeseer"),
+        make_cell("reference", 1.0, 1.0),
     ]
-    (ratio,) = suite.find_ratios(cells)
+    (ratio,) = predictions.find_ratios(cells)
     assert (ratio.first, ratio.second, ratio.graph) == ("pyg", "dgl", "cora")
     assert (ratio.modelled, ratio.measured) == (0.5, 2.0)
     assert ratio.error == pytest.approx(-0.75)
-    sentences = suite.list_sentences(cells, [ratio])
+    sentences = predictions.list_sentences(cells, [ratio])
     assert sentences[0] == (
         "The median error of 4 epochs is 25%, and the largest is 100%, of pyg full-graph gcn cora."
     )
     assert sentences[1].startswith("0 of 1 modelled ratios of two libraries are within 25%")
     assert sentences[2] == "  dgl / pyg, full-graph gcn cora: modelled 0.50, measured 2.00"
-    assert suite.list_sentences([], []) == ["Nothing ran here."]
+    assert predictions.list_sentences([], []) == ["Nothing ran here."]
 
 
-def test_a_spread_is_of_strategies_that_do_the_same(suite):
+def test_a_spread_is_of_strategies_that_do_the_same():
     cells = [
-        make_cell(suite, "reference", 2.0, 2.0),
-        make_cell(suite, "partition", 2.0, 3.0),
-        make_cell(suite, "roc", 2.0, 4.0),
-        make_cell(suite, "pyg", 2.5, 40.0),
-        replace(make_cell(suite, "cagnet", 2.0, 40.0), graph="citeseer"),
+        make_cell("reference", 2.0, 2.0),
+        make_cell("partition", 2.0, 3.0),
+        make_cell("roc", 2.0, 4.0),
+        make_cell("pyg", 2.5, 40.0),
+        replace(make_cell("cagnet", 2.0, 40.0), graph="citeseer"),
     ]
-    assert suite.find_spreads(cells) == [2.0]
+    assert predictions.find_spreads(cells) == [2.0]
 
 
 def test_an_epoch_that_waited_for_others_lasts_as_long_as_it_computed(suite):
@@ -202,45 +206,62 @@ def test_cores_of_a_host_reach_what_they_do_without_the_others():
 
 
 def test_all_that_was_found_is_in_the_document(suite, platform, monkeypatch):
-    monkeypatch.setattr(suite, "load_platform", lambda name: platform)
+    """The machine is looked at before each graph of each run."""
+    looked: list[str] = []
+
+    def look(name):
+        looked.append(name)
+        return platform
+
+    monkeypatch.setattr(suite, "load_platform", look)
     arguments = ["--probed", "--dataset", GRAPH, "--model", "gat", "--mode", "full-graph"]
     arguments += ["--strategy", "native", "--strategy", "mixgcn", "--seconds", "0", "--json", "-"]
+    arguments += ["--runs", "2"]
     result = CliRunner().invoke(suite.main, arguments)
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["clock"] == "processor"
-    assert [cell["strategy"] for cell in document["cells"]] == ["native"]
+    assert looked == ["local"] * 2
+    (one,), (other,) = document["cells"]
+    assert one["strategy"] == other["strategy"] == "native"
     assert [each["strategy"] for each in document["refused"]] == ["mixgcn"]
-    assert document["summary"]["cells"] == 1
-    assert document["summary"]["median_error"] == abs(document["cells"][0]["error"])
-    assert document["runs"] == [document["summary"]]
+    (joined,) = document["joined"]
+    assert joined["taken_s"] == min(one["taken_s"], other["taken_s"])
+    assert document["summary"]["cells"] == document["medians"]["cells"] == 1
+    assert document["summary"]["median_error"] == abs(joined["error"])
+    errors = [abs(each["error"]) for each in (one, other)]
+    assert [run["median_error"] for run in document["runs"]] == errors
 
 
-def test_runs_are_joined_by_the_medians_of_each_epoch(suite, platform, monkeypatch, tmp_path):
-    """An earlier run that said and took 10 s, and one that this run did not have."""
+def test_of_several_runs_the_shortest_of_each_counts(suite, platform, monkeypatch, tmp_path):
+    """An earlier run that said 1 ns and took 2, and an epoch that this run did not have."""
     monkeypatch.setattr(suite, "load_platform", lambda name: platform)
     arguments = ["--probed", "--dataset", GRAPH, "--model", "gcn", "--mode", "full-graph"]
-    arguments += ["--strategy", "native", "--seconds", "0"]
+    arguments += ["--strategy", "native", "--seconds", "0", "--runs", "1"]
     path = tmp_path / "run.json"
     assert CliRunner().invoke(suite.main, [*arguments, "--json", str(path)]).exit_code == 0
     document = json.loads(path.read_text())
-    document["cells"][0] |= {"predicted_s": 10.0, "taken_s": 10.0}
-    document["cells"].append(document["cells"][0] | {"strategy": "dgl"})
+    ((cell,),) = document["cells"]
+    cell |= {"predicted_s": 1e-9, "taken_s": 2e-9}
+    document["cells"][0].append(cell | {"strategy": "dgl"})
     path.write_text(json.dumps(document))
     result = CliRunner().invoke(suite.main, [*arguments, "--join", str(path), "--json", "-"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    (cell,) = found["cells"]
-    error = (10.0 + cell["predicted_s"]) / (10.0 + cell["taken_s"]) - 1.0
-    assert found["summary"]["median_error"] == pytest.approx(abs(error))
-    assert found["summary"]["cells"] == 1
+    ((cell,),) = found["cells"]
+    error = (1e-9 + cell["predicted_s"]) / (2e-9 + cell["taken_s"]) - 1.0
+    assert found["summary"]["median_error"] == pytest.approx(0.5)
+    assert found["medians"]["median_error"] == pytest.approx(abs(error))
+    assert found["summary"]["cells"] == found["medians"]["cells"] == 1
     assert [run["cells"] for run in found["runs"]] == [2, 1]
-    drift = max(10.0 / cell["taken_s"], cell["taken_s"] / 10.0)
+    drift = cell["taken_s"] / 2e-9
     assert (
         f"The same epoch took {drift:.2f} times as long in one run as in another in the median, "
         f"and at most {drift:.2f} times." in result.stderr
     )
-    assert "Run 1 of 2 alone: The median error of 2 epochs is 0%" in result.stderr
+    assert "\nThe median error of 1 epochs is 50%" in result.stderr
+    assert "By the medians of the runs: The median error of 1 epochs is " in result.stderr
+    assert "Run 1 of 2 alone: The median error of 2 epochs is 50%" in result.stderr
     assert "Run 2 of 2 alone: The median error of 1 epochs is " in result.stderr
 
 
@@ -249,7 +270,7 @@ def test_runs_are_joined_by_the_medians_of_each_epoch(suite, platform, monkeypat
     [
         ({"cores": 7}, "is of 7 cores of 'a machine', and this run has 1 of 'a machine'."),
         ({"machine": "another"}, "is of 1 cores of 'another', and this run has 1 of 'a machine'."),
-        ({"cells": [{}]}, "is no file that --json has written: KeyError('strategy')."),
+        ({"cells": [[{}]]}, "is no file that --json has written: KeyError('strategy')."),
     ],
 )
 def test_a_run_of_something_else_is_not_joined(

@@ -19,6 +19,7 @@ UNIT_MAJOR = (
     Case("hyscale", (NO_CPU,), swaps=("communication=hongtu",)),
     Case("hyscale", (NO_CPU,), swaps=("communication=hyscale-hongtu",)),
     Case("hyscale", (NO_CPU,), swaps=("communication=hyscale-int8",)),
+    Case("reference", mode="mini-batch", swaps=("memory=resident", "communication=none")),
     Case("pagraph"),
     Case("hyscale", (NO_CPU,), model="gat", pipelined=True),
     Case("hpgnn", kind="fpga", accelerators=1),
@@ -39,7 +40,7 @@ STAGED = {0: 1, 1: 1, 2: 4}
 BUFFERS = {0: 1, 1: 2, 2: 2}
 
 DRAWN = "sample|input vertices to the host"
-COPIED = "host to device|mini-batch topology|assemble input rows"
+COPIED = "host to device|mini-batch topology|assemble input rows|pick input rows"
 COMPUTED = "aggregate forward|update forward|loss|update backward|aggregate backward"
 #: And what crosses for the loss where that is the host's.
 CROSSING = "logits to the host|gradients of logits"
@@ -134,7 +135,7 @@ UNIT_WAITS = (
     ),
     Wait(
         "rows go to a buffer that is free",
-        "host to device|mini-batch topology|aggregate forward|update forward",
+        "host to device|mini-batch topology|pick input rows|aggregate forward|update forward",
         AVERAGED,
         lambda later, earlier: (
             bool(later.prefetch or later.preparers)
@@ -161,6 +162,8 @@ UNIT_WAITS = (
         "host to device|load features",
         in_round_shared,
     ),
+    Wait("a device picks rows when their vertices are drawn", "pick input rows", DRAWN, prepared),
+    Wait("and the blocks are there", "pick input rows", "mini-batch topology", in_unit),
     Wait("a unit computes when its rows are there", PROPAGATED, f"{COPIED}|pull", in_unit),
     Wait(
         "a unit computes when its rows are loaded", PROPAGATED, f"{DRAWN}|load features", prepared
@@ -183,14 +186,18 @@ P3_WAITS = (
     *SYNCHRONISER,
     Wait("blocks are sent when they are drawn", "host to device", "sample", in_round),
     Wait(
-        "a device aggregates its columns when it has all blocks",
-        f"aggregate forward{SOME}",
+        "a device picks its columns when it has all blocks",
+        "pick input rows",
         "host to device",
         in_unit,
     ),
     Wait(
-        "blocks are on the host when they are drawn", f"aggregate forward{SOME}", "sample", in_round
+        "it aggregates what it has picked",
+        f"aggregate forward{SOME}",
+        "pick input rows",
+        next_listed,
     ),
+    Wait("blocks are on the host when they are drawn", "pick input rows", "sample", in_round),
     Wait(
         "the first layer has the weights of the round before",
         f"aggregate forward{SOME}",
