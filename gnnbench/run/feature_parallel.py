@@ -73,7 +73,8 @@ class FeatureParallelEngine(MiniBatchEngine):
 
     def _pick_columns(self, slot: int, block: Block) -> None:
         if self._has(slot):
-            self._picked = pick_rows(self._slices[slot], block.src_ids)
+            threads = self._setting.workload.threads
+            self._picked = pick_rows(self._slices[slot], block.src_ids, threads)
 
     def _aggregate_columns(self, unit: int, slot: int, block: Block) -> None:
         if self._bound is None or self._bound.block is not block:

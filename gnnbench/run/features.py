@@ -48,10 +48,11 @@ def feature_rows(
     return rows.to(dtype) if out is None else out.copy_(rows)
 
 
-def pick_rows(features: Tensor, ids: IntArray | IndexArray) -> Tensor:
-    """Some of the rows ``(n, f)`` that a device has, side by side there."""
+def pick_rows(features: Tensor, ids: IntArray | IndexArray, threads: int) -> Tensor:
+    """Some of the rows ``(n, f)`` that a device has, side by side there; ``threads`` of the host
+    (0: every core) pick its own."""
     if features.device.type == "cpu":
-        return torch.from_numpy(gather_rows(features.numpy(), ids))
+        return torch.from_numpy(gather_rows(features.numpy(), ids, threads=threads))
     return features[torch.from_numpy(ids).to(features.device)]
 
 

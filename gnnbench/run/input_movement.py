@@ -97,7 +97,8 @@ class InputMovement(Engine):
     def _pick_rows(self, key: UnitKey, ids: IntArray) -> None:
         """Input rows out of the features on the device."""
         if self._has(key[1]):
-            self._hand_over(key, pick_rows(self._features[key[1]], ids))
+            threads = self._setting.workload.threads
+            self._hand_over(key, pick_rows(self._features[key[1]], ids, threads))
 
     def _transfer(self, key: UnitKey, move: SlotMovement, apart: bool) -> None:
         where = self._device(move.slot)
