@@ -113,11 +113,24 @@ def crossing_topology_bytes(
     return size + factors * itemsize
 
 
+#: What the backward pass of a sum with trained weights makes of messages: the gradients of the
+#: weighted ones, of the rows that they were, and of the weights, before a row's are added up.
+MESSAGE_GRADIENTS: Bound[int] = 3
+
+
+def message_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
+    """A row for each edge and added self loop, of a kernel that writes them before it adds them
+    up. They are kept as they were picked, and weighted once more while they are added."""
+    loops = chunk.num_dst if shape.loop_features else 0
+    return (chunk.num_edges + loops) * shape.message_features * itemsize
+
+
 def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
-    """What AGGREGATE and UPDATE make; their gradients take as much.
+    """What AGGREGATE and UPDATE make, and the backward pass needs.
 
     The aggregate and the output of every destination; where AGGREGATE has parameters, the
-    projected row of every source besides, and the values on every edge and added self loop.
+    projected row of every source besides, the values on every edge and added self loop, and the
+    kernel's messages.
     """
     elements = chunk.num_dst * (
         shape.aggregate_features + shape.out_features + shape.hidden_features
@@ -125,7 +138,7 @@ def intermediate_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> in
     if not shape.cacheable:
         elements += chunk.rows * shape.aggregate_features
         elements += chunk.num_edges * shape.edge_features + chunk.num_dst * shape.loop_features
-    return elements * itemsize
+    return elements * itemsize + message_bytes(shape, chunk, itemsize)
 
 
 def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first: bool) -> int:
@@ -143,7 +156,7 @@ def gradient_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first:
         # Autograd adds up the gradients of a projected row's uses; before that, an edge's message
         # has one beside those of its values.
         elements += values + max(values // 2, projected)
-    return elements * itemsize
+    return elements * itemsize + MESSAGE_GRADIENTS * message_bytes(shape, chunk, itemsize)
 
 
 def saved_bytes(shape: LayerShape, chunk: ChunkSize, itemsize: int) -> int:
@@ -195,15 +208,17 @@ def in_flight_bytes(
 ) -> int:
     """What a device holds besides while it works on one chunk of a layer.
 
-    Forward, the input rows, if they are ``copied`` and not kept anyway. Backward, the gradients of
-    the ``num_rows`` that it has of this layer and of the one below, of the chunk's intermediates
-    and, if they are added to shards afterwards, of its input rows.
+    Forward, the input rows, if they are ``copied`` and not kept anyway, and weighted messages.
+    Backward, the gradients of the ``num_rows`` that it has of this layer and of the one below, of
+    the chunk's intermediates and, if they are added to shards afterwards, of its input rows.
     """
     rows = chunk.rows * shape.in_features * itemsize
+    messages = message_bytes(shape, chunk, itemsize)
     if not backward:
-        return rows if copied and shape.cacheable else 0
+        return messages + (rows if copied and shape.cacheable else 0)
     above, below = num_rows
     held = above * shape.out_features * itemsize + intermediate_bytes(shape, chunk, itemsize)
+    held += (MESSAGE_GRADIENTS - 1) * messages
     if not first:
         held += below * shape.in_features * itemsize + (rows if copied else 0)
     return held
@@ -341,6 +356,20 @@ def reserved_bytes(
     return size + size // 8
 
 
+def layer_bytes(
+    shape: LayerShape, chunk: ChunkSize, itemsize: int, *, first: bool
+) -> tuple[int, int]:
+    """Of one layer of a mini-batch: what is made of it and stays for its backward pass, and the
+    gradients that are in flight then."""
+    below = 0 if first else chunk.rows * shape.in_features * itemsize
+    if not shape.cacheable:
+        made = intermediate_bytes(shape, chunk, itemsize)
+        return made, below + gradient_bytes(shape, chunk, itemsize, first=first)
+    row = chunk.num_dst * itemsize
+    made = row * (shape.aggregate_features + shape.out_features)
+    return made, below + row * shape.aggregate_features
+
+
 def mini_batch_bytes(
     layers: Sequence[LayerShape],
     vertices: Sequence[int],
@@ -352,22 +381,19 @@ def mini_batch_bytes(
     """The most that a device holds for mini-batches of |V^0| .. |V^L| ``vertices`` and |E^1| ..
     |E^L| ``edges``, with the topology and input rows of ``prepared`` of them there at once.
 
-    Beside them one that is trained on: every layer's aggregate and output, the logits and their
-    gradient, and the largest layer's gradients in flight.
+    Beside them one that is trained on: what is made of every layer, the logits and their gradient,
+    and the largest layer's gradients in flight.
     """
     sources, destinations = vertices[:-1], vertices[1:]
     topology = sum(
         4 * (d + 1 + (1 + shape.edge_factors) * e)
         for shape, d, e in zip(layers, destinations, edges, strict=True)
     )
-    rows = vertices[0] * layers[0].in_features
-    made = sum(
-        d * (shape.aggregate_features + shape.out_features)
-        for shape, d in zip(layers, destinations, strict=True)
-    )
-    in_flight = max(
-        d * shape.aggregate_features + (s * shape.in_features if number else 0)
-        for number, (shape, s, d) in enumerate(zip(layers, sources, destinations, strict=True))
-    )
-    logits = 2 * vertices[-1] * layers[-1].out_features
-    return prepared * (topology + rows * itemsize) + (made + in_flight + logits) * itemsize
+    rows = vertices[0] * layers[0].in_features * itemsize
+    made = in_flight = 0
+    for number, sizes in enumerate(zip(sources, destinations, edges, strict=True)):
+        chunk = ChunkSize(*sizes, buffered=False)
+        stays, gradients = layer_bytes(layers[number], chunk, itemsize, first=number == 0)
+        made, in_flight = made + stays, max(in_flight, gradients)
+    logits = 2 * vertices[-1] * layers[-1].out_features * itemsize
+    return prepared * (topology + rows) + made + in_flight + logits

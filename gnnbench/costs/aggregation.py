@@ -33,11 +33,11 @@ class Aggregation:
 
     Sums of the forms in ``weighted`` read a value an edge; with ``messages`` every edge's row is
     written, and added to its destination from there, with ``trained_messages`` where its weight is
-    trained. ``of_rows`` are the reads and writes of tensors of the destinations' rows, forward and
-    backward, by form: scaling, adding or putting beside them their own; ``of_sources`` those of the
-    sources' rows. The softmax of attention has ``softmax_passes`` over values of edges. Of the
-    forms in ``counted`` each forward pass counts the in-degrees anew. ``calls`` are those of the
-    library's front in a forward pass.
+    trained; these are in memory as well (``Kernel.shape_of``). ``of_rows`` are the reads and writes
+    of tensors of the destinations' rows, forward and backward, by form: scaling, adding or putting
+    beside them their own; ``of_sources`` those of the sources' rows. The softmax of attention has
+    ``softmax_passes`` over values of edges. Of the forms in ``counted`` each forward pass counts
+    the in-degrees anew. ``calls`` are those of the library's front in a forward pass.
     """
 
     index_bytes: float

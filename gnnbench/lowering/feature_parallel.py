@@ -59,8 +59,7 @@ class FeatureParallelLowering(MiniBatchLowering):
         width = first.layer.product_features
         first = replace(
             first,
-            activation_bytes=(width + first.layer.out_features) * self._itemsize,
-            gradient_bytes=width * self._itemsize,
+            shape=replace(first.shape, aggregate_features=width),
             edge_work=0,
             row_work=0,
         )

@@ -40,7 +40,7 @@ class FullGraphLowering(Lowering):
         if not isinstance(bundle.sampler, FullGraphSampler):
             raise TypeError("a full-graph lowering takes full-graph samplers")
         self._sampler = bundle.sampler
-        self._shapes = tuple(layer.shape for layer in layers)
+        self._shapes = tuple(bundle.kernel.shape_of(layer.shape) for layer in layers)
 
     def prepare(self, ledger: Ledger) -> None:
         """Partition, plan the traffic, and place what stays for the whole run."""

@@ -104,7 +104,8 @@ class LoadedRows(UnitPasses):
         if not (isinstance(memory, CacheMemory) and isinstance(sampler, MiniBatchSampler)):
             return
         names = {slot: self.trainers[slot].name for slot in self.accelerator_slots}
-        working_bytes = reserved_bytes(setting.layers, whole, self._itemsize, self.prefetch)
+        shapes = [self.bundle.kernel.shape_of(each) for each in setting.layers]
+        working_bytes = reserved_bytes(shapes, whole, self._itemsize, self.prefetch)
         count = partial(count_drawn, sampler, setting, len(names))
         self.cache = open_cache(memory, setting, ledger, names, working_bytes, count)
 

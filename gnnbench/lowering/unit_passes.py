@@ -6,12 +6,13 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gnnbench.footprint import layer_bytes, size_of
 from gnnbench.lowering.base import Lowering
 from gnnbench.lowering.memory import compute_resource
 from gnnbench.lowering.rounds import PROPAGATE, RoundUnderWay
 from gnnbench.lowering.units import needs_aggregate_gradient, size_backward, update_gemms
 from gnnbench.models import Layer
-from gnnbench.parts import Bundle, SeedPlacement, Setting
+from gnnbench.parts import Bundle, LayerShape, SeedPlacement, Setting
 from gnnbench.platforms.machine import Device
 from gnnbench.program import Buffer, Drop, Item, Section, Step, Take
 from gnnbench.records import Block, ByteKind, Share, Unit, Work
@@ -27,10 +28,8 @@ class LayerPlan:
 
     ``pipelined`` says whether its two halves run at once, ``goes_on`` whether its aggregate needs a
     gradient, ``gemms`` how many products the backward pass of UPDATE has, ``name`` what a memory
-    calls its activations. A destination has ``activation_bytes`` of them, its aggregate and output,
-    and ``gradient_bytes`` in flight, to which each source adds ``source_bytes`` above the first
-    layer. ``edge_work`` and ``row_work`` are the arithmetic of an edge and of a destination, for
-    the imbalance.
+    calls its activations, which have the sizes of ``shape``. ``edge_work`` and ``row_work`` are the
+    arithmetic of an edge and of a destination, for the imbalance.
     """
 
     number: int
@@ -40,9 +39,7 @@ class LayerPlan:
     goes_on: bool
     gemms: int
     name: str
-    activation_bytes: int
-    gradient_bytes: int
-    source_bytes: int
+    shape: LayerShape
     edge_work: int
     row_work: int
     aggregates_on: tuple[str, ...]
@@ -69,7 +66,7 @@ class UnitPasses(Lowering):
 
     def _plan_layers(self, device: Device) -> tuple[LayerPlan, ...]:
         """The model's layers on a trainer, input to output."""
-        host, itemsize = self.platform.host, self._itemsize
+        host = self.platform.host
         return tuple(
             LayerPlan(
                 number,
@@ -79,9 +76,7 @@ class UnitPasses(Lowering):
                 needs_aggregate_gradient(layer, first=number == 0),
                 update_gemms(layer, first=number == 0),
                 f"activations of layer {number + 1}",
-                activation_bytes=(layer.aggregate_features + layer.out_features) * itemsize,
-                gradient_bytes=layer.aggregate_features * itemsize,
-                source_bytes=layer.in_features * itemsize if number else 0,
+                shape=self.bundle.kernel.shape_of(layer.shape),
                 edge_work=layer.in_features,
                 row_work=layer.macs_per_row,
                 aggregates_on=compute_resource(device, host, "aggregate"),
@@ -224,8 +219,9 @@ class UnitPasses(Lowering):
         in_flight = arithmetic = rows = 0
         for plan, block in zip(plans, unit.blocks, strict=True):
             rows = block.num_dst
-            held[plan.name] = plan.activation_bytes * rows
-            gradients = plan.gradient_bytes * rows + plan.source_bytes * len(block.src_ids)
+            held[plan.name], gradients = layer_bytes(
+                plan.shape, size_of(block), self._itemsize, first=plan.number == 0
+            )
             in_flight = max(in_flight, gradients)
             arithmetic += len(block.indices) * plan.edge_work + rows * plan.row_work
         held["logits and their gradient"] = 2 * plan.layer.out_features * self._itemsize * rows

@@ -17,6 +17,7 @@ from gnnbench.footprint import (
     gradient_bytes,
     intermediate_bytes,
     kept_bytes,
+    message_bytes,
     reads_topology,
     staging_bytes,
 )
@@ -50,7 +51,7 @@ class WorkingSets:
         self.policies = [memory.intermediates(shape) for shape in shapes]
         self.streams = memory.streams_topology()
         self._kernel = bundle.kernel
-        self._shapes = shapes
+        self._shapes = tuple(map(bundle.kernel.shape_of, shapes))
         self._itemsize = itemsize
 
     def buffered(self, number: int, *, backward: bool) -> tuple[Held, ...]:
@@ -102,6 +103,8 @@ class WorkingSets:
         sizes: Sizes = []
         if not (backward and self.policies[number] == "keep"):
             sizes.append(("chunk intermediates", intermediate_bytes(shape, chunk, item)))
+        if not backward and (size := message_bytes(shape, chunk, item)):
+            sizes.append(("weighted messages", size))
         if backward:
             size = gradient_bytes(shape, chunk, item, first=number == 0)
             sizes.append(("chunk gradients", size))

@@ -119,6 +119,11 @@ class Layer(nn.Module, ABC):
         """As many for each destination's edge to itself, where ``aggregate`` adds one."""
         return 0
 
+    @property
+    def message_features(self) -> int:
+        """The width of rows that ``aggregate`` adds up by trained weights; see ``LayerShape``."""
+        return self.aggregate_features if self.form == "attention" else 0
+
     #: How many constants of each source and of each destination ``aggregate`` has.
     source_factors = 0
     destination_factors = 0
@@ -134,6 +139,7 @@ class Layer(nn.Module, ABC):
             cacheable=self.cacheable,
             edge_features=self.edge_features,
             loop_features=self.loop_features,
+            message_features=self.message_features,
             featurewise=self.featurewise,
             product_features=self.product_features,
             source_macs=self.source_macs,

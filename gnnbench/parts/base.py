@@ -35,7 +35,9 @@ class LayerShape:
     which lie on the device from the forward pass of a chunk to the end of its backward pass.
     Integer indices and what is freed within a pass are not in it. 0 where ``cacheable``.
     ``loop_features`` is the same for the edge that AGGREGATE adds from every destination to itself;
-    0 where it adds none.
+    0 where it adds none. ``message_features`` is the width of rows that AGGREGATE adds up by
+    trained weights: those that a kernel without a fused sum writes for each edge, of which
+    :meth:`Kernel.shape_of` leaves none for others.
 
     ``featurewise`` says that AGGREGATE treats every feature by itself, so that a range of columns
     can be aggregated without the others; its output is then one or more matrices of the input's
@@ -62,6 +64,7 @@ class LayerShape:
     cacheable: bool
     edge_features: int = 0
     loop_features: int = 0
+    message_features: int = 0
     featurewise: bool = False
     product_features: int = 0
     source_macs: int = 0

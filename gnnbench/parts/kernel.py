@@ -235,6 +235,12 @@ class Kernel(Part):
         rows = block.num_dst + 1 + block.num_src + 1
         return 4 * (rows + 2 * block.num_edges + (block.num_dst if block.own else 0))
 
+    def shape_of(self, layer: LayerShape) -> LayerShape:
+        """The sizes of a layer as this kernel computes it: without messages of its edges, unless
+        ``aggregation`` says that sums with trained weights make them."""
+        makes = self.aggregation.messages or self.aggregation.trained_messages
+        return layer if makes else replace(layer, message_features=0)
+
     @abstractmethod
     def adjacency(self, block: Block, dtype: torch.dtype, device: torch.device) -> Adjacency:
         """Bind a block to this kernel; the engine keeps it as long as the unit lives."""

@@ -20,6 +20,7 @@ from gnnbench.footprint import (
     adjacency_bytes,
     intermediate_bytes,
     layer_buffers,
+    message_bytes,
     size_of,
 )
 from gnnbench.kernels.buffers import pool
@@ -209,8 +210,10 @@ class Evaluator:
             yield
             return
         itemsize, size = self._setting.workload.itemsize, size_of(block)
-        held_bytes = adjacency_bytes([layer.shape], size, itemsize, self._kernel)
-        held_bytes += intermediate_bytes(layer.shape, size, itemsize)
+        shape = self._kernel.shape_of(layer.shape)
+        held_bytes = adjacency_bytes([shape], size, itemsize, self._kernel)
+        held_bytes += intermediate_bytes(shape, size, itemsize)
+        held_bytes += message_bytes(shape, size, itemsize)
         if not self._reads_in_place(h, block):
             held_bytes += size.rows * layer.in_features * itemsize
         ledger, host = self._borrowed.ledger, self._borrowed.host

@@ -35,6 +35,12 @@ class ApartKernel(TorchKernel):
     adds_in_place = False
 
 
+class SendingKernel(TorchKernel):
+    """As a library's that writes a message for each edge where its weight is trained."""
+
+    aggregation = dataclasses.replace(TorchKernel.aggregation, trained_messages=True)
+
+
 def make_sets(shape, memory, itemsize=4, kernel=None):
     """Of two equal layers of which the first has no gradients of its input rows."""
     parts = (HongTuSampler(), HongTuPlacement(), HongTuCommunication(), memory)
@@ -100,6 +106,38 @@ def test_an_attention_chunk_by_hand():
     assert offloaded == 8 * (made + gradients + 2 * 55 * 100 + rows)
 
 
+def test_messages_of_attention_by_hand():
+    """A row of 16 for each of 200 edges and 20 self loops: kept, weighted once more while they are
+    added up, and going back three times more."""
+    sends = dataclasses.replace(GAT, message_features=16)
+    rows = 8 * 220 * 16
+    assert footprint.message_bytes(GAT, CHUNK, 8) == 0
+    assert footprint.message_bytes(sends, CHUNK, 8) == rows
+    for more, measure in (
+        (1, lambda shape: footprint.intermediate_bytes(shape, CHUNK, 8)),
+        (3, lambda shape: footprint.gradient_bytes(shape, CHUNK, 8, first=False)),
+        (1, lambda shape: flight_of(shape, backward=False)),
+        (3, lambda shape: flight_of(shape, backward=True)),
+        (4, lambda shape: sum(footprint.layer_bytes(shape, CHUNK, 8, first=True))),
+    ):
+        assert measure(sends) == measure(GAT) + more * rows
+    fused, sent = (
+        [*make_sets(sends, HongTuMemory(), 8, kernel).follow(CHUNK)][-2:]
+        for kernel in (TorchKernel(), SendingKernel())
+    )
+    assert [after - before for before, after in zip(fused, sent, strict=True)] == [
+        2 * rows,
+        4 * rows,
+    ]
+
+
+def flight_of(shape, *, backward):
+    """Of one chunk whose rows stay where they are."""
+    return footprint.in_flight_bytes(
+        shape, CHUNK, (20, 50), 8, backward=backward, first=True, copied=False
+    )
+
+
 def test_adjacencies_are_the_kernels_and_shared_by_layers():
     """GCN's values are its coefficients; attention has an edge more for every destination, and the
     ends of each edge in 64 bits."""
@@ -119,7 +157,9 @@ def test_adjacencies_are_the_kernels_and_shared_by_layers():
 def test_values_on_edges_are_on_self_loops_where_a_layer_adds_them():
     """GAT attends to the destination itself; GGCN multiplies it by a matrix of its own."""
     shapes = {
-        name: MODELS[name](8, 4, activation=True, generator=torch.Generator()).shape
+        name: TorchKernel().shape_of(
+            MODELS[name](8, 4, activation=True, generator=torch.Generator()).shape
+        )
         for name in ("gat", "ggcn")
     }
     edges = {name: shape.edge_features for name, shape in shapes.items()}
