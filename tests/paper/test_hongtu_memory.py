@@ -142,6 +142,7 @@ def shard_bytes(shapes, chunks, owned, itemsize):
     """The most that a device holds of a shard: the model, the rows of its vertices, all that its
     chunks make, and the rows and gradients of the chunk and layer where they are most."""
     kernel, held = TorchKernel(), 2 * sum(shape.parameters for shape in shapes) * itemsize
+    shapes = tuple(map(kernel.shape_of, shapes))
     held += owned * shapes[0].in_features * itemsize
     held += sum(footprint.adjacency_bytes(shapes, chunk, itemsize, kernel) for chunk in chunks)
     held += sum(footprint.kept_bytes(shape, chunks, itemsize, copied=True) for shape in shapes)
