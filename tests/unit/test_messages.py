@@ -18,7 +18,7 @@ from gnnbench.price.wall_clock import WallClock
 from gnnbench.records import Workload
 from gnnbench.run import Training, train
 
-VERTICES, EDGES, DIMS = 2_000, 60_000, (32, 64, 8)
+VERTICES, EDGES, DIMS = 2_000, 60_000, (32, 128, 4)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_others_make_none(setting, model):
             registry, registry.strategy(name).bundles["full-graph"], {}
         ).kernel
         widths = [kernel.shape_of(shape).message_features for shape in shapes]
-        assert widths == ([64, 8] if (name, model) == ("pyg", "gat") else [0, 0])
+        assert widths == ([128, 4] if (name, model) == ("pyg", "gat") else [0, 0])
 
 
 def test_mini_batches_hold_what_gates_make_of_each_edge(setting, tmp_path):
@@ -96,4 +96,4 @@ def test_mini_batches_hold_what_gates_make_of_each_edge(setting, tmp_path):
         sizes.append((allocated, count_held("reference", "mini-batch", other)))
     (gated, gated_held), (attended, attended_held) = sizes
     assert gated > 5 * attended
-    assert gated_held - attended_held == pytest.approx(gated - attended, rel=0.2)
+    assert gated_held - attended_held == pytest.approx(gated - attended, rel=0.1)
