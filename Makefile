@@ -14,17 +14,28 @@ BUILD_FILES := pyproject.toml setup.py constraints.txt $(wildcard cython_ext/*.p
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 
-.PHONY: compare test check docs sanitize bench clean
+.PHONY: compare test test-all test-long check docs sanitize bench clean
 .DELETE_ON_ERROR:
 
 compare: $(VENV)/.installed
 	$(BIN)/gnnbench compare --plugins hyscale,hongtu $(ARGS)
 
-# Two files at a time; then the long tests, two at a time, and only where all others pass. Each stage
-# ends with its slowest tests.
-test: check
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --durations=60 -m "not long"
-	$(BIN)/python -m pytest --numprocesses=2 --dist=worksteal --durations=60 -m long
+# The tests that every change must pass, two files at a time. `make test ROOM=lowering` runs those in
+# tests/lowering alone, without linters; `make test ROOM=hongtu` those in tests/systems/hongtu.
+ROOM ?=
+ROOMS = $(or $(wildcard tests/$(ROOM)/ tests/systems/$(ROOM)/),$(error there are no tests in \
+  tests/$(ROOM) or tests/systems/$(ROOM); see `ls tests tests/systems`))
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --durations=10
+
+test: $(if $(ROOM),$(VENV)/.test-installed,check)
+	$(PYTEST) --dist=loadfile -m "not long" $(if $(ROOM),$(ROOMS))
+
+# The long tests as well, where all others pass.
+test-all: test
+	$(MAKE) --no-print-directory test-long
+
+test-long: $(VENV)/.test-installed
+	$(PYTEST) --dist=worksteal -m long $(if $(ROOM),$(ROOMS))
 
 check: $(VENV)/.test-installed
 	$(BIN)/ruff check
@@ -40,7 +51,7 @@ docs: $(VENV)/.test-installed
 
 # Builds the kernels once more, into build/sanitize, so that they stop at any access outside an array
 # and at undefined behaviour, and runs their tests (or those in TESTS) on that build. Needs GCC.
-TESTS ?= $(patsubst cython_ext/%.pyx,tests/unit/test_%.py,$(wildcard cython_ext/*.pyx))
+TESTS ?= $(patsubst cython_ext/%.pyx,tests/kernels/test_%.py,$(wildcard cython_ext/*.pyx))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1
 
 sanitize: $(VENV)/.test-installed

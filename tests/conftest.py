@@ -13,11 +13,9 @@ from types import ModuleType
 import pytest
 
 from gnnbench.waiting import wait_briefly
+from tests.watchdog import Watchdog
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from watchdog import Watchdog  # noqa: E402
 
 # As on the command line, before anything imports torch.
 wait_briefly()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +9,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gnnbench.cli import main
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 
 
 @pytest.fixture

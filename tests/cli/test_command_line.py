@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from example_comparison import every_status, make_comparison, make_failure, make_run
 
 import gnnbench
 import gnnbench.comparison
@@ -23,6 +22,7 @@ from gnnbench.cli import options
 from gnnbench.errors import DatasetError, GnnbenchError, Interrupted
 from gnnbench.models import MODELS
 from gnnbench.records import PART_KINDS
+from tests.report.example_comparison import every_status, make_comparison, make_failure, make_run
 
 # The modules, which the package's names of the same spelling (the commands) hide.
 COMPARE_COMMAND = sys.modules["gnnbench.cli.compare"]

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from example_comparison import do_work, make_comparison, make_failure, make_run
 
 from gnnbench.results.schema import to_document, write_json
+from tests.report.example_comparison import do_work, make_comparison, make_failure, make_run
 
 
 def draw(seed, middle_s=0.1, count=40):

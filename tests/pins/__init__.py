@@ -3,7 +3,7 @@
 ``combinations.txt`` lists the runs: every strategy, platform, model and part, and the options that
 change a schedule. ``values.json`` has a line for each with its losses, bytes, the peak of every
 memory, modelled times, and where and when its spans run (``recording``). Nothing says that the
-numbers are right: those that a hand can count are counted in ``tests/unit/test_hand_counts.py``.
+numbers are right: those that a hand can count are counted in ``tests/price/test_hand_counts.py``.
 They say that nothing has changed that was not meant to. After a change that was,
 ``python -m tests.pins --write`` makes the table anew, and its difference belongs into the commit
 that explains it.

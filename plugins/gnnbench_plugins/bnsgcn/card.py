@@ -36,8 +36,9 @@ CARD = Card(
         "its measurements: none of its published times is in the ledger",
     ),
     validated=(
-        "tests/paper/test_boundary_sampling.py: losses of a GCN, a GraphSAGE and a GIN on dense "
+        "tests/systems/bnsgcn/test_boundary_sampling.py: losses of a GCN, a GraphSAGE and a GIN "
+        "on dense "
         "matrices with the same rows left out, unbiased sums, bytes and memory",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )

@@ -26,7 +26,8 @@ CARD = Card(
     validated=(
         "gnnbench reproduce validation: what others measured of DGL, and what is predicted",
         "gnnbench reproduce hongtu-table5: one GPU beside HongTu's measurement of DGL",
-        "tests/unit/test_peers.py: products and models equal dense ones, W comes where DGL's own "
+        "tests/systems/pyg/test_peers.py: products and models equal dense ones, W comes where "
+        "DGL's own "
         "modules have it, every pair is drawn equally often",
     ),
 )

@@ -21,7 +21,9 @@ DISTDGL = Card(
         "of its own from its own",
     ),
     left_out=_LEFT_OUT,
-    validated=("tests/paper/test_hyscale_peers.py: whose seeds are trained where, equality",),
+    validated=(
+        "tests/systems/hyscale/test_hyscale_peers.py: whose seeds are trained where, equality",
+    ),
 )
 DISTDGL_V2 = Card(
     implemented=(
@@ -31,5 +33,5 @@ DISTDGL_V2 = Card(
     ),
     simplified=("the CPU's part is a constant that is set, and not one that the system tuned",),
     left_out=(*_LEFT_OUT, "heterogeneous graphs", "two-level partitions"),
-    validated=("tests/paper/test_hyscale_peers.py: the CPU's part, equality",),
+    validated=("tests/systems/hyscale/test_hyscale_peers.py: the CPU's part, equality",),
 )

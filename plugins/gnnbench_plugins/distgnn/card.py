@@ -27,7 +27,8 @@ CARD = Card(
     validated=(
         "gnnbench reproduce hongtu-table5 hongtu-table7: epochs and full memories beside those "
         "that HongTu measured; the cluster's network is fitted on one cell of Table 7",
-        "tests/paper/test_staleness.py: losses of a GCN on dense matrices with the same copies, "
+        "tests/systems/sancus/test_staleness.py: losses of a GCN on dense matrices with the same "
+        "copies, "
         "bytes and memory",
     ),
 )

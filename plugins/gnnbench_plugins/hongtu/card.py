@@ -42,10 +42,12 @@ HONGTU = Card(
         "steps and more devices earn; some cells, most of them of graph IT, are half off",
         "gnnbench reproduce hongtu-table3 hongtu-table8 hongtu-figure8 hongtu-figure10: on graphs "
         "at hand, which are not the paper's",
-        "tests/paper/test_hongtu.py: Figure 6 by hand, and rows that cross as the sets say",
-        "tests/paper/test_hongtu_planning.py: Algorithm 4 line by line, no better order",
-        "tests/paper/test_hongtu_models.py: equality with plain training, every model and memory",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/systems/hongtu/test_hongtu.py: Figure 6 by hand, and rows that cross as the sets "
+        "say",
+        "tests/systems/hongtu/test_hongtu_planning.py: Algorithm 4 line by line, no better order",
+        "tests/systems/hongtu/test_hongtu_models.py: equality with plain training, every model "
+        "and memory",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )
 HONGTU_IM = Card(
@@ -61,7 +63,7 @@ HONGTU_IM = Card(
     validated=(
         "gnnbench reproduce hongtu-table5 hongtu-table6: epochs and full memories beside the "
         "paper's",
-        "tests/paper/test_hongtu_memory.py: equality, and no byte over the host's links",
-        "tests/paper/test_hongtu_plan.py: a plan has the bytes and the time of training",
+        "tests/systems/hongtu/test_hongtu_memory.py: equality, and no byte over the host's links",
+        "tests/systems/hongtu/test_hongtu_plan.py: a plan has the bytes and the time of training",
     ),
 )

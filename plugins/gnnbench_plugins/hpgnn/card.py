@@ -33,8 +33,9 @@ CARD = Card(
         "its rows are lost",
         "gnnbench reproduce hpgnn-rivals: GraphACT and Rubik as cost models of its equations",
         "gnnbench reproduce hpgnn-table7: contradicted, with what would have to be otherwise",
-        "tests/paper/test_hpgnn_generator.py: the C simulation computes what the reference does, "
+        "tests/systems/hpgnn/test_hpgnn_generator.py: the C simulation computes what the "
+        "reference does, "
         "counts what the cycle model counts, and trains as torch does",
-        "tests/paper/test_hpgnn.py: the equations by hand, cycles beside them",
+        "tests/systems/hpgnn/test_hpgnn.py: the equations by hand, cycles beside them",
     ),
 )

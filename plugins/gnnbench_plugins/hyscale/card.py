@@ -33,6 +33,7 @@ CARD = Card(
         "gnnbench reproduce hyscale-figure10: contradicted, with what would have to be otherwise",
         "gnnbench reproduce hyscale-figure8 hyscale-figure9 hyscale-figure11: what their text says",
         "gnnbench reproduce hyscale-drm: what DRM loses to the best static split",
-        "tests/paper/test_hyscale.py: Algorithm 1 line by line, equality with plain training",
+        "tests/systems/hyscale/test_hyscale.py: Algorithm 1 line by line, equality with plain "
+        "training",
     ),
 )

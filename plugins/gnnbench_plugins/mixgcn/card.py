@@ -36,9 +36,9 @@ CARD = Card(
         "gnnbench reproduce mixgcn-figure7: contradicted in every ratio: wherever its "
         "peers fit, MixGCN-CPU is slower than each; MixGCN-SPU beats it by far more than printed",
         "gnnbench reproduce mixgcn-groups: as many sparse as dense devices, and better numbers",
-        "tests/paper/test_mixgcn.py: equality, and bytes of the closed form",
-        "tests/paper/test_mixgcn_pipeline.py: Figure 5 by hand, Proposition 3.5 by trial",
-        "tests/paper/test_mixgcn_machines.py: the machines by hand",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/systems/mixgcn/test_mixgcn.py: equality, and bytes of the closed form",
+        "tests/systems/mixgcn/test_mixgcn_pipeline.py: Figure 5 by hand, Proposition 3.5 by trial",
+        "tests/systems/mixgcn/test_mixgcn_machines.py: the machines by hand",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )

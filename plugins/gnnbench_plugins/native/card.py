@@ -16,7 +16,7 @@ CARD = Card(
     ),
     left_out=("it is not a published system",),
     validated=(
-        "tests/unit/test_native.py: gradients, ties, strides, and the same bits on any threads",
-        "tests/unit/test_cpu_kernels.py: products equal dense ones, no values for every edge",
+        "tests/kernels/test_native.py: gradients, ties, strides, and the same bits on any threads",
+        "tests/kernels/test_cpu_kernels.py: products equal dense ones, no values for every edge",
     ),
 )

@@ -29,7 +29,8 @@ CARD = Card(
         "its measurements: none of its published times is in the ledger",
     ),
     validated=(
-        "tests/paper/test_grid_of_chunks.py: equality, the grid, bytes and memory by hand, "
+        "tests/systems/neugraph/test_grid_of_chunks.py: equality, the grid, bytes and memory by "
+        "hand, "
         "overlap, refusals",
     ),
 )

@@ -37,8 +37,9 @@ CARD = Card(
         "its measurements: none of its published times is in the ledger",
     ),
     validated=(
-        "tests/paper/test_hybrid_dependencies.py: equality, the two extremes, the choice by hand, "
+        "tests/systems/neutronstar/test_hybrid_dependencies.py: equality, the two extremes, the "
+        "choice by hand, "
         "bytes and memory",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )

@@ -15,5 +15,5 @@ CARD = Card(
         "pipelined rounds: a round's push waits for the one before",
         "hash partitions over machines: the devices are one machine's",
     ),
-    validated=("tests/paper/test_hyscale_peers.py: what crosses, equality",),
+    validated=("tests/systems/hyscale/test_hyscale_peers.py: what crosses, equality",),
 )

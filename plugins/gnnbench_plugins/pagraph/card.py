@@ -20,5 +20,7 @@ CARD = Card(
         "of GNNLab all but its order: no device samples for others, and what pre-sampling takes is "
         "preprocessing, which is measured and not modelled",
     ),
-    validated=("tests/paper/test_hyscale_peers.py: which rows cross by either order, equality",),
+    validated=(
+        "tests/systems/hyscale/test_hyscale_peers.py: which rows cross by either order, equality",
+    ),
 )

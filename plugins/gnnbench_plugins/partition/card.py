@@ -17,8 +17,9 @@ PARTITION = Card(
     validated=(
         "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: its memory, volume "
         "and balance on graphs at hand; the paper draws no row of it",
-        "tests/paper/test_partition_parallelism.py: equality, and MixGCN's Proposition 3.2",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/systems/partition/test_partition_parallelism.py: equality, and MixGCN's "
+        "Proposition 3.2",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )
 DISTDGL_FULL_GRAPH = Card(
@@ -39,7 +40,8 @@ DISTDGL_FULL_GRAPH = Card(
     validated=(
         "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: memory, volume and "
         "balance on graphs at hand; MixGCN draws its own without numbers to hold them against",
-        "tests/paper/test_partition_parallelism.py: equality, what crosses, work done twice",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/systems/partition/test_partition_parallelism.py: equality, what crosses, work done "
+        "twice",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )

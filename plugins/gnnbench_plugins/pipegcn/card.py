@@ -29,8 +29,9 @@ CARD = Card(
     validated=(
         "gnnbench reproduce mixgcn-figure9 mixgcn-figure10 mixgcn-figure11: memory, volume and "
         "balance on graphs at hand; MixGCN draws its own without numbers to hold them against",
-        "tests/paper/test_staleness.py: losses of a GCN on dense matrices with the same copies, "
+        "tests/systems/sancus/test_staleness.py: losses of a GCN on dense matrices with the same "
+        "copies, "
         "smoothed or not, bytes, memory, and nothing that waits",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )

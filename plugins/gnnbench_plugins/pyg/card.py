@@ -36,7 +36,8 @@ PYG = Card(
     left_out=_LEFT_OUT,
     validated=(
         "gnnbench reproduce validation: what others measured of PyG, and what is predicted",
-        "tests/unit/test_peers.py: products and models equal dense ones, W comes where PyG's own "
+        "tests/systems/pyg/test_peers.py: products and models equal dense ones, W comes where "
+        "PyG's own "
         "modules have it",
     ),
 )
@@ -55,6 +56,6 @@ PYG_MULTI_GPU = Card(
     left_out=_LEFT_OUT,
     validated=(
         "gnnbench reproduce hyscale-figure10: contradicted, with what would have to be otherwise",
-        "tests/paper/test_hyscale_peers.py: who trains what, equality",
+        "tests/systems/hyscale/test_hyscale_peers.py: who trains what, equality",
     ),
 )

@@ -16,9 +16,9 @@ REFERENCE = Card(
     ),
     left_out=("it is not a published system",),
     validated=(
-        "tests/unit/test_models.py: every layer and its gradients equal their dense formulas",
-        "tests/unit/test_sampling.py: every set of neighbours is drawn equally often",
-        "tests/unit/test_hand_counts.py: an epoch by hand",
+        "tests/models/test_models.py: every layer and its gradients equal their dense formulas",
+        "tests/kernels/test_sampling.py: every set of neighbours is drawn equally often",
+        "tests/price/test_hand_counts.py: an epoch by hand",
     ),
 )
 DATA_PARALLEL = Card(
@@ -33,7 +33,7 @@ DATA_PARALLEL = Card(
     ),
     left_out=("it is not a published system, but what several of them are compared with",),
     validated=(
-        "tests/paper/test_hyscale_peers.py: equality, beside all its peers",
-        "tests/unit/test_hand_counts.py: a mini-batch on two devices by hand",
+        "tests/systems/hyscale/test_hyscale_peers.py: equality, beside all its peers",
+        "tests/price/test_hand_counts.py: a mini-batch on two devices by hand",
     ),
 )

@@ -29,7 +29,8 @@ CARD = Card(
         "its measurements: none of its published times is in the ledger",
     ),
     validated=(
-        "tests/paper/test_learned_partitions.py: equality, features and cuts by hand, the choice "
+        "tests/systems/roc/test_learned_partitions.py: equality, features and cuts by hand, the "
+        "choice "
         "against all choices, bytes and memory",
     ),
 )

@@ -38,7 +38,8 @@ CARD = Card(
     ),
     validated=(
         "gnnbench reproduce validation: epochs of its artifact's README beside predictions",
-        "tests/paper/test_salient.py: equality, bytes, memory, who prepares what and when",
-        "tests/unit/test_hand_counts.py: epochs of one, two and four threads, by hand",
+        "tests/systems/salient/test_salient.py: equality, bytes, memory, who prepares what and "
+        "when",
+        "tests/price/test_hand_counts.py: epochs of one, two and four threads, by hand",
     ),
 )

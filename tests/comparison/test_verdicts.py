@@ -1,0 +1,296 @@
+"""No false verdict by way of compare: rows of other work stand apart, wrong ones cannot win, and
+what one part does to the data, to the process or to itself leaves the other rows as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from gnnbench import plugins
+from gnnbench.cli.compare import exit_status
+from gnnbench.comparison import Request, Variant, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.ranking import group_runs
+from gnnbench.records import Comparison
+from gnnbench.report.comparison import print_comparison
+from gnnbench.report.verdict import summarise
+from gnnbench.results.schema import dump_json, to_document
+from tests.comparison.example_plugins import ENDING_HOOKS, INTERRUPTED, OTHER_WORK, WRITER
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def load(folder, text):
+    path = folder / "odd_parts.py"
+    path.write_text(text, encoding="utf-8")
+    return plugins.load([str(path)])
+
+
+def make_machine(measured):
+    """Three described accelerators, or this machine's processor alone."""
+    if not measured:
+        return make_platform(3)
+    alone = make_platform(0)
+    return dataclasses.replace(alone, host=dataclasses.replace(alone.host, virtual=False))
+
+
+def request(*strategies, measured=False, epochs=2, **fields):
+    return Request(
+        strategies=strategies,
+        dataset=make_dataset(),
+        workload=make_workload("gcn", 2, epochs),
+        platform=make_machine(measured),
+        modes=("mini-batch",),
+        **fields,
+    )
+
+
+def show(comparison: Comparison, details=False) -> str:
+    stream = io.StringIO()
+    print_comparison(comparison, Console(file=stream, width=160), details=details)
+    return stream.getvalue()
+
+
+# --------------------------------------------------------------------------- other work, wrong work
+
+
+@pytest.fixture(scope="module")
+def other_work(tmp_path_factory):
+    registry = load(tmp_path_factory.mktemp("plugin"), OTHER_WORK)
+    names = ("reference", "lonely", "clusters", "frequent", "even", "lonely-liar", "cheat", "lazy")
+    return compare(request(*names, "scant"), registry)
+
+
+def find_group(comparison, label):
+    (group,) = (g for g in group_runs(comparison) if label in [row.label for row in g.rows])
+    return group
+
+
+@pytest.mark.parametrize("label", ["lonely", "clusters", "frequent"])
+def test_other_work_is_right_and_stands_apart(other_work, label):
+    """Drawing nothing, another law, or ten updates instead of three: no rival of the reference."""
+    (run,) = (each for each in other_work.runs if each.label == label)
+    assert run.status == "done"
+    assert run.equivalence.holds, run.equivalence.fault
+    group = find_group(other_work, label)
+    assert not group.main
+    assert "reference" not in [row.label for row in group.rows]
+    assert not any(f"{label} is fastest" in s for s in summarise(group_runs(other_work)))
+
+
+def test_drawing_no_neighbours_is_as_cheap_as_it_says(other_work):
+    works = {run.label: run.work for run in other_work.runs}
+    assert works["lonely"].edges == 0 < works["reference"].edges
+    assert works["clusters"].updates == works["frequent"].updates == 10
+    assert works["lonely"].seeds == works["clusters"].seeds == works["reference"].seeds
+    times = {row.label: row.metric("epoch_time") for g in group_runs(other_work) for row in g.rows}
+    assert times["lonely"].value < times["reference"].value
+
+
+@pytest.mark.parametrize(
+    ("label", "fault"),
+    [
+        ("lonely-liar", "in-edges where sampler 'lonely-liar' says that it draws"),
+        ("scant", "has 1 in-edges where sampler 'scant' says that it draws"),
+        ("cheat", "that are not training vertices"),
+        ("lazy", "leaves out"),
+    ],
+)
+def test_a_sampler_that_does_not_do_what_it_says_is_not_ranked(other_work, label, fault):
+    (run,) = (each for each in other_work.runs if each.label == label)
+    assert (run.status, run.equivalence.holds) == ("done", False)
+    assert fault in run.equivalence.fault
+    assert not find_group(other_work, label).rank("modelled") or label not in [
+        row.label for row in find_group(other_work, label).rank("modelled")
+    ]
+    text = show(other_work)
+    assert f"{label} (not equal to the reference: " in text
+    (entry,) = (r for r in to_document(other_work).runs if r.label == label)
+    assert (entry.work.ranked, entry.equivalence.equal) == (False, False)
+    assert exit_status(other_work) == 1
+
+
+def test_several_devices_are_ranked_beside_one_and_said_to_be_several(other_work):
+    group = find_group(other_work, "even")
+    assert group.main
+    devices = {row.label: row.trainers for row in group.rows}
+    assert devices["even"] == ("gpu0", "gpu1", "gpu2")
+    assert devices["reference"] == ("gpu0",)
+    text = show(other_work)
+    (heading,) = (s for s in text.splitlines() if s.startswith(" mini-batch "))
+    assert "devices" in heading
+    assert "edges/s a device" in heading
+    ranked = [row.label for row in group.rank("modelled")]
+    assert sorted(ranked) == ["even", "reference"]
+    many, few = (3, 1) if ranked[0] == "even" else (1, 3)
+    told = f"with {many} {'devices' if many > 1 else 'device'} against {few}"
+    assert told in text or "no difference is shown" in text
+
+
+def test_columns_do_not_contradict_each_other(other_work):
+    for run in (run for run in other_work.runs if run.status == "done"):
+        rate, epoch = run.metrics["throughput_edges"].value, run.metrics["epoch_time"].value
+        assert rate * epoch == pytest.approx(run.work.edges, abs=1.0), run.label
+    for group in group_runs(other_work):
+        base = group.base("modelled")
+        for row in group.rows:
+            if not row.equivalence.holds:
+                assert group.ratio(row) is None, "what computes something wrong is fast for nothing"
+                continue
+            ratio = base.metric("epoch_time").value / row.metric("epoch_time").value
+            assert group.ratio(row).ratio == pytest.approx(ratio)
+
+
+# --------------------------------------------------------------------------- shared data
+
+ARRAYS = ("features", "labels", "indptr", "indices", "train_mask", "test_mask")
+
+
+@pytest.fixture(scope="module")
+def writing(tmp_path_factory):
+    return load(tmp_path_factory.mktemp("plugin"), WRITER)
+
+
+def losses_of(comparison):
+    return {run.label: (run.loss, run.accuracy) for run in comparison.runs if run.label != "writer"}
+
+
+#: Every array either way with modelled times, and two of them where rows take turns.
+WRITES = (
+    *((array, way, False) for array in ARRAYS for way in ("numpy", "torch")),
+    ("labels", "numpy", True),
+    ("indptr", "torch", True),
+)
+
+
+@pytest.mark.parametrize(("array", "way", "measured"), WRITES)
+def test_a_part_that_writes_into_the_data_ends_its_own_row_alone(writing, array, way, measured):
+    """Rows before and after it, and its rows' reference, have the data as they were."""
+    options = {"sampler": {"array": array, "way": way, "epoch": "1"}}
+    twin = Variant("reference", (("kernel", "native"),))
+    asked = request("reference", "writer", twin, measured=measured, options=options)
+    clean = compare(request("reference", twin, measured=measured), writing)
+    found = compare(asked, writing)
+    status = {run.label: run.status for run in found.runs}
+    assert len(status) == 3
+    assert status.pop("writer") == "error"
+    (writer,) = (run for run in found.runs if run.label == "writer")
+    said = f"a part wrote into arrays of the data set that all rows share, {array};"
+    assert said in writer.reason
+    assert set(status.values()) == {"done"}
+    assert losses_of(found) == losses_of(clean)
+    assert found.dataset["digest"] == clean.dataset["digest"] == make_dataset().digest()
+    assert asked.dataset.digest() == clean.dataset["digest"]
+    assert all(run.equivalence.holds for run in found.runs if run.label != "writer")
+    assert exit_status(found) == 3
+
+
+def test_writing_when_asked_whether_it_fits_is_found_too(writing):
+    options = {"sampler": {"epoch": "-1"}}
+    found = compare(request("writer", "reference", options=options), writing)
+    writer, reference = found.runs
+    assert (writer.status, reference.status) == ("error", "done")
+    assert "a part wrote into arrays of the data set" in writer.reason
+    assert found.dataset["digest"] == make_dataset().digest()
+    assert reference.loss == compare(request("reference"), writing).runs[0].loss
+
+
+def test_data_that_cannot_be_written_to_are_brought_back_all_the_same(writing):
+    """As arrays of a file are: NumPy refuses, torch does not ask."""
+    asked = request("writer", "reference", options={"sampler": {"way": "torch"}})
+    whole = asked.dataset.features
+    whole.flags.writeable = False
+    dataset = dataclasses.replace(asked.dataset, features=whole[:])
+    digest = dataset.digest()
+    found = compare(dataclasses.replace(asked, dataset=dataset), writing)
+    assert [run.status for run in found.runs] == ["error", "done"]
+    assert dataset.digest() == digest
+    assert not dataset.features.flags.writeable
+
+
+# --------------------------------------------------------------------------- parts that end it all
+
+
+def run_hooks(ending, measured, tmp_path):
+    """A row for every hook, between two that are right; for some hooks, where it is not by
+    ``sys.exit`` that they end."""
+    registry = load(tmp_path, f"ENDING = {ending!r}\n{ENDING_HOOKS}")
+    offered = sorted(each.name for each in registry.strategies)
+    names = [name for name in offered if "-" in name and name.split("-")[0] in KINDS]
+    assert len(names) > 40
+    if ending != "exit":
+        names = [name for name in names if name in SOME]
+    result = compare(request("reference", *names, "native", measured=measured), registry)
+    return result, {run.label: run for run in result.runs}
+
+
+KINDS = ("sampler", "placement", "communication", "memory", "kernel")
+#: What every run asks of its parts, in whatever way it is timed.
+ALWAYS_CALLED = (
+    *(f"{kind}-{hook}" for kind in KINDS for hook in ("refuses", "settle", "begin", "notes")),
+    *(f"{kind}-idle" for kind in KINDS),
+    "sampler-rounds", "sampler-sample", "sampler-sampling", "placement-trainers",
+    "placement-open", "memory-capacity_bytes", "kernel-adjacency",
+    "kernel-projects_first",
+)  # fmt: skip
+
+
+#: Asked before anything runs, before a run, in a stage of it, and after it.
+SOME = ("memory-refuses", "kernel-begin", "sampler-sample", "placement-open", "sampler-idle")
+
+
+@pytest.mark.parametrize("measured", [False, True], ids=["modelled", "measured"])
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("exit", "a part called sys.exit, which ends its own run alone."),
+        ("unlike", "Unlike: unlike others"),
+        ("mute", "Mute"),
+    ],
+)
+def test_however_a_hook_ends_it_ends_its_own_row_alone(tmp_path, ending, said, measured):
+    result, runs = run_hooks(ending, measured, tmp_path)
+    assert runs["reference"].status == runs["native"].status == "done"
+    called = {label for label, run in runs.items() if run.status == "error"}
+    assert {run.status for run in result.runs} == {"done", "error"}
+    # A hook that ends a run is one that was called, and those that always are end theirs.
+    missed = {label for label in ALWAYS_CALLED if label in runs} - called
+    assert not missed
+    if ending == "exit" and not measured:
+        assert {"kernel-seconds", "communication-open"} <= called
+    for label in called:
+        assert said in runs[label].reason, label
+    plain = {run.loss for label, run in runs.items() if run.status == "done" and label != "native"}
+    assert len(plain) == 1
+    assert exit_status(result) == 3
+    assert json.loads(dump_json(to_document(result)))
+    assert "error: " in show(result, details=True)
+
+
+# --------------------------------------------------------------------------- interrupts
+
+
+@pytest.mark.parametrize(
+    ("measured", "epoch"), [(False, 0), (False, 1), (True, 9)], ids=["first", "second", "in-turns"]
+)
+def test_an_interrupt_leaves_the_rows_that_were_trained(tmp_path, measured, epoch):
+    """Where rows take turns, the first has trained its two epochs when the tenth is interrupted."""
+    registry = load(tmp_path, INTERRUPTED)
+    options = {"sampler": {"epoch": str(epoch)}}
+    asked = request("reference", "interrupted", "native", measured=measured, options=options)
+    found = compare(asked, registry)
+    (whole,) = compare(request("reference", measured=measured), registry).runs
+    runs = {run.label: run for run in found.runs}
+    assert found.interrupted == "interrupted."
+    assert (runs["reference"].status, runs["reference"].loss) == ("done", whole.loss)
+    assert runs["reference"].equivalence.holds
+    if not measured:
+        others = [runs["interrupted"], runs["native"]]
+        assert {run.status for run in others} == {"skipped"}
+        assert all("interrupted before this run was over" in run.reason for run in others)
+    assert exit_status(found) == 130
+    assert set(runs) == {"reference", "interrupted", "native"}

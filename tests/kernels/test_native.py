@@ -1,0 +1,521 @@
+"""gnnbench's own kernels as functions of tensors: gradients, masks, sparse features, refusals.
+
+That they compute what dense matrices do stands in ``test_cpu_kernels.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from gnnbench import plugins
+from gnnbench.comparison import Request, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.errors import UsageError
+from gnnbench.footprint import sparse_bytes
+from gnnbench.kernels import autograd
+from gnnbench.kernels.autograd import Factors
+from gnnbench.kernels.csr import csr_tensor
+from gnnbench.kernels.dispatch.aggregation import SparseMatrix, pack_mask
+from gnnbench.models import MODELS, build
+from gnnbench.models.products import keeps_sparse, projected_layers
+from gnnbench.parts import Bundle, Kernel, Setting
+from gnnbench.plugins import Registry
+from gnnbench.records import Block, Dataset, Mode, Parts, Workload
+from gnnbench.run.features import feature_rows
+from gnnbench_plugins.native import gnnbench_strategy
+from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.native_kernel import NativeKernel
+from tests.kernels.test_cpu_kernels import BLOCKS, draw, make_dense, random_block
+
+BUNDLES = gnnbench_strategy()[0].bundles
+MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
+
+
+@pytest.fixture(params=BLOCKS.values(), ids=BLOCKS.keys())
+def block(request: pytest.FixtureRequest) -> Block:
+    found: Block = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return plugins.load()
+
+
+def as_matrix(block: Block) -> SparseMatrix:
+    return SparseMatrix(block.indptr, block.indices, block.num_src)
+
+
+def draw_mask(*shape: int) -> Tensor:
+    return draw(*shape, seed=7) > 0
+
+
+# --------------------------------------------------------------------------- functions
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_every_factor_reaches_both_gradients(block: Block, mean: bool) -> None:
+    h, weight = draw(block.num_src, 2), draw(block.num_edges, seed=1)
+    src, dst, own = (
+        draw(n, seed=i) for i, n in enumerate((block.num_src, block.num_dst, block.num_dst), 2)
+    )
+    factors = Factors(src.numpy(), dst.numpy(), own.numpy(), mean)
+
+    def ours(rows: Tensor, values: Tensor) -> Tensor:
+        return autograd.aggregate(as_matrix(block), rows, values, factors)
+
+    dense = make_dense(block, weight) @ (src.unsqueeze(1) * h)
+    if mean:
+        dense /= make_dense(block).sum(1, keepdim=True).clamp(min=1)
+    dense = dst.unsqueeze(1) * dense + own.unsqueeze(1) * h[: block.num_dst]
+    torch.testing.assert_close(ours(h, weight), dense)
+    leaves = (h.requires_grad_(), weight.requires_grad_())
+    assert torch.autograd.gradcheck(ours, leaves)
+    g = draw(block.num_dst, 2, seed=9)
+    out = autograd.multiply_transposed(as_matrix(block), g, weight.detach(), factors)
+    (expected,) = torch.autograd.grad(ours(h, weight), h, g)
+    torch.testing.assert_close(out, expected)
+
+
+def test_maxima_and_their_gradients(block: Block) -> None:
+    h = draw(block.num_src, 3).requires_grad_()
+    matrix = as_matrix(block)
+    absent = make_dense(block).unsqueeze(2) == 0
+    expected = h.unsqueeze(0).masked_fill(absent, -torch.inf).amax(1)
+    expected = expected.masked_fill(absent.all(1), 0.0)
+    assert torch.equal(autograd.aggregate_max(matrix, h), expected)
+    assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_max(matrix, rows), (h,))
+
+
+def test_of_equal_maxima_the_first_gets_the_gradient() -> None:
+    matrix = as_matrix(BLOCKS["unsorted rows"])  # its rows are 4, 1; 0, 3, 2; 1
+    h = torch.ones(5, 1, dtype=torch.float64, requires_grad=True)
+    autograd.aggregate_max(matrix, h).sum().backward()
+    assert h.grad is not None
+    assert h.grad.flatten().tolist() == [1, 1, 0, 0, 1]
+
+
+@pytest.mark.parametrize("width", [1, 8, 11])
+def test_dropout_of_the_sum_is_the_sum_and_then_the_mask(block: Block, width: int) -> None:
+    h = draw(block.num_src, width).requires_grad_()
+    wanted = draw_mask(block.num_dst, width)
+    keep, share = pack_mask(wanted.numpy()), 0.4
+    matrix = as_matrix(block)
+    ours = autograd.aggregate_dropout(matrix, h, keep, share)
+    theirs = make_dense(block) @ h * wanted / share
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert not ours[~wanted].any()
+    g = draw(block.num_dst, width, seed=3)
+    (one,), (other,) = (torch.autograd.grad(out, h, g) for out in (ours, theirs))
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    assert torch.autograd.gradcheck(
+        lambda rows: autograd.aggregate_dropout(matrix, rows, keep, share), (h,)
+    )
+
+
+def test_what_dropout_drops_is_dropped_whatever_it_is() -> None:
+    """A gradient that is not finite stays behind the mask, where a product would spread it."""
+    block = BLOCKS["random"]
+    wanted = draw_mask(block.num_dst, 4)
+    h = draw(block.num_src, 4).requires_grad_()
+    keep = pack_mask(wanted.numpy())
+    g = draw(block.num_dst, 4, seed=3)
+    with_infinities = g.masked_fill(~wanted, torch.inf)
+    gradients = [
+        torch.autograd.grad(autograd.aggregate_dropout(as_matrix(block), h, keep, 0.5), h, given)[0]
+        for given in (g, with_infinities)
+    ]
+    assert gradients[0].isfinite().all()
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
+def test_dropout_needs_a_share(share: float) -> None:
+    block = BLOCKS["random"]
+    keep = pack_mask(draw_mask(block.num_dst, 4).numpy())
+    with pytest.raises(ValueError, match="share is"):
+        autograd.aggregate_dropout(as_matrix(block), draw(block.num_src, 4), keep, share)
+
+
+@pytest.mark.parametrize("width", [1, 8, 11])
+def test_the_sum_of_a_relu_is_relu_and_then_the_sum(block: Block, width: int) -> None:
+    z = draw(block.num_src, width).requires_grad_()
+    matrix = as_matrix(block)
+    ours = autograd.aggregate_relu(matrix, z)
+    theirs = make_dense(block) @ torch.relu(z)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    g = draw(block.num_dst, width, seed=3)
+    (one,), (other,) = (torch.autograd.grad(out, z, g) for out in (ours, theirs))
+    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    assert not one[z <= 0].any()
+    assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_relu(matrix, rows), (z,))
+
+
+def test_relu_has_no_gradient_at_zero() -> None:
+    z = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
+    autograd.aggregate_relu(as_matrix(BLOCKS["one self edge"]), z).sum().backward()
+    assert z.grad is not None
+    assert z.grad.item() == 0
+
+
+# --------------------------------------------------------------------------- inputs
+
+
+def spread(rows: Tensor) -> Iterator[Tensor]:
+    """The same rows in other strides: part of wider ones, every other one, a transpose."""
+    count, width = rows.shape
+    for shape, view in (
+        ((count, width + 3), lambda wide: wide[:, 2 : 2 + width]),
+        ((2 * count, width), lambda wide: wide[::2]),
+        ((width, count), lambda wide: wide.t()),
+        ((count, 2 * width), lambda wide: wide[:, ::2]),
+    ):
+        strided = view(torch.full(shape, torch.nan, dtype=rows.dtype))
+        strided.copy_(rows)
+        yield strided
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_strides_change_nothing(dtype: torch.dtype) -> None:
+    block = BLOCKS["random"]
+    matrix = as_matrix(block)
+    keep = pack_mask(draw_mask(block.num_dst, 6).numpy())
+    functions = (
+        lambda rows: autograd.aggregate(matrix, rows),
+        lambda rows: autograd.aggregate_mean(matrix, rows),
+        lambda rows: autograd.aggregate_max(matrix, rows),
+        lambda rows: autograd.aggregate_relu(matrix, rows),
+        lambda rows: autograd.aggregate_dropout(matrix, rows, keep, 0.5),
+    )
+    h, g = draw(block.num_src, 6, dtype=dtype), draw(block.num_dst, 6, dtype=dtype, seed=1)
+    for function in functions:
+        leaf = h.clone().requires_grad_()
+        out = function(leaf)
+        assert out.dtype == dtype
+        (gradient,) = torch.autograd.grad(out, leaf, g)
+        for rows in spread(h):
+            assert torch.equal(function(rows), out)
+        for strided in spread(g):
+            assert torch.equal(torch.autograd.grad(function(leaf), leaf, strided)[0], gradient)
+        # As from a sum: one number, expanded to all rows and columns.
+        leaf.grad = None
+        function(leaf).sum().backward()
+        (expected,) = torch.autograd.grad(function(leaf), leaf, torch.ones_like(g))
+        assert leaf.grad is not None
+        assert torch.equal(leaf.grad, expected)
+
+
+def test_rows_in_order_are_not_copied() -> None:
+    wide = draw(5, 9)
+    for tensor in (wide, wide[:, 2:6], wide[1:], wide[::2], wide[:, :1], wide[2]):
+        assert autograd.read(tensor).ctypes.data == tensor.data_ptr()
+
+
+def test_tensors_elsewhere_are_refused() -> None:
+    elsewhere = torch.empty(30, 4, device="meta")
+    with pytest.raises(ValueError, match=r"run on the CPU, and a tensor is on meta\."):
+        autograd.read(elsewhere)
+    matrix = as_matrix(BLOCKS["random"])
+    for function in (autograd.aggregate, autograd.aggregate_max, autograd.aggregate_relu):
+        with pytest.raises(ValueError, match="on meta"):
+            function(matrix, elsewhere)
+    with pytest.raises(UsageError, match=r"'native' runs on the CPU, .* block on cuda"):
+        NativeKernel().adjacency(BLOCKS["random"], torch.float32, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_same_bits_whatever_the_threads(dtype: torch.dtype) -> None:
+    """Large enough for threads, and for every way in which a product may read its rows."""
+    block = random_block(1500, 1200, 60_000)
+    keep = pack_mask(draw_mask(1200, 160).numpy())
+    rows, values = draw(1500, 160, dtype=dtype), draw(60_000, dtype=dtype, seed=1)
+
+    def compute(matrix: SparseMatrix) -> list[Tensor]:
+        h, scores = rows.clone().requires_grad_(), values.clone().requires_grad_()
+        attention = autograd.edge_softmax(matrix, scores)
+        outputs = [
+            autograd.aggregate(matrix, h, attention),
+            autograd.aggregate_mean(matrix, h),
+            autograd.aggregate_max(matrix, h),
+            autograd.aggregate_relu(matrix, h),
+            autograd.aggregate_dropout(matrix, h, keep, 0.5),
+        ]
+        total = torch.stack([out.square().sum() for out in outputs]).sum()
+        return [attention, *outputs, *torch.autograd.grad(total, (h, scores))]
+
+    before = torch.get_num_threads()
+    try:
+        runs = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            matrix = as_matrix(block)
+            runs += [compute(matrix) for _ in range(4)]
+    finally:
+        torch.set_num_threads(before)
+    for other in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(runs[0], other, strict=True))
+
+
+@pytest.mark.parametrize("width", [1, 67, 300])
+def test_a_mean_beside_the_own_row_is_the_mean(width: int) -> None:
+    """Written past the cache, into rows that begin anywhere."""
+    degrees = np.arange(20_000) % 5
+    indptr = np.concatenate(([0], np.cumsum(degrees)))
+    indices = (np.arange(indptr[-1]) * 7919 % 20_001).astype(np.int32)
+    matrix = SparseMatrix(indptr, indices, 20_001)
+    h = draw(20_001, width, dtype=torch.float32)
+    both = autograd.own_and_mean(matrix, h)
+    assert torch.equal(both[:, :width], h[:20_000])
+    assert torch.equal(both[:, width:], autograd.aggregate_mean(matrix, h))
+
+
+# --------------------------------------------------------------------------- sparse features
+
+
+def make_sparse(dense: Tensor) -> Tensor:
+    stored = sp.csr_matrix(dense.numpy())
+    return csr_tensor(
+        torch.from_numpy(stored.indptr),
+        torch.from_numpy(stored.indices),
+        torch.from_numpy(stored.data),
+        dense.shape,
+    )
+
+
+@pytest.mark.parametrize("kernel", [NativeKernel(), TorchKernel()], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("shape", [(9, 14), (14, 9), (1, 1), (4, 0), (0, 4)])
+def test_sparse_rows_times_weights(kernel: Kernel, shape: tuple[int, int]) -> None:
+    dense = draw(*shape) * draw_mask(*shape)
+    dense[1:2] = 0
+    rows = make_sparse(dense)
+    both = draw(2 * shape[1], 5, seed=1).requires_grad_()
+    for weight in (both[: shape[1]], both[shape[1] :], both[: shape[1], 1:4]):
+        for _ in range(2):  # a second time, from what the first one kept
+            ours, theirs = kernel.multiply_sparse(rows, weight), dense @ weight
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+            g = draw(*theirs.shape, seed=2)
+            (one,), (other,) = (torch.autograd.grad(out, both, g) for out in (ours, theirs))
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_kept_features_do_not_outlive_their_tensor() -> None:
+    kernel = NativeKernel()
+    rows = make_sparse(torch.eye(3))
+    kernel.multiply_sparse(rows, torch.ones(3, 2))
+    seen = weakref.ref(rows)
+    del rows
+    gc.collect()
+    assert seen() is None
+    again = make_sparse(torch.eye(3) * 2)
+    assert torch.equal(kernel.multiply_sparse(again, torch.ones(3, 2)), torch.full((3, 2), 2.0))
+
+
+# --------------------------------------------------------------------------- when W comes first
+
+
+def with_sparse_features(dataset: Dataset) -> Dataset:
+    assert isinstance(dataset.features, np.ndarray)
+    kept = np.where(dataset.features > 1, dataset.features, 0)
+    kept[5] = 0
+    return dataclasses.replace(dataset, features=sp.csr_matrix(kept))
+
+
+def make_setting(
+    model: str = "gcn",
+    dims: tuple[int, ...] = (7, 6, 3),
+    *,
+    sparse: bool = True,
+    accelerators: int = 0,
+) -> Setting:
+    dataset = make_dataset()
+    if sparse:
+        dataset = with_sparse_features(dataset)
+    workload = Workload(model, dims, 2, 13, (4, 3, 2)[: len(dims) - 1], 5, dtype="float64")
+    return Setting(dataset, make_platform(accelerators), workload, build(workload).shapes)
+
+
+@pytest.mark.parametrize(
+    ("mode", "sparse", "dims", "first"),
+    [
+        # The first layer has no backward pass through its aggregation, so it saves half as much.
+        ("full-graph", False, (7, 6, 3), {1: True, 0: False}),
+        ("full-graph", False, (7, 4, 3), {1: True, 0: False}),
+        ("full-graph", False, (7, 3, 3), {1: False, 0: True}),
+        ("full-graph", True, (7, 6, 3), {1: True, 0: True}),
+        ("mini-batch", False, (7, 3, 1), {1: False, 0: False}),
+        ("mini-batch", True, (7, 6, 3), {1: False, 0: True}),
+    ],
+)
+def test_w_comes_first_where_that_leaves_less(
+    mode: Mode, sparse: bool, dims: tuple[int, ...], first: dict[int, bool]
+) -> None:
+    setting = make_setting(dims=dims, sparse=sparse)
+    assert {n: NativeKernel().projects_first(n, setting, mode) for n in (0, 1)} == first
+
+
+def test_w_never_comes_first_where_the_maths_forbids_it(registry: Registry) -> None:
+    bundle = plugins.assemble(registry, BUNDLES["full-graph"], {})
+    for model in MODELS:
+        projected = {0, 1} if model in ("gcn", "sage", "gin", "commnet") else set()
+        assert projected_layers(bundle, make_setting(model)) == projected
+
+
+def sparse_here(registry: Registry, parts: Parts, setting: Setting) -> bool:
+    bundle = plugins.assemble(registry, parts, {})
+    projected = projected_layers(bundle, setting)
+    return keeps_sparse(bundle, setting, bundle.placement.trainers(setting.platform), projected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_features_stay_sparse_only_on_their_way_into_a_product(
+    registry: Registry, mode: Mode
+) -> None:
+    parts = BUNDLES[mode]
+    assert sparse_here(registry, parts, make_setting())
+    assert sparse_here(registry, parts, make_setting("sage"))
+    assert sparse_here(registry, parts, make_setting("gin"))
+    assert not sparse_here(registry, parts, make_setting("ggcn"))
+    assert sparse_here(registry, parts, make_setting("gat"))
+    assert not sparse_here(registry, parts, make_setting(sparse=False))
+    assert not sparse_here(registry, parts, make_setting(accelerators=1))
+    assert not sparse_here(registry, dataclasses.replace(parts, kernel="torch"), make_setting())
+    large = dataclasses.replace(
+        make_dataset(), features=SimpleNamespace(nnz=2**31, shape=(2**31, 5))
+    )
+    assert not sparse_here(registry, parts, dataclasses.replace(make_setting(), dataset=large))
+    # Rows that are shared wait in buffers.
+    sharing = dataclasses.replace(
+        parts, communication="hongtu", memory="hongtu" if mode == "full-graph" else "host"
+    )
+    assert not sparse_here(registry, sharing, make_setting())
+
+
+@pytest.mark.parametrize(("stored", "sparse"), [(9, True), (10, False), (40, False)])
+def test_rows_with_many_values_are_multiplied_dense(
+    registry: Registry, stored: int, sparse: bool
+) -> None:
+    """Of 5 rows of 8 columns, 10 values are one in four."""
+    values = np.zeros(40, dtype=np.float32)
+    values[:stored] = 1
+    features = sp.csr_matrix(values.reshape(5, 8))
+    dataset = dataclasses.replace(make_dataset(), features=features)
+    assert dataset.multiplies_stored == sparse
+    setting = dataclasses.replace(make_setting(dims=(8, 6, 3)), dataset=dataset)
+    # In a mini-batch dense rows are aggregated first.
+    assert NativeKernel().projects_first(0, setting, "mini-batch") == sparse
+    assert sparse_here(registry, BUNDLES["mini-batch"], setting) == sparse
+    assert not make_dataset().multiplies_stored
+    stored = dataset.with_full_rows()
+    assert isinstance(stored.features, np.ndarray) != sparse
+    assert np.array_equal(stored.rows(np.arange(5)), values.reshape(5, 8))
+    assert stored.digest() == dataset.digest()
+
+
+def test_values_that_stay_are_transposed_once(block: Block) -> None:
+    matrix = as_matrix(block)
+    weight = torch.rand(matrix.num_edges, dtype=torch.float64)
+    h = torch.rand(matrix.num_src, 3, dtype=torch.float64, requires_grad=True)
+
+    def gradient() -> Tensor:
+        (found,) = torch.autograd.grad(autograd.aggregate(matrix, h, weight).sum(), h)
+        return found
+
+    def expected() -> Tensor:
+        sums = torch.zeros(matrix.num_src, dtype=torch.float64)
+        sums.index_add_(0, torch.from_numpy(matrix.indices.astype(np.int64)), weight)
+        return sums.unsqueeze(1).expand(-1, 3)
+
+    torch.testing.assert_close(gradient(), expected())
+    if not matrix.num_edges:
+        return
+    (kept,) = matrix._values
+    torch.testing.assert_close(gradient(), expected())
+    assert matrix._values[0] is kept
+    # What has changed in place is not what it was, and other memory is other values.
+    weight.mul_(3)
+    torch.testing.assert_close(gradient(), expected())
+    weight = torch.rand(matrix.num_edges, dtype=torch.float64)
+    torch.testing.assert_close(gradient(), expected())
+    # Those that are trained are never kept.
+    (kept,) = matrix._values
+    weight = torch.rand(matrix.num_edges, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(gradient(), expected().detach())
+    assert matrix._values[0] is kept
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_as_they_are_stored(dtype: str) -> None:
+    setting = make_setting()
+    setting = dataclasses.replace(
+        setting, workload=dataclasses.replace(setting.workload, dtype=dtype)
+    )
+    ids = np.array([9, 5, 0, 33])
+    rows, dense = (feature_rows(setting, ids, sparse=sparse) for sparse in (True, False))
+    assert rows.layout == torch.sparse_csr
+    assert rows.dtype == dense.dtype == getattr(torch, dtype)
+    assert torch.equal(rows.to_dense(), dense)
+    count, size = int((dense != 0).sum()), dense.element_size()
+    parts = (rows.crow_indices(), rows.col_indices(), rows.values())
+    stored = sum(part.numel() * part.element_size() for part in parts)
+    assert stored == count * size + 4 * count + 4 * 5 == sparse_bytes(len(ids), count, size)
+
+
+# --------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_device_of_another_kind_is_refused(registry: Registry, mode: Mode) -> None:
+    setting = make_setting(accelerators=1)
+    bundle: Bundle = plugins.assemble(registry, BUNDLES[mode], {})
+    assert bundle.refusal(setting) is None
+    (gpu,) = setting.platform.accelerators
+    gpu = dataclasses.replace(gpu, torch_device="cuda:0")
+    real = dataclasses.replace(setting.platform, accelerators=(gpu,))
+    reason = bundle.refusal(dataclasses.replace(setting, platform=real))
+    assert reason is not None
+    assert "gpu0 computes on cuda:0" in reason
+
+
+# --------------------------------------------------------------------------- comparisons
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("accelerators", [0, 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_sparse_features_compare_equal(registry: Registry, mode: Mode, accelerators: int) -> None:
+    """Also where another system swaps the kernel in, and where the platform has accelerators."""
+    peer = "hongtu" if mode == "full-graph" else "hyscale"
+    for model in MODELS:
+        for num_layers in (2, 3):
+            request = Request(
+                strategies=("native", peer),
+                dataset=with_sparse_features(make_dataset()),
+                workload=make_workload(model, num_layers),
+                platform=make_platform(accelerators),
+                swaps=(("kernel", "native"),),
+                modes=(mode,),
+            )
+            runs = compare(request, registry).runs
+            assert [run.label for run in runs] == ["native", peer, f"{peer}·native"]
+            for run in runs:
+                case = (run.label, model, num_layers, run.reason)
+                assert run.status == "done", case
+                assert run.equivalence is not None, case
+                assert run.equivalence.holds, case
+                assert run.equivalence.max_relative_loss_error <= 1e-9, case
+
+
+def test_own_rows_must_be_among_the_sources() -> None:
+    matrix = SparseMatrix(np.array([0, 1, 1]), np.zeros(1, dtype=np.int32), 1)
+    with pytest.raises(ValueError, match="2 destinations must be among the 1 sources"):
+        autograd.own_and_mean(matrix, torch.ones(1, 3))

@@ -1,0 +1,232 @@
+"""Who waits for whom: every wait that an engine writes down has a reason, and the other way.
+
+A row of the tables (``waits_of_layers``, ``waits_of_batches``, ``waits_of_features``) says in a
+sentence which steps of a run come after which others. Two things are
+tested of a set of small runs. Every pair of steps that fits a row is ordered by the waits
+themselves, however long each step takes: a wait that is dropped leaves a pair unordered. And every
+wait that a span names fits a row: a wait too many has no reason. Where steps are kept apart by a
+resource that they hold, in whatever order they come, ``Apart`` says so.
+
+That waits and resources become start times is the scheduler's business (``test_schedule``); here
+each order is also looked for in timelines with other durations than the modelled ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from gnnbench.price.schedule import Task, schedule
+from tests.lowering.steps import Case, Step, Wait, ancestors, run
+from tests.lowering.waits_of_batches import COMPUTED, P3, P3_WAITS, UNIT_MAJOR, UNIT_WAITS
+from tests.lowering.waits_of_features import MIXED, MIXED_WAITS
+from tests.lowering.waits_of_layers import DEVICE_RESIDENT, DEVICE_WAITS, HOST_RESIDENT, HOST_WAITS
+from tests.lowering.waits_of_streams import STREAM_WAITS, STREAMED
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# --------------------------------------------------------------------------- kept apart
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Two steps of an epoch that fit are never at work at once, in whatever order they come: both
+    hold a resource."""
+
+    reason: str
+    fits: Callable[[Step, Step], bool]
+
+
+def crosses(step: Step) -> bool:
+    """Whether a step brings something from one device to another, or to or from the host."""
+    return step.source != step.target and "disk" not in (step.source, step.target)
+
+
+def asks(step: Step) -> str:
+    """The device whose buffer a pull or a push reads or adds to; none within a device."""
+    if step.label not in ("pull", "push") or not crosses(step):
+        return ""
+    return step.source if step.label == "pull" else step.target
+
+
+def computes(step: Step) -> bool:
+    on_host = step.label == "loss" and step.source == "host"
+    return step.label.split(",")[0] in COMPUTED.split("|") and not step.pipelined and not on_host
+
+
+ON_A_LINK = Apart(
+    "a link has one transfer in each direction",
+    lambda one, other: crosses(one) and (one.source, one.target) == (other.source, other.target),
+)
+ON_A_DEVICE = Apart(
+    "a device computes one thing at a time",
+    lambda one, other: computes(one) and computes(other) and one.device == other.device,
+)
+AT_A_BUFFER = Apart(
+    "one peer at a time reads or adds to a device's buffer",
+    lambda one, other: bool(asks(one)) and asks(one) == asks(other),
+)
+PIPELINED = Apart(
+    "a pipelined device has one unit for AGGREGATE and one for UPDATE",
+    lambda one, other: (
+        one.pipelined
+        and other.pipelined
+        and one.device == other.device
+        and one.label.split()[0] == other.label.split()[0] != "loss"
+    ),
+)
+
+
+def exchanged(step: Step) -> bool:
+    return crosses(step) and step.label != "all-reduce gradients"
+
+
+SENDS = Apart(
+    "a device sends to one other at a time",
+    lambda one, other: exchanged(one) and exchanged(other) and one.source == other.source,
+)
+RECEIVES = Apart(
+    "a device receives from one other at a time",
+    lambda one, other: exchanged(one) and exchanged(other) and one.target == other.target,
+)
+HOST_STAGES = tuple(
+    Apart(
+        f"the host has one {label!r} at a time",
+        lambda one, other, label=label: (
+            one.label == other.label == label
+            and one.resources != frozenset()
+            and not one.preparers
+            and one.source == other.source == "host"
+        ),
+    )
+    for label in ("sample", "load features", "average and step", "accumulate on host")
+)
+A_THREAD_EACH = Apart(
+    "a thread prepares one mini-batch at a time, every so many rounds one for its device",
+    lambda one, other: (
+        {one.label, other.label} <= {"sample", "load features"}
+        and bool(one.preparers)
+        and one.device == other.device
+        and (one.round - other.round) % one.preparers == 0
+    ),
+)
+
+# --------------------------------------------------------------------------- the table
+
+ENGINES = {
+    "host-resident": (
+        HOST_RESIDENT,
+        HOST_WAITS,
+        (ON_A_LINK, ON_A_DEVICE, AT_A_BUFFER, PIPELINED, HOST_STAGES[3]),
+    ),
+    "streamed": (STREAMED, STREAM_WAITS, (ON_A_LINK, ON_A_DEVICE, PIPELINED, HOST_STAGES[3])),
+    "device-resident": (
+        DEVICE_RESIDENT,
+        DEVICE_WAITS,
+        (ON_A_LINK, ON_A_DEVICE, AT_A_BUFFER, PIPELINED),
+    ),
+    "unit-major": (
+        UNIT_MAJOR,
+        UNIT_WAITS,
+        (ON_A_LINK, ON_A_DEVICE, AT_A_BUFFER, PIPELINED, *HOST_STAGES[:3], A_THREAD_EACH),
+    ),
+    "feature-parallel": (P3, P3_WAITS, (ON_A_LINK, ON_A_DEVICE, PIPELINED)),
+    "mixed": (MIXED, MIXED_WAITS, (ON_A_LINK, ON_A_DEVICE, SENDS, RECEIVES)),
+}
+
+
+def all_rows():
+    return [
+        pytest.param(engine, wait, id=f"{engine}: {wait.reason}")
+        for engine, (_, waits, _) in ENGINES.items()
+        for wait in waits
+    ]
+
+
+def all_cases():
+    return [
+        pytest.param(engine, case, id=f"{engine}: {case}")
+        for engine, (cases, _, _) in ENGINES.items()
+        for case in cases
+    ]
+
+
+def all_apart():
+    return [
+        pytest.param(engine, apart, id=f"{engine}: {apart.reason}")
+        for engine, (_, _, apart_) in ENGINES.items()
+        for apart in apart_
+    ]
+
+
+def pairs_of(wait: Wait, case: Case) -> list[tuple[Step, Step]]:
+    """The pairs of a run that fit a row, the later one first."""
+    steps = run(case)
+    return [(later, earlier) for later in steps for earlier in steps if wait.fits(later, earlier)]
+
+
+def describe(step: Step) -> str:
+    way = "backward" if step.backward else "forward"
+    return f"{step.label!r} of layer {step.layer}, round {step.round}, {step.device}, {way}"
+
+
+@pytest.mark.parametrize(("engine", "wait"), all_rows())
+def test_a_wait_orders_all_its_pairs(engine, wait):
+    """Whatever the steps take: the later one waits for the earlier one, itself or by others."""
+    found = 0
+    for case in ENGINES[engine][0]:
+        before = ancestors(case)
+        for later, earlier in pairs_of(wait, case):
+            found += 1
+            ordered = bool(before[later.index] >> earlier.index & 1)
+            assert ordered, f"{case}: {describe(later)} does not wait for {describe(earlier)}"
+    assert found, "no run has such steps"
+
+
+@pytest.mark.parametrize(("engine", "case"), all_cases())
+def test_every_wait_has_a_reason(engine, case):
+    steps, waits = run(case), ENGINES[engine][1]
+    unexplained = sorted(
+        f"{describe(later)} waits for {describe(steps[earlier])}"
+        for later in steps
+        for earlier in later.after
+        if not any(wait.fits(later, steps[earlier]) for wait in waits)
+    )
+    assert not unexplained
+
+
+@pytest.mark.parametrize(("engine", "apart"), all_apart())
+def test_steps_are_kept_apart_by_what_they_hold(engine, apart):
+    found = 0
+    for case in ENGINES[engine][0]:
+        steps = run(case)
+        for one in steps:
+            for other in steps[: one.index]:
+                if not apart.fits(one, other):
+                    continue
+                found += 1
+                assert one.resources & other.resources, (
+                    f"{case}: {describe(one)}, {describe(other)}"
+                )
+    assert found, "no run has such steps"
+
+
+@pytest.mark.parametrize(("engine", "case"), all_cases())
+def test_steps_start_when_all_that_they_wait_for_is_over(engine, case):
+    """The same in start times, for durations that are not the modelled ones."""
+    steps, waits = run(case), ENGINES[engine][1]
+    pairs = [pair for wait in waits for pair in pairs_of(wait, case)]
+    draw = random.Random(5)
+    for _ in range(3):
+        durations_s = [draw.choice((0.1, 1.0, 10.0)) for _ in steps]
+        tasks = [
+            Task(duration_s, tuple(sorted(step.resources)), step.after)
+            for duration_s, step in zip(durations_s, steps, strict=True)
+        ]
+        starts_s = [start_s for start_s, _ in schedule(tasks)]
+        for later, earlier in pairs:
+            over_s = starts_s[earlier.index] + durations_s[earlier.index]
+            assert starts_s[later.index] >= over_s, f"{describe(later)}, {describe(earlier)}"

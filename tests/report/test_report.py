@@ -1,0 +1,660 @@
+"""The table, the trace and the page say what the comparison says, whatever the width."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from gnnbench.ranking import group_runs, list_devices
+from gnnbench.records import Card, Equivalence, Metric
+from gnnbench.report.chrome import lanes, trace_events, write_chrome_trace
+from gnnbench.report.columns import format_equivalence
+from gnnbench.report.comparison import print_comparison
+from gnnbench.report.html import make_page, write_html
+from gnnbench.report.svg import draw_curves, reduce_timeline
+from gnnbench.report.verdict import describe_noise, summarise, widest_gap
+from tests.report.example_comparison import (
+    FAULT,
+    do_work,
+    every_status,
+    make_comparison,
+    make_failure,
+    make_run,
+    make_span,
+    shared_notes,
+)
+
+
+def show(comparison, width=160, encoding="utf-8", details=True, terminal=False):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(
+        file=stream,
+        width=width,
+        force_terminal=terminal,
+        color_system="standard" if terminal else None,
+    )
+    print_comparison(comparison, console, details=details)
+    stream.flush()
+    return stream.buffer.getvalue().decode(encoding)
+
+
+# --------------------------------------------------------------------------- table
+
+
+def test_first_lines_say_what_and_on_what():
+    lines = show(every_status()).splitlines()
+    assert lines[0] == (
+        "gnnbench compare · coauthor_physics · GCN 2 layers, 8415-256-5 · 3 epochs, seed 0 · "
+        "modelled on epyc7763x2-4xa5000"
+    )
+    assert lines[1] == "Note: split 25/50/25 drawn"
+    assert (
+        "No CUDA device here: numerics are real, device times are modelled on epyc7763x2-4xa5000."
+    ) in lines
+
+
+def test_the_answer_comes_first_and_everything_else_by_details():
+    """The answer, a table a group with what decides, and a line on what is modelled."""
+    brief, full = show(every_status(), 100, details=False), show(every_status(), 100)
+    lines = brief.splitlines()
+    answer = next(i for i, line in enumerate(lines) if "hongtu is fastest" in line)
+    table = next(i for i, line in enumerate(lines) if line.startswith(" full graph  "))
+    assert answer < table
+    heading = lines[table].split("  ")
+    assert [word.strip() for word in heading if word.strip()] == [
+        "full graph", "epoch [modelled]", "host links", "peak device", "test",
+        "equal to reference",
+    ]  # fmt: skip
+    assert full.startswith(brief)
+    for detail in ("stages [", "energy", "edges/s", "this machine", "4 partitions of 8 chunks"):
+        assert detail not in brief
+    for figure in ("118 ms", "1.21 GB", "610 MB", "0.951", "NO", "not checked"):
+        assert figure in brief
+    for detail in ("stages [", "edges/s", "this machine", "4 partitions of 8 chunks"):
+        assert detail in full
+
+
+def test_a_measured_comparison_says_so():
+    run = make_run("hongtu", provenance="measured")
+    text = show(make_comparison(run, modelled=False))
+    assert "device times are measured" in text
+    assert "epoch [measured]" in text
+    assert "modelled" not in text
+
+
+def test_rows_hold_every_figure():
+    lines = show(every_status()).splitlines()
+    rows = [line for line in lines if line.startswith(" hongtu·vanilla")]
+    for figure in (
+        "0.412", "0.951", "214 ms", "0.55x", "0.54-0.57", "1.21 GB", "320 MB", "880 MB", "610 MB",
+        "yes",
+    ):  # fmt: skip
+        assert figure in rows[1]
+    for figure in ("214 ms", "0.55x", "0.54-0.57", "1.21 GB", "610 MB", "0.951", "yes"):
+        assert figure in rows[0]
+
+
+def test_groups_stand_apart_full_graph_first():
+    lines = show(every_status()).splitlines()
+    full = next(i for i, line in enumerate(lines) if line.startswith(" full graph"))
+    mini = lines.index(" mini-batch")
+    assert full < next(i for i, s in enumerate(lines) if s.startswith(" hongtu ")) < mini
+    assert mini < next(i for i, s in enumerate(lines) if s.startswith(" hyscale"))
+
+
+def test_failed_runs_stay_with_their_reason():
+    text = " ".join(show(every_status(), width=80).split())
+    assert "dgl out-of-memory: gpu0 is out of memory: features of layer 0 needs 1,161" in text
+    assert "pyg skipped: torch-sparse is not installed; install it." in text
+    assert "broken error: ValueError: it broke" in text
+
+
+def test_a_reason_does_not_repeat_the_label():
+    text = show(make_comparison(make_failure("dgl", "skipped", "dgl: it does not fit.")))
+    assert "skipped: it does not fit." in text
+
+
+def test_only_failures_still_make_a_table():
+    text = show(make_comparison(make_failure("dgl", "skipped", "DGL is not installed.")))
+    assert "full graph" in text
+    assert "skipped: DGL is not installed." in text
+
+
+def test_this_machines_own_times_are_apart():
+    text = show(every_status(), width=200)
+    assert re.search(
+        r"this machine +wall \[measured\]: hongtu 2\.31 s, .* an epoch, of which harness 0\.8 %",
+        text,
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 240])
+def test_no_number_is_cut_and_nothing_is_wider(width):
+    text = show(every_status(), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for figure in ("0.54-0.57", "1.21 GB", "610 MB", "18.2 G", "NO", "214 ms", "55.0 ms"):
+        assert figure in text
+
+
+def test_stages_stay_on_one_line_where_shorter_bars_allow_it():
+    for width in (160, 100):
+        headings = [s for s in show(every_status(), width).splitlines() if "stages [" in s]
+        assert len(headings) == 1
+        assert headings[0].split()[2:] == ["load", "transfer", "aggregate", "update", "synchronize"]
+    narrow = [s.split("]")[1] for s in show(every_status(), 60).splitlines() if "stages [" in s]
+    assert " ".join(narrow).split() == headings[0].split()[2:]
+
+
+def test_no_escape_codes_or_trailing_blanks_in_a_file():
+    text = show(every_status())
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_plain_characters_where_the_encoding_lacks_others():
+    text = show(every_status(), encoding="ascii")
+    assert text.isascii()
+    assert "gnnbench compare . coauthor_physics" in text
+    assert "118 us" in text
+    assert "107 ms #####" in text
+    assert "?" not in text
+
+
+def test_provenances_never_share_a_column():
+    runs = (make_run("a"), make_run("b", epoch_s=(0.001,), provenance="measured"))
+    text = show(make_comparison(*runs), width=240)
+    for heading in (
+        "epoch [modelled]",
+        "epoch [measured]",
+        "stages [modelled]",
+        "stages [measured]",
+    ):
+        assert heading in text
+    rows = [line for line in text.splitlines() if re.match(r" [ab]  .* 0\.951 +yes", line)]
+    assert [row.count("1.00x") for row in rows] == [1, 1]
+    winners = summarise(group_runs(make_comparison(*runs)))
+    assert len(winners) == 2
+    assert not any("fast" in sentence for sentence in winners)
+    assert all("no row to rank it beside" in sentence for sentence in winners)
+
+
+def list_marked(*runs):
+    """The epochs that the page marks, and those that the screen shows in green."""
+    comparison = make_comparison(*runs)
+    marked = re.findall(r'<td class="win"[^>]*>([^<]*)</td>', make_page(comparison))
+    coloured = show(comparison, details=False, terminal=True)
+    green = re.findall(r"\x1b\[1;32m *([\d.]+ \wi?s)", coloured)
+    return marked, green
+
+
+def test_the_fastest_of_each_provenance_is_marked():
+    """A measured time is shorter than every modelled one here, and wins nothing from them."""
+    steady = tuple(0.002 + 1e-6 * number for number in range(12))
+    slower = tuple(2 * seconds for seconds in steady)
+    runs = (
+        make_run("a"),
+        make_run("b", epoch_s=(0.2,)),
+        make_run("c", epoch_s=steady, provenance="measured"),
+        make_run("d", epoch_s=(0.001,), provenance="measured", fault="it is wrong"),
+        make_run("e", epoch_s=slower, provenance="measured"),
+    )
+    assert list_marked(*runs) == (["118 ms", "2.01 ms"],) * 2
+
+
+@pytest.mark.parametrize("others", [(), ("b",)], ids=["alone", "no difference shown"])
+def test_who_wins_from_nobody_is_not_marked(others):
+    runs = (make_run("a", epoch_s=(0.1, 0.2), provenance="measured"),)
+    runs += tuple(make_run(n, epoch_s=(0.2, 0.15), provenance="measured") for n in others)
+    assert list_marked(*runs) == ([], [])
+
+
+def test_time_to_accuracy_has_a_column_when_asked_for():
+    run = make_run("hongtu")
+    run = replace(run, metrics={**run.metrics, "time_to_accuracy": Metric(1.25, "s", "modelled")})
+    text = show(make_comparison(run, make_run("dgl")), width=240)
+    assert "time to accuracy [modelled]" in text
+    assert "1.25 s" in text
+    assert "not reached" in text
+    assert "time to accuracy" not in show(every_status(), width=240)
+
+
+def test_repeats_are_one_row_with_the_median_of_their_values():
+    """One of three was disturbed: their mean is 0.27, their median 0.11."""
+    runs = [
+        replace(make_run("a", epoch_s=(seconds,)), repeat=i)
+        for i, seconds in enumerate((0.1, 0.11, 0.6))
+    ]
+    row = group_runs(make_comparison(*runs))[0].rows[0]
+    assert row.metric("epoch_time").samples == (0.1, 0.11, 0.6)
+    assert row.metric("epoch_time").value == 0.11
+    assert row.stage("transfer").value == 0.11 * 0.5
+    text = show(make_comparison(*runs))
+    assert len([s for s in text.splitlines() if re.match(r" a +110 ms", s)]) == 1
+    assert "270 ms" not in text
+
+
+def test_cold_epochs_of_a_repeat_are_not_pooled():
+    run = make_run("a", provenance="measured")
+    metrics = [
+        Metric(0.05, "s", "measured", (0.2, 0.05, 0.05), warmup=1),
+        Metric(0.06, "s", "measured", (0.3, 0.1, 0.06, 0.06), warmup=2),
+    ]
+    runs = [
+        replace(run, repeat=i, metrics={**run.metrics, "epoch_time": metric})
+        for i, metric in enumerate(metrics)
+    ]
+    (group,) = group_runs(make_comparison(*runs, modelled=False))
+    assert group.rows[0].metric("epoch_time").samples == (0.05, 0.05, 0.06, 0.06)
+    assert group.rows[0].metric("epoch_time").value == 0.055
+
+
+def test_same_label_in_both_groups_is_told_apart():
+    runs = (make_run("reference"), make_run("reference", "mini-batch"))
+    text = show(make_comparison(*runs), width=200)
+    assert "reference (full-graph) 2.31 s, reference (mini-batch) 2.31 s an epoch" in text
+
+
+def test_a_note_of_several_rows_is_said_once_and_names_them():
+    lines = show(shared_notes()).splitlines()
+    at = lines.index(" a (full-graph), b, c")
+    assert lines[at + 1].strip() == "cut in 4"
+    assert lines[at + 2 : at + 4] == [" a (full-graph), a (mini-batch)", f"{'':18}of a alone"]
+    assert lines[at + 4].split() == ["c", "of", "c", "alone"]
+    assert sum("cut in 4" in line for line in lines) == 1
+
+
+def test_the_names_of_many_rows_are_wrapped():
+    labels = [f"strategy-{number}" for number in range(20)]
+    runs = [replace(make_run(label), notes=("cut in 4",)) for label in labels]
+    lines = show(make_comparison(*runs), width=100).splitlines()
+    (said,) = (number for number, line in enumerate(lines) if line.strip() == "cut in 4")
+    blank = max(number for number in range(said) if not lines[number])
+    assert " ".join(lines[blank + 1 : said]).split() == ", ".join(labels).split()
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("error", "fault", "text"),
+    [(3e-7, "", "yes"), (1e-2, "", "yes"), (0.0, "a block lacks an edge", "NO")],
+)
+def test_equivalence_in_words(error, fault, text):
+    """What counts is whether rounding explains it, not how large it is."""
+    assert format_equivalence(Equivalence("full-graph", error, fault)) == text
+    assert format_equivalence(None) == "not checked"
+
+
+# --------------------------------------------------------------------------- ranking
+
+
+def test_the_summary_names_winner_margin_and_stage():
+    first, second, third, fourth = summarise(group_runs(every_status()))
+    assert first == (
+        "Full graph: hongtu is fastest, 118 ms an epoch [modelled], 1.81 times (1.75 to 1.85 over "
+        "epochs) as fast as hongtu·vanilla (the widest gap is transfer, 59.0 ms against 107 ms)."
+    )
+    # hyscale is faster but not equal to the reference: it cannot win.
+    assert second.startswith("Mini-batch: reference takes 500 ms an epoch [modelled]")
+    assert third == f"Mini-batch, not ranked: hyscale (not equal to the reference: {FAULT})."
+    assert fourth == "Mini-batch, not held equal to the reference: reference."
+
+
+def test_a_win_without_a_shorter_stage_is_put_down_to_overlap():
+    loser = make_run("b", epoch_s=(0.2,))
+    winner = replace(make_run("a", epoch_s=(0.1,)), stages=loser.stages)
+    (group,) = group_runs(make_comparison(loser, winner))
+    assert "2.00 times as fast as b (no stage is much shorter" in summarise([group])[0]
+
+
+def test_rows_whose_stages_are_alike_have_no_gap():
+    one, other = make_run("a", epoch_s=(0.1,)), make_run("b", epoch_s=(0.1,))
+    (group,) = group_runs(make_comparison(one, replace(other, stages=one.stages)))
+    assert widest_gap(*group.rows) == ""
+
+
+def test_modelled_epochs_that_take_turns_to_be_shorter_are_no_win():
+    runs = (make_run("a", epoch_s=(0.10, 0.12)), make_run("b", epoch_s=(0.11, 0.118)))
+    assert summarise(group_runs(make_comparison(*runs)))[0] == (
+        "Full graph: no difference is shown between a and b, 110 ms an epoch [modelled]."
+    )
+
+
+def test_all_rows_that_are_level_are_named():
+    runs = [make_run(label, epoch_s=(0.1,)) for label in "abc"]
+    groups = group_runs(make_comparison(*runs, make_run("d", epoch_s=(0.2,))))
+    assert summarise(groups)[0] == (
+        "Full graph: no difference is shown between a, b and c, 100 ms an epoch [modelled]; "
+        "slower: d."
+    )
+
+
+def take_turns(ours, theirs, warmup=1):
+    """Two measured rows whose epochs took turns."""
+    runs = []
+    for label, samples in (("a", ours), ("b", theirs)):
+        run = make_run(label, epoch_s=samples, provenance="measured")
+        steady = sorted(samples[warmup:])
+        middle = (steady[(len(steady) - 1) // 2] + steady[len(steady) // 2]) / 2
+        epoch = Metric(middle, "s", "measured", tuple(samples), warmup)
+        runs.append(replace(run, lot=1, metrics={**run.metrics, "epoch_time": epoch}))
+    return make_comparison(*runs, modelled=False)
+
+
+def test_a_difference_within_pairs_is_shown_however_the_machine_wanders():
+    """b takes 5 % longer than a in each pair of epochs; the machine's own pace varies by half."""
+    pace = [0.3, *[0.1 + 0.005 * (i * 7 % 11) for i in range(15)]]
+    comparison = take_turns(pace, [1.05 * s for s in pace])
+    sentence = summarise(group_runs(comparison))[0]
+    assert "a is fastest" in sentence
+    assert "1.05 times" in sentence
+    apart = [replace(run, lot=number) for number, run in enumerate(comparison.runs)]
+    sentence = summarise(group_runs(replace(comparison, runs=tuple(apart))))[0]
+    assert "no difference is shown between a and b" in sentence
+
+
+def test_too_few_epochs_show_nothing_and_say_so():
+    sentence = summarise(group_runs(take_turns([0.3, 0.1, 0.1], [0.3, 0.2, 0.2])))[0]
+    assert sentence == (
+        "Full graph: no difference is shown between a and b, 100 ms an epoch [measured] (2 epochs "
+        "are too few to show one; ask for more --epochs or --repeats)."
+    )
+
+
+def test_a_ratio_is_that_of_the_two_epochs_beside_it():
+    """Whatever pairs there are: a cold epoch more in one row must not part the columns."""
+    comparison = take_turns([0.3] + [0.14] * 5 + [0.1] * 4, [0.3] + [0.2] * 9)
+    ours, theirs = comparison.runs
+    cold = Metric(0.2, "s", "measured", (0.9, 0.9, 0.9, *[0.2] * 7), warmup=3)
+    theirs = replace(theirs, metrics={**theirs.metrics, "epoch_time": cold})
+    (group,) = group_runs(make_comparison(theirs, ours, modelled=False))
+    values = [row.metric("epoch_time").value for row in group.rows]
+    ratio = group.ratio(group.rows[1])
+    assert ratio.ratio == pytest.approx(values[0] / values[1]) == pytest.approx(0.2 / 0.14)
+    assert ratio.low <= ratio.ratio <= ratio.high
+
+
+@pytest.mark.parametrize("other", [{"updates": 1}, {"seeds": 10}, {"sampling": "none"}])
+def test_rows_of_other_work_are_ranked_apart_and_say_which(other):
+    runs = (do_work("a", epoch_s=(0.2,)), do_work("b"), do_work("quick", epoch_s=(0.001,), **other))
+    main, apart = group_runs(make_comparison(*runs))
+    assert [row.label for row in main.rows] == ["a", "b"]
+    assert [row.label for row in apart.rows] == ["quick"]
+    text = show(make_comparison(*runs), details=False)
+    work = {"updates": 3, "seeds": 100, "sampling": "uniform without replacement, fan-outs 5"}
+    work |= other
+    updates = "1 update" if work["updates"] == 1 else f"{work['updates']} updates"
+    title = f"other work ({work['sampling']}; {updates} from {work['seeds']} seeds an epoch)"
+    assert f"Mini-batch, {title}: quick takes 1.00 ms" in text
+    assert "Mini-batch: b is fastest, 118 ms" in text
+    assert "quick is fastest" not in text
+    assert f"\n mini-batch, {title}\n" in text
+
+
+def test_rows_with_a_fault_do_not_make_a_group_the_main_one():
+    wrong = [do_work(f"wrong{i}", updates=1, fault="seeds are left out") for i in range(3)]
+    main, apart = group_runs(make_comparison(*wrong, do_work("right")))
+    assert (main.title, [row.label for row in main.rows]) == ("mini-batch", ["right"])
+    assert len(apart.rows) == 3
+
+
+def test_groups_of_one_law_that_differ_in_seeds_alone_are_told_apart():
+    runs = [do_work(f"row{seeds}", seeds=seeds) for seeds in (10, 20, 30)]
+    groups = group_runs(make_comparison(*runs, do_work("more", seeds=10)))
+    assert len({group.title for group in groups}) == len(groups) == 3
+
+
+def test_devices_stand_in_the_row_where_their_numbers_differ():
+    four = ("gpu0", "gpu1", "gpu2", "gpu3")
+    runs = (do_work("one", epoch_s=(0.2,)), do_work("four", epoch_s=(0.1,), devices=four))
+    text = show(make_comparison(*runs), details=False)
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.endswith(" yes")}
+    # 1e9 edges an epoch: 5 and 10 G/s, over one and four devices.
+    assert rows["one"][4:7] == ["1", "5.00", "G"]
+    assert rows["four"][4:7] == ["4", "2.50", "G"]
+    assert "2.00 times as fast as one, with 4 devices against 1" in text
+    assert "devices" not in show(make_comparison(runs[0], do_work("other")), details=False)
+
+
+def test_noise_is_told_where_there_is_some():
+    loud = [0.1, *[0.1 + 0.02 * (i % 5) for i in range(20)]]
+    comparison = replace(take_turns(loud, loud), noise="other processes took 50% of it")
+    told = describe_noise(comparison, group_runs(comparison))
+    assert re.fullmatch(r"Epochs of [ab] vary by \d+% about their median: other .*\.", told)
+    assert told in show(comparison, details=False)
+    assert told in make_page(comparison)
+    calm = take_turns([0.1] * 20, [0.1] * 20)
+    assert describe_noise(calm, group_runs(calm)) == ""
+    assert describe_noise(replace(comparison, modelled=True), ()) == ""
+
+
+def test_times_to_accuracy_are_compared_over_all_groups():
+    runs = []
+    for label, seconds, sampling in (("a", 4.0, "one law"), ("b", 2.5, "another law")):
+        run = do_work(label, sampling=sampling)
+        metric = Metric(seconds, "s", "modelled")
+        runs.append(replace(run, metrics={**run.metrics, "time_to_accuracy": metric}))
+    sentences = summarise(group_runs(make_comparison(*runs)))
+    assert sentences[-1] == "Time to the target accuracy [modelled]: b 2.50 s, a 4.00 s."
+
+
+def test_an_idea_that_had_nothing_to_do_is_told():
+    run = replace(make_run("a"), idle=("hybrid training (no seed)",))
+    said = "so that nothing can be concluded about it: a's hybrid training (no seed)."
+    assert any(said in sentence for sentence in summarise(group_runs(make_comparison(run))))
+
+
+def test_an_interrupt_is_told_on_the_screen_and_on_the_page():
+    comparison = replace(every_status(), interrupted="interrupted in stage load.")
+    assert "interrupted in stage load." in show(comparison, details=False)
+    assert "interrupted in stage load." in make_page(comparison)
+
+
+def test_the_table_says_who_trained_and_against_whom_speeds_are():
+    text = show(every_status())
+    assert re.search(r"1\.00x +the first ranked row of each group: hongtu, reference", text)
+    assert re.search(r"trained on +hongtu gpu0; hongtu·vanilla gpu0; hyscale gpu0", text)
+    assert list_devices(("gpu0", "gpu1", "gpu2", "gpu10", "host")) == "gpu0-gpu2, gpu10, host"
+
+
+def test_mini_batches_are_told_of_where_there_are_any():
+    assert "mini-batches of 1,024 seeds, fan-outs 25, 10." in show(every_status())
+    full_graph = make_comparison(make_run("hongtu"))
+    assert "mini-batches" not in show(full_graph)
+    assert "fan-outs" not in make_page(full_graph)
+
+
+# --------------------------------------------------------------------------- chrome trace
+
+
+def test_trace_events_are_legal(tmp_path):
+    path = tmp_path / "trace.json"
+    write_chrome_trace(every_status(), path)
+    events = json.loads(path.read_text())["traceEvents"]
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X"]
+    assert {event["ph"] for event in events} == {"X", "M"}
+    assert all((event["pid"], event["tid"]) in named for event in spans)
+    assert all(event["ts"] >= 0 and event["dur"] >= 0 for event in spans)
+    for lane in named:
+        own = sorted((e["ts"], e["ts"] + e["dur"]) for e in spans if (e["pid"], e["tid"]) == lane)
+        assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(own))
+
+
+def test_trace_events_say_what_they_are():
+    events = trace_events(make_comparison(make_run("hongtu")))
+    processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    threads = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
+    assert processes == ["hongtu [full-graph]"]
+    assert threads == ["gpu0", "pcie0", "pcie1"]
+    (aggregate,) = (e for e in events if e["name"] == "aggregate 1")
+    assert (aggregate["ts"], aggregate["dur"]) == (10_000.0, 10_000.0)
+    assert aggregate["args"] == {
+        "stage": "aggregate", "place": "gpu0", "epoch": 2, "round": 0, "layer": 1, "bytes": 1000,
+        "edges": 10, "provenance": "modelled",
+    }  # fmt: skip
+    # A span that holds two links is on both.
+    assert sum(e["name"] == "transfer 2" for e in events) == 2
+
+
+def test_overlap_on_a_place_without_resource_gets_its_own_lane():
+    spans = [make_span(i, "load", 0.0, 1.0, "host") for i in range(2)]
+    loose = [replace(item, span=item.span._replace(resources=())) for item in spans]
+    assert [name for name, _ in lanes(loose)] == ["host", "host (2)"]
+
+
+# --------------------------------------------------------------------------- page
+
+VOID = {"meta", "rect", "line", "circle", "input"}
+
+
+class Reader(HTMLParser):
+    """Checks that tags balance, and collects tags, attributes and text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID or (tag == "rect" and not self.get_starttag_text().endswith("/>")):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read_page(comparison) -> Reader:
+    reader = Reader()
+    reader.feed(make_page(comparison))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_the_page_needs_nothing_else_and_is_well_formed(tmp_path):
+    path = tmp_path / "page.html"
+    write_html(every_status(), path)
+    page = path.read_text(encoding="utf-8")
+    assert "http:" not in page
+    assert "https:" not in page
+    assert "url(" not in page
+    reader = read_page(every_status())
+    assert not {"link", "img", "iframe", "object", "base"} & set(reader.tags)
+    assert "src" not in {name for name, _ in reader.attributes}
+    assert all(text.startswith("#") for name, text in reader.attributes if name == "href")
+    # A browser is told to refuse whatever else might be asked for.
+    assert "default-src 'none'" in page
+    assert "prefers-color-scheme:dark" in page
+
+
+def test_the_page_says_what_the_table_says():
+    text = read_page(every_status()).text
+    for words in (
+        "Full graph: hongtu is fastest, 118 ms an epoch [modelled]", "0.55x (0.54-0.57)",
+        "out-of-memory: gpu0 is out of memory", "NO", "not checked",
+        "Mini-batch, not ranked: hyscale",
+        "measured: timed or counted on this machine", "modelled: what the described platform",
+        "split 25/50/25 drawn", "Example CPU", "4 partitions of 8 chunks", "host-device",
+        "device-device", "peak device",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_the_page_shows_the_columns_of_the_screen_first():
+    """Checked boxes are what the screen has, also where groups differ in what they need."""
+    one, two = do_work("a"), do_work("b", devices=("gpu0", "gpu1"))
+    for runs in ((one, make_run("c")), (one, two, make_run("c"))):
+        comparison = make_comparison(*runs)
+        page = make_page(comparison)
+        shown = re.findall(r'data-column="([^"]*)" checked', page)
+        assert ("devices" in shown) is (two in runs)
+        (heading,) = (s for s in show(comparison, 240, details=False).splitlines() if " test " in s)
+        # The epoch's column has its speed beside it, which the screen does not name.
+        assert len(shown) - 1 == len(re.split(" {2,}", heading.strip())) - 1
+        firsts = [re.findall(r'data-key="([^"]*)"', part) for part in page.split("</thead>")]
+        groups = [keys for keys in firsts if keys]
+        assert len(groups) == 2
+        assert all(keys[1 : len(shown) + 1] == shown for keys in groups)
+
+
+def test_the_page_names_all_rows_of_a_note():
+    page = make_page(shared_notes())
+    assert "<li>a (full-graph), b, c: cut in 4</li>" in page
+    assert page.split('<script type="application/json"')[0].count("cut in 4") == 1
+
+
+def test_the_page_says_how_faithful_each_strategy_is():
+    """Under its name and its headings, those alone that have clauses."""
+    card = Card(("Algorithm 1 (`memory.policy`)",), ("<even> shares", "no `sync"), (), ("a test",))
+    page = make_page(replace(every_status(), cards={"hongtu": card}))
+    assert "<summary>hongtu</summary>" in page
+    for clause in (
+        "Algorithm 1 (<code>memory.policy</code>)",
+        "&lt;even&gt; shares",
+        "no <code>sync</code>",
+        "a test",
+    ):
+        assert f"<li>{clause}</li>" in page
+    headings = ["Implemented", "Simplified", "Validated"]
+    faithful = page.split("How faithful")[1].split("<h2>Setting")[0]
+    assert re.findall("<h3>(.*?)</h3>", faithful) == headings
+    assert "How faithful" not in make_page(every_status())
+
+
+def test_every_chart_has_a_title_and_a_description():
+    page = make_page(every_status())
+    charts = re.findall(r'<svg viewBox="[^"]*" role="img">(.{7})', page)
+    assert len(charts) == 2 * (2 + 1) + 4
+    assert set(charts) == {"<title>"}
+    assert page.count("<desc>") == len(charts)
+
+
+def test_names_are_escaped():
+    page = make_page(make_comparison(make_run("<b>&evil")))
+    assert "<b>" not in page
+    assert "&lt;b&gt;&amp;evil" in page
+
+
+def test_a_page_without_a_finished_run_says_so():
+    reader = read_page(make_comparison(make_failure("dgl", "error", "ValueError: no")))
+    assert "No run finished." in reader.text
+    assert "error: ValueError: no" in reader.text
+
+
+def test_a_long_timeline_is_merged_then_cut_and_says_so():
+    alike = [make_span(i, "load", i * 1e-3, (i + 1) * 1e-3, "host") for i in range(2000)]
+    merged = reduce_timeline(alike)
+    assert (merged.drawn, merged.spans) == (1, 2000)
+    assert "drawn as one" in merged.describe()
+    mixed = [
+        make_span(i, ("load", "sample")[i % 2], i * 1e-3, (i + 1) * 1e-3, "host")
+        for i in range(2000)
+    ]
+    cut = reduce_timeline(mixed)
+    assert cut.drawn == 400
+    assert cut.describe() == "Only the first 400 ms of 2.00 s are drawn."
+    assert reduce_timeline(mixed[:10]).describe() == ""
+
+
+def test_curves_survive_losses_that_are_not_finite():
+    chart = draw_curves("loss", {"a": (1.0, float("nan"), 0.5), "b": (float("inf"),)})
+    assert "nan," not in chart.split("</desc>")[1]
+    assert 'd="M' in chart

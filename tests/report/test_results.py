@@ -1,0 +1,197 @@
+"""The result file: exactly the contract's keys, strict JSON, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnbench.errors import UsageError
+from gnnbench.records import Equivalence, Metric
+from gnnbench.results.output import check_output, write_text
+from gnnbench.results.schema import ResultDocument, dump_json, read_json, to_document, write_json
+from tests.report.example_comparison import FAULT, every_status, make_comparison, make_run
+
+
+@pytest.fixture
+def content() -> dict:
+    return json.loads(dump_json(to_document(every_status())))
+
+
+def test_top_level_keys_are_the_contracts(content):
+    assert list(content) == [
+        "schema", "created", "gnnbench", "command", "machine", "dataset", "workload", "platform",
+        "runs", "noise", "interrupted",
+    ]  # fmt: skip
+    assert content["schema"] == 1
+    assert content["command"][:2] == ["gnnbench", "compare"]
+
+
+def test_setting_keys_are_the_contracts(content):
+    machine = {"cpu", "cores", "memory_bytes", "gpu", "os", "python", "torch", "threads"}
+    assert machine <= set(content["machine"])
+    assert content["machine"]["gpu"] is None
+    dataset = {
+        "name", "num_vertices", "num_edges", "edge_convention", "num_features", "num_classes",
+        "digest",
+    }  # fmt: skip
+    assert dataset <= set(content["dataset"])
+    workload = {"model", "layers", "dims", "epochs", "batch_size", "fanouts", "seed"}
+    assert workload <= set(content["workload"])
+    assert content["workload"]["layers"] == 2
+    assert content["workload"]["dims"] == [8415, 256, 5]
+    assert content["platform"]["name"] == "epyc7763x2-4xa5000"
+
+
+def test_run_keys_are_the_contracts(content):
+    keys = [
+        "strategy", "label", "mode", "parts", "repeat", "status", "reason", "loss", "accuracy",
+        "equivalence", "work", "metrics", "stages", "notes",
+    ]  # fmt: skip
+    assert all(list(run) == keys for run in content["runs"])
+    done = content["runs"][0]
+    assert list(done["parts"]) == ["sampler", "placement", "communication", "memory", "kernel"]
+    assert done["loss"] == [1.5, 0.8, 0.4123]
+    assert set(done["accuracy"]) == {"train", "val", "test"}
+    assert done["equivalence"] == {
+        "reference": "full-graph", "max_relative_loss_error": 3e-7, "equal": True, "fault": "",
+        "sampling": "every neighbour",
+    }  # fmt: skip
+    assert done["work"] == {
+        "updates": 1, "seeds": 8621, "edges": 10**9, "devices": ["gpu0"],
+        "sampling": "every neighbour", "kind": None, "ranked": True, "why_not": "",
+    }  # fmt: skip
+    assert done["stages"]["transfer"] == {"value": 0.059, "provenance": "modelled"}
+
+
+def test_a_run_that_may_not_win_says_why(content):
+    faulty, unchecked = content["runs"][5:7]
+    assert (faulty["equivalence"]["equal"], faulty["equivalence"]["fault"]) == (False, FAULT)
+    assert faulty["work"]["ranked"] is False
+    assert faulty["work"]["why_not"] == f"not equal to the reference: {FAULT}"
+    assert unchecked["work"]["ranked"] is True
+    assert content["runs"][2]["work"] is None
+
+
+def test_how_many_epochs_were_left_out_stands_beside_the_samples():
+    run = make_run("a", provenance="measured")
+    steady = Metric(0.052, "s", "measured", (0.2, 0.052, 0.052), warmup=1)
+    run = replace(run, metrics={**run.metrics, "epoch_time": steady})
+    written = json.loads(dump_json(to_document(make_comparison(run))))["runs"][0]["metrics"]
+    assert written["epoch_time"]["warmup"] == 1
+    assert written["epoch_time"]["samples"] == [0.2, 0.052, 0.052]
+    assert "warmup" not in written["wall_time"]
+
+
+def test_noise_and_an_interrupt_are_told():
+    comparison = replace(make_comparison(make_run("a")), noise="it was loud", interrupted="ended.")
+    written = json.loads(dump_json(to_document(comparison)))
+    assert (written["noise"], written["interrupted"]) == ("it was loud", "ended.")
+
+
+def test_metrics_keep_unit_provenance_and_raw_samples(content):
+    metrics = content["runs"][1]["metrics"]
+    assert metrics["epoch_time"]["unit"] == "s"
+    assert metrics["epoch_time"]["provenance"] == "modelled"
+    assert metrics["epoch_time"]["samples"] == [0.214, 0.2185, 0.207]
+    assert metrics["wall_time"]["provenance"] == "measured"
+    assert set(metrics["throughput_edges"]) == {"value", "unit", "provenance"}
+
+
+def test_every_status_and_its_reason_stay(content):
+    assert [run["status"] for run in content["runs"]] == [
+        "done", "done", "out-of-memory", "skipped", "error", "done", "done",
+    ]  # fmt: skip
+    assert "1,161,044,380 bytes" in content["runs"][2]["reason"]
+    assert content["runs"][6]["equivalence"] is None
+
+
+def test_what_is_not_finite_is_null_or_left_out_with_a_note():
+    run = make_run("hongtu")
+    run = replace(
+        run,
+        loss=(1.0, float("nan"), float("inf")),
+        equivalence=Equivalence("full-graph", float("nan"), "the loss is no number"),
+        metrics={**run.metrics, "energy": Metric(float("nan"), "J", "modelled")},
+    )
+    written = json.loads(dump_json(to_document(make_comparison(run))))["runs"][0]
+    assert written["loss"] == [1.0, None, None]
+    assert written["equivalence"]["max_relative_loss_error"] is None
+    assert "energy" not in written["metrics"]
+    assert "energy is left out: it is not a finite number" in written["notes"]
+
+
+def test_write_and_read_back(tmp_path):
+    document = to_document(every_status())
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    write_json(document, path)
+    assert dump_json(read_json(path)) == dump_json(document) == path.read_text()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_the_schema_can_be_dumped_and_names_every_key():
+    schema = ResultDocument.model_json_schema()
+    assert schema["properties"]["schema"]["const"] == 1
+    assert set(schema["required"]) >= {"machine", "dataset", "workload", "platform", "runs"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "not strict JSON"),
+        ('{"schema": NaN}', "NaN is not JSON"),
+        ('{"schema": 2}', "at schema"),
+        ("[]", "the top level"),
+        ("[" * 100_000, "nests too deep"),
+        ("1" * 10_000, "not strict JSON"),
+        ("\udcff", "not text in UTF-8"),
+    ],
+)
+def test_what_is_no_result_file_is_refused(tmp_path, text, says):
+    path = tmp_path / "result.json"
+    path.write_bytes(os.fsencode(text))
+    with pytest.raises(UsageError, match=says):
+        read_json(path)
+
+
+def test_unknown_keys_are_refused(tmp_path, content):
+    content["runs"][0]["bonus"] = 1
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"runs\.0\.bonus"):
+        read_json(path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_json(tmp_path / "none.json")
+
+
+def test_outputs_that_cannot_be_written_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="is a folder"):
+        check_output(tmp_path)
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_output(tmp_path / "none" / "file")
+    with pytest.raises(UsageError, match="is a folder"):
+        write_json(to_document(every_status()), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_writing_follows_links_and_keeps_permissions(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_device_is_written_to_and_not_replaced():
+    write_text(Path("/dev/null"), "gone")
+    assert Path("/dev/null").is_char_device()

@@ -1,0 +1,200 @@
+"""How far modelled times are to be believed: the statistic of the ledger, and what verdicts make
+of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnbench import model_error
+from gnnbench.model_error import ModelError, estimate_errors, find_kind, read_errors, write_errors
+from gnnbench.platforms import load_platform
+from gnnbench.ranking import find_doubt, group_runs, is_shown
+from gnnbench.records import EpochWork, LedgerEntry, Metric
+from gnnbench.report.comparison import provenance_line
+from gnnbench.report.verdict import summarise
+from gnnbench.results.schema import dump_json, to_document
+from tests.report.example_comparison import make_comparison, make_run
+
+
+def make_entry(number, error, unit="s", fitted_on=(), **fields):
+    """A measurement of 2 that is predicted ``exp(error)`` times as long."""
+    predicted = 2.0 * math.exp(-error if unit.endswith("/s") else error)
+    given = {"source": "a", "machine": "m", "graph": "g", "model": "gcn", "kernel": "dgl", **fields}
+    return LedgerEntry(
+        id=str(number), library="l", kind=given.pop("kind", "gpu"), what="w", measured=2.0,
+        predicted=predicted, unit=unit, quote="q", fitted_on=fitted_on, **given,
+    )  # fmt: skip
+
+
+def make_ledger(own, kernel, shared, *, sources=60, each=4):
+    """Errors that are sums of three independent ones, of the deviations given."""
+    random = np.random.default_rng(1)
+    entries = []
+    for source in range(sources):
+        common = random.normal(0, shared)
+        for name in ("dgl", "pyg"):
+            of_kernel = random.normal(0, kernel)
+            entries += [
+                make_entry(
+                    f"{source}-{name}-{number}",
+                    common + of_kernel + random.normal(0, own),
+                    unit="FLOP/s" if source % 2 else "s",
+                    source=str(source),
+                    kernel=name,
+                )
+                for number in range(each)
+            ]
+    return entries
+
+
+@pytest.mark.parametrize(("own", "kernel", "shared"), [(0.1, 0.3, 1.0), (0.4, 0.0, 0.5)])
+def test_planted_parts_of_errors_are_found(own, kernel, shared):
+    errors = estimate_errors(make_ledger(own, kernel, shared))
+    found = errors["gpu"]
+    assert found == errors["all"]
+    assert found.entries == 480
+    assert found.own == pytest.approx(own, rel=0.15)
+    assert found.kernel == pytest.approx(kernel, rel=0.3, abs=0.1)
+    # Four fifths of a normal distribution lie within 1.2816 deviations.
+    total = math.hypot(own, kernel, shared)
+    assert math.log(found.factor) == pytest.approx(1.2816 * total, rel=0.15)
+    assert found.total == pytest.approx(total, rel=0.15)
+
+
+def test_what_was_fitted_on_is_left_out():
+    ledger = make_ledger(0.1, 0.1, 0.1)
+    fitted = [make_entry("f", 5.0, fitted_on=("a rate",)) for _ in range(500)]
+    assert estimate_errors([*ledger, *fitted]) == estimate_errors(ledger)
+
+
+def test_of_a_kind_with_few_measurements_nothing_is_said():
+    few = [make_entry(number, 3.0, kind="fpga") for number in range(7)]
+    errors = estimate_errors([*make_ledger(0.1, 0.1, 0.1), *few])
+    assert list(errors) == ["all", "gpu"]
+    assert errors["all"].entries == 487
+    assert "fpga" in estimate_errors([*few, make_entry("one more", 3.0, kind="fpga"), *few])
+
+
+def test_errors_are_kept_and_read_back(tmp_path):
+    errors = {"all": ModelError(12, 1.5, 0.25, 0.125), "cpu": ModelError(9, 12.0, 0.5, 0.0)}
+    write_errors(errors, tmp_path / "errors.toml")
+    assert read_errors(tmp_path / "errors.toml") == errors
+
+
+@pytest.mark.parametrize(
+    ("platform", "devices", "kind"),
+    [
+        ("r6i-16xlarge", ["host"], "cpu"),
+        ("epyc7763x2-4xa5000", ["host"], "cpu"),
+        ("epyc7763x2-4xa5000", ["gpu2"], "gpu"),
+        ("epyc7763x2-4xa5000", ["gpu2", "host"], "gpu"),
+        ("epyc7763x2-4xa5000", ["gpu0", "gpu1"], "multi-gpu"),
+        ("epyc7763x4-8xa5000", ["node0_gpu0", "node1_gpu0"], "multi-node"),
+        ("epyc7763x4-8xa5000", ["node0_gpu0", "node0_gpu1"], "multi-gpu"),
+        ("ecs-r5x16", ["node0", "node1"], "multi-node"),
+        ("epyc7763x2-4xu250", ["fpga0"], "fpga"),
+        ("xeon8462-8xh100-8xspu", ["gpu0", "spu0"], "fpga"),
+    ],
+)
+def test_the_devices_at_work_say_which_kind_of_machine_it_is(platform, devices, kind):
+    machine = load_platform(platform)
+    assert set(devices) <= {device.name for device in machine.devices}
+    assert find_kind(machine, devices) == kind
+
+
+# --------------------------------------------------------------------------- verdicts
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch, tmp_path):
+    """Errors of which half a deviation is a row's own, and a quarter the kernel's."""
+    path = tmp_path / "errors.toml"
+    write_errors(
+        {"all": ModelError(99, 9.0, 1.0, 1.0), "gpu": ModelError(20, 3.0, 0.5, 0.25)}, path
+    )
+    errors = read_errors(path)
+    monkeypatch.setattr(model_error, "_read_kept", lambda: errors)
+
+
+def row(label, epoch_s, kernel="torch", kind="gpu", **stages):
+    """A modelled run on a kind of machine with so many seconds in its stages."""
+    run = make_run(label, epoch_s=(epoch_s,))
+    work = EpochWork(1, 8621, 10**9, ("gpu0",), "every neighbour", kind)
+    return replace(
+        run,
+        parts=replace(run.parts, kernel=kernel),
+        work=work,
+        stages={stage: Metric(seconds, "s", "modelled") for stage, seconds in stages.items()},
+        metrics={**run.metrics, "epoch_time": replace(run.metrics["epoch_time"], error_factor=3.0)},
+    )
+
+
+def doubt(*runs):
+    (group,) = group_runs(make_comparison(*runs))
+    return find_doubt(*group.rows)
+
+
+def test_rows_that_do_the_same_share_all_of_the_error():
+    assert (
+        doubt(row("a", 1.0, transfer=0.5, update=0.5), row("b", 1.0, transfer=0.5, update=0.5)) == 1
+    )
+
+
+def test_what_one_row_does_besides_is_all_that_it_may_be_off_by():
+    more = row("b", 2.0, transfer=1.5, update=0.5)
+    found = doubt(row("a", 1.0, transfer=0.5, update=0.5), more)
+    assert math.log(found) == pytest.approx(1.2816 * 0.5 * 0.5, rel=1e-4)
+
+
+def test_other_kernels_aggregate_and_update_apart():
+    one = row("a", 1.0, transfer=0.5, aggregate=0.5)
+    other = row("b", 1.0, kernel="dgl", transfer=0.5, aggregate=0.5)
+    each = math.hypot(0.5, 0.25) * 0.5
+    assert math.log(doubt(one, other)) == pytest.approx(1.2816 * each * math.sqrt(2), rel=1e-4)
+
+
+def test_other_kinds_of_machine_share_nothing():
+    one, other = row("a", 1.0, update=1.0), row("b", 1.0, kind="fpga", update=1.0)
+    expected = math.hypot(math.log(3.0), math.log(9.0))
+    assert math.log(doubt(one, other)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_measured_rows_have_no_doubt():
+    runs = [make_run(label, provenance="measured") for label in "ab"]
+    assert doubt(*runs) == 1.0
+
+
+def judge(*runs):
+    groups = group_runs(make_comparison(*runs))
+    return summarise(groups)[0], is_shown(*groups[0].rows[:2])
+
+
+def test_fastest_needs_a_gap_larger_than_what_the_errors_share_out_to():
+    """Two rows with nothing in common differ by e^(1.28 x 0.5 x sqrt 2) = 2.47 by error alone."""
+    near = [row("a", 1.0, transfer=1.0), row("b", 2.4, aggregate=2.4)]
+    sentence, shown = judge(*near)
+    assert not shown
+    assert (
+        "no difference is shown between a and b, 1.00 s an epoch [modelled] (modelled" in sentence
+    )
+    assert "2.40 times apart, and the model's own error may make 2.47)" in sentence
+    sentence, shown = judge(near[0], row("b", 2.6, aggregate=2.6))
+    assert shown
+    assert "a is fastest" in sentence
+    # With the same stage before them, the same gap is shown.
+    sentence, shown = judge(row("a", 1.0, transfer=1.0), row("b", 2.4, transfer=2.4))
+    assert shown
+
+
+def test_the_factor_stands_once_in_the_column_and_in_the_file():
+    comparison = make_comparison(row("a", 1.0, update=1.0), row("b", 2.4, transfer=2.4))
+    line = provenance_line(comparison)
+    assert "good to x/÷ 3.0, within which 4 in 5 of 20 untouched measurements on gpu are" in line
+    document = to_document(comparison)
+    assert [run.metrics["epoch_time"].error_factor for run in document.runs] == [3.0, 3.0]
+    assert [run.work.kind for run in document.runs] == ["gpu", "gpu"]
+    assert dump_json(document).count("error_factor") == 2

@@ -1,0 +1,372 @@
+"""BNS-GCN's Algorithm 1: what a sample of the halo changes, and what it saves.
+
+Partition i has the inner vertices V_i and the boundary set B_i, of which an epoch has U_i; p is the
+probability with which a vertex of B_i is in U_i.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import plugins
+from gnnbench.comparison import Request, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.datasets import load
+from gnnbench.errors import IncompatibleParts
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.memory import open_ledger
+from gnnbench.models import build
+from gnnbench.models.products import projected_layers
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.price.dry_run import DryRun
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.program import Hold
+from gnnbench.records import Workload
+from gnnbench.run import train
+from tests.models.dense_training import train_on
+
+ITEM = 8
+DEVICES = 3
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+@cache
+def setting_for(model="gcn", devices=DEVICES, epochs=4, num_layers=3):
+    workload = make_workload(model, num_layers, epochs)
+    return Setting(make_dataset(), make_platform(devices), workload, build(workload).shapes)
+
+
+def bundle_of(name="bnsgcn", kernel="torch", **options):
+    parts = registry().strategy(name).bundles["full-graph"]
+    parts = plugins.with_swap(registry(), parts, (("kernel", kernel),))
+    texts = {option: str(value) for option, value in options.items()}
+    return plugins.assemble(registry(), parts, {"communication": texts})
+
+
+def run(setting, name="bnsgcn", kernel="torch", **options):
+    bundle = bundle_of(name, kernel, **options)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+def losses(trace):
+    return [epoch.loss for epoch in trace.epochs]
+
+
+@cache
+def cut(setting):
+    """Each vertex's device, and by device its boundary set, out of the edges of the graph."""
+    graph = setting.dataset.graph
+    owner = bundle_of().sampler.chunks(setting, DEVICES).owner
+    ends = np.repeat(np.arange(graph.num_vertices), graph.degrees)
+    halos = [
+        np.unique(graph.indices[(owner[ends] == slot) & (owner[graph.indices] != slot)])
+        for slot in range(DEVICES)
+    ]
+    return owner, halos
+
+
+def draw(setting, rate, epoch):
+    """U_i of every device in an epoch, as the communication part draws them."""
+    part = bundle_of(rate=rate).communication
+    _, halos = cut(setting)
+    seed = setting.workload.seed
+    return [
+        ids[part.draw(seed, epoch, slot, ids.astype(np.int64))] for slot, ids in enumerate(halos)
+    ]
+
+
+# --------------------------------------------------------------------------- the maths
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_with_the_whole_halo_it_is_partition_parallelism_to_the_bit(model):
+    setting = setting_for(model, epochs=2)
+    ours, plain = run(setting, rate=1), run(setting, "partition")
+    assert losses(ours) == losses(plain)
+    assert ours.peak_bytes == plain.peak_bytes
+    for one, other in zip(ours.epochs, plain.epochs, strict=True):
+        assert one.bytes == other.bytes
+        assert digest(one, "modelled").epoch_s == digest(other, "modelled").epoch_s
+    for name in plain.parameters:
+        assert np.array_equal(ours.parameters[name], plain.parameters[name])
+
+
+def update(layer, model, a):
+    """UPDATE, by its formula."""
+    if model == "gin":
+        a = torch.relu(a @ layer.weight_1 + layer.bias_1) @ layer.weight_2 + layer.bias_2
+    else:
+        a = a @ layer.weight + layer.bias
+    return torch.relu(a) if layer.activation else a
+
+
+@cache
+def train_densely(setting, rate):
+    """Losses on dense matrices, of which device i has the columns of V_i as they are and those of
+    U_i divided by p; means divide by the degrees of the whole graph."""
+    graph, workload = setting.dataset.graph, setting.workload
+    owner, _ = cut(setting)
+    num = graph.num_vertices
+    plain = torch.zeros(num, num, dtype=torch.float64)
+    plain[np.repeat(np.arange(num), graph.degrees), graph.indices] = 1
+    degrees = plain.sum(1)
+    norm = (degrees + 1).rsqrt()
+
+    def forward(layers, epoch):
+        seen = torch.from_numpy(np.equal.outer(np.arange(DEVICES), owner)).double()
+        for slot, kept in enumerate(draw(setting, rate, epoch)):
+            seen[slot, kept] = 1 / rate if rate else 0.0
+        left = plain * seen[owner]
+        h = torch.from_numpy(setting.dataset.features).double()
+        for layer in layers:
+            if workload.model == "gcn":
+                a = (norm[:, None] * (left + torch.eye(num)) * norm) @ h
+            elif workload.model == "sage":
+                a = torch.cat((h, (left @ h) / degrees.clamp(min=1)[:, None]), dim=1)
+            else:
+                a = h + left @ h
+            h = update(layer, workload.model, a)
+        return h
+
+    return train_on(setting, forward)
+
+
+@pytest.mark.parametrize(
+    ("model", "kernel", "rate"),
+    [
+        ("gcn", "torch", 0.3),
+        ("gcn", "native", 0.3),
+        ("gcn", "torch", 0.0),
+        ("sage", "torch", 0.3),
+        ("sage", "dgl", 0.3),
+        ("sage", "torch", 0.0),
+        ("gin", "torch", 0.5),
+    ],
+)
+def test_losses_are_those_of_matrices_without_the_rows_that_were_not_drawn(model, kernel, rate):
+    setting = setting_for(model)
+    if kernel == "dgl":  # multiplies before it takes means
+        assert projected_layers(bundle_of(kernel=kernel), setting)
+    trace = run(setting, kernel=kernel, rate=rate)
+    assert losses(trace) == pytest.approx(train_densely(setting, rate), rel=1e-9)
+
+
+# --------------------------------------------------------------------------- what is drawn
+
+
+def prepare(setting, bundle):
+    """The program's maker, ready for its first epoch."""
+    bundle = bundle.begin(setting)
+    model = build(setting.workload)
+    lowering = DeviceResidentLowering(bundle, setting, model.stack)
+    lowering.prepare(open_ledger(bundle, setting.platform, lowering.trainers))
+    return lowering
+
+
+def sum_over(block, rows):
+    """The sum of the rows of each destination's in-neighbours in a block, as a loop."""
+    out = np.zeros((block.num_dst, rows.shape[1]))
+    for row in range(block.num_dst):
+        for place in block.indices[block.indptr[row] : block.indptr[row + 1]]:
+            out[row] += rows[block.src_ids[place]]
+    return out
+
+
+def test_sums_over_what_was_drawn_are_unbiased():
+    """Over many epochs they are on average those over all in-neighbours, and are not in any one."""
+    setting, rate, slot, epochs = setting_for(), 0.25, 1, 300
+    graph = setting.dataset.graph
+    rows = np.random.default_rng(5).standard_normal((graph.num_vertices, 2))
+    halo = prepare(setting, bundle_of(rate=rate)).halo
+    owner, _ = cut(setting)
+    # Of peers' rows the scale is what they are multiplied by when they arrive.
+    scaled = np.where(owner[:, None] == slot, 1.0, halo.scale) * rows
+    sums = []
+    for epoch in range(epochs):
+        halo.draw(epoch, slot)
+        (block,) = halo.blocks_of(slot).values()
+        sums.append(sum_over(block, scaled))
+    inner = np.flatnonzero(owner == slot)
+    assert np.array_equal(block.dst_ids, inner)
+    exact = np.stack(
+        [rows[graph.indices[graph.indptr[v] : graph.indptr[v + 1]]].sum(0) for v in inner]
+    )
+    assert not np.allclose(sums[0], exact)
+    error = np.std(sums, axis=0) / np.sqrt(epochs)
+    within = np.abs(np.mean(sums, axis=0) - exact) <= 4.5 * error + 1e-12
+    assert within.all()
+    assert error.max() > 0.01
+
+
+def test_devices_and_epochs_draw_independently():
+    setting = setting_for()
+    part = bundle_of(rate=0.5).communication
+    ids = np.arange(20_000)
+    kept = [part.draw(7, epoch, slot, ids) for epoch in range(2) for slot in range(2)]
+    for one in kept:
+        assert one.mean() == pytest.approx(0.5, abs=0.02)
+    for number, one in enumerate(kept):
+        for other in kept[:number]:
+            assert (one & other).mean() == pytest.approx(0.25, abs=0.02)
+    assert np.array_equal(part.draw(7, 1, 1, ids), kept[3])
+    assert not np.array_equal(part.draw(8, 1, 1, ids), kept[3])
+    other_seed = run(setting, rate=0.3), run(setting, rate=0.3)
+    assert losses(other_seed[0]) == losses(other_seed[1])
+
+
+def test_chunks_of_a_device_share_what_it_has_drawn():
+    """A vertex of the boundary set is there for all chunks of a partition or for none."""
+    setting = setting_for()
+    parts = registry().strategy("bnsgcn").bundles["full-graph"]
+    options = {"sampler": {"chunks_per_partition": "3"}, "communication": {"rate": "0.5"}}
+    lowering = prepare(setting, plugins.assemble(registry(), parts, options))
+    halo, shared = lowering.halo, 0
+    for slot in range(DEVICES):
+        halo.draw(0, slot)
+        drawn = np.unique(
+            np.concatenate(
+                [read.ids for key, reads in halo.reads.items() for read in reads if key[1] == slot]
+            )
+        )
+        for key, reads in halo.reads.items():
+            if key[1] != slot:
+                continue
+            (unit,) = (each for each in lowering.cut.rounds[key[0]] if each.slot == slot)
+            for whole in unit.reads_at(0):
+                if whole.slot != slot:
+                    left = [read.ids for read in reads if read.slot == whole.slot]
+                    assert np.array_equal(np.intersect1d(whole.ids, drawn), np.sort(left[0]))
+                    shared += len(left[0])
+    assert shared
+
+
+# --------------------------------------------------------------------------- bytes and memory
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.6])
+def test_the_rows_of_the_sample_cross_and_no_others(rate):
+    """Forward at every layer, and their gradients back at all but the first; in every epoch its
+    own, by the program that trains as by the one that is planned."""
+    setting = setting_for()
+    features, *hidden = setting.workload.dims[:-1]
+    due = [
+        sum(map(len, draw(setting, rate, epoch))) * (features + 2 * sum(hidden)) * ITEM
+        for epoch in range(setting.workload.epochs)
+    ]
+    trace = run(setting, rate=rate)
+    assert [epoch.bytes["device_to_device"] for epoch in trace.epochs] == due
+    assert (len(set(due)) > 1) == (rate > 0)
+    labels = {span.label for epoch in trace.epochs for span in epoch.spans}
+    assert ("device to device" in labels) == (rate > 0)
+    dry = DryRun(bundle_of(rate=rate), setting)
+    planned = list(dry.run_epochs(setting.workload.epochs))
+    assert [epoch.bytes["device_to_device"] for epoch, _ in planned] == due
+    assert dry.finish(()).peak_bytes == trace.peak_bytes
+    for (_, ours), epoch in zip(planned, trace.epochs, strict=True):
+        assert ours.epoch_s == digest(epoch, "modelled").epoch_s
+
+
+def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
+    setting, rate = setting_for(), 0.3
+    graph = setting.dataset.graph
+    owner, _ = cut(setting)
+    ends = np.repeat(np.arange(graph.num_vertices), graph.degrees)
+    lowering = prepare(setting, bundle_of(rate=rate))
+    edges, held = {}, {}
+    for item in lowering.run_epoch(0):
+        if isinstance(item, Hold):
+            held.setdefault((item.memory, item.tensor), []).append(item.size_bytes)
+        elif getattr(item, "index_work", None):
+            item.index_work(item)
+        elif getattr(item, "op", "") == "aggregate forward":
+            edges.setdefault(item.device, set()).add(item.edges)
+    for slot, kept in enumerate(draw(setting, rate, 0)):
+        inner = np.flatnonzero(owner == slot)
+        sources = graph.indices[owner[ends] == slot]
+        left = int(np.isin(sources, np.concatenate((inner, kept))).sum())
+        assert edges[slot] == {left}
+        rows = (len(inner) + len(kept)) * ITEM
+        in_flight = held[f"gpu{slot}", "rows and gradients in flight"]
+        assert in_flight[: len(lowering.layers)] == [
+            rows * width for width in setting.workload.dims[:-1]
+        ]
+        # The CSR and its transpose; an edge's value and its place in the other; in-degrees, and
+        # GCN's constants, one of a source and two of a destination.
+        size = 4 * (len(inner) + 1 + len(inner) + len(kept) + 1 + 2 * left) + (ITEM + 4) * left
+        size += (len(inner) + len(kept) + 3 * len(inner)) * ITEM
+        assert held[f"gpu{slot}", "chunk topologies"] == [size]
+
+
+def test_less_of_the_halo_takes_less_time_and_no_more_memory():
+    setting = setting_for()
+    runs = [run(setting, rate=rate) for rate in (0.0, 0.1, 0.5)]
+    times = [digest(trace.epochs[-1], "modelled").epoch_s for trace in runs]
+    assert times == sorted(times)
+    assert times[-1] < digest(run(setting, "partition").epochs[-1], "modelled").epoch_s
+    for device in ("gpu0", "gpu1", "gpu2"):
+        peaks = [trace.peak_bytes[device] for trace in runs]
+        assert peaks == sorted(peaks)
+
+
+# --------------------------------------------------------------------------- what is said
+
+
+def test_cora_is_learned_with_a_tenth_of_the_halo():
+    """The abstract has it "maintaining a full-graph accuracy", by other maths."""
+    dataset = load("cora")
+    dims = (dataset.num_features, 32, dataset.num_classes)
+    request = Request(
+        strategies=("partition", "bnsgcn"),
+        dataset=dataset,
+        workload=Workload("gcn", dims, 30, 1024, (25, 10), seed=0),
+        platform=load_platform("epyc7543x4-4xa100"),
+    )
+    fresh, sampled = compare(request, registry()).runs
+    assert fresh.equivalence.holds
+    assert (sampled.status, sampled.other_maths, sampled.equivalence) == (
+        "done",
+        "sampled halo",
+        None,
+    )
+    assert any("with probability 0.1, for all layers, times 10" in note for note in sampled.notes)
+    assert sampled.loss[-1] < 0.5 * sampled.loss[0]
+    assert sampled.accuracy["test"] == pytest.approx(fresh.accuracy["test"], abs=0.03)
+    assert sampled.metrics["epoch_time"].value < fresh.metrics["epoch_time"].value
+
+
+def test_a_partition_alone_draws_nothing_and_says_nothing_of_it():
+    alone = run(setting_for("gat", devices=1))
+    assert losses(alone) == losses(run(setting_for("gat", devices=1), "partition"))
+    assert not any("probability" in note for note in alone.notes)
+    assert not any(span.label == "draw the halo" for span in alone.epochs[0].spans)
+
+
+@pytest.mark.parametrize(
+    ("model", "swap", "options", "sentence"),
+    [
+        ("gcn", {}, {"rate": -0.1}, "communication.rate is -0.1; it is a probability, from 0 to 1"),
+        ("gcn", {}, {"rate": 1.5}, "communication.rate is 1.5; it is a probability, from 0 to 1"),
+        ("gat", {}, {}, "model 'gat' computes on edges, as attention and gates do, where no scale"),
+        ("ggcn", {}, {}, "model 'ggcn' computes on edges"),
+        ("gcn", {"sampler": "multi-hop"}, {}, "units of sampler 'multi-hop' compute rows of"),
+    ],
+)
+def test_what_a_sample_says_nothing_about_is_refused(model, swap, options, sentence):
+    parts = registry().strategy("bnsgcn").bundles["full-graph"]
+    parts = plugins.with_swap(registry(), parts, tuple(swap.items()))
+    texts = {option: str(value) for option, value in options.items()}
+    bundle = plugins.assemble(registry(), parts, {"communication": texts})
+    with pytest.raises(IncompatibleParts, match=sentence):
+        DryRun(bundle, setting_for(model, epochs=1))

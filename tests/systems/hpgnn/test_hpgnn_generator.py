@@ -1,0 +1,642 @@
+"""HP-GNN's generators: a design's files, compiled and run as a C simulation on a real mini-batch,
+beside the reference, the functional model and the cycle model's counts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import datasets
+from gnnbench.errors import UsageError
+from gnnbench.kernels import dispatch
+from gnnbench.kernels.dispatch import fpga
+from gnnbench.kernels.reference.fpga import first_rows
+from gnnbench.models import BoundBlock, Degrees, build
+from gnnbench.parts import Setting
+from gnnbench.platforms import load_platform
+from gnnbench.records import Dataset, RunResult, Workload
+from gnnbench_plugins.hpgnn.boards import BUNDLED, load_board
+from gnnbench_plugins.hpgnn.cycles import make_machine
+from gnnbench_plugins.hpgnn.design import Batch, Sweep, evaluate, explore
+from gnnbench_plugins.hpgnn.expressions import differentiate, translate, without_sigma
+from gnnbench_plugins.hpgnn.generator import rows_per_launch
+from gnnbench_plugins.hpgnn.host_files import (
+    LayerInput,
+    prepare_layer,
+    read_gradients,
+    read_results,
+    read_training,
+    write_batch,
+    write_features,
+    write_graph,
+    write_weights,
+)
+from gnnbench_plugins.hpgnn.layout import LaidOutBlock, lay_out
+from gnnbench_plugins.hpgnn.program import (
+    GNN,
+    OFF_THE_SHELF,
+    Density,
+    Generated,
+    Operators,
+    Program,
+    Sampler,
+    generate_design,
+    run_layer,
+)
+from gnnbench_plugins.hpgnn.resources import Design, count_words
+from gnnbench_plugins.hpgnn.sampler import HpgnnSampler
+from gnnbench_plugins.reference.kernel import TorchKernel
+
+U250 = load_board("u250")
+WIDTHS = (40, 32, 7)
+PAGE = Path(__file__).parents[3] / "docs" / "fpga.md"
+
+
+def generate(model: str = "GCN", design: Design | None = None, **changes) -> Generated:
+    """A two-layer model's generated design, or the design given; ``changes`` are of the board."""
+    sampler = Sampler("NeighborSampler", L=2, budgets=[5, 10], targets=64)
+    operators = changes.pop("operators", None)
+    generated = generate_design(Program(sampler, GNN(model, WIDTHS, operators)))
+    board = replace(generated.board, **changes)
+    if design is not None:
+        point = evaluate(generated.abstraction.batch, design, board, "paper")
+        generated = replace(generated, sweep=Sweep(board.name, "paper", (point,), point, (point,)))
+    return replace(generated, board=board)
+
+
+@cache
+def dataset() -> Dataset:
+    return datasets.load("ego_twitter")
+
+
+@cache
+def sample() -> tuple[LaidOutBlock, ...]:
+    """64 seeds of ego_twitter, (10, 5), laid out with RMT and RRA."""
+    data = dataset()
+    workload = Workload("gcn", WIDTHS, 1, 64, (10, 5), 0)
+    sampler = HpgnnSampler()
+    platform = load_platform("epyc7763x2-4xu250")
+    sampler.begin(Setting(data, platform, workload, build(workload).shapes))
+    return sampler.sample(sampler.rounds(0)[0], 0, 1)
+
+
+@cache
+def features() -> np.ndarray:
+    shape = (dataset().graph.num_vertices, WIDTHS[0])
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def draw_parameters(pieces: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    random = np.random.default_rng(1)
+    return [
+        (
+            random.standard_normal((pieces * f_in, f_out), dtype=np.float32) / f_in**0.5,
+            random.standard_normal(f_out, dtype=np.float32),
+        )
+        for f_in, f_out in pairwise(WIDTHS)
+    ]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    layers: tuple[LayerInput, ...]
+    parameters: list[tuple[np.ndarray, np.ndarray]]
+    results: tuple[tuple[np.ndarray, np.ndarray], ...]
+    counts: list[dict]
+    gradients: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+
+
+def make_csim(generated: Generated, folder: Path, *flags: str) -> Path:
+    """The design's files and its C simulation, built by the folder's own Makefile."""
+    generated.write(folder)
+    built = subprocess.run(["make", "csim", *flags], cwd=folder, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert "warning" not in built.stderr
+    return folder
+
+
+#: The Makefile's flags, but that what is built may take longer than to build it.
+QUICKLY = (
+    "CSIM_FLAGS=-std=c++17 -O0 -ffp-contract=off -Wall -Wextra -Wno-unknown-pragmas "
+    "-I standin -I .",
+)
+
+
+def simulate(
+    generated: Generated,
+    layers: tuple[LayerInput, ...],
+    folder: Path,
+    batches: int = 1,
+    labels: np.ndarray | None = None,
+) -> Simulated:
+    """Run what was built in the folder on batches that are written there."""
+    parameters = draw_parameters(generated.abstraction.operators.update_widths)
+    write_features(folder / "features.bin", features())
+    write_weights(folder / "weights.bin", parameters)
+    names = [f"batch_{i}.bin" for i in range(batches)]
+    for name in names:
+        write_batch(folder / name, layers, generated, labels)
+    run = subprocess.run(
+        ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin", *names],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    size = (folder / "results.bin").stat().st_size
+    stored = sum(
+        64 * len(layer.own) * (count_words(f_in, 4) + count_words(f_out, 4))
+        for layer, f_in, f_out in zip(layers, WIDTHS[:-1], WIDTHS[1:], strict=True)
+    )
+    gradients = ()
+    if labels is not None:
+        gradients = read_gradients(folder / "results.bin", layers, generated)
+        pieces = generated.abstraction.operators.update_widths
+        stored += sum(
+            64 * (pieces * f_in + 1) * count_words(f_out, 4) for f_in, f_out in pairwise(WIDTHS)
+        )
+    assert size == batches * stored
+    raw = (folder / "results.bin").read_bytes()
+    assert all(raw[:stored] == raw[i * stored : (i + 1) * stored] for i in range(batches))
+    (folder / "first.bin").write_bytes(raw[:stored])
+    results = read_results(folder / "first.bin", layers, WIDTHS)
+    counts = list(map(json.loads, run.stdout.splitlines()))
+    return Simulated(layers, parameters, results, counts, gradients)
+
+
+def prepare(model: str) -> tuple[LayerInput, ...]:
+    degrees = dataset().graph.degrees
+    return tuple(prepare_layer(model, block, degrees) for block in sample())
+
+
+def source_rows(layer: int, results) -> np.ndarray:
+    """What layer ``layer`` reads: X of its sources, or the rows that the layer below wrote."""
+    return features()[sample()[0].src_ids] if layer == 0 else results[layer - 1][1]
+
+
+def check_sums(simulated: Simulated) -> None:
+    """Sums are those of the functional model to the bit."""
+    for number, layer in enumerate(simulated.layers):
+        stream, rows = layer.stream, source_rows(number, simulated.results)
+        sums = fpga.scatter_gather(stream.src, stream.dst, layer.edge_weight, rows, stream.num_dst)
+        assert np.array_equal(simulated.results[number][0].view(np.int32), sums.view(np.int32))
+
+
+def check_sums_and_counts(simulated: Simulated, generated: Generated) -> None:
+    """What was counted is what the cycle model counts, or follows from its rules."""
+    check_sums(simulated)
+    design = generated.sweep.best.design
+    machine = make_machine(generated.board, design)
+    n, dies = machine.pes, machine.dies
+    counted = iter(simulated.counts)
+    for number, layer in enumerate(simulated.layers):
+        stream, words = layer.stream, count_words(WIDTHS[number], 4)
+        cycles = fpga.simulate_aggregation(
+            stream.src, stream.dst, stream.address, stream.num_dst, words, machine
+        )
+        first = first_rows(stream.num_dst, dies)
+        for die in range(dies):
+            counts = next(counted)
+            assert counts["kernel"] == f"aggregate:{{aggregate_{die + 1}}}"
+            assert counts["rows_loaded"] == cycles.loads[die]
+            assert counts["words_loaded"] == cycles.loads[die] * words
+            mine = stream.dst[(stream.dst >= first[die]) & (stream.dst < first[die + 1])]
+            place, gather = np.arange(len(mine)) % n, (mine - first[die]) % n
+            assert counts["edges"] == np.bincount(place, minlength=n).tolist()
+            assert counts["updates"] == np.bincount(gather, minlength=n).tolist()
+            # Stage k sets the k-th highest bit of an update's place to that of its gather PE.
+            links = [np.bincount(place, minlength=n)]
+            for stage in range(n.bit_length() - 1):
+                bit = n >> (stage + 1)
+                place = (place & ~bit) | (gather & bit)
+                links.append(np.bincount(place, minlength=n))
+            assert counts["link_words"] == (words * np.concatenate(links)).tolist()
+    assert next(counted, None) is None
+
+
+def check_update(simulated: Simulated, operators: Operators) -> None:
+    """A layer's rows are those that Algorithm 3 and UPDATE make of the layer's inputs."""
+    for number, layer in enumerate(simulated.layers):
+        rows = torch.from_numpy(source_rows(number, simulated.results))
+        block = sample()[number]
+        weight, bias = map(torch.from_numpy, simulated.parameters[number])
+        own = rows[: block.num_dst]
+        expected = run_layer(
+            operators, layer.stream, torch.from_numpy(layer.edge_weight), rows, own, weight, bias
+        )
+        rows_there = torch.from_numpy(simulated.results[number][1])
+        if number == len(WIDTHS) - 2:
+            rows_there = torch.relu(rows_there)
+        torch.testing.assert_close(rows_there, expected, rtol=1e-5, atol=1e-5)
+
+
+# --------------------------------------------------------------------------- the C simulation
+
+
+@pytest.fixture(scope="module")
+def computed(request, tmp_path_factory) -> tuple[str, Path, Simulated]:
+    """The design of a model by its name: its folder, and what it computed."""
+    model, folder = request.param, tmp_path_factory.mktemp("computed")
+    generated = generate(model)
+    make_csim(generated, folder)
+    return model, folder, simulate(generated, prepare(model), folder)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("computed", ["GCN", "SAGE"], indirect=True)
+def test_it_computes_the_reference(computed):
+    """Both layers, from X to the logits, against the model that everything here is held against."""
+    model, _, simulated = computed
+    check_sums_and_counts(simulated, generate(model))
+    workload = Workload(model.lower(), WIDTHS, 1, 64, (10, 5), 0, dtype="float32")
+    net = build(workload)
+    with torch.no_grad():
+        for layer, (weight, bias) in zip(net.stack, simulated.parameters, strict=True):
+            layer.weight.copy_(torch.from_numpy(weight))
+            layer.bias.copy_(torch.from_numpy(bias))
+        h = torch.from_numpy(features()[sample()[0].src_ids])
+        cpu, kernel = torch.device("cpu"), TorchKernel()
+        degrees = dataset().graph.degrees
+        for number, (layer, block) in enumerate(zip(net.stack, sample(), strict=True)):
+            bound = BoundBlock(block, kernel, Degrees(degrees), torch.float32, cpu)
+            h = layer.update(bound, layer.aggregate(bound, h))
+            there = torch.from_numpy(simulated.results[number][1])
+            torch.testing.assert_close(there, h, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("design", [Design(1, 4), Design(8, 64)])
+def test_every_number_of_pes(design, tmp_path):
+    """One PE, whose network has no stage; and more PEs than words in a row. Two mini-batches."""
+    generated = generate("GIN", design)
+    make_csim(generated, tmp_path, *QUICKLY)
+    simulated = simulate(generated, prepare("GIN"), tmp_path, batches=2)
+    half = len(simulated.counts) // 2
+    assert simulated.counts[:half] == simulated.counts[half:]
+    once = replace(simulated, counts=simulated.counts[:half])
+    check_sums_and_counts(once, generated)
+    check_update(once, OFF_THE_SHELF["GIN"])
+
+
+def test_destinations_that_the_gather_pes_cannot_keep_are_cut(tmp_path):
+    """The same sums to the bit: a destination's edges stay together, and in order."""
+    small = generate("SAGE", Design(4, 64), uram_bytes=4 * 4 * 64 * 3 * 3)
+    assert rows_per_launch(small, WIDTHS[0]) == 12
+    make_csim(small, tmp_path, *QUICKLY)
+    simulated = simulate(small, prepare("SAGE"), tmp_path)
+    assert len(simulated.counts) > 2 * U250.dies
+    check_sums(simulated)
+    check_update(simulated, OFF_THE_SHELF["SAGE"])
+    edges = sum(sum(counts["edges"]) for counts in simulated.counts)
+    assert edges == sum(len(layer.stream.src) for layer in simulated.layers)
+
+
+def test_functions_of_ones_own_run_on_the_board(tmp_path):
+    """The largest of weighted neighbours, halved, and the destination's own features."""
+    mine = Operators(
+        scatter=lambda h, w: w * h - 0.5,
+        gather=torch.maximum,
+        update=lambda a, own, weight, bias: (torch.cat((a / 2, own), 1) @ weight + bias).abs(),
+        update_widths=2,
+    )
+    expressions = translate("mine", mine)
+    assert expressions.gather == "fmaxf(a, b)"
+    assert expressions.scatter == "(weight * h) - 0.5f"
+    assert expressions.pieces == ("a / 2.0f", "own")
+    assert expressions.finish == "fabsf((product + bias))"
+    generated = generate("mine", operators=mine)
+    make_csim(generated, tmp_path, *QUICKLY)
+    simulated = simulate(generated, prepare("GCN"), tmp_path)
+    check_update(simulated, mine)
+
+
+@pytest.fixture(scope="module")
+def linear_csim(tmp_path_factory) -> Callable[[str, Generated], Path]:
+    """The folder of a design's C simulation, built once for its gradients and its training."""
+    built: dict[tuple[object, ...], Path] = {}
+
+    def build_once(model: str, generated: Generated) -> Path:
+        key = (model, generated.sweep.best.design, generated.board)
+        if key not in built:
+            built[key] = make_csim(generated, tmp_path_factory.mktemp(model), *QUICKLY)
+        return built[key]
+
+    return build_once
+
+
+@pytest.mark.parametrize(
+    ("model", "board"),
+    [("GCN", {}), ("SAGE", {"uram_bytes": 4 * 4 * 64 * 3 * 3}), ("mine", {})],
+)
+def test_gradients_are_those_of_autograd(model, board, linear_csim):
+    """Both layers' W and bias, by the kernels on a labelled mini-batch and by torch."""
+    own = {}
+    if model == "mine":
+        own["operators"] = LINEAR
+    generated = generate(model, Design(4, 64), **board, **own)
+    layers = prepare("SAGE" if model == "mine" else model)
+    labels = dataset().labels[sample()[-1].dst_ids] % WIDTHS[-1]
+    folder = linear_csim(model, generated)
+    simulated = simulate(generated, layers, folder, labels=labels)
+    operators = generated.abstraction.operators
+    parameters = [
+        tuple(torch.from_numpy(each).double().requires_grad_() for each in pair)
+        for pair in simulated.parameters
+    ]
+    h = torch.from_numpy(features()[sample()[0].src_ids]).double()
+    for number, (layer, (weight, bias)) in enumerate(zip(layers, parameters, strict=True)):
+        stream, num_dst = layer.stream, layer.stream.num_dst
+        messages = operators.scatter(
+            h[stream.src], torch.from_numpy(layer.edge_weight).double().unsqueeze(1)
+        )
+        dst = torch.from_numpy(stream.dst.astype(np.int64))
+        a = torch.zeros(num_dst, h.shape[1], dtype=torch.float64).index_add(0, dst, messages)
+        update = operators.update
+        if number == len(layers) - 1:
+            update = without_sigma(model, operators)
+        h = update(a, h[:num_dst], weight, bias)
+    torch.nn.functional.cross_entropy(h, torch.from_numpy(labels)).backward()
+    for (weight, bias), due in zip(simulated.gradients, parameters, strict=True):
+        for there, parameter in zip((weight, bias), due, strict=True):
+            assert parameter.grad is not None
+            expected = parameter.grad.float()
+            assert float(expected.abs().max()) > 1e-3
+            torch.testing.assert_close(torch.from_numpy(there), expected, rtol=1e-4, atol=2e-6)
+    # Layer 2's transposed edges, and those to own rows, went through the aggregate kernels.
+    dies = 4
+    backward = simulated.counts[-dies * (len(simulated.counts) // dies - 2) :] if not board else []
+    due = len(layers[1].stream.src) + (0 if model == "GCN" else len(layers[1].own))
+    assert board or sum(sum(counts["edges"]) for counts in backward) == due
+
+
+@pytest.mark.parametrize("model", ["GCN", "SAGE", "GIN", "mine"])
+def test_the_host_trains_as_torch_does(model, linear_csim):
+    """Three mini-batches that the host draws itself, its losses, and the weights after them."""
+    own = {"operators": LINEAR} if model == "mine" else {}
+    design = Design(4, 64) if model in ("GCN", "mine") else Design(2, 16)
+    generated = generate(model, design, **own)
+    folder = linear_csim(model, generated)
+    data, steps, targets = dataset(), 3, 64
+    parameters = draw_parameters(generated.abstraction.operators.update_widths)
+    write_features(folder / "features.bin", features())
+    write_weights(folder / "weights.bin", parameters)
+    labels = data.labels % WIDTHS[-1]
+    order = np.random.default_rng(5).permutation(data.graph.num_vertices)[: 2 * targets + 50]
+    write_graph(folder / "graph.bin", data.graph, labels, order, seed=3, epoch=7)
+    command = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
+    run = subprocess.run(
+        [*command, "--train", "graph.bin", str(steps)], cwd=folder, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    losses, trained = read_training(folder / "results.bin", generated, steps)
+    due_losses, due = train_by_torch(generated, parameters, labels, order, steps)
+    assert losses == pytest.approx(due_losses, rel=1e-5)
+    assert due_losses[0] != pytest.approx(due_losses[2], rel=1e-2)
+    for layer, parameter in zip(trained, due, strict=True):
+        for there, expected in zip(layer, parameter, strict=True):
+            torch.testing.assert_close(
+                torch.from_numpy(there).double(), expected, rtol=1e-5, atol=1e-5
+            )
+    moved = float(np.abs(trained[0][0] - parameters[0][0]).max())
+    assert moved > 2 * generated.abstraction.learning_rate
+
+
+def train_by_torch(generated, parameters, labels, order, steps):
+    """In float64, on the blocks that the project's own sampler draws."""
+    abstraction, graph = generated.abstraction, dataset().graph
+    operators, targets = abstraction.operators, abstraction.sampler.targets
+    weights = [
+        tuple(torch.from_numpy(each).double().requires_grad_() for each in pair)
+        for pair in parameters
+    ]
+    optimiser = torch.optim.Adam(
+        [each for pair in weights for each in pair],
+        lr=abstraction.learning_rate,
+        weight_decay=abstraction.weight_decay,
+    )
+    losses = []
+    for step in range(steps):
+        seeds = order[step * targets : (step + 1) * targets]
+        fanouts = tuple(abstraction.sampler.budgets[::-1])
+        blocks = dispatch.sample_neighbours(
+            graph.indptr, graph.indices, seeds, fanouts, seed=3, epoch=7
+        )
+        h = torch.from_numpy(features()[blocks[0].src_ids]).double()
+        for number, (block, (weight, bias)) in enumerate(zip(blocks, weights, strict=True)):
+            rows = tuple(each.num_dst for each in blocks)
+            laid = lay_out(block, number, rows, rmt=True, rra=True, resident=True)
+            law = {"gcn": "GCN", "mean": "SAGE", "one": "GIN"}[abstraction.edge_weight]
+            layer = prepare_layer(law, laid, graph.degrees)
+            messages = operators.scatter(
+                h[layer.stream.src], torch.from_numpy(layer.edge_weight).double().unsqueeze(1)
+            )
+            dst = torch.from_numpy(layer.stream.dst.astype(np.int64))
+            a = torch.zeros(block.num_dst, h.shape[1], dtype=torch.float64)
+            a = a.index_add(0, dst, messages)
+            last = number == len(blocks) - 1
+            update = without_sigma(abstraction.model, operators) if last else operators.update
+            h = update(a, h[: block.num_dst], weight, bias)
+        loss = torch.nn.functional.cross_entropy(h, torch.from_numpy(labels[seeds]))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    return losses, [tuple(each.detach() for each in pair) for pair in weights]
+
+
+def test_only_neighbours_are_drawn_by_the_generated_host(tmp_path):
+    sampler = Sampler("SubgraphSampler", L=2, budgets=[200], density=Density(0.01, 0.0))
+    generated = generate_design(Program(sampler, GNN("GCN", WIDTHS)))
+    names = {path.name for path in generated.write(tmp_path)}
+    assert "sampler.h" not in names
+    readme = " ".join((tmp_path / "README.md").read_text().split())
+    assert "since only a NeighborSampler is generated" in readme
+    make_csim(generated, tmp_path, *QUICKLY)
+
+
+LINEAR = Operators(
+    scatter=lambda h, w: (h - 1.0) * w * 2.0,
+    gather=lambda a, b: b + a,
+    update=lambda a, own, weight, bias: torch.relu(
+        0.5 - (torch.cat((a / 4 - own, own), 1) @ weight) * 3.0 + bias / 2
+    ),
+    update_widths=2,
+)
+
+
+def test_slopes_of_linear_functions():
+    slopes = differentiate("mine", LINEAR)
+    assert slopes.scatter.count("weight") == 1
+    values = [eval(text.replace("f", "")) for text in (*slopes.gathered, *slopes.own)]
+    assert values == [0.25, 0, -1, 1]
+    assert eval(slopes.product.replace("f", "")) == -3
+    assert eval(slopes.bias.replace("f", "")) == 0.5
+    assert slopes.sigma == "sigma > 0.0f ? 1.0f : 0.0f"
+
+
+@pytest.mark.parametrize(
+    ("role", "function", "message"),
+    [
+        ("gather", torch.maximum, "gather of model mine is no sum"),
+        ("scatter", lambda h, w: h * h * w, "scatter of model mine is not linear"),
+        ("update", lambda a, own, w, b: (a @ w + b).abs(), "update of model mine is not linear"),
+    ],
+)
+def test_functions_without_slopes_have_no_backward_kernel(role, function, message, tmp_path):
+    mine = replace(OFF_THE_SHELF["GCN"], **{role: function})
+    with pytest.raises(UsageError, match=message):
+        differentiate("mine", mine)
+    generated = generate("mine", operators=mine)
+    generated.write(tmp_path)
+    assert "HAS_GRADIENT = false" in (tmp_path / "types.h").read_text()
+    assert "Forward propagation only" in (tmp_path / "README.md").read_text()
+    with pytest.raises(UsageError, match=message):
+        write_batch(tmp_path / "batch.bin", prepare("GCN"), generated, np.zeros(64, dtype=np.int64))
+
+
+def test_labels_are_those_of_the_targets(tmp_path):
+    for labels in (np.zeros(3, dtype=np.int64), np.full(64, 7)):
+        with pytest.raises(UsageError, match="labels for 64 targets of 7 classes"):
+            write_batch(tmp_path / "batch.bin", prepare("GCN"), generate(), labels)
+
+
+# --------------------------------------------------------------------------- the files
+
+
+def test_the_files_of_a_design(tmp_path):
+    generated = generate()
+    written = generated.write(tmp_path / "design")
+    files = {path.relative_to(tmp_path / "design").as_posix(): path for path in written}
+    assert sorted(files) == sorted(
+        path.relative_to(tmp_path / "design").as_posix()
+        for path in (tmp_path / "design").rglob("*")
+        if path.is_file()
+    )
+    best = generated.sweep.best
+    types = files["types.h"].read_text()
+    assert f"constexpr int N = {best.design.n};" in types
+    assert "constexpr int WIDTHS[LAYERS + 1] = {40, 32, 7};" in types
+    assert "return a + b;" in files["operators.h"].read_text()
+    assert "slr=update_4:SLR3" in files["design.cfg"].read_text()
+    readme = files["README.md"].read_text()
+    assert f"| MACs a die, m | {best.design.m} | explored: Algorithm 4" in readme
+    assert "modelled: Equation 11" in readme
+    assert "Neither was run" in readme
+    for path in written:
+        text = path.read_text()
+        assert max(map(len, text.splitlines())) < 120, path
+        # Nothing is left to fill in; a Makefile's own variables are not of letters.
+        assert not re.search(r"\$[A-Za-z{]", text), path
+
+
+def test_the_pages_program(tmp_path, monkeypatch, capsys):
+    """Two-layer GCN, neighbour sampler, U250: the design, its files, training on it; 15 lines."""
+    examples = re.findall(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (example,) = [each for each in examples if "generate_design" in each]
+    assert sum(map(bool, example.splitlines())) <= 15
+    monkeypatch.chdir(tmp_path)
+    defined: dict[str, object] = {}
+    exec(example, defined)
+    printed = capsys.readouterr().out
+    assert "Design(n=" in printed
+    assert "vertices/s" in printed
+    for name in ("aggregate.cpp", "update.cpp", "host.cpp", "Makefile"):
+        assert (tmp_path / "design" / name).is_file()
+    run = defined["run"]
+    assert isinstance(run, RunResult)
+    assert (run.status, len(run.loss)) == ("done", 3)
+    assert run.loss[2] < run.loss[0]
+    assert run.equivalence is not None
+    assert run.equivalence.holds
+    # It trains on the very design that was generated.
+    best = re.match(r"Design\(n=(\d+), m=(\d+)\)", printed)
+    assert best is not None
+    assert any(f"n = {best[1]}, m = {best[2]} a die (given" in note for note in run.notes)
+    assert printed.splitlines()[0] in PAGE.read_text(encoding="utf-8")
+
+
+# --------------------------------------------------------------------------- one clear sentence
+
+
+@pytest.mark.parametrize(
+    ("role", "function", "message"),
+    [
+        ("scatter", lambda h, w: h @ w, "scatter of model mine uses .*, which has no place"),
+        ("scatter", lambda h, w: torch.cumsum(h, 0), "has no place in a kernel"),
+        ("scatter", lambda h, w: torch.add(h, w, alpha=2), "has no place in a kernel"),
+        ("scatter", lambda h, w: h if w > 0 else -h, "scatter of model mine cannot be translated"),
+        (
+            "scatter",
+            lambda h: h,
+            "scatter of model mine cannot be translated to C\\+\\+: .*argument",
+        ),
+        ("update", lambda a, own, w, b: a + b, "update of model mine does not multiply rows by W"),
+        ("update", lambda a, own, w, b: (a @ w) @ w, "does not multiply rows by W once"),
+        ("update", lambda a, own, w, b: (a @ w) * own, "uses .*, which has no place"),
+        ("update", lambda a, own, w, b: torch.cat((a, own), 1) @ w, "update_widths says 1"),
+    ],
+)
+def test_functions_without_a_place_in_a_kernel_are_refused(role, function, message):
+    mine = replace(OFF_THE_SHELF["GCN"], **{role: function})
+    with pytest.raises(UsageError, match=message) as caught:
+        translate("mine", mine)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_function_that_depends_on_the_order_is_refused():
+    mine = replace(OFF_THE_SHELF["GCN"], gather=lambda a, b: (a + b) / 2)
+    with pytest.raises(UsageError, match="gather of model mine is not associative"):
+        generate("mine", operators=mine)
+
+
+def test_a_batch_that_does_not_fit_the_board_is_refused():
+    huge = Batch((1e9, 1e6, 1e3), (1e9, 1e6), (128, 128, 128))
+    with pytest.raises(UsageError, match="use a smaller batch or fan-out"):
+        explore(huge, U250)
+    narrow = replace(U250, uram_bytes=4 * 64 * 8)
+    with pytest.raises(UsageError, match="a gather PE of u250 keeps 2; use fewer PEs or narrower"):
+        rows_per_launch(replace(generate("GCN", Design(4, 64)), board=narrow), 40)
+
+
+def test_a_design_over_the_resources_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="LUTs, and a die of u250 has 345,600 for it; use fewer"):
+        generate("GCN", Design(16, 256)).write(tmp_path)
+    with pytest.raises(UsageError, match="no design fits a die of u250"):
+        explore(generate().abstraction.batch, replace(U250, dsp=8))
+
+
+def test_an_unknown_key_of_a_board_is_refused(tmp_path):
+    text = (BUNDLED / "u250.toml").read_text() + "\nclok = { value = 1 }\n"
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"mine\.toml: unknown key 'clok'; .*clock"):
+        load_board(str(tmp_path / "mine.toml"))
+
+
+def test_a_batch_of_other_layers_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="the batch has 1 layers and the design 2"):
+        write_batch(tmp_path / "batch.bin", prepare("GCN")[:1], generate())
+    with pytest.raises(UsageError, match="edge weights of its own"):
+        prepare_layer("mine", sample()[0], dataset().graph.degrees)
+
+
+@pytest.mark.parametrize("computed", ["GCN"], indirect=True)
+def test_the_host_program_says_what_is_wrong(computed):
+    _, folder, _ = computed
+    (folder / "short.bin").write_bytes((folder / "batch_0.bin").read_bytes()[:-4])
+    words = ["./csim", "design.xclbin", "features.bin", "weights.bin", "results.bin"]
+    for last, message in (("none.bin", "none.bin cannot be read"), ("short.bin", "ends early")):
+        run = subprocess.run([*words, last], cwd=folder, capture_output=True, text=True)
+        assert run.returncode == 1
+        assert message in run.stderr
+    run = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert (run.returncode, "usage:" in run.stderr) == (2, True)

@@ -1,0 +1,594 @@
+"""NeutronStar's hybrid of cached and communicated dependencies: what a device computes again, what
+it reads of others, and that nothing but that differs from its two extremes.
+
+Device i has the vertices V_i. Layer l reads h^{l-1} of its halo: R^l are computed by the device
+itself, C^l are read of their owners.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from gnnbench import plugins
+from gnnbench.comparison import Request, compare
+from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.datasets import load
+from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.memory import open_ledger
+from gnnbench.lowering.shards import ShardPlan
+from gnnbench.models import build
+from gnnbench.parts import Chunks, HaloTraffic, LayerShape, Setting
+from gnnbench.platforms import load_platform
+from gnnbench.platforms.machine import RateCurve
+from gnnbench.price.dry_run import DryRun
+from gnnbench.price.folds import digest
+from gnnbench.price.model_clock import ModelClock
+from gnnbench.program import Hold
+from gnnbench.records import Block, Graph, Round, Unit, Work, Workload
+from gnnbench.run import train
+from gnnbench_plugins.neutronstar import dependencies
+from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
+from gnnbench_plugins.neutronstar.prices import Prices, price_rows
+from tests.models.dense_training import train_on
+
+ITEM = 8
+DEVICES = 3
+SPLITS = ("auto", "cached", "communicated")
+HYBRID = {"split": "auto", "features": "kept"}
+#: The two extremes, and the strategies that they come to.
+EXTREMES = {"partition": "communicated", "distdgl-full-graph": "cached"}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@cache
+def registry():
+    return plugins.load()
+
+
+@cache
+def setting_for(model="gcn", devices=DEVICES, num_layers=3, epochs=2, link=1e11):
+    workload = make_workload(model, num_layers, epochs)
+    platform = make_platform(devices)
+    links = tuple(
+        dataclasses.replace(each, bandwidth_bytes_per_s=link) if "nvlink" in each.name else each
+        for each in platform.links
+    )
+    platform = dataclasses.replace(platform, links=links)
+    return Setting(make_dataset(), platform, workload, build(workload).shapes)
+
+
+def bundle_of(name="neutronstar", swap=(), communication=None, **options):
+    parts = registry().strategy(name).bundles["full-graph"]
+    parts = plugins.with_swap(registry(), parts, tuple(swap))
+    texts = {option: str(value) for option, value in options.items()}
+    given = {"sampler": texts, "communication": communication or {}}
+    return plugins.assemble(registry(), parts, given)
+
+
+def run(setting, name="neutronstar", **how):
+    bundle = bundle_of(name, **how)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+def losses(trace):
+    return [epoch.loss for epoch in trace.epochs]
+
+
+def sent(trace):
+    return [epoch.bytes["device_to_device"] for epoch in trace.epochs]
+
+
+def epoch_s(trace):
+    return [digest(epoch, "modelled").epoch_s for epoch in trace.epochs]
+
+
+# --------------------------------------------------------------------------- the maths
+
+
+@cache
+def train_densely(setting):
+    """Losses of a GCN on dense matrices."""
+    graph = setting.dataset.graph
+    num = graph.num_vertices
+    adjacent = torch.eye(num, dtype=torch.float64)
+    adjacent[np.repeat(np.arange(num), graph.degrees), graph.indices] = 1
+    norm = adjacent.sum(1).rsqrt()
+
+    def forward(layers, _):
+        h = torch.from_numpy(setting.dataset.features).double()
+        for layer in layers:
+            h = (norm[:, None] * adjacent * norm) @ h @ layer.weight + layer.bias
+            h = torch.relu(h) if layer.activation else h
+        return h
+
+    return train_on(setting, forward)
+
+
+@pytest.mark.parametrize("features", ["kept", "crossing"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_losses_are_those_of_dense_matrices(split, features):
+    setting = setting_for(num_layers=4, epochs=4)
+    trace = run(setting, split=split, features=features)
+    assert losses(trace) == pytest.approx(train_densely(setting), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    ("model", "num_layers"), [("gcn", 1), ("sage", 3), ("gin", 4), ("gat", 2), ("ggcn", 3)]
+)
+@pytest.mark.parametrize("features", ["kept", "crossing"])
+def test_it_equals_full_graph_training(model, num_layers, devices, features):
+    setting = setting_for(model, devices, num_layers, epochs=3)
+    expected = losses(run(setting, "reference"))
+    assert losses(run(setting, features=features)) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("communication", "options"),
+    [
+        ("cagnet", {}),
+        ("pipegcn", {"staleness": "0"}),
+        ("sancus", {"staleness": "0"}),
+        ("sancus", {"metric": "embeddings", "change": "0"}),
+    ],
+)
+def test_other_exchanges_bring_the_rows_that_are_not_computed(communication, options):
+    setting = setting_for(epochs=3)
+    how = {"swap": [("communication", communication)], "communication": options}
+    for split in ("auto", "communicated"):
+        trace = run(setting, split=split, **how)
+        expected = losses(run(setting, "reference"))
+        assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("communication", ["pipegcn", "sancus", "distgnn"])
+def test_with_every_row_read_stale_rows_are_those_of_the_partition(communication):
+    """Other maths, and the same as with a block for all layers."""
+    setting = setting_for(epochs=5)
+    how = {"swap": [("communication", communication)]}
+    ours = run(setting, split="communicated", features="crossing", **how)
+    plain = run(setting, "partition", **how)
+    assert losses(ours) == losses(plain)
+    assert sent(ours) == sent(plain)
+    assert ours.peak_bytes == plain.peak_bytes
+    assert epoch_s(ours) == epoch_s(plain)
+    assert losses(ours) != pytest.approx(losses(run(setting, "reference")), rel=1e-9)
+
+
+# --------------------------------------------------------------------------- the two extremes
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("name", EXTREMES)
+def test_an_extreme_is_the_strategy_that_it_comes_to(name, num_layers, model):
+    """What crosses, what every memory holds at most and the modelled epoch, to the last digit;
+    sums are taken in another order where a device's rows stand in another."""
+    setting = setting_for(model, num_layers=num_layers)
+    ours = run(setting, split=EXTREMES[name], features="crossing")
+    plain = run(setting, name)
+    assert sent(ours) == sent(plain)
+    assert epoch_s(ours) == epoch_s(plain)
+    assert losses(ours) == pytest.approx(losses(plain), rel=1e-10)
+    # A layer that computes what the one above does shares its topology, which multi-hop's do not.
+    if num_layers < 3 or name == "partition":
+        assert ours.peak_bytes == plain.peak_bytes
+
+
+@pytest.mark.parametrize("features", ["kept", "crossing"])
+def test_links_that_cost_nothing_or_everything_lead_to_the_extremes(features):
+    for link, split in ((1e6, "cached"), (1e20, "communicated")):
+        setting = setting_for(link=link)
+        if (features, split) == ("crossing", "cached"):
+            continue  # what a row depends on then crosses as well
+        ours, extreme = (run(setting, split=each, features=features) for each in ("auto", split))
+        assert sent(ours) == sent(extreme)
+        assert epoch_s(ours) == epoch_s(extreme)
+
+
+def test_the_hybrid_lies_between_the_extremes():
+    setting = setting_for()
+    few, some, most = (
+        run(setting, split=split, features="kept") for split in ("cached", "auto", "communicated")
+    )
+    assert sent(few) == [0, 0]
+    assert 0 < sent(some)[0] < sent(most)[0]
+    assert few.epochs[0].edges > some.epochs[0].edges > most.epochs[0].edges
+
+
+# --------------------------------------------------------------------------- what crosses
+
+
+def count_read(setting, chunks):
+    """Values that cross in an epoch: of every layer what a block reads that its device has not
+    computed, and backward as many but of features, those without what is kept."""
+    total = 0
+    for unit in chunks.rounds[0].units:
+        own = np.flatnonzero(chunks.owner == unit.slot)
+        there = np.concatenate((own, chunks.kept[unit.slot]))
+        for number, block in enumerate(unit.blocks):
+            ways = 2 if number else 1
+            missing = set(block.src_ids.tolist()) - set(there.tolist())
+            total += ways * len(missing) * setting.workload.dims[number]
+            there = block.dst_ids
+    return total
+
+
+@pytest.mark.parametrize("features", ["kept", "crossing"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_what_is_not_computed_crosses_and_nothing_else(split, features):
+    """By the program that trains as by the one that is planned, whose epochs and peaks are the
+    same."""
+    setting = setting_for(num_layers=4)
+    bundle = bundle_of(split=split, features=features)
+    due = count_read(setting, bundle.sampler.chunks(setting, DEVICES)) * ITEM
+    trace = run(setting, split=split, features=features)
+    assert sent(trace) == [due] * 2
+    dry = DryRun(bundle, setting)
+    planned = list(dry.run_epochs(2))
+    assert [epoch.bytes for epoch, _ in planned] == [epoch.bytes for epoch in trace.epochs]
+    assert [found.epoch_s for _, found in planned] == epoch_s(trace)
+    assert dry.finish(()).peak_bytes == trace.peak_bytes
+
+
+def test_blocks_have_all_in_edges_and_what_is_computed_is_wanted():
+    setting = setting_for(num_layers=4)
+    graph = setting.dataset.graph
+    chunks = bundle_of(**HYBRID).sampler.chunks(setting, DEVICES)
+    assert {len(unit.blocks) for unit in chunks.rounds[0].units} == {4}
+    some = 0
+    for unit in chunks.rounds[0].units:
+        own = np.flatnonzero(chunks.owner == unit.slot)
+        for block in unit.blocks:
+            assert np.array_equal(np.diff(block.indptr), graph.degrees[block.dst_ids])
+            assert np.array_equal(block.dst_ids[: len(own)], own)
+            some += block.num_dst - len(own)
+        assert np.array_equal(unit.output_ids, own)
+    assert some
+
+
+# --------------------------------------------------------------------------- Algorithm 4, by hand
+
+#: Vertex 0 is the device's own; 1 and 2 are its halo. 1 knows 3; 2 knows 3, 4 and 5.
+EDGES = ((0, 1), (0, 2), (1, 3), (2, 3), (2, 4), (2, 5))
+#: f = 2, 3, 3, 5; an aggregate is as wide as the input.
+SHAPES = tuple(
+    LayerShape(a, b, aggregate_features=a, parameters=0, macs_per_row=a * b, cacheable=True)
+    for a, b in ((2, 3), (3, 3), (3, 5))
+)
+
+
+def make_star():
+    ends = np.array([*EDGES, *((b, a) for a, b in EDGES)])
+    ends = ends[np.lexsort((ends[:, 0], ends[:, 1]))]
+    degrees = np.bincount(ends[:, 1], minlength=6)
+    indptr = np.concatenate(([0], np.cumsum(degrees))).astype(np.int64)
+    return Graph(indptr, ends[:, 0].astype(np.int32))
+
+
+def decide(sent_s, split="auto", keeps=True, spare_bytes=None):
+    """A vertex and an edge cost a second each; ``sent_s`` are what rows of h^0, h^1 and h^2 cost to
+    be read of device 1."""
+    owner = np.array([0, 1, 1, 1, 1, 1])
+    prices = Prices((0, 1, 1), (0, 1, 1), np.array([[0.0, each] for each in sent_s]))
+    rules = Rules(split, keeps, spare_bytes)
+    found = Dependencies(make_star(), owner == 0, owner, SHAPES, 4, prices, rules)
+    assert found.halo.tolist() == [1, 2]
+    found.decide()
+    return found, [np.flatnonzero(rows).tolist() for rows in found.cached]
+
+
+@pytest.mark.parametrize(
+    ("sent_s", "cached"),
+    [
+        # h^1 of 1 costs 1 + 2 edges, of 2 1 + 4. Either is there for h^2, computed or read: that of
+        # 1 costs 3, and 3 for h^1 of 3; that of 2 costs 5, and 3 + 2 + 2 for h^1 of 3, 4 and 5.
+        ((1, 3, 6), ([1, 2], [], [])),
+        ((1, 3.1, 6), ([1, 2, 3], [1], [])),
+        ((1, 3, 6.1), ([1, 2, 3], [3], [1])),
+        ((1, 3.1, 6.1), ([1, 2, 3], [1, 3], [1])),
+        # When h^2 of 1 has brought h^1 of 3, that of 2 costs 5 + 2 + 2, where it was to cost 12.
+        ((1, 3.1, 9), ([1, 2, 3], [1, 3], [1])),
+        ((1, 3.1, 9.1), ([1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 2])),
+        ((1, 5.1, 1), ([1, 2, 3, 4, 5], [1, 2], [])),
+    ],
+)
+def test_rows_are_computed_while_that_is_cheaper_than_to_read_them(sent_s, cached):
+    assert decide(sent_s)[1] == list(cached)
+
+
+def test_features_that_cross_are_part_of_what_a_row_costs():
+    """They cost nothing where they are kept. h^1 of 1 costs 3 and the feature of 3, which nothing
+    else reads; that of 2 the features of 3, 4 and 5."""
+    assert decide((1, 4, 0), keeps=False)[1] == [[], [], []]
+    assert decide((1, 4.1, 0), keeps=False)[1] == [[], [1], []]
+    # Then h^1 of 2 lacks the features of 4 and 5 alone.
+    assert decide((1, 7.1, 0), keeps=False)[1] == [[], [1, 2], []]
+    assert decide((1, 7, 0), keeps=False)[1] == [[], [1], []]
+    assert decide((1, 4, 0), keeps=True)[1] == [[1, 2, 3], [1], []]
+
+
+def test_the_extremes_take_all_and_nothing():
+    """What h^2 of 1 and 2 depends on is everything."""
+    assert decide((1, 0, 0), "cached")[1] == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2]]
+    assert decide((1, 9, 99), "communicated")[1] == [[1, 2], [], []]
+    assert decide((1, 9, 99), "communicated", keeps=False)[1] == [[], [], []]
+
+
+def test_memory_bounds_what_is_computed():
+    """A feature takes 2 values of 4 bytes. A row of h^1 an aggregate of 2 and an output of 3, and
+    32 bits for itself and each in-edge: 20 + 4 + 8 of vertex 1, 20 + 4 + 16 of vertex 2."""
+    feature, first, second = 2 * 4, 20 + 4 * 3, 20 + 4 * 5
+    found, cached = decide((1, 6, 0))
+    assert cached == [[1, 2, 3, 4, 5], [1, 2], []]
+    assert found.spent_bytes == 5 * feature + first + second
+    # The features of the halo come first, then the cheapest rows with the features they read.
+    assert decide((1, 6, 0), spare_bytes=feature)[1] == [[1], [], []]
+    assert decide((1, 6, 0), spare_bytes=2 * feature)[1] == [[1, 2], [], []]
+    room = 3 * feature + first
+    assert decide((1, 6, 0), spare_bytes=room - 1)[1] == [[1, 2], [], []]
+    assert decide((1, 6, 0), spare_bytes=room)[1] == [[1, 2, 3], [1], []]
+    room += 2 * feature + second
+    assert decide((1, 6, 0), spare_bytes=room - 1)[1] == [[1, 2, 3], [1], []]
+    assert decide((1, 6, 0), spare_bytes=room)[1] == cached
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_are_chosen_together_as_they_are_one_by_one(split, keeps):
+    """A bound that is never reached has each row measured by itself."""
+    setting = setting_for(num_layers=4)
+    owner = bundle_of().sampler.chunks(setting, DEVICES).owner
+    devices = setting.platform.accelerators
+    for slot in range(DEVICES):
+        prices = price_rows(setting.layers, setting.platform, devices, slot, ITEM)
+        together, one_by_one = (
+            Dependencies(
+                setting.dataset.graph,
+                owner == slot,
+                owner,
+                setting.layers,
+                ITEM,
+                prices,
+                Rules(split, keeps, spare_bytes),
+            )
+            for spare_bytes in (None, 10**12)
+        )
+        together.decide()
+        one_by_one.decide()
+        assert np.array_equal(together.cached, one_by_one.cached)
+        assert together.spent_bytes == one_by_one.spent_bytes
+
+
+@pytest.mark.parametrize("share", [0, 10**9])
+def test_neighbours_are_found_by_sorting_and_by_marks(share, monkeypatch):
+    monkeypatch.setattr(dependencies, "MARKED_SHARE", share)
+    graph = make_star()
+    owner = np.array([0, 1, 1, 1, 1, 1])
+    prices = Prices((0, 1, 1), (0, 1, 1), np.zeros((3, 2)))
+    found = Dependencies(graph, owner == 0, owner, SHAPES, 4, prices, Rules("auto", True, None))
+    for vertices in ([0], [1, 2], [5], [0, 1, 2, 3, 4, 5], []):
+        rows = [graph.indices[graph.indptr[v] : graph.indptr[v + 1]].tolist() for v in vertices]
+        expected = sorted(set().union(*rows))
+        ids = np.array(vertices, dtype=np.int64)
+        assert found._find_neighbours(ids).tolist() == expected
+
+
+def test_prices_are_what_the_model_adds_for_a_row_more():
+    """Equations 11 and 12 at the device's rates, forward and backward; on a link the row's values
+    there and back."""
+    setting = setting_for("sage")
+    curve = RateCurve((1, 64), (2e11, 8e11), (2e11, 8e11))
+    device = dataclasses.replace(setting.platform.accelerators[0], aggregate=curve, update=curve)
+    platform = dataclasses.replace(
+        setting.platform, accelerators=(device, *setting.platform.accelerators[1:])
+    )
+    prices = price_rows(setting.layers, platform, platform.accelerators, 0, ITEM)
+    kernel, clock = bundle_of().kernel, ModelClock(platform, bundle_of().kernel)
+    for number, layer in enumerate(build(setting.workload).stack[:-1], start=1):
+        width = layer.in_features
+
+        def added(op, work, layer=layer):
+            return kernel.seconds(work, device) - kernel.seconds(Work(op, features=0), device)
+
+        edge = added("aggregate", Work("aggregate", edges=1, features=width, itemsize=ITEM))
+        assert prices.edge_s[number] == pytest.approx(edge * (1 if number == 1 else 2))
+        products = 2 if number == 1 else 3
+        update = added("update", layer.update_work(1, ITEM, products))
+        assert prices.vertex_s[number] == pytest.approx(update)
+        empty = clock.seconds(Work("copy"), "nvlink0-1", 0.0)
+        sent_s = clock.seconds(Work("copy", bytes=width * ITEM), "nvlink0-1", 0.0) - empty
+        assert prices.sent_s[number - 1, 1] == pytest.approx(sent_s * (1 if number == 1 else 2))
+    assert prices.sent_s[:, 0].tolist() == [0.0] * len(setting.layers)
+
+
+def test_a_vertex_of_a_layer_that_multiplies_first_has_a_price_too():
+    """GAT's product is in AGGREGATE, and its edges read as much as that makes of a row."""
+    setting = setting_for("gat")
+    device = setting.platform.accelerators[0]
+    prices = price_rows(setting.layers, setting.platform, setting.platform.accelerators, 0, ITEM)
+    for number, layer in enumerate(setting.layers[:-1], start=1):
+        macs = 3 * layer.in_features * layer.out_features
+        assert prices.vertex_s[number] == pytest.approx(2 * macs / device.flops_per_s)
+        read = 2 * layer.out_features * ITEM
+        assert prices.edge_s[number] == pytest.approx(read / device.memory_bandwidth_bytes_per_s)
+
+
+# --------------------------------------------------------------------------- memory
+
+
+def prepare(setting, **options):
+    """The program's maker, ready for its first epoch, and what memories hold."""
+    bundle = bundle_of(**options).begin(setting)
+    lowering = DeviceResidentLowering(bundle, setting, build(setting.workload).stack)
+    ledger = open_ledger(bundle, setting.platform, lowering.trainers)
+    lowering.prepare(ledger)
+    return lowering, ledger
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_device_holds_what_it_keeps_computes_and_reads(split):
+    """For the whole run features, its own and those kept; of every layer the aggregate and the
+    output of all that its block computes. In flight are, forward, the input rows that are put
+    together, and, backward, the gradients of what a layer has computed and of what is made of it,
+    and of its input rows: where these were read of others too, once as they are returned, once for
+    the rows that the device has."""
+    setting = setting_for()
+    dims, depth = setting.workload.dims, setting.workload.num_layers
+    chunks = bundle_of(split=split).sampler.chunks(setting, DEVICES)
+    lowering, ledger = prepare(setting, split=split)
+    flying = {}
+    for item in lowering.run_epoch(0):
+        if isinstance(item, Hold):
+            flying.setdefault(item.memory, []).append(item.size_bytes)
+    reads = [
+        any(
+            set(unit.blocks[number].src_ids) - set(unit.blocks[number - 1].dst_ids)
+            for unit in chunks.rounds[0].units
+        )
+        for number in range(1, depth)
+    ]
+    assert any(reads) == (split != "cached")
+    for unit in chunks.rounds[0].units:
+        name, own = f"gpu{unit.slot}", int((chunks.owner == unit.slot).sum())
+        held = ledger.tensors(name)
+        rows = own + len(chunks.kept[unit.slot])
+        assert held["vertex features on the device"] == rows * dims[0] * ITEM
+        assert rows == unit.blocks[0].num_src
+        forward, backward = [], []
+        for number, block in enumerate(unit.blocks):
+            made = block.num_dst * (dims[number] + dims[number + 1])
+            assert held[f"kept intermediates of layer {number + 1}"] == made * ITEM
+            copied = block.num_src * dims[number] if number and reads[number - 1] else 0
+            forward.append(copied * ITEM)
+            below = unit.blocks[number - 1].num_dst * dims[number] if number else 0
+            backward.append((block.num_dst * dims[number + 1] + made + below + copied) * ITEM)
+        assert flying[name] == [*forward, *reversed(backward)]
+
+
+def test_features_that_are_kept_take_memory_and_do_not_cross():
+    setting = setting_for()
+    kept, crossing = (run(setting, split="communicated", features=f) for f in ("kept", "crossing"))
+    chunks = bundle_of(split="communicated").sampler.chunks(setting, DEVICES)
+    rows = sum(map(len, chunks.kept.values()))
+    assert sent(crossing)[0] - sent(kept)[0] == rows * setting.workload.dims[0] * ITEM > 0
+    assert epoch_s(kept)[0] < epoch_s(crossing)[0]
+    ledgers = [prepare(setting, split="communicated", features=f)[1] for f in ("kept", "crossing")]
+    for slot in range(DEVICES):
+        ours, theirs = (
+            each.tensors(f"gpu{slot}")["vertex features on the device"] for each in ledgers
+        )
+        assert ours - theirs == len(chunks.kept[slot]) * setting.workload.dims[0] * ITEM
+
+
+def test_with_no_room_for_a_row_it_is_partition_parallelism():
+    setting = setting_for()
+    ours, plain = run(setting, spare_bytes=1), run(setting, "partition")
+    assert sent(ours) == sent(plain)
+    assert epoch_s(ours) == epoch_s(plain)
+    assert ours.peak_bytes == plain.peak_bytes
+
+
+def test_a_larger_bound_has_more_computed_and_less_read():
+    setting = setting_for()
+    runs = [run(setting, split="cached", spare_bytes=size) for size in (1, 2000, 4000, 8000)]
+    assert all(
+        more[0] > less[0] for more, less in zip(map(sent, runs), map(sent, runs[1:]), strict=False)
+    )
+    expected = losses(run(setting, "reference"))
+    for each in runs:
+        assert losses(each) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+def test_what_does_not_fit_a_device_says_so():
+    setting = setting_for()
+    parts = registry().strategy("neutronstar").bundles["full-graph"]
+    full = run(setting).peak_bytes["gpu0"]
+    given = {"memory": {"device_bytes": str(full // 2)}}
+    bundle = plugins.assemble(registry(), parts, given)
+    with pytest.raises(DeviceOutOfMemory):
+        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+# --------------------------------------------------------------------------- what is said
+
+
+def test_it_stands_beside_its_extremes_on_a_real_graph():
+    dataset = load("cora")
+    dims = (dataset.num_features, 32, 16, dataset.num_classes)
+    request = Request(
+        strategies=("partition", "neutronstar", "distdgl-full-graph"),
+        dataset=dataset,
+        workload=Workload("gcn", dims, 2, 1024, (25, 10, 10), seed=0, dtype="float64"),
+        platform=load_platform("epyc7543x4-4xa100"),
+    )
+    rows = {row.strategy: row for row in compare(request, registry()).runs}
+    for row in rows.values():
+        assert row.status == "done"
+        assert row.equivalence.max_relative_loss_error <= 1e-9
+    crossed = {name: row.metrics["device_to_device_bytes"].value for name, row in rows.items()}
+    assert crossed["neutronstar"] < min(crossed["partition"], crossed["distdgl-full-graph"])
+    note = " ".join(rows["neutronstar"].notes)
+    assert "are computed again" in note
+    assert "vertices of others are kept" in note
+
+
+def test_a_device_alone_has_nothing_to_choose():
+    setting = setting_for(devices=1)
+    ours, plain = run(setting), run(setting, "partition")
+    assert losses(ours) == losses(plain)
+    assert epoch_s(ours) == epoch_s(plain)
+    assert ours.peak_bytes == plain.peak_bytes
+    assert not any("others" in note for note in ours.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "swap", "sentence"),
+    [
+        ("neutronstar", {"communication": "bnsgcn"}, "choose communication 'halo', or a sampler"),
+        *(
+            (name, {"communication": "hongtu", "memory": "hongtu"}, "have a block for each layer")
+            for name in ("neutronstar", "distdgl-full-graph")
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(name, swap, sentence):
+    with pytest.raises(IncompatibleParts, match=sentence):
+        run(setting_for(), name, swap=swap.items())
+
+
+def make_block(dst, others):
+    """Of vertices without edges."""
+    sources = np.array([*dst, *others], dtype=np.int64)
+    return Block(sources, len(dst), np.zeros(len(dst) + 1, dtype=np.int64), np.empty(0, np.int32))
+
+
+@pytest.mark.parametrize(
+    ("units", "sentence"),
+    [
+        (([Unit(0, (make_block([1, 0, 2], []), make_block([0, 1], [2])))],), "does not begin with"),
+        (([Unit(0, (make_block([0], [1, 2]), make_block([0, 1], [2])))],), "does not begin with"),
+        (
+            (
+                [Unit(0, (make_block([0, 1], []), make_block([0, 1], [])))],
+                [Unit(0, (make_block([0, 1], []), make_block([0, 1], [])))],
+            ),
+            "must be alone on its device",
+        ),
+    ],
+)
+def test_blocks_that_peers_could_not_read_are_refused(units, sentence):
+    owner = np.array([0, 0, 1])
+    units[0].append(Unit(1, (make_block([2], []), make_block([2], []))))
+    rounds = tuple(Round(index, tuple(each)) for index, each in enumerate(units))
+    session = HaloTraffic(owner)
+    traffic = [session.plan(round_, None) for round_ in rounds]
+    with pytest.raises(ValueError, match=sentence):
+        ShardPlan(Chunks(rounds, owner), traffic, owner == 0, 2, broadcasts=False)
