@@ -142,7 +142,7 @@ def run_tests(root: Path, tests: Sequence[str]) -> str:
     said = ""
     try:
         for line in read_lines(reader):
-            said = line.strip() or said
+            said = line.strip()[:100] or said
             if (found := next((text for text in UNUSABLE if text in line), None)) is not None:
                 # Standard output and standard error share the pipe, and may share a line.
                 raise RuntimeError(f"the tests cannot be run: {said[said.index(found) :]}")
