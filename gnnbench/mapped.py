@@ -75,7 +75,8 @@ def shelve(array: AnyArray) -> AnyArray:
 
     Raises ``OSError``.
     """
-    return shelve_pieces([array], array.dtype, array.shape)
+    shelved: AnyArray = shelve_pieces([array], array.dtype, array.shape)
+    return shelved
 
 
 def shelve_pieces(pieces: Iterable[AnyArray], dtype: np.dtype[Any], shape: Sequence[int]) -> Any:

@@ -120,17 +120,10 @@ class Dataset:
         if isinstance(self.features, np.ndarray) or self.multiplies_stored:
             return self
         if self.folder:
-            whole = self._shelve_rows()
+            whole = _shelve_rows(self.features)
         else:
             whole = np.asarray(self.features.toarray(), dtype=np.float32)
         return replace(self, features=whole, stored_digest=self.digest())
-
-    def _shelve_rows(self) -> FloatArray:
-        """Write sparse features as dense rows to a temporary file, and map it."""
-        rows, columns = self.features.shape
-        step = max(1, _PIECE_BYTES // (4 * max(1, columns)))
-        pieces = (self.features[at : at + step].toarray() for at in range(0, rows, step))
-        return shelve_pieces(pieces, np.dtype(np.float32), (rows, columns))
 
     def rows(self, ids: IntArray | IndexArray) -> FloatArray:
         """Feature rows of ``ids``, dense float32 ``(len(ids), f)``, a fresh array."""
@@ -208,3 +201,12 @@ class Workload:
     def itemsize(self) -> int:
         """S_feat, bytes of one feature."""
         return 4 if self.dtype == "float32" else 8
+
+
+def _shelve_rows(features: sp.csr_matrix) -> FloatArray:
+    """Write sparse features as dense rows to a temporary file, and map it."""
+    rows, columns = features.shape
+    step = max(1, _PIECE_BYTES // (4 * max(1, columns)))
+    pieces = (features[at : at + step].toarray() for at in range(0, rows, step))
+    whole: FloatArray = shelve_pieces(pieces, np.dtype(np.float32), (rows, columns))
+    return whole
