@@ -15,6 +15,8 @@ The command forks the tests' processes from one that has imported torch, DGL and
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import multiprocessing
 import os
 import selectors
@@ -45,6 +47,8 @@ SILENT_S = 600.0
 OWN = ("gnnbench", "gnnbench_plugins", "tests", "suites")
 #: Errors of pytest about its arguments. They say nothing about a fault.
 UNUSABLE = ("ERROR: usage:", "ERROR: file or directory not found", "ERROR: not found")
+#: ``prctl``'s request for a signal when the parent process ends.
+PR_SET_PDEATHSIG = 1
 #: Tests run in processes that are forked from one server.
 NURSERY = multiprocessing.get_context("forkserver")
 
@@ -169,6 +173,8 @@ def be_pytest(
 ) -> None:
     """Run pytest in the tree ``root`` in this forked process, and print to ``writer``."""
     os.setsid()  # so that a fault that hangs ends with all the processes it started
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for descriptor in (1, 2):
         os.dup2(writer.fileno(), descriptor)
     writer.close()
