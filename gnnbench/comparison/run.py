@@ -17,6 +17,7 @@ from gnnbench.comparison.equality import Judgement, Reference
 from gnnbench.comparison.left_threads import LeftThreads
 from gnnbench.comparison.orders import Order, seeded
 from gnnbench.comparison.plain import PlainTraining, Shared
+from gnnbench.comparison.process_state import ProcessState, RandomStreams
 from gnnbench.comparison.progress import Progress
 from gnnbench.comparison.request import PlannedRow, Request
 from gnnbench.comparison.rows import options_for
@@ -76,7 +77,8 @@ BUNDLED = "gnnbench_plugins"
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What all runs of a comparison share. ``processes`` are the ranks, of which this is the
-    first. ``shared`` is what plain training of all rows has in common."""
+    first. ``shared`` is what plain training of all rows has in common. ``state`` are the settings
+    of the process as they were before the first run."""
 
     request: Request
     registry: Registry
@@ -84,6 +86,7 @@ class Scene:
     progress: Progress
     processes: Processes | None = None
     shared: Shared = field(default_factory=Shared)
+    state: ProcessState = field(default_factory=ProcessState)
 
 
 def needs_all(bundle: Bundle, setting: Setting) -> bool:
@@ -107,6 +110,9 @@ class Run:
         self._epochs: list[EpochTrace] = []
         self._timed_s = 0.0
         self._threads = LeftThreads()
+        self._random = RandomStreams()
+        #: The settings of the process that the row has changed, each once.
+        self._left: dict[str, None] = {}
         #: How many epochs it took to the target accuracy.
         self._reached: int | None = None
         self._unchecked = ""
@@ -151,6 +157,7 @@ class Run:
         self._release()
         if self.result is None:
             raise RuntimeError("a run that is closed has a result")
+        self.result = replace(self.result, left=tuple(self._left))
         self._scene.progress.end(self._name, self.result.status)
         return self.result
 
@@ -205,6 +212,7 @@ class Run:
         self._lead("train")
         with self._threads.at_turn():
             epoch = self._training.run_epoch(number)
+        self._restore_state()
         found = digest(epoch, self._clock.provenance, self._setting.platform)
         self._digests.append(found)
         # Spans are in the digest's timeline, of which the last is kept.
@@ -275,7 +283,9 @@ class Run:
             return ()
         self._evidence.keep_later(number)
         self._lead("train")
-        return (self._training.run_epoch(number),)
+        epoch = self._training.run_epoch(number)
+        self._restore_state()
+        return (epoch,)
 
     def _judge(self, epochs: Sequence[EpochTrace]) -> Equivalence | None:
         """Hold what was kept of the epochs against plain training; None where nothing was asked
@@ -356,7 +366,8 @@ class Run:
         """Take a step; what it raises becomes the run's result."""
         raises = bool(os.environ.get("GNNBENCH_DEBUG"))
         try:
-            return step()
+            with self._random.at_turn():
+                return step()
         except DeviceOutOfMemory as error:
             self.fail("out-of-memory", str(error))
         except MissingDependency as error:
@@ -372,7 +383,13 @@ class Run:
             if raises or self._scene.processes is not None:
                 raise
             self.fail("error", describe_failure(error))
+        finally:
+            self._restore_state()
         return None
+
+    def _restore_state(self) -> None:
+        """Bring back the settings of the process that the row's parts have changed."""
+        self._left.update(dict.fromkeys(self._scene.state.restore()))
 
     def _release(self) -> None:
         """Let go of everything that was opened, in all ranks."""

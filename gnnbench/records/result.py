@@ -85,7 +85,9 @@ class RunResult:
     then no ``equivalence``. ``work`` is there where the run is done. ``idle``
     names ideas that did nothing, such as ``"the cache (no row was found in it)"``. ``stated`` names
     the parts by whose own word a modelled run takes as long as it does, such as ``"kernel mine"``.
-    Runs with the same ``lot`` took turns, so that their samples are pairs.
+    ``left`` names settings of the process that the run's parts changed, such as ``"torch's anomaly
+    detection"``; they were restored after each turn. Runs with the same ``lot`` took turns, so that
+    their samples are pairs.
     """
 
     strategy: str
@@ -106,6 +108,7 @@ class RunResult:
     notes: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
     stated: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
     lot: int = 0
 
 

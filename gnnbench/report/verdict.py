@@ -25,6 +25,7 @@ def summarise(groups: Sequence[Group]) -> tuple[str, ...]:
     sentences += _compare_accuracy(groups)
     sentences += _name_stated(groups)
     sentences += _name_idle(groups)
+    sentences += _name_left(groups)
     return tuple(sentences)
 
 
@@ -197,3 +198,17 @@ def widest_gap(winner: Row, loser: Row) -> str:
     if format_si(spent, "s") == format_si(other, "s"):
         return ""
     return f" (the widest gap is {stage}, {format_si(spent, 's')} against {format_si(other, 's')})"
+
+
+def _name_left(groups: Sequence[Group]) -> list[str]:
+    """Name the rows that changed settings of the process, which other rows run with, too."""
+    rows: dict[str, dict[str, None]] = {}
+    for row in (row for group in groups for row in group.rows):
+        for run in row.runs:
+            rows.setdefault(row.label, {}).update(dict.fromkeys(run.left))
+    return [
+        f"{label} changed {', '.join(left)}; this was restored after each of its turns, and no "
+        f"other row ran with it."
+        for label, left in rows.items()
+        if left
+    ]

@@ -281,7 +281,7 @@ def _run(run: RunResult, why_not: str) -> RunEntry:
                 for stage, metric in run.stages.items()
                 if _is_finite(metric)
             },
-            "notes": (*run.notes, *notes),
+            "notes": (*run.notes, *(f"changed {name}" for name in run.left), *notes),
         }
     )
 
