@@ -44,10 +44,18 @@ def _enter_folder(folder: str | None) -> None:
             os.chdir(folder)
 
 
-def _set_environment(wanted: Mapping[str, str]) -> None:
-    for name in set(os.environ) - set(wanted):
-        del os.environ[name]
-    os.environ.update(wanted)
+class _Environment:
+    """The variables that there were. A library may add its own when it is first imported."""
+
+    def __init__(self) -> None:
+        self._names = tuple(os.environ)
+
+    def read(self) -> Mapping[str, str | None]:
+        return {name: os.environ.get(name) for name in self._names}
+
+    @staticmethod
+    def write(wanted: Mapping[str, str | None]) -> None:
+        os.environ.update({name: value for name, value in wanted.items() if value is not None})
 
 
 def _read_handlers() -> dict[int, Any]:
@@ -104,7 +112,6 @@ SETTINGS = (
     ),
     Setting("NumPy's floating-point errors", np.geterr, lambda wanted: np.seterr(**wanted)),
     Setting("the current folder", _read_folder, _enter_folder),
-    Setting("the environment", lambda: dict(os.environ), _set_environment),
     Setting("the handlers of signals", _read_handlers, _set_handlers),
     Setting("logging", _read_logging, _set_logging),
     Setting(
@@ -121,12 +128,17 @@ class ProcessState:
     """The settings as they are when this is made, which :meth:`restore` brings back."""
 
     def __init__(self) -> None:
-        self._values = [setting.read() for setting in SETTINGS]
+        environment = _Environment()
+        self._settings = (
+            *SETTINGS,
+            Setting("the environment", environment.read, environment.write),
+        )
+        self._values = [setting.read() for setting in self._settings]
 
     def restore(self) -> tuple[str, ...]:
         """Bring back what has changed, and return what the changed settings are called."""
         changed = []
-        for setting, value in zip(SETTINGS, self._values, strict=True):
+        for setting, value in zip(self._settings, self._values, strict=True):
             if setting.read() != value:
                 setting.write(value)
                 changed.append(setting.name)
