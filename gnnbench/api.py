@@ -71,6 +71,7 @@ def compare(
     epochs: int = 10,
     batch_size: int = 1024,
     fanouts: Sequence[int] | None = None,
+    mode: Mode | None = None,
     platform: str | os.PathLike[str] | Platform | None = None,
     swap: Mapping[str, str] | None = None,
     options: Mapping[str, OptionValue] | None = None,
@@ -117,6 +118,8 @@ def compare(
         target_accuracy=target_accuracy,
         check=check,
         plain=plain,
+        mode=mode,
+        demanded=() if fanouts is None else ("fanouts",),
     )
     with _own_threads():
         request = make_request(job, registry)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gnnbench.parts import LayerClass, Placement
     from gnnbench.platforms.machine import Platform
     from gnnbench.plugins import Registry
-    from gnnbench.records import Dataset, Graph, PartKind, Workload
+    from gnnbench.records import Dataset, Graph, Mode, PartKind, Workload
 
     #: A strategy's name, and the parts that it is to have instead of its own.
     ChosenStrategy = tuple[str, tuple[tuple[PartKind, str], ...]]
@@ -34,7 +34,9 @@ class Job:
     """What is to be compared, as it was asked for.
 
     ``dataset`` and ``platform`` are names, files or what these stand for; None is the usual one.
-    ``fanouts`` and ``learning_rate`` may be left to the model, and ``threads`` to the machine.
+    ``fanouts`` and ``learning_rate`` may be left to the model, ``threads`` to the machine, and
+    ``mode`` to the strategies. ``demanded`` names options of mini-batches that were asked for, and
+    that some row has to train by.
     """
 
     strategies: Sequence[ChosenStrategy]
@@ -57,6 +59,8 @@ class Job:
     target_accuracy: float | None = None
     check: bool = True
     plain: bool = True
+    mode: Mode | None = None
+    demanded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_counts(self, "layers", "hidden", "epochs", "batch_size", "repeats")
@@ -107,6 +111,8 @@ def make_request(job: Job, registry: Registry, ranks: int = 1) -> Request:
         check=job.check,
         plain=job.plain,
         same_seed=job.same_seed,
+        modes=() if job.mode is None else (job.mode,),
+        demanded=job.demanded,
     )
 
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from gnnbench import preparation, signals
 from gnnbench.cli.earlier import compare_earlier
@@ -23,6 +24,7 @@ from gnnbench.cli.options import (
     FilePath,
     comparison_options,
     load_registry,
+    mode_option,
     open_console,
 )
 from gnnbench.cli.processes import end_with_starter, run_ranks
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from gnnbench.comparison import PlannedRow, Request
     from gnnbench.plugins import Registry
     from gnnbench.preparation import ChosenStrategy
-    from gnnbench.records import Comparison, PartKind
+    from gnnbench.records import Comparison, Mode, PartKind
     from gnnbench.run.collectives import Processes
 
 
@@ -83,6 +85,10 @@ if TYPE_CHECKING:
     help="Also run, beside each strategy, the one with plain parts that it is to be better than.  "
     "[default: plain]",
 )
+@mode_option(
+    "Train in this mode alone.  [default: the mode of the strategies that have one; else their "
+    "usual one]"
+)
 @comparison_options
 @click.pass_obj
 def compare(
@@ -92,6 +98,7 @@ def compare(
     processes: int | None,
     patience_s: int,
     plain: bool,
+    mode: Mode | None,
     options: ComparisonOptions,
 ) -> int:
     """Train each strategy on one dataset, and compare losses, times and traffic.
@@ -109,7 +116,7 @@ def compare(
             "no strategies are named; name them by --plugins A,B, or two result files to compare."
         )
     chosen = parse_strategies(strategies)
-    return run_rows(line, chosen, options, Ranks(processes, patience_s), plain=plain)
+    return run_rows(line, chosen, options, Ranks(processes, patience_s), plain=plain, mode=mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,7 @@ def run_rows(
     wanted: Ranks,
     *,
     plain: bool = False,
+    mode: Mode | None = None,
     find_rows: Callable[[Request, Registry], tuple[PlannedRow, ...]] | None = None,
     print_more: Callable[[Comparison, Registry, Console], None] | None = None,
 ) -> int:
@@ -151,7 +159,7 @@ def run_rows(
         )
     if ranks > 1 and is_watched():
         end_with_starter()
-    request, registry = prepare(line, chosen, options, max(1, ranks), plain=plain)
+    request, registry = prepare(line, chosen, options, max(1, ranks), plain=plain, mode=mode)
     if find_rows is not None:
         request = replace(request, rows=find_rows(request, registry))
 
@@ -216,6 +224,7 @@ def prepare(
     ranks: int = 1,
     *,
     plain: bool = False,
+    mode: Mode | None = None,
 ) -> tuple[Request, Registry]:
     """What to compare, with its data and its machine, and the plugins to do it with.
 
@@ -243,6 +252,8 @@ def prepare(
         target_accuracy=options.target_accuracy,
         check=not options.no_check,
         plain=plain,
+        mode=mode,
+        demanded=find_demanded(),
     )
     options.check_files(options.trace_path, options.html_path)
     registry = load_registry(options.extra_plugins)
@@ -253,6 +264,16 @@ def prepare(
     dense = options.model in MODEL_NAMES
     check_widths(widths[0], options.hidden, options.layers, widths[-1], dense=dense)
     return request, registry
+
+
+def find_demanded() -> tuple[str, ...]:
+    """Return the options of mini-batches that the command line has, as they are typed."""
+    context = click.get_current_context()
+    return tuple(
+        f"--{name.replace('_', '-')}"
+        for name in ("batch_size", "fanouts")
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    )
 
 
 def run_comparison(

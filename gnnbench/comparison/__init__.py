@@ -22,6 +22,7 @@ from gnnbench.comparison.progress import Progress, SilentProgress
 from gnnbench.comparison.request import CHECKED_UPDATES, Options, PlannedRow, Request, Variant
 from gnnbench.comparison.rows import (
     add_plain_rows,
+    check_demanded,
     check_options,
     choose_modes,
     options_for,
@@ -285,6 +286,7 @@ def _find_rows(
 ) -> tuple[tuple[PlannedRow, ...], dict[PlannedRow, _Refusal]]:
     """The rows, plain ones among them, and why some cannot run."""
     rows = plan_rows(request, registry)
+    check_demanded(rows, request.demanded)
     check_options(rows, request.options, registry)
     found: dict[PlannedRow, _Refusal | None] = {}
 

@@ -32,6 +32,7 @@ class Request:
     own, unless ``same_seed``. ``checked_updates`` of each run are held equal to the reference.
 
     ``rows``, where there are any, are what runs, instead of the strategies with and without swaps.
+    ``demanded`` names options of mini-batches that were asked for; some row has to train by them.
     """
 
     strategies: tuple[str | Variant, ...]
@@ -48,6 +49,7 @@ class Request:
     checked_updates: int = CHECKED_UPDATES
     modes: tuple[Mode, ...] = ()
     rows: tuple[PlannedRow, ...] = ()
+    demanded: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

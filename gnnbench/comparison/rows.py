@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gnnbench.comparison.request import Options, PlannedRow, Request, Variant
 from gnnbench.errors import PluginError, UsageError
@@ -53,6 +53,15 @@ def plan_rows(request: Request, registry: Registry) -> tuple[PlannedRow, ...]:
             f"no chosen strategy trains {' or '.join(modes)}; see gnnbench plugins list."
         )
     return tuple(rows)
+
+
+def check_demanded(rows: Sequence[PlannedRow], demanded: Sequence[str]) -> None:
+    """Refuse options of mini-batches that no row trains by. Raises ``UsageError``."""
+    if demanded and all(row.mode == "full-graph" for row in rows):
+        raise UsageError(
+            f"{' and '.join(demanded)} would have no effect: every row trains the full graph. "
+            f"Leave it out, or train mini-batches, as compare does with --mode mini-batch."
+        )
 
 
 def plan_row(variant: Variant, strategy: Strategy, mode: Mode, registry: Registry) -> PlannedRow:

@@ -52,7 +52,7 @@ def test_each_part_is_swapped_for_the_plain_one_and_refusals_say_why(run):
 
 
 def test_options_of_compare_hold_for_every_step(run):
-    words = ("--set", "sampler.chunks_per_partition=2", "--layers", "3", "--fanouts", "5,5,5")
+    words = ("--set", "sampler.chunks_per_partition=2", "--layers", "3")
     result = run("ablate", "hongtu", *QUICK, *words, "--json", "-")
     document = json.loads(result.stdout)
     assert document["workload"]["layers"] == 3
