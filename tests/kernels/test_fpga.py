@@ -237,7 +237,7 @@ def test_slower_memory_than_clock() -> None:
 # --------------------------------------------------------------------------- compiled = twin
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 @pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
 def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
@@ -314,7 +314,7 @@ def test_long_streams_equal_the_twin_to_the_cycle(
         assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_more_is_never_slower(data: st.DataObject) -> None:
     """No sum is later with any delay shorter; with twice the PEs by one cycle at most."""
@@ -344,31 +344,6 @@ def test_more_is_never_slower(data: st.DataObject) -> None:
     ):
         changed = replace(machine, **change)  # type: ignore[arg-type]
         assert (run(edges, changed, words=words, num_dst=16).complete <= base + slack).all(), change
-
-
-# --------------------------------------------------------------------------- sums
-
-
-@pytest.mark.usefixtures("anywhere")
-def test_sums_accumulate_in_the_order_of_the_stream() -> None:
-    """To the bit: float32 messages added one after the other, starting from 0."""
-    random = np.random.default_rng(0)
-    src = random.integers(0, 30, 400).astype(np.int32)
-    dst = random.integers(0, 11, 400).astype(np.int32)
-    weight = random.normal(size=400).astype(np.float32)
-    rows = random.normal(size=(30, 17)).astype(np.float32)
-    out = fpga.scatter_gather(src, dst, weight, rows, 12)
-    for v in range(12):
-        for k in range(17):
-            total = np.float32(0)
-            for e in np.flatnonzero(dst == v):
-                total = np.float32(total + np.float32(weight[e] * rows[src[e], k]))
-            assert out[v, k] == total
-    backwards = fpga.scatter_gather(
-        src[::-1].copy(), dst[::-1].copy(), weight[::-1].copy(), rows, 12
-    )
-    assert not np.array_equal(out, backwards)
-    assert np.allclose(out, backwards, atol=1e-4)
 
 
 # --------------------------------------------------------------------------- refusals
@@ -428,12 +403,3 @@ def test_times_too_large_to_add_up_raise(change: str) -> None:
         machine, ready = replace(machine, cycle_ticks=2**30), PLACES + huge - 1
     with pytest.raises(ValueError, match="too large to add up"):
         fpga.simulate_aggregation(GOOD, GOOD, address, 2, words, machine, ready=ready)
-
-
-def test_bad_rows_raise() -> None:
-    ones, rows = np.ones(2, dtype=np.float32), np.ones((2, 3), dtype=np.float32)
-    with pytest.raises(ValueError, match="rows is float64"):
-        fpga.scatter_gather(GOOD, GOOD, ones, rows.astype(np.float64), 2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="weight has 1 values"):
-        fpga.scatter_gather(GOOD, GOOD, ones[:1], rows, 2)
-    assert fpga.scatter_gather(GOOD, GOOD, ones, rows[:, :0].copy(), 2).shape == (2, 0)
