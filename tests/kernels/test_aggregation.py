@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,14 +19,14 @@ from gnnbench.kernels.dispatch.aggregation import MaskArray, SparseMatrix, Way
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import aggregation as reference
 from gnnbench.kernels.reference.aggregation import Float
+from gnnbench.records import IndexArray
 
 Array = npt.NDArray[Any]
 LEVELS = ["baseline", "avx2", "avx512"]
 WAYS: list[Way] = ["in place", "packed", "blocked"]
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
-#: About the vectors of every instruction set, the packed rows, the tiles of 12 and 20 vectors.
-WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97]
-WIDTHS += [127, 128, 129, 160, 161, 191, 192, 193, 255, 256, 320, 321, 385, 602, 641, 700]
+#: Bytes of a vector and vectors of a tile, which stay in registers.
+VECTORS = {"baseline": (16, 12), "avx2": (32, 12), "avx512": (64, 20)}
 
 needs_compiled = pytest.mark.skipif(load("aggregation") is None, reason="kernels are not compiled")
 
@@ -37,6 +38,17 @@ def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(aggregation, "load", lambda topic: None)
     else:
         monkeypatch.setenv("GNNBENCH_SIMD", request.param)
+
+
+def list_widths(level: str, dtype: np.dtype[Any]) -> list[int]:
+    """Widths for each number of vectors that a tile may have, with every tail, and for more tiles.
+
+    The compiled loops have one copy for each of these numbers.
+    """
+    size, registers = VECTORS[level]
+    lanes = size // dtype.itemsize
+    counts = [*range(1, registers + 1), registers + 1, 2 * registers + 1]
+    return [1, *(lanes * count - count % lanes for count in counts)]
 
 
 @dataclass
@@ -190,7 +202,7 @@ def matrices(draw: st.DrawFn) -> SparseMatrix:
 def products(draw: st.DrawFn) -> Case:
     matrix = draw(matrices())
     dtype = draw(st.sampled_from(DTYPES))
-    width = draw(st.one_of(st.integers(0, 40), st.sampled_from(WIDTHS)))
+    width = draw(st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 129, 192, 321, 700])))
     names = draw(st.sets(st.sampled_from(["weight", "src_scale", "dst_scale", "own", "mean"])))
     if matrix.num_dst > matrix.num_src:
         names.discard("own")
@@ -206,7 +218,7 @@ def products(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     products(),
     st.sampled_from(["new", "given", "added to"]),
@@ -291,7 +303,7 @@ def make_case(
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("names", FACTORS)
+@pytest.mark.parametrize("names", [FACTORS[0], FACTORS[-1]], ids=["plain", "all factors"])
 def test_widths_ways_threads_and_stores_give_the_same_bits(
     level: str, dtype: np.dtype[Any], names: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,40 +311,38 @@ def test_widths_ways_threads_and_stores_give_the_same_bits(
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     # Several threads work on matrices as small as these.
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    for width in WIDTHS:
+    choices = itertools.cycle(itertools.product((0, 4 << 20), (2, 1, 4)))
+    for width in list_widths(level, dtype):
         case = make_case(width, dtype, names)
         assert case.matrix.blocks is not None
         monkeypatch.setattr(aggregation, "STREAMED_BYTES", 4 << 20)
         case.force("in place", 1)
         alone = case.run(threads=1)
-        scale = 30.0 if dtype == np.float32 else 1e-7
-        assert_close(alone, case.expected(), scale)
-        for streamed_bytes in (0, 4 << 20):
+        assert_close(alone, case.expected(), 30.0 if dtype == np.float32 else 1e-7)
+        for way, (streamed_bytes, threads) in zip(WAYS, choices):  # noqa: B905
             monkeypatch.setattr(aggregation, "STREAMED_BYTES", streamed_bytes)
-            for way in WAYS:
-                for threads in (1, 2, 4):
-                    case.force(way, threads)
-                    assert_same_bits(case.run(threads=threads), alone)
+            case.force(way, threads)
+            assert_same_bits(case.run(threads=threads), alone)
 
 
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("names", FACTORS)
 def test_masked_elements_are_zero_and_the_others_as_without(
-    level: str, dtype: np.dtype[Any], names: set[str], monkeypatch: pytest.MonkeyPatch
+    level: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With few rows wanted, which are passed over, and with a mask of another kind."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    for width in WIDTHS:
-        case = make_case(width, dtype, names, edges=400)
+    for number, width in enumerate(list_widths(level, dtype)):
+        case = make_case(width, dtype, FACTORS[number % 4], edges=400)
         plain = case.run(threads=1)
-        for number, kind in enumerate(MASKS):
+        for kind in ("rows", MASKS[number % len(MASKS)]):
             mask = make_mask(plain.shape, kind)
             wanted = np.unpackbits(mask, axis=1, count=width, bitorder="little")
             expected = np.where(wanted, plain, np.zeros((), dtype))
             masked = replace(case, factors={**case.factors, "mask": mask})
-            way = WAYS[number % 2]
+            way = WAYS[number // 2 % 2]
             masked.force(way, 2)
             monkeypatch.setattr(aggregation, "STREAMED_BYTES", (number % 3) << 30)
             assert_same_bits(masked.run(threads=2), expected)
@@ -382,7 +392,7 @@ def test_rows_of_which_anything_is_wanted_are_counted() -> None:
 
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     num_dst=st.sampled_from([1, 2, 7, 8, 9, 40, 1025, 2600]),
     num_edges=st.sampled_from([0, 1, 700, 3000, 5000, 14000]),
@@ -482,7 +492,8 @@ def test_streamed_outputs_write_only_their_rows(
     """At any address: whole lines go past the caches, and nothing beside the output is written."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    for width in [*WIDTHS, 8192, 8200]:
+    line = 64 // dtype.itemsize
+    for width in (1, line - 1, line, 2 * line, 5 * line, 13 * line, 20 * line, 21 * line, 8200):
         case = make_case(width, dtype, {"dst_scale"}, edges=150)
         plain = case.run(threads=1)
         monkeypatch.setattr(aggregation, "STREAMED_BYTES", 0)
@@ -504,17 +515,14 @@ def test_streamed_outputs_write_only_their_rows(
 def test_outputs_above_the_threshold_are_streamed() -> None:
     """As it happens without any threshold moved."""
     matrix = make_matrix(70000, 300, 90000)
-    for width in (64, 61):
-        h = make_numbers((300, width), DTYPES[0])
-        whole = aggregation.aggregate(matrix, h, threads=2)
-        assert whole.nbytes >= aggregation.STREAMED_BYTES
-        for begin in range(0, 70000, 14000):
-            first = matrix.indptr[begin]
-            part = matrix.indptr[begin : begin + 14001] - first
-            rows = SparseMatrix(part, matrix.indices[first : first + part[-1]], 300)
-            assert_same_bits(
-                whole[begin : begin + 14000], aggregation.aggregate(rows, h, threads=1)
-            )
+    h = make_numbers((300, 64), DTYPES[0])
+    whole = aggregation.aggregate(matrix, h, threads=2)
+    assert whole.nbytes >= aggregation.STREAMED_BYTES
+    for begin in range(0, 70000, 35000):
+        first = matrix.indptr[begin]
+        part = matrix.indptr[begin : begin + 35001] - first
+        rows = SparseMatrix(part, matrix.indices[first : first + part[-1]], 300)
+        assert_same_bits(whole[begin : begin + 35000], aggregation.aggregate(rows, h, threads=1))
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -537,26 +545,27 @@ def test_what_is_masked_is_zero_whatever_was_summed(bad: float) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products())
 def test_maxima_equal_the_twin(level: str, case: Case) -> None:
     """Numbers of few values, so that there are ties."""
     matrix, h = case.matrix, case.h
-    shape = (matrix.num_dst, h.shape[1])
-    expected, expected_source = np.empty(shape, h.dtype), np.empty(shape, np.int32)
-    reference.aggregate_max(matrix.indptr, matrix.indices, h, expected, expected_source)
+    gradient = strided(make_exact((matrix.num_dst, h.shape[1]), h.dtype, 3), 4, 1)
+    freeze(gradient)
+
+    def run() -> tuple[Float, IndexArray, Float]:
+        out, source = aggregation.aggregate_max(matrix, h, threads=2)
+        return out, source, aggregation.spread_maxima(source, gradient, matrix.num_src)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNBENCH_SIMD", level)
-        out, source = aggregation.aggregate_max(matrix, h, threads=2)
-        assert_same_bits(out, expected)
-        np.testing.assert_array_equal(source, expected_source)
-        assert source.dtype == np.int32
-        gradient = strided(make_exact(shape, h.dtype, 3), 4, 1)
-        freeze(gradient, source)
-        spread = aggregation.spread_maxima(source, gradient, matrix.num_src)
-    expected_spread = np.zeros((matrix.num_src, h.shape[1]), h.dtype)
-    reference.spread_maxima(source, gradient, expected_spread)
-    np.testing.assert_array_equal(spread, expected_spread)
+        out, source, spread = run()
+        patch.setattr(aggregation, "load", lambda topic: None)
+        twin, twin_source, twin_spread = run()
+    assert_same_bits(out, twin)
+    assert_same_bits(source, twin_source)
+    assert source.dtype == np.int32
+    np.testing.assert_array_equal(spread, twin_spread)
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -596,34 +605,22 @@ def test_maxima_and_their_gradient_agree_with_torch(dtype: np.dtype[Any]) -> Non
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products())
-def test_dot_products_equal_the_twin(level: str, case: Case) -> None:
-    matrix, h = case.matrix, case.h
-    g = make_exact((matrix.num_dst, h.shape[1]), h.dtype, 2)
-    g = strided(g, 3, 2) if h.strides[0] % 2 else g
-    freeze(g)
-    expected = np.empty(matrix.num_edges, h.dtype)
-    reference.dot_edges(matrix.indptr, matrix.indices, g, h, expected)
+def test_numbers_on_edges_equal_the_twin(level: str, case: Case) -> None:
+    """Sampled products to the bit, the softmax and its gradient to rounding."""
+    matrix, h, dtype = case.matrix, case.h, case.h.dtype
+    g = strided(make_exact((matrix.num_dst, h.shape[1]), dtype, 2), 3, 2)
+    scores = make_numbers(matrix.num_edges, dtype) * dtype.type(10)
+    gradient = make_numbers(matrix.num_edges, dtype, 1)
+    freeze(g, scores, gradient)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNBENCH_SIMD", level)
         products = aggregation.dot_edges(matrix, g, h, threads=2)
-    assert products.dtype == h.dtype
-    np.testing.assert_array_equal(products, expected)
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=60, deadline=None)
-@given(matrices(), st.sampled_from(DTYPES))
-def test_softmax_equals_the_twin(level: str, matrix: SparseMatrix, dtype: np.dtype[Any]) -> None:
-    scores = make_numbers(matrix.num_edges, dtype) * dtype.type(10)
-    gradient = make_numbers(matrix.num_edges, dtype, 1)
-    freeze(scores, gradient)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GNNBENCH_SIMD", level)
         softmax = aggregation.edge_softmax(matrix, scores)
         back = aggregation.edge_softmax_backward(matrix, softmax, gradient)
         patch.setattr(aggregation, "load", lambda topic: None)
+        assert_same_bits(products + 0, aggregation.dot_edges(matrix, g, h) + 0)
         tolerance = 1e-6 if dtype == np.float32 else 1e-14
         expected = aggregation.edge_softmax(matrix, scores)
         expected_back = aggregation.edge_softmax_backward(matrix, softmax, gradient)
@@ -706,8 +703,8 @@ def test_threads_give_the_same_bits(
 ) -> None:
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    matrix = make_matrix(900, 1100, 20000, ascending=False)
-    scores, gradient = make_numbers(20000, dtype, 2), make_numbers(20000, dtype, 3)
+    matrix = make_matrix(900, 1100, 9000, ascending=False)
+    scores, gradient = make_numbers(9000, dtype, 2), make_numbers(9000, dtype, 3)
 
     def results(width: int, threads: int) -> Iterator[Array]:
         h, g = make_numbers((1100, width), dtype), make_numbers((900, width), dtype, 1)
@@ -718,11 +715,9 @@ def test_threads_give_the_same_bits(
         yield from aggregation.aggregate_max(matrix, h, threads=threads)
         yield aggregation.aggregate(matrix, h, weight=scores, threads=threads)
 
-    for width in (1, 6, 33, 130):
-        alone = list(results(width, 1))
-        for threads in (2, 4):
-            for one, other in zip(results(width, threads), alone, strict=True):
-                assert_same_bits(one, other)
+    for width in (6, 130):
+        for one, other in zip(results(width, 3), results(width, 1), strict=True):
+            assert_same_bits(one, other)
 
 
 # --------------------------------------------------------------------------- bad input
@@ -734,7 +729,7 @@ def make_small() -> tuple[SparseMatrix, Float]:
 
 
 @pytest.mark.parametrize("pure", [False, True])
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.data())
 def test_malformed_matrices_raise(pure: bool, data: st.DataObject) -> None:
     """Any row pointers and indices either are a matrix, or raise."""
@@ -794,7 +789,6 @@ def read_only(shape: tuple[int, ...]) -> Float:
     return array
 
 
-@pytest.mark.parametrize("pure", [False, True])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -811,10 +805,7 @@ def read_only(shape: tuple[int, ...]) -> Float:
         ({"h": np.ones((3, 8), dtype=np.float32)[:, ::2]}, "each row must be contiguous"),
         ({"h": np.ones((4, 3), dtype=np.float32).T}, "each row must be contiguous"),
         ({"h": np.ones((3, 4), dtype=np.float32)[::-1]}, "each row must be contiguous"),
-        (
-            {"h": np.broadcast_to(np.ones(4, dtype=np.float32), (3, 4))},
-            "each row must be contiguous",
-        ),
+        ({"h": np.broadcast_to(np.float32(1), (3, 4))}, "each row must be contiguous"),
         ({"h": unaligned((3, 4))}, "aligned"),
         ({"weight": np.ones(3)}, "weight is float64"),
         ({"weight": np.ones(4, dtype=np.float32)}, "of 3 values"),
@@ -827,7 +818,6 @@ def read_only(shape: tuple[int, ...]) -> Float:
         ({"own": np.ones(3, dtype=np.float32)}, "own is .* of 2 values"),
         ({"mask": np.ones((2, 4), dtype=np.bool_)}, "make it with pack_mask"),
         ({"mask": np.ones((2, 2), dtype=np.uint8)}, r"shape \(2, 1\)"),
-        ({"mask": np.ones((1, 2), dtype=np.uint8).T[:, :1]}, None),
         ({"mask": np.ones((4, 1), dtype=np.uint8)[::2]}, "mask must be a contiguous"),
         ({"mask": [[1], [1]]}, "mask must be a contiguous"),
         ({"out": np.empty((2, 4))}, "out must be a float32"),
@@ -841,18 +831,10 @@ def read_only(shape: tuple[int, ...]) -> Float:
         ({"threads": -1}, "threads is -1"),
     ],
 )
-def test_bad_arguments_raise(
-    change: dict[str, Any], message: str | None, pure: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if pure:
-        monkeypatch.setattr(aggregation, "load", lambda topic: None)
+def test_bad_arguments_raise(change: dict[str, Any], message: str) -> None:
     matrix, h = make_small()
-    arguments = {"h": h, **change}
-    if message is None:
-        aggregation.aggregate(matrix, **arguments)
-        return
     with pytest.raises(ValueError, match=message):
-        aggregation.aggregate(matrix, **arguments)
+        aggregation.aggregate(matrix, **{"h": h, **change})
 
 
 def test_outputs_that_share_memory_raise() -> None:
@@ -871,6 +853,12 @@ def test_outputs_that_share_memory_raise() -> None:
     mask = room.view(np.uint8).ravel()[:2].reshape(2, 1)
     with pytest.raises(ValueError, match="out shares memory with mask"):
         aggregation.aggregate(matrix, h, mask=mask, out=room[:2, :4])
+
+
+def test_a_mask_of_one_column_may_have_any_stride() -> None:
+    matrix, h = make_small()
+    mask = np.array([[0xFF, 0]], dtype=np.uint8).T
+    assert aggregation.aggregate(matrix, h, mask=mask).tolist() == [[2.0] * 4, [0.0] * 4]
 
 
 def test_own_needs_the_destinations_among_the_sources() -> None:
