@@ -5,17 +5,14 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse.csgraph
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +44,9 @@ def make_graph(num_vertices: int, pairs: set[tuple[int, int]]) -> Graph:
     rows = np.array([u for u, _ in edges], dtype=np.int64)
     counts = np.bincount(rows, minlength=num_vertices)
     indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    return Graph(indptr, np.array([v for _, v in edges], dtype=np.int32))
+    indices = np.array([v for _, v in edges], dtype=np.int32)
+    indptr.flags.writeable = indices.flags.writeable = False  # as in a memory-mapped graph
+    return Graph(indptr, indices)
 
 
 def star(num_leaves: int, centres: int = 1) -> Graph:
@@ -75,8 +74,9 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-def sample(case: Case, threads: int = 1) -> tuple[Block, ...]:
-    return dispatch.sample_neighbours(
+def sample(case: Case, threads: int = 1, module: Any = dispatch) -> tuple[Block, ...]:
+    options = {} if module is reference else {"threads": threads}
+    blocks: tuple[Block, ...] = module.sample_neighbours(
         case.graph.indptr,
         case.graph.indices,
         case.seeds,
@@ -85,21 +85,9 @@ def sample(case: Case, threads: int = 1) -> tuple[Block, ...]:
         epoch=case.epoch,
         replace=case.replace,
         weights=case.weights,
-        threads=threads,
+        **options,
     )
-
-
-def sample_reference(case: Case) -> tuple[Block, ...]:
-    return reference.sample_neighbours(
-        case.graph.indptr,
-        case.graph.indices,
-        case.seeds,
-        case.fanouts,
-        seed=case.seed,
-        epoch=case.epoch,
-        replace=case.replace,
-        weights=case.weights,
-    )
+    return blocks
 
 
 @st.composite
@@ -150,27 +138,17 @@ def neighbour_sets(block: Block) -> dict[int, tuple[int, ...]]:
     return {int(v): tuple(row.tolist()) for v, row in zip(block.dst_ids, rows, strict=True)}
 
 
-def test_compiled_kernels_are_used_where_they_exist() -> None:
+def test_compiled_kernels_are_used_where_they_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     pure = os.environ.get("GNNBENCH_PURE", "") not in ("", "0")
     built = importlib.util.find_spec("gnnbench.kernels._sampling") is not None
     assert dispatch.compiled() == (built and not pure)
-
-
-def test_pure_environment_selects_the_twin() -> None:
-    code = "from gnnbench.kernels import dispatch; print(dispatch.compiled())"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "GNNBENCH_PURE": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == "False"
+    monkeypatch.setenv("GNNBENCH_PURE", "1")
+    assert load.__wrapped__("sampling") is None
 
 
 @given(st.one_of(cases(), other_cases()))
 def test_compiled_equals_reference(case: Case) -> None:
-    ours, theirs = sample(case), sample_reference(case)
+    ours, theirs = sample(case), sample(case, module=reference)
     assert len(ours) == len(theirs) == len(case.fanouts)
     for one, other in zip(ours, theirs, strict=True):
         assert_same(one, other)
@@ -219,23 +197,20 @@ def test_threads_do_not_change_what_is_drawn(weighted: bool, with_replacement: b
         assert_same(whole, reference.induce_block(graph.indptr, graph.indices, seeds))
         inner = sampling.induce_subgraph(graph.indptr, graph.indices, seeds, threads=threads)
         assert_same(inner, reference.induce_subgraph(graph.indptr, graph.indices, seeds))
-    for block, other in zip(one, sample_reference(case), strict=True):
+    for block, other in zip(one, sample(case, module=reference), strict=True):
         assert_same(block, other)
 
 
-@pytest.mark.parametrize("fanout", [1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 400, 1000])
-@pytest.mark.parametrize("degree", [33, 64, 65, 200, 1024, 1025, 3000])
-def test_every_way_to_draw_equals_reference(degree: int, fanout: int) -> None:
+@pytest.mark.parametrize("degree", [33, 64, 65, 1024, 1025, 3000])
+def test_every_way_to_draw_equals_reference(degree: int) -> None:
     """One bitmap word, several, none; few picks and many."""
-    graph = star(degree, 20)
-    centres = np.arange(20, dtype=np.int64) * (degree + 1)
-    weights = np.arange(graph.num_edges, dtype=np.float32) % 7
-    for case in (
-        Case(graph, centres, (fanout, 2), 5, 0),
-        Case(graph, centres, (fanout, 2), 5, 0, weights=weights),
-    ):
-        for one, other in zip(sample(case), sample_reference(case), strict=True):
-            assert_same(one, other)
+    graph = star(degree, 5)
+    centres = np.arange(5, dtype=np.int64) * (degree + 1)
+    for weights in (None, np.arange(graph.num_edges, dtype=np.float32) % 7):
+        for fanout in (1, 15, 16, 17, 32, 33, 64, 65, 1000):
+            case = Case(graph, centres, (fanout, 2), 5, 0, weights=weights)
+            for one, other in zip(sample(case), sample(case, module=reference), strict=True):
+                assert_same(one, other)
 
 
 @pytest.mark.parametrize("changed", ["seed", "epoch", "layer"])
@@ -252,39 +227,6 @@ def test_draws_depend_on_every_key(changed: str) -> None:
         second = neighbour_sets(sample(Case(graph, centre, (20, 20), seed, epoch))[-1])[0]
     assert first != second
     assert neighbour_sets(sample(Case(graph, centre, (20, 20), 1, 1))[-1])[0] == first
-
-
-@pytest.mark.parametrize("varying", ["vertex", "epoch"])
-@pytest.mark.parametrize(("degree", "fanout", "draws"), [(4, 2, 60_000), (10, 3, 60_000)])
-def test_every_subset_is_equally_likely(varying: str, degree: int, fanout: int, draws: int) -> None:
-    """Chi-square over all subsets: Floyd's draw with one value missing fails by a wide margin."""
-    calls = 1 if varying == "vertex" else 600
-    centres = draws // calls
-    graph = star(degree, centres)
-    seeds = np.arange(centres, dtype=np.int64) * (degree + 1)
-    counts: Counter[tuple[int, ...]] = Counter()
-    for epoch in range(calls):
-        (block,) = sample(Case(graph, seeds, (fanout,), 11, epoch))
-        leaves = block.src_ids[block.indices].reshape(centres, fanout) - seeds[:, None]
-        counts.update(map(tuple, leaves.tolist()))
-    subsets = list(itertools.combinations(range(1, degree + 1), fanout))
-    assert set(counts) == set(subsets)
-    assert scipy.stats.chisquare([counts[subset] for subset in subsets]).pvalue > 1e-3
-
-
-def test_the_uniformity_test_catches_the_biased_draw() -> None:
-    """Drawing from [0, j) instead of [0, j], a published mistake, gives two pairs 1/3 and 1/9."""
-    keys = reference.derive_keys(11, 0, 0, np.arange(60_000, dtype=np.int64))
-    words = [reference.mix(keys + np.uint64(i * reference.GOLDEN % 2**64)) for i in (1, 2)]
-    first, second = (
-        (word >> np.uint64(32)) * np.uint64(bound) >> np.uint64(32)
-        for word, bound in zip(words, (2, 3), strict=True)
-    )
-    second = np.where(second == first, np.uint64(3), second)
-    pairs = np.sort(np.stack((first, second), axis=1), axis=1)
-    counts = Counter(map(tuple, pairs.tolist()))
-    observed = [counts[pair] for pair in itertools.combinations(range(4), 2)]
-    assert scipy.stats.chisquare(observed).pvalue < 1e-12
 
 
 @given(cases())
@@ -471,47 +413,14 @@ def test_fastgcn_importance_is_the_squared_column_norm() -> None:
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
-@pytest.mark.parametrize("with_replacement", [False, True])
 @pytest.mark.parametrize("module", [sampling, reference])
-def test_bad_weights_raise(module: ModuleType, with_replacement: bool, bad: float) -> None:
-    graph, seeds = star(3), np.array([0], dtype=np.int64)
-    weights = np.ones(graph.num_edges)
+def test_bad_weights_raise(module: ModuleType, bad: float) -> None:
+    graph, weights = star(3), np.ones(6)
     weights[1] = bad
-    with pytest.raises(ValueError, match="weights hold a negative value"):
-        module.sample_neighbours(
-            graph.indptr,
-            graph.indices,
-            seeds,
-            (2,),
-            seed=0,
-            epoch=0,
-            replace=with_replacement,
-            weights=weights,
-        )
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"weights": np.ones(5)}, "weights must be a contiguous"),
-        ({"weights": np.ones(6, dtype=np.float16)}, "weights must be a contiguous"),
-        ({"weights": np.ones(12)[::2]}, "weights must be a contiguous"),
-        ({"weights": [1.0] * 6}, "weights must be a contiguous"),
-        ({"replace": True, "fanouts": (0,)}, "at least 1 with replacement"),
-        ({"fanouts": (2**31,)}, r"below 2\^31"),
-    ],
-)
-def test_bad_draws_raise(change: dict[str, object], message: str) -> None:
-    graph = star(3)
-    arguments: dict[str, object] = {"seeds": np.array([0], dtype=np.int64), "fanouts": (2,)}
-    with pytest.raises(ValueError, match=message):
-        dispatch.sample_neighbours(
-            graph.indptr,
-            graph.indices,
-            **{**arguments, **change},  # type: ignore[arg-type]
-            seed=0,
-            epoch=0,
-        )
+    for with_replacement in (False, True):
+        case = Case(graph, np.array([0]), (2,), 0, 0, with_replacement, weights)
+        with pytest.raises(ValueError, match="weights hold a negative value"):
+            sample(case, module=module)
 
 
 @pytest.mark.parametrize(
@@ -524,20 +433,14 @@ def test_bad_draws_raise(change: dict[str, object], message: str) -> None:
         ({"seeds": np.array([1, 1], dtype=np.int64)}, "more than once"),
     ],
 )
-def test_bad_layer_samples_raise(change: dict[str, object], message: str) -> None:
+def test_bad_layer_samples_raise(change: dict[str, Any], message: str) -> None:
     graph = star(3)
-    arguments: dict[str, object] = {"seeds": np.array([0], dtype=np.int64), "budgets": (2,)}
+    arguments: dict[str, Any] = {"seeds": np.array([0]), "budgets": (2,), **change}
     with pytest.raises(ValueError, match=message):
-        sampling.sample_layers(
-            graph.indptr,
-            graph.indices,
-            **{**arguments, **change},  # type: ignore[arg-type]
-            seed=0,
-            epoch=0,
-        )
+        sampling.sample_layers(graph.indptr, graph.indices, **arguments, seed=0, epoch=0)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(st.data())
 def test_no_array_is_read_outside(data: st.DataObject) -> None:
     """Any row pointers and ids: the compiled kernels and the twins raise alike or agree."""
@@ -612,65 +515,54 @@ def test_calls_leave_no_trace_in_each_other() -> None:
         assert_same(one, other)
 
 
-@pytest.mark.parametrize("module", ["dispatch", "reference"])
-def test_malformed_graphs_raise(module: str) -> None:
+@pytest.mark.parametrize("module", [dispatch, reference])
+def test_malformed_graphs_raise(module: ModuleType) -> None:
     """Negative ids and descending rows, in the compiled kernel and in the twin."""
-    graph = star(3)
-    seeds = np.array([0], dtype=np.int64)
-    run = dispatch.sample_neighbours if module == "dispatch" else reference.sample_neighbours
-    induce = dispatch.induce_block if module == "dispatch" else reference.induce_block
+    graph, seeds = star(3), np.array([0])
     negative = graph.indices.copy()
     negative[1] = -1
-    with pytest.raises(ValueError, match="outside the graph"):
-        run(graph.indptr, negative, seeds, (0,), seed=0, epoch=0)
-    with pytest.raises(ValueError, match="outside the graph"):
-        induce(graph.indptr, negative, seeds)
-    for row_end in (-1, 99):
-        bounds = graph.indptr.copy()
-        bounds[1] = row_end
-        with pytest.raises(ValueError, match="indptr descends"):
-            run(bounds, graph.indices, seeds, (2,), seed=0, epoch=0)
-        with pytest.raises(ValueError, match="indptr descends"):
-            induce(bounds, graph.indices, seeds)
+    below, beyond = graph.indptr.copy(), graph.indptr.copy()
+    below[1], beyond[1] = -1, 99
+    for indptr, indices, fanout, message in (
+        (graph.indptr, negative, 0, "outside the graph"),
+        (below, graph.indices, 2, "indptr descends"),
+        (beyond, graph.indices, 2, "indptr descends"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            module.sample_neighbours(indptr, indices, seeds, (fanout,), seed=0, epoch=0)
+        with pytest.raises(ValueError, match=message):
+            module.induce_block(indptr, indices, seeds)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seeds": np.array([4], dtype=np.int64)}, "outside a graph of 4 vertices"),
-        ({"seeds": np.array([-1], dtype=np.int64)}, "outside a graph of 4 vertices"),
-        ({"seeds": np.array([2, 0, 2], dtype=np.int64)}, "more than once"),
+        ({"seeds": np.array([4])}, "outside a graph of 4 vertices"),
+        ({"seeds": np.array([-1])}, "outside a graph of 4 vertices"),
+        ({"seeds": np.array([2, 0, 2])}, "more than once"),
         ({"seeds": np.array([0], dtype=np.int32)}, "seeds is int32"),
-        ({"seeds": np.arange(4, dtype=np.int64)[::2]}, "contiguous"),
+        ({"seeds": np.arange(4)[::2]}, "contiguous"),
         ({"seeds": np.zeros((1, 1), dtype=np.int64)}, "one-dimensional"),
         ({"fanouts": (-1,)}, "each must be 0"),
+        ({"fanouts": (2**31,)}, r"below 2\^31"),
+        ({"replace": True, "fanouts": (0,)}, "at least 1 with replacement"),
+        ({"weights": np.ones(5)}, "weights must be a contiguous"),
+        ({"weights": np.ones(6, dtype=np.float16)}, "weights must be a contiguous"),
+        ({"weights": np.ones(12)[::2]}, "weights must be a contiguous"),
+        ({"weights": [1.0] * 6}, "weights must be a contiguous"),
         ({"indptr": np.array([0, 3, 4, 5, 6], dtype=np.int32)}, "indptr is int32"),
-        ({"indptr": np.array([0, 3, 4, 5, 7], dtype=np.int64)}, "end at the number of indices, 6"),
+        ({"indptr": np.array([0, 3, 4, 5, 7])}, "end at the number of indices, 6"),
         ({"indptr": np.empty(0, dtype=np.int64)}, "must start at 0"),
         ({"indices": np.zeros(6, dtype=np.int64)}, "indices is int64"),
     ],
 )
-def test_bad_arguments_raise(change: dict[str, object], message: str) -> None:
+def test_bad_arguments_raise(change: dict[str, Any], message: str) -> None:
     graph = star(3)
-    arguments: dict[str, object] = {
-        "indptr": graph.indptr,
-        "indices": graph.indices,
-        "seeds": np.array([0], dtype=np.int64),
-        "fanouts": (2,),
-    }
+    graph_and_seeds = {"indptr": graph.indptr, "indices": graph.indices, "seeds": np.array([0])}
     with pytest.raises(ValueError, match=message):
-        dispatch.sample_neighbours(**{**arguments, **change}, seed=0, epoch=0)  # type: ignore[arg-type]
-
-
-@settings(max_examples=20)
-@given(cases())
-def test_read_only_arrays_are_accepted(case: Case) -> None:
-    """Memory-mapped graphs are read-only."""
-    for array in (case.graph.indptr, case.graph.indices, case.seeds):
-        array.flags.writeable = False
-    for one, other in zip(sample(case), sample_reference(case), strict=True):
-        assert_same(one, other)
-    dispatch.induce_block(case.graph.indptr, case.graph.indices, case.seeds)
+        dispatch.sample_neighbours(
+            **{**graph_and_seeds, "fanouts": (2,), **change}, seed=0, epoch=0
+        )
 
 
 def make_setting(graph: Graph, train: IntArray, batch_size: int, seed: int = 3) -> Setting:
