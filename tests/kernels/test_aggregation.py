@@ -19,24 +19,15 @@ from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import aggregation as reference
 from gnnbench.kernels.reference.aggregation import Float
 from gnnbench.records import IndexArray
+from tests.kernels.conftest import LEVELS
 
 Array = npt.NDArray[Any]
-LEVELS = ["baseline", "avx2", "avx512"]
 WAYS: list[Way] = ["in place", "packed", "blocked"]
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
 #: Bytes of a vector and vectors of a tile, which stay in registers.
 VECTORS = {"baseline": (16, 12), "avx2": (32, 12), "avx512": (64, 20)}
 
 needs_compiled = pytest.mark.skipif(load("aggregation") is None, reason="kernels are not compiled")
-
-
-@pytest.fixture(params=["pure", *LEVELS])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every instruction set of the compiled loops, and the twins."""
-    if request.param == "pure":
-        monkeypatch.setattr(aggregation, "load", lambda topic: None)
-    else:
-        monkeypatch.setenv("GNNBENCH_SIMD", request.param)
 
 
 def list_widths(level: str, dtype: np.dtype[Any]) -> list[int]:

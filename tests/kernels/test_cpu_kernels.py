@@ -19,34 +19,10 @@ from gnnbench.parts import Adjacency, Kernel, Scaling
 from gnnbench.records import Block
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel
+from tests.kernels.blocks import BLOCKS, draw, make_dense, random_block
 
 KERNELS: list[type[Kernel]] = [TorchKernel, NativeKernel]
 CPU = torch.device("cpu")
-
-
-def make_block(num_src: int, rows: list[list[int]]) -> Block:
-    indptr = np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
-    indices = np.array([u for row in rows for u in row], dtype=np.int32)
-    return Block(np.arange(num_src, dtype=np.int64), len(rows), indptr, indices)
-
-
-def random_block(num_src: int, num_dst: int, num_edges: int) -> Block:
-    rng = np.random.default_rng(num_src + num_edges)
-    chosen = np.sort(rng.choice(num_src * num_dst, size=num_edges, replace=False))
-    rows = [(chosen[chosen // num_src == v] % num_src).tolist() for v in range(num_dst)]
-    return make_block(num_src, rows)
-
-
-BLOCKS = {
-    "unsorted rows": make_block(5, [[4, 1], [0, 3, 2], [1]]),
-    "rows without edges": make_block(6, [[], [5, 0], [], [2, 3, 4], []]),
-    "no edges": make_block(3, [[], []]),
-    "one vertex": make_block(1, [[]]),
-    "one self edge": make_block(1, [[0]]),
-    "no destinations": make_block(2, []),
-    "random": random_block(30, 12, 90),
-    "square": random_block(14, 14, 40),
-}
 
 
 @pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.name)
@@ -55,27 +31,8 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     return made
 
 
-@pytest.fixture(params=BLOCKS.values(), ids=BLOCKS.keys())
-def block(request: pytest.FixtureRequest) -> Block:
-    found: Block = request.param
-    return found
-
-
 def bind(kernel: Kernel, block: Block, dtype: torch.dtype = torch.float64) -> Adjacency:
     return kernel.adjacency(block, dtype, CPU)
-
-
-def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-def make_dense(block: Block, weight: Tensor | None = None) -> Tensor:
-    """The block as a dense ``(D, S)`` matrix, differentiable in ``weight``."""
-    dst = torch.from_numpy(np.repeat(np.arange(block.num_dst), np.diff(block.indptr)))
-    src = torch.from_numpy(block.indices.astype(np.int64))
-    values = torch.ones(block.num_edges, dtype=torch.float64) if weight is None else weight
-    zeros = torch.zeros(block.num_dst, block.num_src, dtype=values.dtype)
-    return zeros.index_put((dst, src), values, accumulate=True)
 
 
 @pytest.mark.parametrize("width", [1, 3])

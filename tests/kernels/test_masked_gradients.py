@@ -34,7 +34,7 @@ from gnnbench_plugins.mixgcn.kernel import SpuKernel
 from gnnbench_plugins.mixgcn.machines import Simulation, Spu
 from gnnbench_plugins.reference.kernel import TorchAdjacency
 from gnnbench_plugins.reference.native_kernel import NativeAdjacency
-from tests.kernels.test_cpu_kernels import BLOCKS, draw
+from tests.kernels.blocks import BLOCKS, draw
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
 NATIVE = dataclasses.replace(PLAIN, kernel="native")
@@ -44,11 +44,6 @@ MODELS_AND_LAYERS = [*itertools.product(("gcn", "sage", "gin"), (2, 3, 4)), ("co
 DIMS = (7, 8, 9, 10, 11)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def registry() -> Registry:
-    return plugins.load()
 
 
 @pytest.fixture
@@ -88,12 +83,6 @@ def losses(trace: Trace) -> list[float]:
 
 
 # --------------------------------------------------------------------------- products
-
-
-@pytest.fixture(params=BLOCKS.values(), ids=BLOCKS.keys())
-def block(request: pytest.FixtureRequest) -> Block:
-    found: Block = request.param
-    return found
 
 
 def products(adjacency: Adjacency, width: int) -> Iterator[Tensor]:

@@ -35,21 +35,10 @@ from gnnbench.run.features import feature_rows
 from gnnbench_plugins.native import gnnbench_strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel
-from tests.kernels.test_cpu_kernels import BLOCKS, draw, make_dense, random_block
+from tests.kernels.blocks import BLOCKS, draw, make_dense, random_block
 
 BUNDLES = gnnbench_strategy()[0].bundles
 MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
-
-
-@pytest.fixture(params=BLOCKS.values(), ids=BLOCKS.keys())
-def block(request: pytest.FixtureRequest) -> Block:
-    found: Block = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def registry() -> Registry:
-    return plugins.load()
 
 
 def as_matrix(block: Block) -> SparseMatrix:

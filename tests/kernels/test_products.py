@@ -34,13 +34,7 @@ def check(ours: FloatArray | None, expected: Any, terms: int) -> None:
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-6 * max(terms, 8))
 
 
-@pytest.fixture(params=["compiled", "pure"])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "pure":
-        monkeypatch.setattr(products, "load", lambda topic: None)
-
-
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 @settings(max_examples=40, deadline=None)
 @given(
     n=ROWS,
@@ -76,7 +70,7 @@ def test_products_and_gradients(
     assert np.array_equal(alone[2], grads[2])
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("shape", [(0, 4, 3), (4, 0, 3), (4, 3, 0), (0, 0, 0)])
 def test_products_of_nothing(shape: tuple[int, int, int]) -> None:
     n, k, f = shape
@@ -93,7 +87,7 @@ def test_products_of_nothing(shape: tuple[int, int, int]) -> None:
     assert np.allclose(grad_bias, g.sum(axis=0))
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_what_is_no_number_stays_none() -> None:
     """ReLU keeps NaN, and so does its gradient; nothing of it goes elsewhere."""
     a, w = draw(20, 17), draw(17, 18)

@@ -16,17 +16,6 @@ from gnnbench.kernels.reference import sets as reference
 from gnnbench.kernels.slabs import Slab
 from gnnbench.records import IndexArray, IntArray
 
-LEVELS = ["baseline", "avx2", "avx512"]
-
-
-@pytest.fixture(params=["pure", *LEVELS])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every instruction set of the compiled loops, and the twins."""
-    if request.param == "pure":
-        monkeypatch.setattr(sets, "load", lambda topic: None)
-    else:
-        monkeypatch.setenv("GNNBENCH_SIMD", request.param)
-
 
 def ids_of(*ids: int) -> IndexArray:
     return np.array(ids, dtype=np.int32)

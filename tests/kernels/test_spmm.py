@@ -18,12 +18,6 @@ from gnnbench.kernels.reference.spmm import Chunks, ReductionEngine, Steps
 TINY = ReductionEngine(lanes=2, lane_adders=4, fill_words=1, local_words=2, banks=4)
 
 
-@pytest.fixture(params=["pure", "compiled"])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "pure":
-        monkeypatch.setattr(spmm, "load", lambda topic: None)
-
-
 def make_matrix(rows: list[list[int]], num_src: int) -> SparseMatrix:
     """Destinations by the sources of their edges."""
     indptr = np.zeros(len(rows) + 1, dtype=np.int64)
@@ -50,7 +44,7 @@ def count(
 # --------------------------------------------------------------------------- counted by hand
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_tiles_and_chunks() -> None:
     """Two destinations a tile. The first tile reads 0, 2, 3, 7, the second 7, the third nothing."""
     matrix = make_matrix([[0, 2], [2, 3, 7], [7], [], [], []], 9)
@@ -64,7 +58,7 @@ def test_tiles_and_chunks() -> None:
     assert segments.tolist() == [2, 1, 1]
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_windows_slide_and_shrink() -> None:
     """Rows 1, 2, 5, 9 are read. Windows of 3: 1 to 2 (shrunk), 5 alone, 9 alone; of 5: 1 to 5."""
     matrix = make_matrix([[1, 5], [2, 9]], 20)
@@ -75,7 +69,7 @@ def test_windows_slide_and_shrink() -> None:
     assert (chunks.begin.tolist(), chunks.rows.tolist()) == ([0, 9], [5, 1])
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_a_piece_takes_the_longer_of_filling_and_adding() -> None:
     """A row of 16 features is a word. Three edges: a piece of two and a piece of one."""
     matrix = make_matrix([[0, 1, 2]], 3)
@@ -91,7 +85,7 @@ def test_a_piece_takes_the_longer_of_filling_and_adding() -> None:
     assert count(matrix, [2], dataclasses.replace(TINY, fill_words=2)).lane_cycles.tolist() == [[1]]
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_pieces_go_to_the_lane_that_is_free_first() -> None:
     """Pieces of 4, 1, 2 and 3 cycles: lanes 4 | 1 2 3, so the second ends at 6."""
     matrix = make_matrix([[0], [0], [0], [0]], 1)
@@ -102,7 +96,7 @@ def test_pieces_go_to_the_lane_that_is_free_first() -> None:
     assert count(matrix, [16, 4, 8, 12], one).lane_cycles.tolist() == [[10]]
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_unwanted_destinations_cost_nothing() -> None:
     matrix = make_matrix([[0, 1], [1, 2, 3]], 4)
     steps = count(matrix, [1, 0])
@@ -112,7 +106,7 @@ def test_unwanted_destinations_cost_nothing() -> None:
     assert (nothing.edges[0], nothing.loaded_rows[0], nothing.bank_cycles[0]) == (0, 0, 0)
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_banks_read_a_row_once_for_all_lanes_of_a_window() -> None:
     """A window is two lanes of two edges. Sources 0 and 4 share a bank of four."""
     matrix = make_matrix([[0, 4], [0], [1], [0]], 5)
@@ -127,7 +121,7 @@ def test_banks_read_a_row_once_for_all_lanes_of_a_window() -> None:
     assert count(matrix, [1, 1, 1, 1], features=128).bank_cycles[0] == 2 * 5
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_steps_overlap() -> None:
     """Load 5; load 5 beside compute 10; the third loads at 15 when the first is computed."""
 
@@ -148,13 +142,13 @@ def test_steps_overlap() -> None:
     assert spmm.overlap_steps(step, step, step, 10**9, 3) == 2**50 * (2 * 10**9 + 3)
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_reads_of_each_source() -> None:
     assert spmm.count_reads(make_matrix([[0, 3], [], [3]], 5)).tolist() == [1, 0, 0, 2, 0]
     assert spmm.count_reads(make_matrix([[]], 2)).tolist() == [0, 0]
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_wanted_features_by_slice() -> None:
     wanted = np.zeros((2, 20), dtype=np.bool_)
     wanted[0, [0, 7, 8, 19]] = True

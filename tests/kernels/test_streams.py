@@ -24,17 +24,7 @@ from gnnbench.kernels.reference.streams import (
     draw_edges,
 )
 from gnnbench.records import Graph, IntArray
-
-LEVELS = ["baseline", "avx2", "avx512"]
-
-
-@pytest.fixture(params=["pure", *LEVELS])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every instruction set of the compiled loops, and the twins."""
-    if request.param == "pure":
-        monkeypatch.setattr(streams, "load", lambda topic: None)
-    else:
-        monkeypatch.setenv("GNNBENCH_SIMD", request.param)
+from tests.kernels.conftest import LEVELS
 
 
 def make_stream(vertices: int, edges: int, seed: int = 0) -> RmatStream:
