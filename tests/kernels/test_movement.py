@@ -152,7 +152,7 @@ DEDUPLICATED = st.builds(
 
 
 @given(communication=DEDUPLICATED | st.just(VanillaCommunication()), schedule=schedules())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 def test_rows_come_and_gradients_go_back_exactly_as_asked_for(communication, schedule):
     """Rows to the bit, gradients as the dense sum, and as many back as came: to the host as from
     it, and to the owners as from them."""

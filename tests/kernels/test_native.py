@@ -86,15 +86,16 @@ def test_maxima_and_their_gradients(block: Block) -> None:
     assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_max(matrix, rows), (h,))
 
 
-def test_of_equal_maxima_the_first_gets_the_gradient() -> None:
+def test_of_equal_maxima_the_first_gets_the_gradient_and_zeros_of_relu_none() -> None:
     matrix = as_matrix(BLOCKS["unsorted rows"])  # its rows are 4, 1; 0, 3, 2; 1
     h = torch.ones(5, 1, dtype=torch.float64, requires_grad=True)
-    autograd.aggregate_max(matrix, h).sum().backward()
-    assert h.grad is not None
-    assert h.grad.flatten().tolist() == [1, 1, 0, 0, 1]
+    (gradient,) = torch.autograd.grad(autograd.aggregate_max(matrix, h).sum(), h)
+    assert gradient.flatten().tolist() == [1, 1, 0, 0, 1]
+    z = torch.zeros(5, 1, dtype=torch.float64, requires_grad=True)
+    assert not torch.autograd.grad(autograd.aggregate_relu(matrix, z).sum(), z)[0].any()
 
 
-@pytest.mark.parametrize("width", [1, 8, 11])
+@pytest.mark.parametrize("width", [8, 11])
 def test_dropout_of_the_sum_is_the_sum_and_then_the_mask(block: Block, width: int) -> None:
     h = draw(block.num_src, width).requires_grad_()
     wanted = draw_mask(block.num_dst, width)
@@ -126,17 +127,12 @@ def test_what_dropout_drops_is_dropped_whatever_it_is() -> None:
     ]
     assert gradients[0].isfinite().all()
     assert torch.equal(*gradients)
+    for share in (0.0, -0.5, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="share is"):
+            autograd.aggregate_dropout(as_matrix(block), h, keep, share)
 
 
-@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
-def test_dropout_needs_a_share(share: float) -> None:
-    block = BLOCKS["random"]
-    keep = pack_mask(draw_mask(block.num_dst, 4).numpy())
-    with pytest.raises(ValueError, match="share is"):
-        autograd.aggregate_dropout(as_matrix(block), draw(block.num_src, 4), keep, share)
-
-
-@pytest.mark.parametrize("width", [1, 8, 11])
+@pytest.mark.parametrize("width", [8, 11])
 def test_the_sum_of_a_relu_is_relu_and_then_the_sum(block: Block, width: int) -> None:
     z = draw(block.num_src, width).requires_grad_()
     matrix = as_matrix(block)
@@ -148,13 +144,6 @@ def test_the_sum_of_a_relu_is_relu_and_then_the_sum(block: Block, width: int) ->
     torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     assert not one[z <= 0].any()
     assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_relu(matrix, rows), (z,))
-
-
-def test_relu_has_no_gradient_at_zero() -> None:
-    z = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
-    autograd.aggregate_relu(as_matrix(BLOCKS["one self edge"]), z).sum().backward()
-    assert z.grad is not None
-    assert z.grad.item() == 0
 
 
 # --------------------------------------------------------------------------- inputs
@@ -222,12 +211,11 @@ def test_tensors_elsewhere_are_refused() -> None:
         NativeKernel().adjacency(BLOCKS["random"], torch.float32, torch.device("cuda"))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_same_bits_whatever_the_threads(dtype: torch.dtype) -> None:
+def test_the_same_bits_whatever_the_threads() -> None:
     """Large enough for threads, and for every way in which a product may read its rows."""
     block = random_block(1500, 1200, 60_000)
     keep = pack_mask(draw_mask(1200, 160).numpy())
-    rows, values = draw(1500, 160, dtype=dtype), draw(60_000, dtype=dtype, seed=1)
+    rows, values = (draw(*size, dtype=torch.float32) for size in ((1500, 160), (60_000,)))
 
     def compute(matrix: SparseMatrix) -> list[Tensor]:
         h, scores = rows.clone().requires_grad_(), values.clone().requires_grad_()
@@ -508,3 +496,5 @@ def test_own_rows_must_be_among_the_sources() -> None:
     matrix = SparseMatrix(np.array([0, 1, 1]), np.zeros(1, dtype=np.int32), 1)
     with pytest.raises(ValueError, match="2 destinations must be among the 1 sources"):
         autograd.own_and_mean(matrix, torch.ones(1, 3))
+    with pytest.raises(ValueError, match="2 destinations must be among the 1 sources"):
+        autograd.own_and_mean_transposed(matrix, torch.zeros(2, 4))
