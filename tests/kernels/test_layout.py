@@ -305,6 +305,15 @@ def test_streaming_finds_groups(method: Any) -> None:
         assert cuts[1] < 2 * layout.edge_cut(*graph, group)
 
 
+@pytest.mark.parametrize(("slack", "first"), [(0.0, 3), (0.1, 3), (0.5, 4), (1.0, 6)])
+def test_slack_is_how_far_a_part_may_exceed_an_even_share(slack: float, first: int) -> None:
+    """Six vertices, all of them neighbours, fill the first part up to its capacity."""
+    graph = pack([[u for u in range(6) if u != v] for v in range(6)])
+    order = np.arange(6, dtype=np.int32)
+    part = assert_alike(lambda: layout.partition_stream(*graph, 2, slack=slack, order=order))
+    assert part.tolist() == [0] * first + [1] * (6 - first)
+
+
 def test_the_seed_decides_the_order_of_arrival() -> None:
     graph, _ = blocks_graph(4, 20)
     first, again, other = (layout.partition_stream(*graph, 4, seed=seed) for seed in (1, 1, 2))
