@@ -198,19 +198,6 @@ def test_cuthill_mckee_from_hubs_may_be_narrower_than_scipy() -> None:
     assert widths == [[13, 13], [184, 208], [902, 902]]
 
 
-def test_cuthill_mckee_finds_the_path() -> None:
-    hidden = np.random.default_rng(0).permutation(500)
-    place = np.argsort(hidden)
-    rows = [
-        sorted(int(hidden[p]) for p in (place[v] - 1, place[v] + 1) if 0 <= p < 500)
-        for v in range(500)
-    ]
-    indptr, indices = pack(rows)
-    order = assert_alike(lambda: layout.reverse_cuthill_mckee(indptr, indices))
-    assert layout.bandwidth(indptr, indices) > 100
-    assert layout.bandwidth(indptr, indices, order) == 1
-
-
 @settings(max_examples=50)
 @given(graphs(symmetric=False))
 def test_cuthill_mckee_of_one_way_edges_is_a_permutation(graph: Csr) -> None:

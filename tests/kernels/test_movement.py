@@ -492,58 +492,6 @@ def test_one_row_twice_and_another_never_is_refused():
         plan_movement(rounds, [RoundTraffic(fetches)], VERTICES, shares_rows=True)
 
 
-@pytest.mark.parametrize(
-    "tamper",
-    [
-        pytest.param(lambda move: setattr(move, "host_ids", move.host_ids ^ 1), id="host rows"),
-        pytest.param(
-            lambda move: setattr(move, "host_into", move.host_into[::-1].copy()),
-            id="places in a buffer",
-        ),
-        pytest.param(
-            lambda move: setattr(move.pulls[0], "there", move.pulls[0].there + 1),
-            id="rows of a peer's buffer",
-        ),
-    ],
-)
-def test_forward_follows_the_movement(tamper):
-    """Rows come from where the movement says, not from where they happen to be right."""
-    source = torch.arange(4 * WIDTH, dtype=torch.float64).reshape(4, WIDTH)
-    traffic = right_plan()
-    moves = plan_movement(ROUNDS, traffic, VERTICES, shares_rows=True)[0]
-    tamper(moves[1])  # transition rows 2 and 3, and row 0 from device 0
-    buffers = buffers_for(traffic)
-    for move in moves:
-        buffers.bring(move, source)
-    pull_all(buffers, moves)
-    assert not torch.equal(buffers.assemble(moves[1]), source[moves[1].input_ids])
-
-
-def test_backward_follows_the_movement():
-    """A gradient that is kept and one that leaves are told apart by the movement alone."""
-    gradients = {
-        (round_.index, unit.slot): torch.ones((len(unit.input_ids), WIDTH), dtype=torch.float64)
-        for round_ in ROUNDS
-        for unit in round_.units
-    }
-    right = dense_sum(ROUNDS, gradients, 4)
-    assert torch.equal(scatter(ROUNDS, right_plan(), gradients, 4), right)
-    # Round 1 loads row 3 again instead of keeping it: now round 0 lets it go, and it all adds up.
-    again = changed(right_plan(), 1, 1, from_host=ids(3), reused=ids())
-    assert torch.equal(scatter(ROUNDS, again, gradients, 4), right)
-    # Where only round 0 believes so, the gradient of row 3 is added twice.
-    kept, loaded = (
-        plan_movement(ROUNDS, t, VERTICES, shares_rows=True) for t in (right_plan(), again)
-    )
-    total = torch.zeros((4, WIDTH), dtype=torch.float64)
-    buffers = buffers_for(again)
-    for round_, moves in zip(ROUNDS, (loaded[0], kept[1]), strict=True):
-        of_round = {move.slot: gradients[round_.index, move.slot] for move in moves}
-        go_back(buffers, moves, of_round, total)
-    assert torch.equal(total[3], right[3] + 1)
-    assert torch.equal(total[:3], right[:3])
-
-
 def test_the_direct_movement_has_no_buffers():
     traffic = plan(VanillaCommunication(), ROUNDS, OWNER)
     for round_, moves in zip(

@@ -213,29 +213,6 @@ def draw_engine(data: st.DataObject) -> ReductionEngine:
     )
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_more_engine_and_fewer_wanted_outputs_are_never_slower(data: st.DataObject) -> None:
-    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    matrix = draw_matrix(random, data.draw(st.integers(1, 20)), data.draw(st.integers(1, 30)))
-    engine = draw_engine(data)
-    chunks = spmm.cut_chunks(matrix, 7, 11)
-    wanted = random.integers(0, 17, (matrix.num_dst, 2)).astype(np.int32)
-    base = spmm.count_steps(matrix, chunks, wanted, 16, engine)
-    for name in ("lanes", "lane_adders", "fill_words"):
-        more = dataclasses.replace(engine, **{name: getattr(engine, name) + 1})
-        steps = spmm.count_steps(matrix, chunks, wanted, 16, more)
-        assert (steps.lane_cycles <= base.lane_cycles).all(), name
-    doubled = dataclasses.replace(engine, banks=2 * engine.banks)
-    steps = spmm.count_steps(matrix, chunks, wanted, 16, doubled)
-    assert (steps.bank_cycles <= base.bank_cycles).all()
-    fewer = np.minimum(wanted, random.integers(0, 17, wanted.shape)).astype(np.int32)
-    fewer[random.random(len(fewer)) < 0.3] = 0
-    steps = spmm.count_steps(matrix, chunks, fewer, 16, engine)
-    for field in dataclasses.fields(Steps):
-        assert (getattr(steps, field.name) <= getattr(base, field.name)).all(), field.name
-
-
 def test_rows_are_sorted_where_they_are_not() -> None:
     matrix = make_matrix([[2, 0, 1], [], [1, 0]], 3)
     ordered = spmm.sort_sources(matrix)
