@@ -413,12 +413,7 @@ HOLES = {
     "a row fetched twice": (0, 0, {"from_peers": (PeerFetch(1, ids(2)),) * 2}, "exactly once"),
     "a transition row left out": (1, 1, {"from_host": ids(), "reused": ids()}, "exactly once"),
     "a host row left out": (0, 1, {"from_host": ids(3)}, "exactly once"),
-    "a row kept that never came": (
-        0,
-        0,
-        {"from_peers": (PeerFetch(1, ids(), ids(2)),)},
-        "keeps one that was not there",
-    ),
+    "a row kept that never came": (0, 0, {"from_peers": (PeerFetch(1, ids(), ids(2)),)}, "keeps"),
     "a row copied and kept": (1, 1, {"from_peers": (PeerFetch(0, ids(1), ids(1)),)}, "exactly"),
     "a row not there": (1, 1, {"reused": ids(1, 3), "from_peers": ()}, "does not hold it"),
 }

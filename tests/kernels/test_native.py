@@ -96,21 +96,26 @@ def test_of_equal_maxima_the_first_gets_the_gradient_and_zeros_of_relu_none() ->
 
 
 @pytest.mark.parametrize("width", [8, 11])
-def test_dropout_of_the_sum_is_the_sum_and_then_the_mask(block: Block, width: int) -> None:
-    h = draw(block.num_src, width).requires_grad_()
-    wanted = draw_mask(block.num_dst, width)
-    keep, share = pack_mask(wanted.numpy()), 0.4
-    matrix = as_matrix(block)
-    ours = autograd.aggregate_dropout(matrix, h, keep, share)
-    theirs = make_dense(block) @ h * wanted / share
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    assert not ours[~wanted].any()
-    g = draw(block.num_dst, width, seed=3)
-    (one,), (other,) = (torch.autograd.grad(out, h, g) for out in (ours, theirs))
-    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    assert torch.autograd.gradcheck(
-        lambda rows: autograd.aggregate_dropout(matrix, rows, keep, share), (h,)
-    )
+def test_dropout_after_the_sum_and_relu_before_it(block: Block, width: int) -> None:
+    z = draw(block.num_src, width).requires_grad_()
+    g, matrix, dense = draw(block.num_dst, width, seed=3), as_matrix(block), make_dense(block)
+    wanted, share = draw_mask(block.num_dst, width), 0.4
+    keep = pack_mask(wanted.numpy())
+
+    def drop(rows: Tensor) -> Tensor:
+        return autograd.aggregate_dropout(matrix, rows, keep, share)
+
+    def activate(rows: Tensor) -> Tensor:
+        return autograd.aggregate_relu(matrix, rows)
+
+    assert not drop(z)[~wanted].any()
+    for ours, theirs in ((drop, dense @ z * wanted / share), (activate, dense @ torch.relu(z))):
+        out = ours(z)
+        torch.testing.assert_close(out, theirs, rtol=1e-12, atol=1e-12)
+        (one,), (other,) = (torch.autograd.grad(each, z, g) for each in (out, theirs))
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+        assert torch.autograd.gradcheck(ours, (z,))
+    assert not one[z <= 0].any()
 
 
 def test_what_dropout_drops_is_dropped_whatever_it_is() -> None:
@@ -130,20 +135,6 @@ def test_what_dropout_drops_is_dropped_whatever_it_is() -> None:
     for share in (0.0, -0.5, 1.5, float("nan")):
         with pytest.raises(ValueError, match="share is"):
             autograd.aggregate_dropout(as_matrix(block), h, keep, share)
-
-
-@pytest.mark.parametrize("width", [8, 11])
-def test_the_sum_of_a_relu_is_relu_and_then_the_sum(block: Block, width: int) -> None:
-    z = draw(block.num_src, width).requires_grad_()
-    matrix = as_matrix(block)
-    ours = autograd.aggregate_relu(matrix, z)
-    theirs = make_dense(block) @ torch.relu(z)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    g = draw(block.num_dst, width, seed=3)
-    (one,), (other,) = (torch.autograd.grad(out, z, g) for out in (ours, theirs))
-    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    assert not one[z <= 0].any()
-    assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_relu(matrix, rows), (z,))
 
 
 # --------------------------------------------------------------------------- inputs

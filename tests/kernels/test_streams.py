@@ -137,36 +137,30 @@ def test_degrees_count_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("anywhere")
 @pytest.mark.parametrize("pieces", [1, 63, 64, 65, 512])
-def test_marks_are_neighbour_sets(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = make_stream(700, 4000)
-    labels = draw_labels(700, pieces)
+@pytest.mark.parametrize("stored", [False, True])
+def test_marks_are_neighbour_sets(
+    pieces: int, stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ends of a stream's edges are neighbours; a stored graph has every direction itself."""
+    stream, labels = make_stream(700, 4000), draw_labels(700, pieces)
+    source: RmatStream | Graph = stream
     expected = neighbours_by_piece(edges_of(stream), labels, pieces)
+    count = stream.edges
+    if stored:
+        source = datasets.load("rmat:vertices=700,edges=3000,features=2,classes=2").graph
+        rows = np.repeat(np.arange(700), source.degrees)
+        expected, count = [set() for _ in range(pieces)], source.num_edges
+        for u, v in zip(source.indices.tolist(), rows.tolist(), strict=True):
+            expected[labels[v]].add(u)
     for threads, stretch in ((1, 1 << 23), (3, 1 << 23), (2, 777)):
         monkeypatch.setattr(streams, "_STRETCH", stretch)
         told: list[int] = []
         lines = streams.mark_neighbours(
-            stream, labels, pieces, threads=threads, advance=told.append
+            source, labels, pieces, threads=threads, advance=told.append
         )
         assert lines.shape == (700, -(-pieces // 64))
         assert bits_of(lines, pieces) == expected
-        assert sum(told) == stream.edges
-
-
-@pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("pieces", [3, 130])
-def test_a_stored_graph_is_marked_alike(pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = datasets.load("rmat:vertices=500,edges=3000,features=2,classes=2").graph
-    labels = draw_labels(500, pieces)
-    rows = np.repeat(np.arange(500), graph.degrees)
-    expected: list[set[int]] = [set() for _ in range(pieces)]
-    for u, v in zip(graph.indices.tolist(), rows.tolist(), strict=True):
-        expected[labels[v]].add(u)
-    for threads, stretch in ((1, 1 << 23), (3, 100)):
-        monkeypatch.setattr(streams, "_STRETCH", stretch)
-        told: list[int] = []
-        lines = streams.mark_neighbours(graph, labels, pieces, threads=threads, advance=told.append)
-        assert bits_of(lines, pieces) == expected
-        assert sum(told) == graph.num_edges
+        assert sum(told) == count
 
 
 @pytest.mark.usefixtures("anywhere")
