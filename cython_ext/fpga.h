@@ -282,16 +282,4 @@ static void complete_sums(const Machine *m, const State *s, int64_t num_dst) {
     }
 }
 
-static void add_updates(const int32_t *src, const int32_t *dst, const float *weight, int64_t edges,
-                        const float *rows, int64_t width, float *out) {
-    for (int64_t e = 0; e < edges; e++) {
-        const float *row = rows + src[e] * width, w = weight[e];
-        float *sum = out + dst[e] * width;
-        for (int64_t k = 0; k < width; k++) {
-            const float message = w * row[k];
-            sum[k] += message;
-        }
-    }
-}
-
 #endif

@@ -80,10 +80,6 @@ cdef extern from "fpga.h" nogil:
         int64_t edges, const int64_t* address, const int64_t* ready
     )
     void complete_sums(const Machine* machine, const State* state, int64_t num_dst)
-    void add_updates(
-        const int32_t* src, const int32_t* dst, const float* weight, int64_t edges,
-        const float* rows, int64_t width, float* out
-    )
 
 
 cdef void* reserve(list keep, int64_t size_bytes):
@@ -157,18 +153,3 @@ def simulate_aggregation(
         rows[d, 4], rows[d, 5], rows[d, 6] = die.spilled_rows, die.conflicts, die.hazards
         rows[d, 7] = die.starved
     return complete, numbers
-
-
-def scatter_gather(
-    const int32_t[::1] src, const int32_t[::1] dst, const float[::1] weight,
-    const float[:, ::1] rows, int64_t num_dst
-):
-    """The sums, float32 ``(num_dst, f)``."""
-    cdef float[:, ::1] out
-    cdef int64_t edges = src.shape[0], width = rows.shape[1]
-    result = np.zeros((num_dst, width), dtype=np.float32)
-    out = result
-    if edges and width:
-        with nogil:
-            add_updates(&src[0], &dst[0], &weight[0], edges, &rows[0, 0], width, &out[0, 0])
-    return result

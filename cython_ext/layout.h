@@ -1,4 +1,4 @@
-/* Loops over rows in CSR: checks, transposition, orders, renumbering and streaming partition.
+/* Loops over rows in CSR: checks, transposition, orders and streaming partition.
  *
  * Rows and ids are checked by sound_rows and sound_ids before any other loop sees them. Work is cut
  * into pieces by "omp for", never by the number of threads that happen to run, so that a runtime
@@ -160,7 +160,7 @@ static void count_times(const int32_t* indices, int64_t length, int64_t* last, i
 
 /* Vertices by degree, equal ones by id: a stable radix sort by 11 bits, since degrees may be far
  * too large to count each. Returns the one of order and other (both (V,)) that has the result. */
-static int32_t* sort_by_degree(const int64_t* indptr, int64_t rows, int descending, int32_t* order,
+static int32_t* sort_by_degree(const int64_t* indptr, int64_t rows, int32_t* order,
                                int32_t* other) {
     int64_t largest = 0;
     for (int64_t v = 0; v < rows; v++) {
@@ -173,13 +173,13 @@ static int32_t* sort_by_degree(const int64_t* indptr, int64_t rows, int descendi
         int32_t* swapped = order;
         for (int64_t v = 0; v < rows; v++) {
             int64_t degree = indptr[v + 1] - indptr[v];
-            count[((descending ? largest - degree : degree) >> shift & 2047) + 1]++;
+            count[(degree >> shift & 2047) + 1]++;
         }
         for (int digit = 0; digit < 2048; digit++) count[digit + 1] += count[digit];
         for (int64_t i = 0; i < rows; i++) {
             int32_t v = order[i];
             int64_t degree = indptr[v + 1] - indptr[v];
-            other[count[(descending ? largest - degree : degree) >> shift & 2047]++] = v;
+            other[count[degree >> shift & 2047]++] = v;
         }
         order = other, other = swapped;
     }
@@ -210,29 +210,6 @@ static uint32_t* sort_keys(uint32_t* keys, uint32_t* other, int64_t length) {
         keys = other, other = swapped;
     }
     return keys;
-}
-
-/* Fill the rows that out_indptr has room for: row k is row order[k] with every value renamed to its
- * position, ascending. room is (pieces, longest). */
-static void relabel_rows(const int64_t* indptr, const int32_t* indices, int64_t rows,
-                         const int32_t* order, const int32_t* position, const int64_t* out_indptr,
-                         int32_t* out, int pieces, uint32_t* room, int64_t longest) {
-    const int64_t edges = indptr[rows];
-#pragma omp parallel for num_threads(pieces) schedule(static, 1) if (pieces > 1)
-    for (int piece = 0; piece < pieces; piece++) {
-        int64_t row = piece ? row_of(out_indptr, rows, edges * piece / pieces) : 0;
-        int64_t last = piece + 1 < pieces
-            ? row_of(out_indptr, rows, edges * (piece + 1) / pieces) : rows;
-        for (; row < last; row++) {
-            const int32_t* from = indices + indptr[order[row]];
-            uint32_t* keys = (uint32_t*)out + out_indptr[row];
-            int64_t length = out_indptr[row + 1] - out_indptr[row];
-            if (row + 8 < last) PREFETCH(&indices[indptr[order[row + 8]]]);
-            for (int64_t i = 0; i < length; i++) keys[i] = (uint32_t)position[from[i]];
-            uint32_t* sorted = sort_keys(keys, room + piece * longest, length);
-            if (sorted != keys) memcpy(keys, sorted, (size_t)length * sizeof(uint32_t));
-        }
-    }
 }
 
 /* What breadth-first searches share: rank[v] is the place of v when vertices are sorted by degree,

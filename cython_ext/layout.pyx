@@ -41,12 +41,7 @@ cdef extern from "layout.h" nogil:
         const int32_t* indices, int64_t length, int64_t* last, int64_t* counts
     )
     int32_t* sort_by_degree(
-        const int64_t* indptr, int64_t rows, bint descending, int32_t* order, int32_t* other
-    )
-    void relabel_rows(
-        const int64_t* indptr, const int32_t* indices, int64_t rows, const int32_t* order,
-        const int32_t* position, const int64_t* out_indptr, int32_t* out, int pieces,
-        uint32_t* room, int64_t longest,
+        const int64_t* indptr, int64_t rows, int32_t* order, int32_t* other
     )
 
     ctypedef struct Ranked:
@@ -86,12 +81,6 @@ cdef extern from "layout.h" nogil:
         int64_t* count
 
     void stream_once(Stream* stream)
-
-ctypedef fused id_type:
-    int32_t
-    int64_t
-
-cdef uint64_t GOLDEN = 0x9E3779B97F4A7C15
 
 # Fewer edges than this are not worth starting a thread for.
 cdef int64_t EDGES_PER_THREAD = 1 << 16
@@ -166,26 +155,14 @@ def sort_edges_by_source(
     return src.base, dst, edges
 
 
-cdef check_bounds(const int64_t[::1] indptr):
-    cdef bint sound
-    with nogil:
-        sound = sound_rows(&indptr[0], indptr.shape[0] - 1, 1)
-    if not sound:
-        raise ValueError(MALFORMED_ROWS)
-
-
-def degree_order(const int64_t[::1] indptr, bint descending):
-    """Vertices by degree, equal ones by id."""
+cdef const int32_t[::1] order_by_degree(const int64_t[::1] indptr):
+    """Vertices by degree, equal ones by id; there is at least one."""
     cdef int64_t rows = indptr.shape[0] - 1
-    cdef int32_t[:, ::1] orders
+    cdef int32_t[:, ::1] orders = np.empty((2, rows), dtype=np.int32)
     cdef int32_t* sorted
-    check_bounds(indptr)
-    if rows == 0:
-        return np.empty(0, dtype=np.int32)
-    orders = np.empty((2, rows), dtype=np.int32)
     with nogil:
-        sorted = sort_by_degree(&indptr[0], rows, descending, &orders[0, 0], &orders[1, 0])
-    return orders.base[0 if sorted == &orders[0, 0] else 1].copy()
+        sorted = sort_by_degree(&indptr[0], rows, &orders[0, 0], &orders[1, 0])
+    return orders[0] if sorted == &orders[0, 0] else orders[1]
 
 
 cdef int32_t[::1] inverse(const int32_t[::1] order):
@@ -246,35 +223,6 @@ def count_reuse_times(const int32_t[::1] indices, int32_t num_columns, int64_t b
     return counts.base
 
 
-def relabel_graph(
-    const int64_t[::1] indptr, const int32_t[::1] indices, const int32_t[::1] order, int threads
-):
-    """``(indptr, indices)`` with vertex ``order[k]`` renamed to k and rows ascending."""
-    cdef int64_t rows = indptr.shape[0] - 1
-    cdef int64_t k, degree, longest = 0
-    cdef int pieces = crew(threads, indices.shape[0])
-    cdef int64_t[::1] out_indptr = np.zeros(rows + 1, dtype=np.int64)
-    cdef int32_t[::1] out = np.empty(indices.shape[0], dtype=np.int32)
-    cdef uint32_t[:, ::1] room
-    cdef int32_t[::1] position
-    check(indptr, indices, <int32_t> rows, threads, MALFORMED_IDS)
-    position = inverse(order)
-    if indices.shape[0] == 0:
-        return out_indptr.base, out.base
-    with nogil:
-        for k in range(rows):
-            degree = indptr[order[k] + 1] - indptr[order[k]]
-            longest = max(longest, degree)
-            out_indptr[k + 1] = out_indptr[k] + degree
-    room = np.empty((pieces, longest), dtype=np.uint32)
-    with nogil:
-        relabel_rows(
-            &indptr[0], &indices[0], rows, &order[0], &position[0], &out_indptr[0], &out[0],
-            pieces, &room[0, 0], longest,
-        )
-    return out_indptr.base, out.base
-
-
 def reverse_cuthill_mckee(
     const int64_t[::1] indptr, const int32_t[::1] indices, const int32_t[::1] starts,
     bint from_hubs, int threads
@@ -294,7 +242,7 @@ def reverse_cuthill_mckee(
     check(indptr, indices, <int32_t> rows, threads, MALFORMED_IDS)
     if rows == 0:
         return np.empty(0, dtype=np.int32)
-    by_rank = degree_order(indptr, False)
+    by_rank = order_by_degree(indptr)
     rank = np.empty(rows, dtype=np.int32)
     for i in range(rows):
         rank[by_rank[i]] = <int32_t> i
@@ -317,54 +265,6 @@ def reverse_cuthill_mckee(
             &ranked, orderings, from_hubs, &home[0], crew(threads, indices.shape[0])
         )
     return orders.base[0, ::-1].copy()
-
-
-def rename_vertices(const id_type[::1] ids):
-    """``(distinct, local)``: ids in the order in which they first appear, and where each is."""
-    cdef int64_t length = ids.shape[0]
-    cdef int64_t i, count = 0
-    cdef uint64_t slot, mask
-    cdef int bits = 1
-    cdef id_type lowest, highest
-    cdef int32_t number
-    cdef int32_t[::1] numbers
-    cdef int32_t[::1] local = np.empty(length, dtype=np.int32)
-    cdef id_type[::1] distinct = np.empty_like(ids)
-    if length == 0:
-        return distinct.base, local.base
-    lowest = highest = ids[0]
-    with nogil:
-        for i in range(length):
-            lowest, highest = min(lowest, ids[i]), max(highest, ids[i])
-    mask = <uint64_t> highest - <uint64_t> lowest
-    if mask < <uint64_t> (8 * length):  # dense enough for a table of every id
-        numbers = np.full(mask + 1, -1, dtype=np.int32)
-        with nogil:
-            for i in range(length):
-                slot = <uint64_t> ids[i] - <uint64_t> lowest
-                number = numbers[slot]
-                if number < 0:
-                    number = numbers[slot] = <int32_t> count
-                    distinct[count] = ids[i]
-                    count += 1
-                local[i] = number
-        return distinct.base[:count].copy(), local.base
-    while 1 << bits < 2 * length:
-        bits += 1
-    numbers = np.full(1 << bits, -1, dtype=np.int32)
-    mask = (<uint64_t> 1 << bits) - 1
-    with nogil:
-        for i in range(length):
-            # Fibonacci hashing, then the next free slot.
-            slot = (<uint64_t> ids[i] * GOLDEN) >> (64 - bits)
-            while numbers[slot] >= 0 and distinct[numbers[slot]] != ids[i]:
-                slot = (slot + 1) & mask
-            if numbers[slot] < 0:
-                numbers[slot] = <int32_t> count
-                distinct[count] = ids[i]
-                count += 1
-            local[i] = numbers[slot]
-    return distinct.base[:count].copy(), local.base
 
 
 def partition_stream(

@@ -291,20 +291,4 @@ static void overlap_steps(const int64_t *loads, const int64_t *computes, const i
     end[1] = (uint64_t)(memory >> 64);
 }
 
-/* One chunk of one slice: columns[k] of each row v from start[v] on are added, source by source. */
-static void add_step(const int64_t *indptr, const int32_t *indices, int64_t first, int64_t last,
-                     int64_t *cursor, int64_t bound, const int32_t *columns, const int64_t *start,
-                     const float *rows, float *out, int64_t width) {
-    for (int64_t v = first; v < last; v++) {
-        int64_t e = cursor[v - first];
-        const int32_t *wanted = columns + start[v - first];
-        const int64_t count = start[v - first + 1] - start[v - first];
-        for (; e < indptr[v + 1] && indices[e] < bound; e++) {
-            const float *row = rows + indices[e] * width;
-            for (int64_t k = 0; k < count; k++) out[v * width + wanted[k]] += row[wanted[k]];
-        }
-        cursor[v - first] = e;
-    }
-}
-
 #endif

@@ -74,11 +74,6 @@ cdef extern from "spmm.h" nogil:
         const int64_t* loads, const int64_t* computes, const int64_t* writes, int64_t steps,
         int64_t byte_ticks, int64_t cycle_ticks, uint64_t* end
     )
-    void add_step(
-        const int64_t* indptr, const int32_t* indices, int64_t first, int64_t last,
-        int64_t* cursor, int64_t bound, const int32_t* columns, const int64_t* start,
-        const float* rows, float* out, int64_t width
-    )
 
 # A step's numbers, in the order of ``Step``.
 cdef int STEP_NUMBERS = sizeof(Step) // sizeof(int64_t)
@@ -222,35 +217,3 @@ def overlap_steps(
         &loads[0], &computes[0], &writes[0], loads.shape[0], byte_ticks, cycle_ticks, end
     )
     return (int(end[1]) << 64) | int(end[0])
-
-
-def add_chunks(
-    const int64_t[::1] indptr, const int32_t[::1] indices, int64_t num_src, int64_t tile_rows,
-    const int64_t[::1] first, const int64_t[::1] begin, slices, const float[:, ::1] rows,
-    float[:, ::1] out
-):
-    """Adds to ``out``, tile by tile, slice by slice and chunk by chunk.
-
-    ``slices`` are pairs of the wanted columns of all rows, int32, and where each row's begin.
-    """
-    cdef int64_t num_dst = indptr.shape[0] - 1, tile, step, v, last, row, bound
-    cdef int64_t width = rows.shape[1]
-    cdef int64_t[::1] cursor = np.zeros(max(1, min(tile_rows, num_dst)), dtype=np.int64)
-    cdef const int32_t[::1] columns
-    cdef const int64_t[::1] start
-    for tile in range(first.shape[0] - 1):
-        v = tile * tile_rows
-        last = min(v + tile_rows, num_dst)
-        if first[tile] == first[tile + 1]:
-            continue
-        for columns, start in slices:
-            if columns.shape[0] == 0:
-                continue
-            for row in range(v, last):
-                cursor[row - v] = indptr[row]
-            for step in range(first[tile], first[tile + 1]):
-                bound = begin[step + 1] if step + 1 < first[tile + 1] else num_src
-                add_step(
-                    &indptr[0], &indices[0], v, last, &cursor[0], bound, &columns[0], &start[v],
-                    &rows[0, 0], &out[0, 0], width
-                )

@@ -142,19 +142,6 @@ static DrawBlock choose_draw(void) {
     return draw_block_baseline;
 }
 
-/* Edges `first` to `first + count` into an array each for rows and columns. */
-static void draw_edges(const Rmat *r, int64_t first, int64_t count, int32_t *rows,
-                       int32_t *columns) {
-    const DrawBlock draw = choose_draw();
-    uint32_t ends[2 * BLOCK];
-    for (int64_t begin = 0; begin < count; begin += BLOCK) {
-        const size_t bytes = 4 * (size_t) lesser(BLOCK, count - begin);
-        draw(r, first + begin, ends);
-        memcpy(rows + begin, ends, bytes);
-        memcpy(columns + begin, ends + BLOCK, bytes);
-    }
-}
-
 /* ------------------------------------------------------------------ degrees */
 
 /* Adds one to the degrees of both ends of edges `first` to `first + count`; each thread has degrees of

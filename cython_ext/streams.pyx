@@ -44,9 +44,6 @@ cdef extern from "streams.h" nogil:
         int64_t* transition
         int64_t* loaded
 
-    void _draw_edges "draw_edges"(
-        const Rmat* r, int64_t first, int64_t count, int32_t* rows, int32_t* columns
-    )
     void _add_degrees "add_degrees"(
         const Rmat* r, int64_t first, int64_t count, int32_t* degrees, int threads
     )
@@ -82,17 +79,6 @@ cdef Marks mark_of(uint64_t[:, ::1] lines, const uint16_t[::1] labels):
     marks.lines, marks.labels = &lines[0, 0], &labels[0]
     marks.vertices, marks.words = lines.shape[0], lines.shape[1]
     return marks
-
-
-def draw_edges(stream, int64_t first, int64_t count):
-    """Both ends of ``count`` edges, int32."""
-    cdef Rmat r = read(stream)
-    cdef int32_t[::1] rows = np.empty(count, dtype=np.int32)
-    cdef int32_t[::1] columns = np.empty(count, dtype=np.int32)
-    if count:
-        with nogil:
-            _draw_edges(&r, first, count, &rows[0], &columns[0])
-    return rows.base, columns.base
 
 
 def add_degrees(stream, int64_t first, int64_t count, int32_t[:, ::1] degrees):

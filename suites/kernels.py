@@ -77,9 +77,9 @@ class Ordering(_Kernel):
     params: ClassVar = [[OURS, "scipy"]]
 
 
-class SetUnion(_Kernel):
-    kernel, case = "sets", "union"
-    params: ClassVar = [[OURS, "numpy sort"]]
+class SharedIds(_Kernel):
+    kernel, case = "sets", "shared ids"
+    params: ClassVar = [[OURS, "numpy product"]]
 
 
 class Movement(_Kernel):

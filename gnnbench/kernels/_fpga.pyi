@@ -1,7 +1,7 @@
 """Types of the compiled module that ``cython_ext/fpga.pyx`` builds to."""
 
 from gnnbench.kernels.reference.fpga import Machine
-from gnnbench.records import FloatArray, IndexArray, IntArray
+from gnnbench.records import IndexArray, IntArray
 
 def simulate_aggregation(
     src: IndexArray,
@@ -13,6 +13,3 @@ def simulate_aggregation(
     machine: Machine,
     begin: int,
 ) -> tuple[IntArray, IntArray]: ...
-def scatter_gather(
-    src: IndexArray, dst: IndexArray, weight: FloatArray, rows: FloatArray, num_dst: int
-) -> FloatArray: ...

@@ -1,8 +1,5 @@
 """Types of the compiled module that ``cython_ext/layout.pyx`` builds to."""
 
-import numpy.typing as npt
-
-from gnnbench.kernels.reference.layout import Id
 from gnnbench.records import IndexArray, IntArray
 
 def transpose(
@@ -11,19 +8,14 @@ def transpose(
 def sort_edges_by_source(
     indptr: IntArray, indices: IndexArray, num_columns: int, threads: int
 ) -> tuple[IndexArray, IndexArray, IndexArray]: ...
-def degree_order(indptr: IntArray, descending: bool) -> IndexArray: ...
 def bandwidth(
     indptr: IntArray, indices: IndexArray, order: IndexArray | None, threads: int
 ) -> int: ...
 def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray, threads: int) -> int: ...
 def count_reuse_times(indices: IndexArray, num_columns: int, bins: int) -> IntArray: ...
-def relabel_graph(
-    indptr: IntArray, indices: IndexArray, order: IndexArray, threads: int
-) -> tuple[IntArray, IndexArray]: ...
 def reverse_cuthill_mckee(
     indptr: IntArray, indices: IndexArray, starts: IndexArray, threads: int
 ) -> IndexArray: ...
-def rename_vertices(ids: npt.NDArray[Id]) -> tuple[npt.NDArray[Id], IndexArray]: ...
 def partition_stream(
     indptr: IntArray,
     indices: IndexArray,

@@ -1,12 +1,10 @@
 """Types of the compiled module that ``cython_ext/spmm.pyx`` builds to."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 from gnnbench.kernels.reference.spmm import ReductionEngine
-from gnnbench.records import FloatArray, IndexArray, IntArray
+from gnnbench.records import IndexArray, IntArray
 
 def cut_chunks(
     indptr: IntArray,
@@ -42,14 +40,3 @@ def walk_chunks(
 def overlap_steps(
     loads: IntArray, computes: IntArray, writes: IntArray, byte_ticks: int, cycle_ticks: int
 ) -> int: ...
-def add_chunks(
-    indptr: IntArray,
-    indices: IndexArray,
-    num_src: int,
-    tile_rows: int,
-    first: IntArray,
-    begin: IntArray,
-    slices: Sequence[tuple[IndexArray, IntArray]],
-    rows: FloatArray,
-    out: FloatArray,
-) -> None: ...

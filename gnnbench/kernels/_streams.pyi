@@ -3,7 +3,6 @@
 from gnnbench.kernels.reference.streams import LabelArray, RmatStream, WordArray
 from gnnbench.records import IndexArray, IntArray
 
-def draw_edges(stream: RmatStream, first: int, count: int) -> tuple[IndexArray, IndexArray]: ...
 def add_degrees(stream: RmatStream, first: int, count: int, degrees: IndexArray) -> None: ...
 def mark_edges(
     stream: RmatStream,

@@ -1,4 +1,4 @@
-"""Algebra of two vertex sets, against NumPy's."""
+"""Sets of vertex ids against NumPy's."""
 
 from __future__ import annotations
 
@@ -9,62 +9,64 @@ from typing import Any
 import numpy as np
 
 from gnnbench.kernels import dispatch
-from gnnbench.records import IndexArray
+from gnnbench.kernels.reference.sets import Bitmaps
+from gnnbench.records import IndexArray, IntArray
 from suites.contestants import Scope
 from suites.race import OURS, Case, Contestant, check_close
 
+#: How many sets meet each other.
+SETS = 16
+
 
 @cache
-def draw_sets(size: int) -> tuple[IndexArray, IndexArray]:
-    """Two ascending sets of about ``size`` ids, which share a quarter of them."""
-    rng = np.random.default_rng(0)
-    first, second = (np.unique(rng.integers(4 * size, size=size, dtype=np.int32)) for _ in range(2))
-    return first, second
+def draw_ids(size: int) -> IndexArray:
+    """``size`` ids below twice their number, in any order and with repeats."""
+    return np.random.default_rng(0).integers(2 * size, size=size, dtype=np.int32)
 
 
-def unite_by_sorting(a: IndexArray, b: IndexArray) -> IndexArray:
-    """``np.union1d`` up to NumPy 2.2; it hashes since, and takes several times as long."""
-    ids = np.sort(np.concatenate((a, b)), kind="stable")
-    return ids[np.concatenate(([True], ids[1:] != ids[:-1]))]
+@cache
+def draw_bitmaps(size: int) -> Bitmaps:
+    """Sets of ``size`` vertices, each with a quarter of them."""
+    random = np.random.default_rng(0)
+    sets = [random.choice(size, size // 4, replace=False) for _ in range(SETS)]
+    return dispatch.mark_sets(sets, size)
 
 
-Operation = Callable[[IndexArray, IndexArray], Any]
+def count_with_numpy(bitmaps: Bitmaps) -> IntArray:
+    """How many ids every two sets share, by a product of their bits."""
+    bits = np.unpackbits(bitmaps.view(np.uint8), axis=1).astype(np.float32)
+    return (bits @ bits.T).astype(np.int64)
 
-#: By operation, who does it.
-CONTESTANTS: dict[str, dict[str, Operation]] = {
-    "union": {
-        OURS: dispatch.unite,
-        "numpy union1d": np.union1d,
-        "numpy sort": unite_by_sorting,
-    },
-    "intersection": {
-        OURS: dispatch.intersect,
-        "numpy intersect1d": partial(np.intersect1d, assume_unique=True),
-    },
-    "difference": {
-        OURS: dispatch.subtract,
-        "numpy setdiff1d": partial(np.setdiff1d, assume_unique=True),
-    },
-    "size of the union": {
-        OURS: dispatch.count_union,
-        "numpy sort": lambda a, b: len(unite_by_sorting(a, b)),
-    },
+
+#: By what is computed: from what, and who does it.
+CONTESTANTS: dict[str, tuple[Callable[[int], Any], dict[str, Callable[[Any], Any]]]] = {
+    "unique ids": (
+        draw_ids,
+        {OURS: lambda ids: dispatch.unique_ids(ids, 2 * len(ids)), "numpy unique": np.unique},
+    ),
+    "shared ids": (
+        draw_bitmaps,
+        {
+            OURS: lambda bitmaps: dispatch.count_shared_marks(bitmaps, bitmaps, threads=1),
+            "numpy product": count_with_numpy,
+        },
+    ),
 }
 
 
-def combine(operation: Operation, size: int) -> Contestant:
-    a, b = draw_sets(size)
-    return Contestant(lambda _: operation(a, b), np.atleast_1d)
+def compute(draw: Callable[[int], Any], operation: Callable[[Any], Any], size: int) -> Contestant:
+    given = draw(size)
+    return Contestant(lambda _: operation(given), np.atleast_1d)
 
 
 def race_cases(scope: Scope) -> Iterator[Case]:
     size = 10_000 if scope.small else 1_000_000
-    for name, contestants in CONTESTANTS.items():
+    for name, (draw, operations) in CONTESTANTS.items():
         yield Case(
             "sets",
             f"{size:,} ids",
             name,
-            {who: partial(combine, operation, size) for who, operation in contestants.items()},
+            {who: partial(compute, draw, run, size) for who, run in operations.items()},
             partial(check_close, tolerance=0.0),
             threaded=False,
         )

@@ -1,42 +1,43 @@
-"""Sums, means, maxima and numbers on edges: compiled kernels, their twins, and torch."""
+"""Sums, means, maxima and numbers on edges: compiled kernels, their twins, dense products."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import aggregation
 from gnnbench.kernels.dispatch.aggregation import MaskArray, SparseMatrix, Way
 from gnnbench.kernels.native import load
-from gnnbench.kernels.reference import aggregation as reference
 from gnnbench.kernels.reference.aggregation import Float
+from gnnbench.records import IndexArray
+from tests.kernels.conftest import LEVELS
 
 Array = npt.NDArray[Any]
-LEVELS = ["baseline", "avx2", "avx512"]
 WAYS: list[Way] = ["in place", "packed", "blocked"]
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
-#: About the vectors of every instruction set, the packed rows, the tiles of 12 and 20 vectors.
-WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97]
-WIDTHS += [127, 128, 129, 160, 161, 191, 192, 193, 255, 256, 320, 321, 385, 602, 641, 700]
+#: Bytes of a vector and vectors of a tile, which stay in registers.
+VECTORS = {"baseline": (16, 12), "avx2": (32, 12), "avx512": (64, 20)}
 
 needs_compiled = pytest.mark.skipif(load("aggregation") is None, reason="kernels are not compiled")
 
 
-@pytest.fixture(params=["pure", *LEVELS])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every instruction set of the compiled loops, and the twins."""
-    if request.param == "pure":
-        monkeypatch.setattr(aggregation, "load", lambda topic: None)
-    else:
-        monkeypatch.setenv("GNNBENCH_SIMD", request.param)
+def list_widths(level: str, dtype: np.dtype[Any]) -> list[int]:
+    """Widths for each number of vectors that a tile may have, with every tail, and for more tiles.
+
+    The compiled loops have one copy for each of these numbers.
+    """
+    size, registers = VECTORS[level]
+    lanes = size // dtype.itemsize
+    counts = [*range(1, registers + 1), registers + 1, 2 * registers + 1]
+    return [1, *(lanes * count - count % lanes for count in counts)]
 
 
 @dataclass
@@ -52,21 +53,10 @@ class Case:
 
     def expected(self, before: Float | None = None) -> Float:
         """What the twin gives, or makes of what was there ``before``."""
-        out = np.full((self.matrix.num_dst, self.h.shape[1]), np.nan, self.h.dtype)
-        if before is not None:
-            out[:] = before
-        names = ("weight", "src_scale", "dst_scale", "own")
-        reference.aggregate(
-            self.matrix.indptr,
-            self.matrix.indices,
-            self.h,
-            out,
-            *(self.factors.get(name) for name in names),
-            self.factors.get("mean", False),
-            self.factors.get("mask"),
-            before is not None,
-        )
-        return out
+        added: dict[str, Any] = {} if before is None else {"out": before.copy(), "add": True}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(aggregation, "load", lambda topic: None)
+            return self.run(**added)
 
     def force(self, way: Way, threads: int) -> None:
         """Makes this the way that was fastest, whatever the size."""
@@ -138,7 +128,7 @@ def make_mask(shape: tuple[int, int], kind: str) -> MaskArray:
     return mask
 
 
-MASKS = ["random", "all", "none", "lines", "rows", "few", "padded"]
+MASKS = ["random", "none", "lines", "few", "padded", "all", "rows"]
 
 
 def assert_same_bits(one: Array, other: Array) -> None:
@@ -173,13 +163,8 @@ def matrices(draw: st.DrawFn) -> SparseMatrix:
     """Rectangular, with empty rows, perhaps without edges, rows or columns, in any order."""
     num_dst, num_src = draw(st.integers(0, 9)), draw(st.integers(0, 9))
     most = 6 if num_src else 0
-    rows = draw(
-        st.lists(
-            st.lists(st.integers(0, max(num_src - 1, 0)), max_size=most),
-            min_size=num_dst,
-            max_size=num_dst,
-        )
-    )
+    row = st.lists(st.integers(0, max(num_src - 1, 0)), max_size=most)
+    rows = draw(st.lists(row, min_size=num_dst, max_size=num_dst))
     indptr = np.cumsum([0, *map(len, rows)]).astype(np.int64)
     indices = np.array([u for row in rows for u in row], dtype=np.int32)
     freeze(indptr, indices)
@@ -190,7 +175,7 @@ def matrices(draw: st.DrawFn) -> SparseMatrix:
 def products(draw: st.DrawFn) -> Case:
     matrix = draw(matrices())
     dtype = draw(st.sampled_from(DTYPES))
-    width = draw(st.one_of(st.integers(0, 40), st.sampled_from(WIDTHS)))
+    width = draw(st.one_of(st.integers(0, 40), st.sampled_from([63, 64, 65, 129, 192, 321, 700])))
     names = draw(st.sets(st.sampled_from(["weight", "src_scale", "dst_scale", "own", "mean"])))
     if matrix.num_dst > matrix.num_src:
         names.discard("own")
@@ -206,7 +191,7 @@ def products(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     products(),
     st.sampled_from(["new", "given", "added to"]),
@@ -291,7 +276,7 @@ def make_case(
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("names", FACTORS)
+@pytest.mark.parametrize("names", [FACTORS[0], FACTORS[-1]], ids=["plain", "all factors"])
 def test_widths_ways_threads_and_stores_give_the_same_bits(
     level: str, dtype: np.dtype[Any], names: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,46 +284,53 @@ def test_widths_ways_threads_and_stores_give_the_same_bits(
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     # Several threads work on matrices as small as these.
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    for width in WIDTHS:
+    choices = itertools.cycle(itertools.product((0, 4 << 20), (2, 1, 4)))
+    for width in list_widths(level, dtype):
         case = make_case(width, dtype, names)
         assert case.matrix.blocks is not None
         monkeypatch.setattr(aggregation, "STREAMED_BYTES", 4 << 20)
         case.force("in place", 1)
         alone = case.run(threads=1)
-        scale = 30.0 if dtype == np.float32 else 1e-7
-        assert_close(alone, case.expected(), scale)
-        for streamed_bytes in (0, 4 << 20):
+        assert_close(alone, case.expected(), 30.0 if dtype == np.float32 else 1e-7)
+        for way, (streamed_bytes, threads) in zip(WAYS, choices):  # noqa: B905
             monkeypatch.setattr(aggregation, "STREAMED_BYTES", streamed_bytes)
-            for way in WAYS:
-                for threads in (1, 2, 4):
-                    case.force(way, threads)
-                    assert_same_bits(case.run(threads=threads), alone)
+            case.force(way, threads)
+            assert_same_bits(case.run(threads=threads), alone)
+
+
+#: Destinations and edges: with rows that nothing is wanted of and a first row much longer than what
+#: is prefetched ahead of it, with many rows without edges, and with one row or no edge at all.
+MASKED = [(60, 400), (1025, 5000), (60, 1500), (2600, 700), (60, 800), (1, 700), (9, 0)]
 
 
 @needs_compiled
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("names", FACTORS)
 def test_masked_elements_are_zero_and_the_others_as_without(
-    level: str, dtype: np.dtype[Any], names: set[str], monkeypatch: pytest.MonkeyPatch
+    level: str, dtype: np.dtype[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With half of the rows wanted, where others are passed over, and with any other mask."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
+    monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 64)
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    for width in WIDTHS:
-        case = make_case(width, dtype, names, edges=400)
+    for number, width in enumerate(list_widths(level, dtype)):
+        num_dst, num_edges = MASKED[number % len(MASKED)]
+        matrix = make_matrix(num_dst, max(num_dst, 300), num_edges, number)
+        h = make_numbers((matrix.num_src, width), dtype, 9)
+        case = Case(matrix, h, make_factors(matrix, dtype, FACTORS[number % 4]))
         plain = case.run(threads=1)
-        for number, kind in enumerate(MASKS):
+        for turn, kind in enumerate(("rows", MASKS[number % 5])):
             mask = make_mask(plain.shape, kind)
             wanted = np.unpackbits(mask, axis=1, count=width, bitorder="little")
             expected = np.where(wanted, plain, np.zeros((), dtype))
             masked = replace(case, factors={**case.factors, "mask": mask})
-            way = WAYS[number % 2]
-            masked.force(way, 2)
+            threads, way = 1 + number % 2, WAYS[number % 3] if turn else "in place"
+            masked.force(way, threads)
             monkeypatch.setattr(aggregation, "STREAMED_BYTES", (number % 3) << 30)
-            assert_same_bits(masked.run(threads=2), expected)
+            assert_same_bits(masked.run(threads=threads), expected)
             before = make_numbers(plain.shape, dtype, 4)
-            masked.force(way, 2)
-            sums = masked.run(out=before.copy(), add=True, threads=2)
+            masked.force(way, threads)
+            sums = masked.run(out=before.copy(), add=True, threads=threads)
             assert_close(sums, before + expected, 30.0 if dtype == np.float32 else 1e-7)
 
 
@@ -381,52 +373,6 @@ def test_rows_of_which_anything_is_wanted_are_counted() -> None:
 
 
 @needs_compiled
-@pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=40, deadline=None)
-@given(
-    num_dst=st.sampled_from([1, 2, 7, 8, 9, 40, 1025, 2600]),
-    num_edges=st.sampled_from([0, 1, 700, 3000, 5000, 14000]),
-    width=st.sampled_from([1, 3, 16, 17, 40, 64, 100, 129, 330]),
-    dtype=st.sampled_from(DTYPES),
-    names=st.sampled_from(FACTORS),
-    share=st.sampled_from([0.0, 0.02, 0.5, 0.9]),
-    ways=st.tuples(st.sampled_from(WAYS), st.booleans(), st.sampled_from([1, 2])),
-    seed=st.integers(0, 3),
-)
-def test_masked_rows_are_passed_over(
-    level: str,
-    num_dst: int,
-    num_edges: int,
-    width: int,
-    dtype: np.dtype[Any],
-    names: set[str],
-    share: float,
-    ways: tuple[Way, bool, int],
-    seed: int,
-) -> None:
-    """Bit for bit the product without a mask, then the mask: many rows without edges or not wanted,
-    none wanted at all, and a first row much longer than what is prefetched ahead of it."""
-    matrix = make_matrix(num_dst, max(num_dst, 300), num_edges, seed)
-    factors = make_factors(matrix, dtype, names)
-    plain = Case(matrix, make_numbers((matrix.num_src, width), dtype, seed), factors)
-    generator = np.random.default_rng(seed)
-    wanted = generator.random((num_dst, 1)) < share
-    wanted = wanted & (generator.random((num_dst, width)) < 0.7)
-    masked = replace(plain, factors={**factors, "mask": aggregation.pack_mask(wanted)})
-    way, streamed, threads = ways
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GNNBENCH_SIMD", level)
-        patch.setattr(aggregation, "BLOCK_SOURCES", 64)
-        patch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-        patch.setattr(aggregation, "STREAMED_BYTES", 0 if streamed else 1 << 40)
-        masked.force(way, threads)
-        out = np.full((num_dst, width), np.nan, dtype)
-        assert masked.run(out=out, threads=threads) is out
-        expected = np.where(wanted, plain.run(threads=1), np.zeros((), dtype))
-    assert_same_bits(out, expected)
-
-
-@needs_compiled
 def test_large_products_try_every_way_once_each_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aggregation, "BLOCK_SOURCES", 8)
     case = make_case(33, DTYPES[0], set())
@@ -463,14 +409,13 @@ def test_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_compiled
-@pytest.mark.parametrize("num_src", [0, 5])
 @pytest.mark.parametrize("way", WAYS)
-def test_no_edges_in_any_way(num_src: int, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregation, "TRIED_BYTES", 0)
-    matrix = SparseMatrix(np.zeros(4, dtype=np.int64), np.empty(0, dtype=np.int32), num_src)
-    case = Case(matrix, np.ones((num_src, 17), dtype=np.float32), {})
-    case.force(way, 1)
-    assert_same_bits(case.run(threads=1), np.zeros((3, 17), dtype=np.float32))
+def test_no_edges_in_any_way(way: Way) -> None:
+    for num_src in (0, 5):
+        matrix = SparseMatrix(np.zeros(4, dtype=np.int64), np.empty(0, dtype=np.int32), num_src)
+        case = Case(matrix, np.ones((num_src, 17), dtype=np.float32), {})
+        case.force(way, 1)
+        assert_same_bits(case.run(threads=1), np.zeros((3, 17), dtype=np.float32))
 
 
 @needs_compiled
@@ -482,7 +427,8 @@ def test_streamed_outputs_write_only_their_rows(
     """At any address: whole lines go past the caches, and nothing beside the output is written."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    for width in [*WIDTHS, 8192, 8200]:
+    line = 64 // dtype.itemsize
+    for width in (1, line - 1, line, 2 * line, 5 * line, 13 * line, 20 * line, 21 * line, 8200):
         case = make_case(width, dtype, {"dst_scale"}, edges=150)
         plain = case.run(threads=1)
         monkeypatch.setattr(aggregation, "STREAMED_BYTES", 0)
@@ -498,23 +444,6 @@ def test_streamed_outputs_write_only_their_rows(
                 assert (room[:offset] == 7).all()
                 assert (room[offset + plain.size :] == 7).all()
         monkeypatch.setattr(aggregation, "STREAMED_BYTES", 4 << 20)
-
-
-@needs_compiled
-def test_outputs_above_the_threshold_are_streamed() -> None:
-    """As it happens without any threshold moved."""
-    matrix = make_matrix(70000, 300, 90000)
-    for width in (64, 61):
-        h = make_numbers((300, width), DTYPES[0])
-        whole = aggregation.aggregate(matrix, h, threads=2)
-        assert whole.nbytes >= aggregation.STREAMED_BYTES
-        for begin in range(0, 70000, 14000):
-            first = matrix.indptr[begin]
-            part = matrix.indptr[begin : begin + 14001] - first
-            rows = SparseMatrix(part, matrix.indices[first : first + part[-1]], 300)
-            assert_same_bits(
-                whole[begin : begin + 14000], aggregation.aggregate(rows, h, threads=1)
-            )
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -537,26 +466,27 @@ def test_what_is_masked_is_zero_whatever_was_summed(bad: float) -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products())
 def test_maxima_equal_the_twin(level: str, case: Case) -> None:
     """Numbers of few values, so that there are ties."""
     matrix, h = case.matrix, case.h
-    shape = (matrix.num_dst, h.shape[1])
-    expected, expected_source = np.empty(shape, h.dtype), np.empty(shape, np.int32)
-    reference.aggregate_max(matrix.indptr, matrix.indices, h, expected, expected_source)
+    gradient = strided(make_exact((matrix.num_dst, h.shape[1]), h.dtype, 3), 4, 1)
+    freeze(gradient)
+
+    def run() -> tuple[Float, IndexArray, Float]:
+        out, source = aggregation.aggregate_max(matrix, h, threads=2)
+        return out, source, aggregation.spread_maxima(source, gradient, matrix.num_src)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNBENCH_SIMD", level)
-        out, source = aggregation.aggregate_max(matrix, h, threads=2)
-        assert_same_bits(out, expected)
-        np.testing.assert_array_equal(source, expected_source)
-        assert source.dtype == np.int32
-        gradient = strided(make_exact(shape, h.dtype, 3), 4, 1)
-        freeze(gradient, source)
-        spread = aggregation.spread_maxima(source, gradient, matrix.num_src)
-    expected_spread = np.zeros((matrix.num_src, h.shape[1]), h.dtype)
-    reference.spread_maxima(source, gradient, expected_spread)
-    np.testing.assert_array_equal(spread, expected_spread)
+        out, source, spread = run()
+        patch.setattr(aggregation, "load", lambda topic: None)
+        twin, twin_source, twin_spread = run()
+    assert_same_bits(out, twin)
+    assert_same_bits(source, twin_source)
+    assert source.dtype == np.int32
+    np.testing.assert_array_equal(spread, twin_spread)
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -574,96 +504,32 @@ def test_maxima_by_hand() -> None:
     np.testing.assert_array_equal(spread, [[0, 2, 3, 4], [1, 10, 0, 0], [9, 0, 11, 12]])
 
 
-@pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_maxima_and_their_gradient_agree_with_torch(dtype: np.dtype[Any]) -> None:
-    matrix = make_matrix(60, 90, 700)
-    h = torch.from_numpy(make_numbers((90, 37), dtype)).requires_grad_()
-    rows = torch.from_numpy(reference.edge_rows(matrix.indptr))[:, None].expand(-1, 37)
-    theirs = torch.zeros(60, 37, dtype=h.dtype).scatter_reduce(
-        0, rows, h[torch.from_numpy(matrix.indices).long()], "amax", include_self=False
-    )
-    gradient = make_numbers((60, 37), dtype, 1)
-    # Edges that stand twice would share torch's gradient.
-    theirs.backward(torch.from_numpy(gradient))
-    out, source = aggregation.aggregate_max(matrix, h.detach().numpy())
-    np.testing.assert_array_equal(out, theirs.detach().numpy())
-    assert h.grad is not None
-    assert_close(aggregation.spread_maxima(source, gradient, 90), h.grad.numpy())
-
-
 # --------------------------------------------------------------------------- numbers on edges
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(products())
-def test_dot_products_equal_the_twin(level: str, case: Case) -> None:
-    matrix, h = case.matrix, case.h
-    g = make_exact((matrix.num_dst, h.shape[1]), h.dtype, 2)
-    g = strided(g, 3, 2) if h.strides[0] % 2 else g
-    freeze(g)
-    expected = np.empty(matrix.num_edges, h.dtype)
-    reference.dot_edges(matrix.indptr, matrix.indices, g, h, expected)
+def test_numbers_on_edges_equal_the_twin(level: str, case: Case) -> None:
+    """Sampled products to the bit, the softmax and its gradient to rounding."""
+    matrix, h, dtype = case.matrix, case.h, case.h.dtype
+    g = strided(make_exact((matrix.num_dst, h.shape[1]), dtype, 2), 3, 2)
+    scores = make_numbers(matrix.num_edges, dtype) * dtype.type(10)
+    gradient = make_numbers(matrix.num_edges, dtype, 1)
+    freeze(g, scores, gradient)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GNNBENCH_SIMD", level)
         products = aggregation.dot_edges(matrix, g, h, threads=2)
-    assert products.dtype == h.dtype
-    np.testing.assert_array_equal(products, expected)
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@settings(max_examples=60, deadline=None)
-@given(matrices(), st.sampled_from(DTYPES))
-def test_softmax_equals_the_twin(level: str, matrix: SparseMatrix, dtype: np.dtype[Any]) -> None:
-    scores = make_numbers(matrix.num_edges, dtype) * dtype.type(10)
-    gradient = make_numbers(matrix.num_edges, dtype, 1)
-    freeze(scores, gradient)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GNNBENCH_SIMD", level)
         softmax = aggregation.edge_softmax(matrix, scores)
         back = aggregation.edge_softmax_backward(matrix, softmax, gradient)
         patch.setattr(aggregation, "load", lambda topic: None)
+        assert_same_bits(products + 0, aggregation.dot_edges(matrix, g, h) + 0)
         tolerance = 1e-6 if dtype == np.float32 else 1e-14
         expected = aggregation.edge_softmax(matrix, scores)
         expected_back = aggregation.edge_softmax_backward(matrix, softmax, gradient)
     assert softmax.dtype == back.dtype == dtype
     np.testing.assert_allclose(softmax, expected, rtol=tolerance, atol=1e-30)
     np.testing.assert_allclose(back, expected_back, atol=tolerance * 4)
-
-
-@pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_attention_agrees_with_torch(dtype: np.dtype[Any]) -> None:
-    """Softmax, its gradient, the sampled product and the sum weighted by the softmax, in one."""
-    matrix = make_matrix(60, 90, 700)
-    scores = torch.from_numpy(make_numbers(700, dtype) * dtype.type(3)).requires_grad_()
-    h = torch.from_numpy(make_numbers((90, 21), dtype, 1)).requires_grad_()
-    rows = torch.from_numpy(reference.edge_rows(matrix.indptr))
-    columns = torch.from_numpy(matrix.indices).long()
-    theirs = torch.cat(
-        [
-            torch.softmax(scores[matrix.indptr[v] : matrix.indptr[v + 1]], 0)
-            for v in range(matrix.num_dst)
-        ]
-    )
-    summed = torch.zeros(60, 21, dtype=h.dtype).index_add(0, rows, theirs[:, None] * h[columns])
-    g = make_numbers((60, 21), dtype, 2)
-    summed.backward(torch.from_numpy(g))
-
-    softmax = aggregation.edge_softmax(matrix, scores.detach().numpy())
-    rows_of_h = h.detach().numpy()
-    assert_close(softmax, theirs.detach().numpy(), 1e-2)
-    assert_close(aggregation.aggregate(matrix, rows_of_h, weight=softmax), summed.detach().numpy())
-    products = aggregation.dot_edges(matrix, g, rows_of_h)
-    assert scores.grad is not None
-    assert h.grad is not None
-    grad_scores = aggregation.edge_softmax_backward(matrix, softmax, products)
-    assert_close(grad_scores, scores.grad.numpy(), 1e-1)
-    transposed, edge = matrix.transposed
-    assert matrix.transposed[0] is transposed
-    assert (transposed.num_dst, transposed.num_src) == (90, 60)
-    assert_close(aggregation.aggregate(transposed, g, weight=softmax[edge]), h.grad.numpy())
 
 
 @needs_compiled
@@ -706,8 +572,8 @@ def test_threads_give_the_same_bits(
 ) -> None:
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     monkeypatch.setattr(aggregation, "_threads_for", lambda matrix, h, threads: threads)
-    matrix = make_matrix(900, 1100, 20000, ascending=False)
-    scores, gradient = make_numbers(20000, dtype, 2), make_numbers(20000, dtype, 3)
+    matrix = make_matrix(900, 1100, 9000, ascending=False)
+    scores, gradient = make_numbers(9000, dtype, 2), make_numbers(9000, dtype, 3)
 
     def results(width: int, threads: int) -> Iterator[Array]:
         h, g = make_numbers((1100, width), dtype), make_numbers((900, width), dtype, 1)
@@ -718,23 +584,20 @@ def test_threads_give_the_same_bits(
         yield from aggregation.aggregate_max(matrix, h, threads=threads)
         yield aggregation.aggregate(matrix, h, weight=scores, threads=threads)
 
-    for width in (1, 6, 33, 130):
-        alone = list(results(width, 1))
-        for threads in (2, 4):
-            for one, other in zip(results(width, threads), alone, strict=True):
-                assert_same_bits(one, other)
+    for width in (6, 130):
+        for one, other in zip(results(width, 3), results(width, 1), strict=True):
+            assert_same_bits(one, other)
 
 
 # --------------------------------------------------------------------------- bad input
 
-
-def make_small() -> tuple[SparseMatrix, Float]:
-    indptr, indices = np.array([0, 2, 3], dtype=np.int64), np.array([0, 1, 2], dtype=np.int32)
-    return SparseMatrix(indptr, indices, 3), np.ones((3, 4), dtype=np.float32)
+SMALL = SparseMatrix(np.array([0, 2, 3]), np.array([0, 1, 2], dtype=np.int32), 3)
+H = np.ones((3, 4), dtype=np.float32)
+E = np.ones(3, dtype=np.float32)
 
 
 @pytest.mark.parametrize("pure", [False, True])
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.data())
 def test_malformed_matrices_raise(pure: bool, data: st.DataObject) -> None:
     """Any row pointers and indices either are a matrix, or raise."""
@@ -760,13 +623,10 @@ def test_malformed_matrices_raise(pure: bool, data: st.DataObject) -> None:
     ("change", "message"),
     [
         ({"indptr": np.array([0, 2, 3], dtype=np.int32)}, "indptr is int32"),
-        ({"indptr": np.array([0, 2, 2, 3, 3], dtype=np.int64)[::2]}, "indptr is int64"),
         ({"indptr": np.empty(0, dtype=np.int64)}, "ascend from 0"),
-        ({"indptr": np.array([1, 2, 3], dtype=np.int64)}, "ascend from 0"),
-        ({"indptr": np.array([0, 2, 4], dtype=np.int64)}, "number of indices, 3"),
-        ({"indptr": [0, 2, 3]}, "indptr is a list"),
+        ({"indptr": np.array([1, 2, 3])}, "ascend from 0"),
+        ({"indptr": np.array([0, 2, 4])}, "number of indices, 3"),
         ({"indices": np.zeros(3, dtype=np.int64)}, "indices is int64"),
-        ({"indices": np.zeros((3, 1), dtype=np.int32)}, "indices is int32"),
         ({"indices": np.array([0, 3, 1], dtype=np.int32)}, "0 to 3, outside the 3 sources"),
         ({"indices": np.array([0, -1, 1], dtype=np.int32)}, "-1 to 1, outside"),
         ({"num_src": -1}, "num_src is -1"),
@@ -774,103 +634,87 @@ def test_malformed_matrices_raise(pure: bool, data: st.DataObject) -> None:
     ],
 )
 def test_bad_matrices_raise(change: dict[str, Any], message: str) -> None:
-    matrix, _ = make_small()
-    fields = {"indptr": matrix.indptr, "indices": matrix.indices, "num_src": 3}
+    fields = {"indptr": SMALL.indptr, "indices": SMALL.indices, "num_src": 3}
     with pytest.raises(ValueError, match=message):
         SparseMatrix(**{**fields, **change})
 
 
-def unaligned(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> Array:
-    """Contiguous, at an odd address."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    array: Array = np.zeros(size + 1, dtype=np.uint8)[1:].view(dtype).reshape(shape)
+def unaligned(*shape: int) -> Array:
+    """Contiguous float32, at an odd address."""
+    array: Array = np.zeros(4 * np.prod(shape) + 1, dtype=np.uint8)[1:].view("f4").reshape(shape)
     assert not array.flags.aligned
     return array
 
 
-def read_only(shape: tuple[int, ...]) -> Float:
+def read_only(*shape: int) -> Float:
     array: Float = np.empty(shape, dtype=np.float32)
     array.flags.writeable = False
     return array
 
 
-@pytest.mark.parametrize("pure", [False, True])
+def bits(*shape: int) -> MaskArray:
+    return np.ones(shape, dtype=np.uint8)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"h": np.ones((3, 4), dtype=np.float16)}, "h is float16"),
-        ({"h": np.ones((3, 4), dtype=np.int32)}, "h is int32"),
-        ({"h": np.ones((3, 4), dtype=">f4")}, "h is >f4"),
-        ({"h": np.ones((3, 4), dtype=np.longdouble)}, "pass a float32 or float64"),
+        ({"h": H.astype(np.float16)}, "h is float16; pass a float32 or float64"),
+        ({"h": H.astype(">f4")}, "h is >f4"),
         ({"h": [[1.0]]}, "h is a list"),
-        ({"h": torch.ones(3, 4)}, "h is a Tensor"),
-        ({"h": np.ones(3, dtype=np.float32)}, r"shape \(3,\); it must have 3 rows"),
-        ({"h": np.float32(1)}, "h is a float32"),
-        ({"h": np.array(1, dtype=np.float32)}, r"shape \(\); it must have 3 rows"),
+        ({"h": E}, r"shape \(3,\); it must have 3 rows"),
         ({"h": np.ones((4, 4), dtype=np.float32)}, "must have 3 rows"),
         ({"h": np.ones((3, 8), dtype=np.float32)[:, ::2]}, "each row must be contiguous"),
-        ({"h": np.ones((4, 3), dtype=np.float32).T}, "each row must be contiguous"),
-        ({"h": np.ones((3, 4), dtype=np.float32)[::-1]}, "each row must be contiguous"),
-        (
-            {"h": np.broadcast_to(np.ones(4, dtype=np.float32), (3, 4))},
-            "each row must be contiguous",
-        ),
-        ({"h": unaligned((3, 4))}, "aligned"),
+        ({"h": H[::-1]}, "each row must be contiguous"),
+        ({"h": np.broadcast_to(np.float32(1), (3, 4))}, "each row must be contiguous"),
+        ({"h": unaligned(3, 4)}, "aligned"),
         ({"weight": np.ones(3)}, "weight is float64"),
         ({"weight": np.ones(4, dtype=np.float32)}, "of 3 values"),
         ({"weight": np.ones(6, dtype=np.float32)[::2]}, "pass a contiguous, aligned float32"),
-        ({"weight": np.ones((3, 1), dtype=np.float32)}, r"shape \(3, 1\)"),
         ({"weight": [1.0] * 3}, "weight must be a float32"),
-        ({"weight": unaligned((3,))}, "aligned"),
-        ({"src_scale": np.ones(2, dtype=np.float32)}, "src_scale is .* of 3 values"),
-        ({"dst_scale": np.ones(3, dtype=np.float32)}, "dst_scale is .* of 2 values"),
-        ({"own": np.ones(3, dtype=np.float32)}, "own is .* of 2 values"),
-        ({"mask": np.ones((2, 4), dtype=np.bool_)}, "make it with pack_mask"),
-        ({"mask": np.ones((2, 2), dtype=np.uint8)}, r"shape \(2, 1\)"),
-        ({"mask": np.ones((1, 2), dtype=np.uint8).T[:, :1]}, None),
-        ({"mask": np.ones((4, 1), dtype=np.uint8)[::2]}, "mask must be a contiguous"),
+        ({"weight": unaligned(3)}, "aligned"),
+        ({"src_scale": E[:2]}, "src_scale is .* of 3 values"),
+        ({"dst_scale": E}, "dst_scale is .* of 2 values"),
+        ({"own": E}, "own is .* of 2 values"),
+        ({"mask": np.ones((2, 1), dtype=np.bool_)}, "make it with pack_mask"),
+        ({"mask": bits(2, 2)}, r"shape \(2, 1\)"),
+        ({"mask": bits(4, 1)[::2]}, "mask must be a contiguous"),
         ({"mask": [[1], [1]]}, "mask must be a contiguous"),
         ({"out": np.empty((2, 4))}, "out must be a float32"),
         ({"out": np.empty((2, 5), dtype=np.float32)}, r"of shape \(2, 4\)"),
         ({"out": np.empty((2, 8), dtype=np.float32)[:, ::2]}, "out has strides"),
-        ({"out": np.empty((4, 2), dtype=np.float32).T}, "out has strides"),
         ({"out": np.lib.stride_tricks.as_strided(np.empty(8, "f4"), (2, 4), (4, 4))}, "overlap"),
-        ({"out": unaligned((2, 4))}, "aligned"),
-        ({"out": read_only((2, 4))}, "out is read-only"),
+        ({"out": read_only(2, 4)}, "out is read-only"),
         ({"out": [[0.0] * 4] * 2}, "out must be"),
+        ({"add": True}, "add needs an out"),
         ({"threads": -1}, "threads is -1"),
     ],
 )
-def test_bad_arguments_raise(
-    change: dict[str, Any], message: str | None, pure: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if pure:
-        monkeypatch.setattr(aggregation, "load", lambda topic: None)
-    matrix, h = make_small()
-    arguments = {"h": h, **change}
-    if message is None:
-        aggregation.aggregate(matrix, **arguments)
-        return
+def test_bad_arguments_raise(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        aggregation.aggregate(matrix, **arguments)
+        aggregation.aggregate(SMALL, **{"h": H, **change})
 
 
 def test_outputs_that_share_memory_raise() -> None:
-    matrix, h = make_small()
     room = np.ones((3, 8), dtype=np.float32)
     with pytest.raises(ValueError, match="out shares memory with h"):
-        aggregation.aggregate(matrix, room[:, :4], out=room[:2, 2:6])
+        aggregation.aggregate(SMALL, room[:, :4], out=room[:2, 2:6])
     for name, length in (("weight", 3), ("src_scale", 3), ("dst_scale", 2), ("own", 2)):
         vector = room.ravel()[:length]
         with pytest.raises(ValueError, match=f"out shares memory with {name}"):
-            aggregation.aggregate(matrix, h, **{name: vector}, out=room[:2, :4])  # type: ignore[arg-type]
+            aggregation.aggregate(SMALL, H, **{name: vector}, out=room[:2, :4])  # type: ignore[arg-type]
     indices = room.view(np.int32).ravel()[:3]
     indices[:] = 0
     with pytest.raises(ValueError, match="out shares memory with indices"):
-        aggregation.aggregate(SparseMatrix(matrix.indptr, indices, 3), h, out=room[:2, :4])
+        aggregation.aggregate(SparseMatrix(SMALL.indptr, indices, 3), H, out=room[:2, :4])
     mask = room.view(np.uint8).ravel()[:2].reshape(2, 1)
     with pytest.raises(ValueError, match="out shares memory with mask"):
-        aggregation.aggregate(matrix, h, mask=mask, out=room[:2, :4])
+        aggregation.aggregate(SMALL, H, mask=mask, out=room[:2, :4])
+
+
+def test_a_mask_of_one_column_may_have_any_stride() -> None:
+    mask = np.array([[0xFF, 0]], dtype=np.uint8).T
+    assert aggregation.aggregate(SMALL, H, mask=mask).tolist() == [[2.0] * 4, [0.0] * 4]
 
 
 def test_own_needs_the_destinations_among_the_sources() -> None:
@@ -881,60 +725,51 @@ def test_own_needs_the_destinations_among_the_sources() -> None:
         aggregation.aggregate(matrix, ones[:1], own=ones[:, 0].copy())
 
 
-def good_and_bad_calls() -> list[tuple[Callable[[], object], str]]:
-    matrix, h = make_small()
-    g, e = h[:2], np.ones(3, dtype=np.float32)
-    out, source = aggregation.aggregate_max(matrix, h)
-    wide = source.astype(np.int64)
-    outside = source.copy()
-    outside[0, 0] = 3
-    below = source.copy()
-    below[0, 0] = -2
-    half, double = h.astype(np.float16), h.astype(np.float64)
-    module: Any = aggregation  # wrong types are the point
+def bad_calls() -> list[tuple[str, tuple[object, ...], str]]:
+    """A function's name, its arguments, and how the error begins."""
+    out, source = aggregation.aggregate_max(SMALL, H)
+    outside, below = source.copy(), source.copy()
+    outside[0, 0], below[0, 0] = 3, -2
     return [
-        (lambda: module.aggregate_max(matrix, half), "h is float16"),
-        (lambda: module.aggregate_max(matrix, g), "h has shape .* 3 rows"),
-        (lambda: module.aggregate_max(matrix, h, threads=-1), "threads is -1"),
-        (lambda: module.spread_maxima(wide, out, 3), "second result of aggregate_max"),
-        (lambda: module.spread_maxima(source[:, ::2], out[:, :2], 3), "second result"),
-        (lambda: module.spread_maxima(source.tolist(), out, 3), "second result"),
-        (lambda: module.spread_maxima(source, out[:, :3], 3), "second result"),
-        (lambda: module.spread_maxima(source[0], out, 3), "second result"),
-        (lambda: module.spread_maxima(source, out[:1], 3), "gradient has shape .* 2 rows"),
-        (lambda: module.spread_maxima(source, source, 3), "gradient is int32"),
-        (lambda: module.spread_maxima(outside, out, 3), "outside the 3 sources"),
-        (lambda: module.spread_maxima(below, out, 3), "outside the 3 sources"),
-        (lambda: module.spread_maxima(source[:0], out[:0], -1), "num_src is -1"),
-        (lambda: module.dot_edges(matrix, half, h), "g is float16"),
-        (lambda: module.dot_edges(matrix, h, h), "g has shape .* 2 rows"),
-        (lambda: module.dot_edges(matrix, g, g), "h has shape .* 3 rows"),
-        (lambda: module.dot_edges(matrix, g, double), "one dtype and width"),
-        (lambda: module.dot_edges(matrix, g[:, :3], h), "one dtype and width"),
-        (lambda: module.dot_edges(matrix, g, h, threads=-1), "threads is -1"),
-        (lambda: module.edge_softmax(matrix, e[:2]), "scores is .* of 3 values"),
-        (lambda: module.edge_softmax(matrix, [1.0] * 3), "scores must be"),
-        (lambda: module.edge_softmax(matrix, half[:, 0]), "scores must be"),
-        (lambda: module.edge_softmax(matrix, h[:, 0]), "scores is .* contiguous"),
-        (lambda: module.edge_softmax(matrix, e, threads=-1), "threads is -1"),
-        (lambda: module.edge_softmax_backward(matrix, e, e[:2]), "gradient is .* of 3 values"),
-        (lambda: module.edge_softmax_backward(matrix, e[:2], e), "softmax is .* of 3 values"),
-        (lambda: module.edge_softmax_backward(matrix, [0.0], e), "softmax must be"),
-        (lambda: module.edge_softmax_backward(matrix, e, e.astype("f8")), "gradient is float64"),
-        (lambda: module.edge_softmax_backward(matrix, e, e, threads=-1), "threads is -1"),
-        (lambda: module.pack_mask(h), "two-dimensional boolean"),
-        (lambda: module.pack_mask(h[0] > 0), "two-dimensional boolean"),
-        (lambda: module.pack_mask([[True]]), "two-dimensional boolean"),
+        ("aggregate_max", (SMALL, H.astype(np.float16)), "h is float16"),
+        ("aggregate_max", (SMALL, H[:2]), "h has shape .* 3 rows"),
+        ("spread_maxima", (source.astype(np.int64), out, 3), "second result of aggregate_max"),
+        ("spread_maxima", (source[:, ::2], out[:, :2], 3), "second result"),
+        ("spread_maxima", (source.tolist(), out, 3), "second result"),
+        ("spread_maxima", (source, out[:, :3], 3), "second result"),
+        ("spread_maxima", (source[0], out, 3), "second result"),
+        ("spread_maxima", (source, out[:1], 3), "gradient has shape .* 2 rows"),
+        ("spread_maxima", (source, source, 3), "gradient is int32"),
+        ("spread_maxima", (outside, out, 3), "outside the 3 sources"),
+        ("spread_maxima", (below, out, 3), "outside the 3 sources"),
+        ("spread_maxima", (source[:0], out[:0], -1), "num_src is -1"),
+        ("dot_edges", (SMALL, H, H), "g has shape .* 2 rows"),
+        ("dot_edges", (SMALL, H[:2], H[:2]), "h has shape .* 3 rows"),
+        ("dot_edges", (SMALL, H[:2], H.astype(np.float64)), "one dtype and width"),
+        ("dot_edges", (SMALL, H[:2, :3], H), "one dtype and width"),
+        ("edge_softmax", (SMALL, E[:2]), "scores is .* of 3 values"),
+        ("edge_softmax", (SMALL, H[:, 0]), "scores is .* contiguous"),
+        ("edge_softmax_backward", (SMALL, E, E[:2]), "gradient is .* of 3 values"),
+        ("edge_softmax_backward", (SMALL, E[:2], E), "softmax is .* of 3 values"),
+        ("edge_softmax_backward", (SMALL, E, E.astype("f8")), "gradient is float64"),
+        ("pack_mask", (H,), "two-dimensional boolean"),
+        ("pack_mask", (H[0] > 0,), "two-dimensional boolean"),
+        ("pack_mask", ([[True]],), "two-dimensional boolean"),
     ]
 
 
-@pytest.mark.parametrize("pure", [False, True])
-def test_bad_calls_raise(pure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if pure:
-        monkeypatch.setattr(aggregation, "load", lambda topic: None)
-    for call, message in good_and_bad_calls():
+def test_bad_calls_raise() -> None:
+    for name, arguments, message in bad_calls():
         with pytest.raises(ValueError, match=message):
-            call()
+            getattr(aggregation, name)(*arguments)
+    for name, arguments in (
+        ("aggregate_max", (SMALL, H)),
+        ("dot_edges", (SMALL, H[:2], H)),
+        ("edge_softmax", (SMALL, E)),
+        ("edge_softmax_backward", (SMALL, E, E)),
+    ):
+        with pytest.raises(ValueError, match="threads is -1"):
+            getattr(aggregation, name)(*arguments, threads=-1)
 
 
 def test_one_row_may_have_any_stride() -> None:
@@ -948,5 +783,4 @@ def test_one_row_may_have_any_stride() -> None:
             aggregation.aggregate(matrix, h, out=as_strided(out, (1, width), (step, 4)))
             np.testing.assert_array_equal(out, 2 * row)
     column = as_strided(np.arange(6, dtype=np.float32), (3, 1), (8, 12))
-    matrix, _ = make_small()
-    np.testing.assert_array_equal(aggregation.aggregate(matrix, column), [[2], [4]])
+    np.testing.assert_array_equal(aggregation.aggregate(SMALL, column), [[2], [4]])

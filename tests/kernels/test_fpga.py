@@ -34,12 +34,6 @@ TINY = Machine(
 )
 
 
-@pytest.fixture(params=["pure", "compiled"])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "pure":
-        monkeypatch.setattr(fpga, "load", lambda topic: None)
-
-
 def run(
     edges: list[tuple[int, int]],
     machine: Machine,
@@ -68,7 +62,7 @@ def run(
 # --------------------------------------------------------------------------- counted by hand
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_one_edge() -> None:
     """3 to open the page, 2 bursts, 1 duplicator: scatter at 6. At the gather PE at 7, its second
     word at 8, summed 4 later."""
@@ -80,14 +74,14 @@ def test_one_edge() -> None:
     assert (late.cycles[0], late.channel_ticks[0]) == (19, 5)
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_no_edge() -> None:
     seen = run([], TINY)
     assert seen.cycles.tolist() == [0]
     assert seen.complete.tolist() == [0] * 4
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_a_source_is_loaded_once_for_all_edges_that_follow() -> None:
     """Scatter at 6, then 8; the second sum, another row, waits for nothing: 14."""
     seen = run([(0, 0), (0, 1)], TINY)
@@ -98,7 +92,7 @@ def test_a_source_is_loaded_once_for_all_edges_that_follow() -> None:
     assert run([(0, 0), (0, 1), (1, 0), (1, 1)], TINY).loads[0] == 2
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_the_raw_resolver_stalls() -> None:
     """Row 0's word was taken at 7 and is there at 11; the second update came at 9."""
     seen = run([(0, 0), (0, 0)], TINY)
@@ -109,7 +103,7 @@ def test_the_raw_resolver_stalls() -> None:
     assert (quick.complete[0], quick.hazard_cycles[0]) == (12, 0)
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_row_hits_and_misses() -> None:
     """A page has two rows. The second row hits: its bursts follow, there at 8. The third misses."""
     hit = run([(0, 0), (1, 1)], TINY)
@@ -124,7 +118,7 @@ def test_row_hits_and_misses() -> None:
     assert run([(1, 0)], TINY, words=3).misses[0] == 2
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_two_pes_work_side_by_side() -> None:
     """One stage more. Edges to 0 and 1 go straight through: both at the gather PEs at 8."""
     two = replace(TINY, pes=2)
@@ -139,7 +133,7 @@ def test_two_pes_work_side_by_side() -> None:
     assert ideal.complete.tolist() == [13, 0, 13, 0]
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_a_butterfly_blocks_within() -> None:
     """n = 4: updates from PE 0 to 0 and from PE 2 to 1 share the first stage's link at place 0."""
     four = replace(TINY, pes=4)
@@ -150,7 +144,7 @@ def test_a_butterfly_blocks_within() -> None:
     assert seen.conflict_cycles[0] == 4
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_scatter_pes_wait_for_their_fifo() -> None:
     """Room for two updates: the third of a PE begins when its first has been taken in full.
 
@@ -164,7 +158,7 @@ def test_scatter_pes_wait_for_their_fifo() -> None:
     assert run(edges, replace(TINY, fifo_updates=1)).hazard_cycles[0] == 7
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_dies_work_by_themselves() -> None:
     """Destinations 0, 1 on die 0 and 2, 3 on die 1; both load source 0."""
     seen = run([(0, 0), (0, 2), (0, 3)], replace(TINY, dies=2))
@@ -172,13 +166,13 @@ def test_dies_work_by_themselves() -> None:
     assert seen.loads.tolist() == [1, 1]
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_gradients_are_loaded_when_they_are_ready() -> None:
     ready = np.array([20, 0, 0, 0, 0, 0, 0, 0])
     assert run([(0, 0)], TINY, ready=ready).cycles[0] == 32
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_a_batch_too_large_spills() -> None:
     """One row of buffer: row 1 sends row 0 out (5 ticks), row 0 comes back for row 1 (10 ticks)."""
     small = replace(TINY, buffer_words=2)
@@ -189,7 +183,7 @@ def test_a_batch_too_large_spills() -> None:
     assert run([(0, 0), (0, 1), (0, 0)], TINY).spilled_rows[0] == 0
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_edges_are_read_four_at_a_time() -> None:
     """A word of edges takes 5 ticks before the row of the first: there at 11 instead of 6, and so
     is its sum at 17. The fifth edge, of the same row, waits for the second word: the channel was
@@ -212,7 +206,7 @@ def test_edges_are_read_four_at_a_time() -> None:
     assert (seen.channel_ticks[0], seen.loads[0], seen.misses[0]) == (5, 1, 1)
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_no_edge_is_read_before_the_channel_is_free() -> None:
     seen = run([(0, 0)], replace(TINY, edge_ticks=5), begin=100)
     assert seen.complete[0] == 117
@@ -221,14 +215,14 @@ def test_no_edge_is_read_before_the_channel_is_free() -> None:
     assert run([(0, 0)], replace(TINY, edge_ticks=5), begin=100, ready=ready).complete[0] == 212
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_edges_and_spilled_rows_share_the_channel() -> None:
     """As in the test of spilling, with a word of edges before it: 5 ticks, all 5 cycles later."""
     small = replace(TINY, buffer_words=2, edge_ticks=5)
     assert run([(0, 0), (0, 1), (0, 0)], small).complete.tolist() == [30, 20, 0, 0]
 
 
-@pytest.mark.usefixtures("anywhere")
+@pytest.mark.usefixtures("both_ways")
 def test_slower_memory_than_clock() -> None:
     """Two ticks a cycle: the row is there after 5 ticks, which is cycle 3, and 1 more."""
     assert run([(0, 0)], replace(TINY, cycle_ticks=2)).cycles[0] == 10
@@ -237,7 +231,7 @@ def test_slower_memory_than_clock() -> None:
 # --------------------------------------------------------------------------- compiled = twin
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 @pytest.mark.skipif(load("fpga") is None, reason="needs the compiled kernels")
 def test_compiled_equals_twin_to_the_cycle(data: st.DataObject) -> None:
@@ -314,63 +308,6 @@ def test_long_streams_equal_the_twin_to_the_cycle(
         assert np.array_equal(getattr(mine, field.name), getattr(twin, field.name)), field.name
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_more_is_never_slower(data: st.DataObject) -> None:
-    """No sum is later with any delay shorter; with twice the PEs by one cycle at most."""
-    machine = replace(
-        TINY,
-        pes=2 ** data.draw(st.integers(0, 3)),
-        adder_cycles=data.draw(st.integers(2, 9)),
-        fifo_updates=data.draw(st.integers(1, 5)),
-        cycle_ticks=data.draw(st.integers(1, 4)),
-        burst_ticks=data.draw(st.integers(2, 4)),
-        miss_ticks=data.draw(st.integers(1, 20)),
-        edge_ticks=data.draw(st.integers(1, 6)),
-    )
-    few = data.draw(st.integers(1, 8))
-    destinations = st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12]) if few < 4 else st.integers(0, 15)
-    edges = data.draw(st.lists(st.tuples(st.integers(0, 7), destinations), max_size=60))
-    words = data.draw(st.integers(1, 5))
-    base = run(edges, machine, words=words, num_dst=16).complete
-    for change, slack in (
-        ({"burst_ticks": machine.burst_ticks - 1}, 0),
-        ({"miss_ticks": machine.miss_ticks - 1}, 0),
-        ({"edge_ticks": machine.edge_ticks - 1}, 0),
-        ({"adder_cycles": machine.adder_cycles - 1}, 0),
-        ({"fifo_updates": machine.fifo_updates + 1}, 0),
-        ({"contended": False}, 0),
-        ({"pes": 2 * machine.pes}, 1),
-    ):
-        changed = replace(machine, **change)  # type: ignore[arg-type]
-        assert (run(edges, changed, words=words, num_dst=16).complete <= base + slack).all(), change
-
-
-# --------------------------------------------------------------------------- sums
-
-
-@pytest.mark.usefixtures("anywhere")
-def test_sums_accumulate_in_the_order_of_the_stream() -> None:
-    """To the bit: float32 messages added one after the other, starting from 0."""
-    random = np.random.default_rng(0)
-    src = random.integers(0, 30, 400).astype(np.int32)
-    dst = random.integers(0, 11, 400).astype(np.int32)
-    weight = random.normal(size=400).astype(np.float32)
-    rows = random.normal(size=(30, 17)).astype(np.float32)
-    out = fpga.scatter_gather(src, dst, weight, rows, 12)
-    for v in range(12):
-        for k in range(17):
-            total = np.float32(0)
-            for e in np.flatnonzero(dst == v):
-                total = np.float32(total + np.float32(weight[e] * rows[src[e], k]))
-            assert out[v, k] == total
-    backwards = fpga.scatter_gather(
-        src[::-1].copy(), dst[::-1].copy(), weight[::-1].copy(), rows, 12
-    )
-    assert not np.array_equal(out, backwards)
-    assert np.allclose(out, backwards, atol=1e-4)
-
-
 # --------------------------------------------------------------------------- refusals
 
 GOOD: IndexArray = np.array([0, 1], dtype=np.int32)
@@ -428,12 +365,3 @@ def test_times_too_large_to_add_up_raise(change: str) -> None:
         machine, ready = replace(machine, cycle_ticks=2**30), PLACES + huge - 1
     with pytest.raises(ValueError, match="too large to add up"):
         fpga.simulate_aggregation(GOOD, GOOD, address, 2, words, machine, ready=ready)
-
-
-def test_bad_rows_raise() -> None:
-    ones, rows = np.ones(2, dtype=np.float32), np.ones((2, 3), dtype=np.float32)
-    with pytest.raises(ValueError, match="rows is float64"):
-        fpga.scatter_gather(GOOD, GOOD, ones, rows.astype(np.float64), 2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="weight has 1 values"):
-        fpga.scatter_gather(GOOD, GOOD, ones[:1], rows, 2)
-    assert fpga.scatter_gather(GOOD, GOOD, ones, rows[:, :0].copy(), 2).shape == (2, 0)

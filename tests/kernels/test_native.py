@@ -35,21 +35,10 @@ from gnnbench.run.features import feature_rows
 from gnnbench_plugins.native import gnnbench_strategy
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.native_kernel import NativeKernel
-from tests.kernels.test_cpu_kernels import BLOCKS, draw, make_dense, random_block
+from tests.kernels.blocks import BLOCKS, draw, make_dense, random_block
 
 BUNDLES = gnnbench_strategy()[0].bundles
 MODES: tuple[Mode, ...] = ("full-graph", "mini-batch")
-
-
-@pytest.fixture(params=BLOCKS.values(), ids=BLOCKS.keys())
-def block(request: pytest.FixtureRequest) -> Block:
-    found: Block = request.param
-    return found
-
-
-@pytest.fixture(scope="module")
-def registry() -> Registry:
-    return plugins.load()
 
 
 def as_matrix(block: Block) -> SparseMatrix:
@@ -97,30 +86,36 @@ def test_maxima_and_their_gradients(block: Block) -> None:
     assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_max(matrix, rows), (h,))
 
 
-def test_of_equal_maxima_the_first_gets_the_gradient() -> None:
+def test_of_equal_maxima_the_first_gets_the_gradient_and_zeros_of_relu_none() -> None:
     matrix = as_matrix(BLOCKS["unsorted rows"])  # its rows are 4, 1; 0, 3, 2; 1
     h = torch.ones(5, 1, dtype=torch.float64, requires_grad=True)
-    autograd.aggregate_max(matrix, h).sum().backward()
-    assert h.grad is not None
-    assert h.grad.flatten().tolist() == [1, 1, 0, 0, 1]
+    (gradient,) = torch.autograd.grad(autograd.aggregate_max(matrix, h).sum(), h)
+    assert gradient.flatten().tolist() == [1, 1, 0, 0, 1]
+    z = torch.zeros(5, 1, dtype=torch.float64, requires_grad=True)
+    assert not torch.autograd.grad(autograd.aggregate_relu(matrix, z).sum(), z)[0].any()
 
 
-@pytest.mark.parametrize("width", [1, 8, 11])
-def test_dropout_of_the_sum_is_the_sum_and_then_the_mask(block: Block, width: int) -> None:
-    h = draw(block.num_src, width).requires_grad_()
-    wanted = draw_mask(block.num_dst, width)
-    keep, share = pack_mask(wanted.numpy()), 0.4
-    matrix = as_matrix(block)
-    ours = autograd.aggregate_dropout(matrix, h, keep, share)
-    theirs = make_dense(block) @ h * wanted / share
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    assert not ours[~wanted].any()
-    g = draw(block.num_dst, width, seed=3)
-    (one,), (other,) = (torch.autograd.grad(out, h, g) for out in (ours, theirs))
-    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    assert torch.autograd.gradcheck(
-        lambda rows: autograd.aggregate_dropout(matrix, rows, keep, share), (h,)
-    )
+@pytest.mark.parametrize("width", [8, 11])
+def test_dropout_after_the_sum_and_relu_before_it(block: Block, width: int) -> None:
+    z = draw(block.num_src, width).requires_grad_()
+    g, matrix, dense = draw(block.num_dst, width, seed=3), as_matrix(block), make_dense(block)
+    wanted, share = draw_mask(block.num_dst, width), 0.4
+    keep = pack_mask(wanted.numpy())
+
+    def drop(rows: Tensor) -> Tensor:
+        return autograd.aggregate_dropout(matrix, rows, keep, share)
+
+    def activate(rows: Tensor) -> Tensor:
+        return autograd.aggregate_relu(matrix, rows)
+
+    assert not drop(z)[~wanted].any()
+    for ours, theirs in ((drop, dense @ z * wanted / share), (activate, dense @ torch.relu(z))):
+        out = ours(z)
+        torch.testing.assert_close(out, theirs, rtol=1e-12, atol=1e-12)
+        (one,), (other,) = (torch.autograd.grad(each, z, g) for each in (out, theirs))
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+        assert torch.autograd.gradcheck(ours, (z,))
+    assert not one[z <= 0].any()
 
 
 def test_what_dropout_drops_is_dropped_whatever_it_is() -> None:
@@ -137,35 +132,9 @@ def test_what_dropout_drops_is_dropped_whatever_it_is() -> None:
     ]
     assert gradients[0].isfinite().all()
     assert torch.equal(*gradients)
-
-
-@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
-def test_dropout_needs_a_share(share: float) -> None:
-    block = BLOCKS["random"]
-    keep = pack_mask(draw_mask(block.num_dst, 4).numpy())
-    with pytest.raises(ValueError, match="share is"):
-        autograd.aggregate_dropout(as_matrix(block), draw(block.num_src, 4), keep, share)
-
-
-@pytest.mark.parametrize("width", [1, 8, 11])
-def test_the_sum_of_a_relu_is_relu_and_then_the_sum(block: Block, width: int) -> None:
-    z = draw(block.num_src, width).requires_grad_()
-    matrix = as_matrix(block)
-    ours = autograd.aggregate_relu(matrix, z)
-    theirs = make_dense(block) @ torch.relu(z)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    g = draw(block.num_dst, width, seed=3)
-    (one,), (other,) = (torch.autograd.grad(out, z, g) for out in (ours, theirs))
-    torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-    assert not one[z <= 0].any()
-    assert torch.autograd.gradcheck(lambda rows: autograd.aggregate_relu(matrix, rows), (z,))
-
-
-def test_relu_has_no_gradient_at_zero() -> None:
-    z = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
-    autograd.aggregate_relu(as_matrix(BLOCKS["one self edge"]), z).sum().backward()
-    assert z.grad is not None
-    assert z.grad.item() == 0
+    for share in (0.0, -0.5, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="share is"):
+            autograd.aggregate_dropout(as_matrix(block), h, keep, share)
 
 
 # --------------------------------------------------------------------------- inputs
@@ -233,12 +202,11 @@ def test_tensors_elsewhere_are_refused() -> None:
         NativeKernel().adjacency(BLOCKS["random"], torch.float32, torch.device("cuda"))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_same_bits_whatever_the_threads(dtype: torch.dtype) -> None:
+def test_the_same_bits_whatever_the_threads() -> None:
     """Large enough for threads, and for every way in which a product may read its rows."""
     block = random_block(1500, 1200, 60_000)
     keep = pack_mask(draw_mask(1200, 160).numpy())
-    rows, values = draw(1500, 160, dtype=dtype), draw(60_000, dtype=dtype, seed=1)
+    rows, values = (draw(*size, dtype=torch.float32) for size in ((1500, 160), (60_000,)))
 
     def compute(matrix: SparseMatrix) -> list[Tensor]:
         h, scores = rows.clone().requires_grad_(), values.clone().requires_grad_()
@@ -519,3 +487,5 @@ def test_own_rows_must_be_among_the_sources() -> None:
     matrix = SparseMatrix(np.array([0, 1, 1]), np.zeros(1, dtype=np.int32), 1)
     with pytest.raises(ValueError, match="2 destinations must be among the 1 sources"):
         autograd.own_and_mean(matrix, torch.ones(1, 3))
+    with pytest.raises(ValueError, match="2 destinations must be among the 1 sources"):
+        autograd.own_and_mean_transposed(matrix, torch.zeros(2, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,10 @@ from hypothesis import strategies as st
 
 from gnnbench.kernels.dispatch import rows
 from gnnbench.kernels.reference import rows as reference
+from tests.kernels.conftest import LEVELS
 
 Array = npt.NDArray[Any]
-LEVELS = ["baseline", "avx2", "avx512"]
 KINDS = ["float32", "float64", "float16", "uint16", "bfloat16"]
-
-
-@pytest.fixture(params=["pure", *LEVELS])
-def anywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every instruction set of the compiled loops, and the twins."""
-    if request.param == "pure":
-        monkeypatch.setattr(rows, "load", lambda topic: None)
-    else:
-        monkeypatch.setenv("GNNBENCH_SIMD", request.param)
 
 
 def make_rows(kind: str, shape: tuple[int, int], seed: int = 0) -> Array:
@@ -54,32 +46,40 @@ def widened(values: Array, bfloat16: bool) -> Array:
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 8, 16, 17, 31, 32, 33, 64, 100, 602, 1100])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("id_type", [np.int32, np.int64])
-def test_gathers_rows(kind: str, width: int, id_type: type[np.signedinteger[Any]]) -> None:
-    source = make_rows(kind, (50, width))
-    source.flags.writeable = False
-    ids: Array = np.random.default_rng(1).integers(0, 50, 1300).astype(id_type)
-    ids[-1] = 49
-    ids.flags.writeable = False
+def test_gathers_rows(kind: str) -> None:
+    """Of few bytes, of a line and around it, and of more than is prefetched."""
     bfloat16 = kind == "bfloat16"
-    ours = rows.gather_rows(source, ids, bfloat16=bfloat16, threads=3)
-    assert ours.dtype == source.dtype
-    assert ours.tobytes() == source[ids].tobytes()
-    if kind in ("float16", "bfloat16"):
-        out = np.empty((1300, width), dtype=np.float32)
-        assert rows.gather_rows(source, ids, out=out, bfloat16=bfloat16, threads=2) is out
-        np.testing.assert_array_equal(out, widened(source[ids], bfloat16))
+    for width in (1, 3, 7, 8, 16, 17, 32, 33, 100, 1100):
+        source = make_rows(kind, (50, width))
+        ids: Array = np.random.default_rng(1).integers(0, 50, 1300)
+        ids[-1] = 49
+        ids = ids.astype(np.int32 if width % 2 else np.int64)
+        source.flags.writeable = ids.flags.writeable = False
+        ours = rows.gather_rows(source, ids, bfloat16=bfloat16, threads=3)
+        assert ours.dtype == source.dtype
+        assert ours.tobytes() == source[ids].tobytes()
+        if kind in ("float16", "bfloat16"):
+            out = np.empty((1300, width), dtype=np.float32)
+            assert rows.gather_rows(source, ids, out=out, bfloat16=bfloat16, threads=2) is out
+            np.testing.assert_array_equal(out, widened(source[ids], bfloat16))
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize(("width", "offset"), [(16, 0), (17, 3), (100, 4), (603, 1), (1100, 15)])
+@pytest.mark.parametrize(
+    ("kind", "width", "offset"),
+    [
+        ("float32", 16, 0),
+        ("float32", 603, 1),
+        ("float16", 17, 3),
+        ("float16", 1100, 0),
+        ("bfloat16", 100, 15),
+    ],
+)
 def test_large_outputs(
     kind: str, width: int, offset: int, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those are written past the caches in whole lines, wherever they begin, and nothing beside."""
+    """They are written past the caches in whole lines, from any address, and nothing beside."""
     monkeypatch.setenv("GNNBENCH_SIMD", level)
     count = (1 << 23) // width + 9
     source = make_rows(kind, (300, width))
@@ -113,22 +113,20 @@ def test_memory_maps_are_read_where_they_lie(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("width", [1, 7, 8, 33, 100])
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("id_type", [np.int32, np.int64])
-def test_adds_rows_in_order(kind: str, width: int, id_type: type[np.signedinteger[Any]]) -> None:
+def test_adds_rows_in_order(kind: str) -> None:
     """Every addition rounds, so that another order or a wider sum would show."""
     bfloat16 = kind == "bfloat16"
-    target, values = make_rows(kind, (40, width)), make_rows(kind, (1200, width), seed=1)
-    ids: Array = np.random.default_rng(2).integers(0, 40, 1200).astype(id_type)
-    expected = target.copy()
-    reference.scatter_add_rows(expected, ids, values, bfloat16)
-    for threads in (1, 2, 5):
-        ours = target.copy()
-        rows.scatter_add_rows(ours, ids, values, bfloat16=bfloat16, threads=threads)
-        np.testing.assert_array_equal(
-            with_one_nan(ours, bfloat16), with_one_nan(expected, bfloat16)
-        )
+    for width in (1, 7, 8, 33, 100):
+        target, values = make_rows(kind, (40, width)), make_rows(kind, (1200, width), seed=1)
+        ids: Array = np.random.default_rng(2).integers(0, 40, 1200)
+        ids = ids.astype(np.int32 if width % 2 else np.int64)
+        expected = target.copy()
+        reference.scatter_add_rows(expected, ids, values, bfloat16)
+        for threads in (1, 5):
+            ours = target.copy()
+            rows.scatter_add_rows(ours, ids, values, bfloat16=bfloat16, threads=threads)
+            assert same(ours, expected, bfloat16)
 
 
 @pytest.mark.usefixtures("anywhere")
@@ -151,7 +149,7 @@ def test_narrowing_takes_the_nearest_bfloat() -> None:
     assert np.signbit(nearest[4])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_no_array_is_read_outside(data: st.DataObject) -> None:
     """Any ids and shapes: the compiled kernels and the twins raise alike or agree."""
@@ -204,13 +202,14 @@ def test_no_array_is_read_outside(data: st.DataObject) -> None:
 
 
 TABLE = np.zeros((4, 3), dtype=np.float32)
+READ_ONLY = TABLE.copy()
+READ_ONLY.flags.writeable = False
 IDS = np.array([0, 1], dtype=np.int64)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"source": TABLE[0]}, "source must be a contiguous two-dimensional"),
         ({"source": TABLE[:, :2]}, "source must be a contiguous two-dimensional"),
         ({"source": TABLE.astype(np.int32)}, "source must be a contiguous two-dimensional"),
         ({"source": TABLE.astype(">f4")}, "source must be a contiguous two-dimensional"),
@@ -223,7 +222,6 @@ IDS = np.array([0, 1], dtype=np.int64)
         ({"ids": np.array([-1, 2])}, "ids hold -1 to 2; every one must be a row of source"),
         ({"out": np.empty((2, 4), dtype=np.float32)}, "out must be a contiguous writeable"),
         ({"out": np.empty((2, 3), dtype=np.float64)}, "out must be a contiguous writeable"),
-        ({"out": np.broadcast_to(TABLE[0], (2, 3))}, "out must be a contiguous writeable"),
         ({"out": np.empty((2, 6), dtype=np.float32)[:, ::2]}, "out must be a contiguous writeable"),
         ({"out": TABLE[2:]}, "out shares memory with source"),
         ({"threads": -1}, "threads is -1"),
@@ -240,6 +238,7 @@ def test_bad_gathers_raise(change: dict[str, Any], message: str) -> None:
     [
         ({"target": TABLE.astype(np.uint16)}, "target is uint16; pass bfloat16=True"),
         ({"target": np.broadcast_to(TABLE[:1], (4, 3))}, "target must be a contiguous"),
+        ({"target": READ_ONLY}, "target must be a contiguous writeable"),
         ({"target": TABLE.astype(np.float64)}, "values are float32 with shape"),
         ({"values": TABLE}, r"pass float32 with shape \(2, 3\)"),
         ({"values": TABLE[:2, :2]}, "values must be a contiguous"),
@@ -255,27 +254,24 @@ def test_bad_additions_raise(change: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.usefixtures("anywhere")
-@pytest.mark.parametrize("add", [False, True])
-@pytest.mark.parametrize("width", [1, 7, 33, 100])
 @pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("id_types", [(np.int32, np.int32), (np.int64, np.int32)])
-def test_moves_rows_in_order(
-    kind: str, width: int, id_types: tuple[type[Any], type[Any]], add: bool
-) -> None:
+def test_moves_rows_in_order(kind: str, id_types: tuple[type[Any], type[Any]]) -> None:
     """Places are written more than once, so that another order would show."""
-    source, target = make_rows(kind, (500, width)), make_rows(kind, (40, width), seed=1)
-    source.flags.writeable = False
     generator = np.random.default_rng(2)
-    ids: Array = generator.integers(0, 500, 1200).astype(id_types[0])
-    places: Array = generator.integers(0, 40, 1200).astype(id_types[1])
-    expected = target.copy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        for u, v in zip(ids, places, strict=True):
-            expected[v] = expected[v] + source[u] if add else source[u]
-    for threads in (1, 2, 5):
-        ours = target.copy()
-        rows.move_rows(source, ids, ours, places, add=add, threads=threads)
-        np.testing.assert_array_equal(with_one_nan(ours, False), with_one_nan(expected, False))
+    for width, add in itertools.product((1, 7, 33, 100), (False, True)):
+        source, target = make_rows(kind, (500, width)), make_rows(kind, (40, width), seed=1)
+        source.flags.writeable = False
+        ids: Array = generator.integers(0, 500, 600).astype(id_types[0])
+        places: Array = generator.integers(0, 40, 600).astype(id_types[1])
+        expected = target.copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            for u, v in zip(ids, places, strict=True):
+                expected[v] = expected[v] + source[u] if add else source[u]
+        for threads in (1, 5):
+            ours = target.copy()
+            rows.move_rows(source, ids, ours, places, add=add, threads=threads)
+            assert same(ours, expected, False)
 
 
 @pytest.mark.parametrize(
@@ -303,13 +299,6 @@ def test_bad_moves_raise_and_write_nothing(change: dict[str, Any], message: str)
     with pytest.raises(ValueError, match=message):
         rows.move_rows(**arguments)
     assert (target == 7).all()
-
-
-def test_read_only_targets_raise() -> None:
-    target = TABLE.copy()
-    target.flags.writeable = False
-    with pytest.raises(ValueError, match="target must be a contiguous writeable"):
-        rows.scatter_add_rows(target, IDS, TABLE[:2].copy())
 
 
 @pytest.mark.usefixtures("anywhere")

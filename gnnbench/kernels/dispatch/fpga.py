@@ -1,4 +1,4 @@
-"""An FPGA's aggregate kernel: when each of its sums is complete, and the sums themselves.
+"""An FPGA's scatter-gather aggregate kernel: when each of its sums is complete.
 
 What is simulated, rule by rule, stands in ``gnnbench.kernels.reference.fpga``.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
 from gnnbench.kernels.dispatch.checks import check_range, check_vector
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import fpga as reference
 from gnnbench.kernels.reference.fpga import Aggregation, Machine, first_rows
-from gnnbench.records import FloatArray, IndexArray, IntArray
+from gnnbench.records import IndexArray, IntArray
 
 #: What a machine's numbers, an address and a time must be below.
 LARGEST = 2**40
@@ -74,32 +73,6 @@ def simulate_aggregation(
     return Aggregation(complete, *numbers.T)
 
 
-def scatter_gather(
-    src: IndexArray,
-    dst: IndexArray,
-    weight: FloatArray,
-    rows: FloatArray,
-    num_dst: int,
-) -> FloatArray:
-    """What the machine computes: out[v] = sum of weight[e] rows[u], float32 ``(num_dst, f)``.
-
-    The accumulation is part of the result: each destination starts from 0 and adds its edges'
-    messages, each rounded to float32, one after the other in the order of the stream, rounding to
-    float32 every time. ``src`` and ``dst`` int32 ``(E,)``, ``weight`` float32 ``(E,)``, ``rows``
-    float32 ``(S, f)``. Raises ``ValueError`` for other arrays and ids out of range.
-    """
-    _check_floats("rows", rows, 2)
-    _check_floats("weight", weight, 1)
-    _check_edges(src, dst, len(rows), num_dst)
-    if len(weight) != len(src):
-        raise ValueError(f"weight has {len(weight)} values; pass one for each of {len(src)} edges.")
-    compiled = load("fpga")
-    if compiled is None:
-        return reference.scatter_gather(src, dst, weight, rows, num_dst)
-    out: FloatArray = compiled.scatter_gather(src, dst, weight, rows, num_dst)
-    return out
-
-
 def _check_edges(src: IndexArray, dst: IndexArray, num_src: int, num_dst: int) -> None:
     check_vector("src", src, np.dtype(np.int32))
     check_vector("dst", dst, np.dtype(np.int32))
@@ -153,13 +126,4 @@ def _check_sums(
         raise ValueError(
             f"{edges} edges of {row_words} words may take {cycles} cycles, and their times are too "
             f"large to add up; pass fewer edges, lower addresses or coarser ticks."
-        )
-
-
-def _check_floats(name: str, array: FloatArray, ndim: int) -> None:
-    checked: npt.NDArray[np.generic] = array
-    if checked.dtype != np.float32 or checked.ndim != ndim or not checked.flags.c_contiguous:
-        raise ValueError(
-            f"{name} is {checked.dtype} with shape {checked.shape}; pass a contiguous float32 "
-            f"array of {ndim} dimensions."
         )

@@ -1,4 +1,4 @@
-"""How a graph lies in memory: transposes, vertex orders, renumbering, streaming partitions.
+"""How a graph lies in memory: transposes, vertex orders, streaming partitions.
 
 A graph is int64 ``(V+1,)`` and int32 ``(E,)`` row pointers and values in ``[0, V)``. The functions
 that take one raise ``ValueError`` for arrays of the wrong dtype or layout, rows that descend,
@@ -11,12 +11,10 @@ import math
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from gnnbench.kernels.dispatch.checks import check_graph, check_vector
 from gnnbench.kernels.native import load, resolve_threads
 from gnnbench.kernels.reference import layout as reference
-from gnnbench.kernels.reference.layout import Id
 from gnnbench.records import IndexArray, IntArray
 
 
@@ -50,11 +48,11 @@ def sort_edges_by_source(
 ) -> tuple[IndexArray, IndexArray, IndexArray]:
     """A block's edges sorted by source, as ``(src, dst, edge)``, int32 ``(E,)`` each.
 
-    This is the layout with which HP-GNN (Lin et al. 2022, section 4.1) reduces memory traffic
-    (RMT): coordinates sorted by source, so that a source's features are loaded once for all of its
-    edges. With sources renamed in the order in which their features are stored
-    (:func:`rename_vertices`) these loads are sequential as well (RRA). Edges of a source stand in
-    the order of the block; ``edge`` tells which entry of ``indices`` each was.
+    HP-GNN (Lin et al. 2022, section 4.1) reduces memory traffic (RMT) by this layout: it loads a
+    source's features once for all of its edges. Its second pass (RRA) renames the sources in the
+    order in which their features are stored, so that these loads are sequential as well;
+    ``gnnbench_plugins.hpgnn.layout`` does so. Edges of a source stand in the order of the block;
+    ``edge`` tells which entry of ``indices`` each was.
 
     ``indptr`` int64 ``(R+1,)``, ``indices`` int32 ``(E,)`` of at least 0. Raises ``ValueError`` for
     arrays of the wrong dtype or layout, rows that descend and negative values.
@@ -71,41 +69,6 @@ def sort_edges_by_source(
         indptr, indices, highest + 1, threads
     )
     return result
-
-
-def rename_vertices(ids: npt.NDArray[Id]) -> tuple[npt.NDArray[Id], IndexArray]:
-    """Distinct ids in the order in which they first appear, and each id's place among them.
-
-    ``ids`` int64 or int32 ``(n,)`` of any value; the result has their dtype, and int32 ``(n,)``.
-    HP-GNN (Lin et al. 2022, section 4.1) reduces random access (RRA) by so "label[ling] the
-    vertices based on the order they are stored", then sorting the renamed edges by source
-    (:func:`sort_edges_by_source`). Raises ``ValueError`` for other dtypes or layouts.
-    """
-    wanted = np.int32 if getattr(ids, "dtype", None) == np.int32 else np.int64
-    check_vector("ids", ids, np.dtype(wanted))
-    if len(ids) >= 2**31:
-        raise ValueError(f"ids are {len(ids)}; at most 2^31 - 1 will do, so cut them into chunks.")
-    compiled = load("layout")
-    if compiled is None:
-        return reference.rename_vertices(ids)
-    result: tuple[npt.NDArray[Id], IndexArray] = compiled.rename_vertices(ids)
-    return result
-
-
-def degree_order(indptr: IntArray, *, descending: bool = True) -> IndexArray:
-    """Vertices by degree, of equal degrees the lowest id first, int32 ``(V,)``.
-
-    ``indptr`` int64 ``(V+1,)`` from 0, else ``ValueError``.
-    """
-    check_vector("indptr", indptr, np.dtype(np.int64))
-    if len(indptr) == 0 or indptr[0] != 0:
-        raise ValueError("indptr must start at 0; store the graph as CSR.")
-    _check_sizes(len(indptr) - 1, 0)
-    compiled = load("layout")
-    if compiled is None:
-        return reference.degree_order(indptr, descending=descending)
-    order: IndexArray = compiled.degree_order(indptr, descending)
-    return order
 
 
 def reverse_cuthill_mckee(
@@ -153,23 +116,6 @@ def bandwidth(
     if compiled is None:
         return reference.bandwidth(indptr, indices, order)
     return int(compiled.bandwidth(indptr, indices, order, threads))
-
-
-def relabel_graph(
-    indptr: IntArray, indices: IndexArray, order: IndexArray, *, threads: int = 0
-) -> tuple[IntArray, IndexArray]:
-    """The graph with vertex ``order[k]`` renamed to k, rows ascending, ``(indptr, indices)``.
-
-    ``order`` int32 ``(V,)`` is a permutation. Raises ``ValueError`` as :func:`bandwidth` does.
-    """
-    _check_matrix(indptr, indices)
-    _check_vertices("order", order, len(indptr) - 1)
-    threads = resolve_threads(threads)
-    compiled = load("layout")
-    if compiled is None:
-        return reference.relabel_graph(indptr, indices, order)
-    result: tuple[IntArray, IndexArray] = compiled.relabel_graph(indptr, indices, order, threads)
-    return result
 
 
 def edge_cut(indptr: IntArray, indices: IndexArray, part: IndexArray, *, threads: int = 0) -> int:

@@ -1,14 +1,12 @@
-"""Algebra of vertex sets, and how much many of them share.
+"""Sets of vertex ids as bitmaps, and what many of them share.
 
-This is what deduplicated communication counts (HongTu, Wang et al. 2023, section 5): with N_ij the
-neighbours that partition i's chunk j needs, V_ori is the sum of their sizes, V_+p2p the sum over
-the batches j of :func:`count_distinct` of all N_ij, and V_+ru that of the first batch's union and
-:func:`count_difference` of every later one from the batch before.
+Deduplicated communication counts these (HongTu, Wang et al. 2023, section 5): with N_ij the
+neighbours that partition i's chunk j needs, V_ori is the sum of their sizes. V_+p2p is the sum over
+the batches j of the size of the union of all N_ij. V_+ru is the size of the first batch's union
+plus, for every later batch, the size of its union without the union before.
 
-A set is a contiguous int32 array of ids that ascend without repeats, 0 or more. Where many sets of
-one universe meet many times they are ``Bitmaps``: uint64 ``(sets, words)``, bit k of word w being
-id 64 w + k. Their union, intersection and difference are NumPy's ``|``, ``&`` and ``& ~``. Ids go
-into them and come out of them as int64.
+``Bitmaps`` are uint64 ``(sets, words)``: bit k of word w is id 64 w + k. Their union, intersection
+and difference are NumPy's ``|``, ``&`` and ``& ~``. Ids go into them and come out of them as int64.
 """
 
 from __future__ import annotations
@@ -20,117 +18,29 @@ import numpy as np
 from gnnbench.kernels.dispatch.checks import check_vector
 from gnnbench.kernels.native import load, resolve_threads
 from gnnbench.kernels.reference import sets as reference
-from gnnbench.kernels.reference.sets import Bitmaps, Sets
+from gnnbench.kernels.reference.sets import Bitmaps
 from gnnbench.kernels.slabs import Slab
 from gnnbench.records import IndexArray, IntArray
 
 
-def unite(a: IndexArray, b: IndexArray) -> IndexArray:
-    """The set of what ``a`` or ``b`` has. ``ValueError`` where one of them is not a set."""
-    return _combine("UNITE", a, b)
-
-
-def intersect(a: IndexArray, b: IndexArray) -> IndexArray:
-    """The set of what both ``a`` and ``b`` have. ``ValueError`` where one of them is not a set."""
-    return _combine("INTERSECT", a, b)
-
-
-def subtract(a: IndexArray, b: IndexArray) -> IndexArray:
-    """The set of what ``a`` has and ``b`` has not. ``ValueError`` where one is not a set."""
-    return _combine("SUBTRACT", a, b)
-
-
-def count_union(a: IndexArray, b: IndexArray) -> int:
-    """``len(unite(a, b))``, without building it."""
-    return -count_intersection(a, b) + len(a) + len(b)
-
-
-def count_intersection(a: IndexArray, b: IndexArray) -> int:
-    """``len(intersect(a, b))``, without building it."""
-    _check_vectors(a, b)
-    compiled = load("sets")
-    if compiled is None:
-        _check_ascending(a, b)
-        return len(reference.intersect(a, b))
-    count: int = compiled.count_intersection(a, b)
-    if count < 0:
-        raise _not_ascending(a, b)
-    return count
-
-
-def count_difference(a: IndexArray, b: IndexArray) -> int:
-    """``len(subtract(a, b))``, without building it."""
-    return -count_intersection(a, b) + len(a)
-
-
-def unite_all(sets: Sequence[IndexArray], universe: int) -> IndexArray:
-    """The set of what any of ``sets`` has.
-
-    These are contiguous int32 arrays of ids in ``[0, universe)``, here in any order and with
-    repeats if need be. Takes memory for a bit for each id of the universe, below 2^31. Raises
-    ``ValueError`` for other arrays, ids outside the universe and one too large.
-    """
-    members = _check_members("sets", sets, universe)
-    compiled = load("sets")
-    if compiled is None:
-        _check_inside("sets", members, universe)
-        return reference.unite_all(members, universe)
-    union: IndexArray | None = compiled.unite_all(members, universe)
-    if union is None:
-        raise _outside("sets", members, universe)
-    return union
-
-
-def count_distinct(sets: Sequence[IndexArray], universe: int) -> int:
-    """``len(unite_all(sets, universe))``, without building it."""
-    members = _check_members("sets", sets, universe)
-    compiled = load("sets")
-    if compiled is None:
-        _check_inside("sets", members, universe)
-        return len(reference.unite_all(members, universe))
-    count: int = compiled.count_distinct(members, universe)
-    if count < 0:
-        raise _outside("sets", members, universe)
-    return count
-
-
 def unique_ids(ids: IndexArray, universe: int) -> IndexArray:
-    """The set of the ids in an array, which is as :func:`unite_all`'s."""
-    return unite_all((ids,), universe)
+    """The distinct ids of an array, ascending int32.
 
-
-def count_intersections(
-    sets_a: Sequence[IndexArray],
-    sets_b: Sequence[IndexArray] | None,
-    universe: int,
-    *,
-    threads: int = 0,
-) -> IntArray:
-    """How many ids ``sets_a[i]`` and ``sets_b[j]`` share, int64 ``(len(sets_a), len(sets_b))``.
-
-    ``None`` for ``sets_b`` compares the sets of ``sets_a`` with each other in half the time. The
-    sets are within ``[0, universe)``, ``universe`` below 2^31; ``threads`` is 0 for every core.
-    Raises ``ValueError`` for arrays that are not such sets.
+    ``ids`` is a contiguous int32 array in ``[0, universe)``, in any order. Takes memory for a bit
+    for each id of the universe, below 2^31. Raises ``ValueError`` for other arrays, ids outside the
+    universe and a universe that is too large.
     """
-    first = _check_members("sets_a", sets_a, universe)
-    second = None if sets_b is None else _check_members("sets_b", sets_b, universe)
-    workers = resolve_threads(threads)
+    if not 0 <= universe < 2**31:
+        raise ValueError(f"universe is {universe}; it must be from 0 to 2^31 - 1.")
+    check_vector("ids", ids, np.dtype(np.int32))
     compiled = load("sets")
-    counts: IntArray | None = None
+    unique: IndexArray | None = None
     if compiled is not None:
-        counts = compiled.count_intersections(first, second, universe, workers)
-    if counts is None:
-        for name, sets in (("sets_a", first), ("sets_b", second or ())):
-            for place, ids in enumerate(sets):
-                reference.check_ascending(f"{name}[{place}]", ids)
-            _check_inside(name, sets, universe)
-        counts = reference.count_intersections(first, first if second is None else second)
-    elif second is None:
-        counts += np.triu(counts, 1).T
-    return counts
-
-
-# --------------------------------------------------------------------------- bitmaps
+        unique = compiled.unique_ids(ids, universe)
+    if unique is None:
+        reference.check_inside("ids", ids, universe)
+        unique = reference.unique_ids(ids, universe)
+    return unique
 
 
 def mark_sets(sets: Sequence[IntArray], universe: int, *, threads: int = 0) -> Bitmaps:
@@ -245,59 +155,3 @@ def _check_bitmaps(bitmaps: Bitmaps, others: Bitmaps | None = None) -> None:
             )
         if each.shape[1] != bitmaps.shape[1]:
             raise _other_universe(bitmaps.shape[1], each.shape[1])
-
-
-# --------------------------------------------------------------------------- checks
-
-
-def _combine(operation: str, a: IndexArray, b: IndexArray) -> IndexArray:
-    _check_vectors(a, b)
-    compiled = load("sets")
-    if compiled is None:
-        _check_ascending(a, b)
-        twin = {
-            "UNITE": reference.unite,
-            "INTERSECT": reference.intersect,
-            "SUBTRACT": reference.subtract,
-        }
-        return twin[operation](a, b)
-    result: IndexArray | None = compiled.combine(getattr(compiled, operation), a, b)
-    if result is None:
-        raise _not_ascending(a, b)
-    return result
-
-
-def _check_vectors(a: IndexArray, b: IndexArray) -> None:
-    check_vector("a", a, np.dtype(np.int32))
-    check_vector("b", b, np.dtype(np.int32))
-
-
-def _check_ascending(a: IndexArray, b: IndexArray) -> None:
-    reference.check_ascending("a", a)
-    reference.check_ascending("b", b)
-
-
-def _not_ascending(a: IndexArray, b: IndexArray) -> ValueError:
-    """The error that the compiled loops found."""
-    _check_ascending(a, b)
-    return ValueError("a or b changed during the call; pass arrays that nobody writes to.")
-
-
-def _check_members(name: str, sets: Sequence[IndexArray], universe: int) -> Sets:
-    if not 0 <= universe < 2**31:
-        raise ValueError(f"universe is {universe}; it must be from 0 to 2^31 - 1.")
-    members = tuple(sets)
-    for place, ids in enumerate(members):
-        check_vector(f"{name}[{place}]", ids, np.dtype(np.int32))
-    return members
-
-
-def _check_inside(name: str, sets: Sets, universe: int) -> None:
-    for place, ids in enumerate(sets):
-        reference.check_inside(f"{name}[{place}]", ids, universe)
-
-
-def _outside(name: str, sets: Sets, universe: int) -> ValueError:
-    """The error that the compiled loops found."""
-    _check_inside(name, sets, universe)
-    return ValueError(f"{name} changed during the call; pass arrays that nobody writes to.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import numpy.typing as npt
 
 from gnnbench.kernels.dispatch.aggregation import SparseMatrix
 from gnnbench.kernels.dispatch.checks import MaskArray, check_mask
@@ -16,7 +15,7 @@ from gnnbench.kernels.dispatch.layout import transpose
 from gnnbench.kernels.native import load
 from gnnbench.kernels.reference import spmm as reference
 from gnnbench.kernels.reference.spmm import WORD_FLOATS, Chunks, ReductionEngine, Steps
-from gnnbench.records import FloatArray, IndexArray, IntArray
+from gnnbench.records import IndexArray, IntArray
 
 #: Ones in a byte.
 _ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
@@ -214,64 +213,6 @@ def piece_cycles(engine: ReductionEngine, slice_features: int) -> IntArray:
     reduce = -(-edges * features // engine.lane_adders)
     cycles: IntArray = np.maximum(fill, reduce)
     return cycles
-
-
-def multiply_masked(
-    matrix: SparseMatrix,
-    h: FloatArray,
-    chunks: Chunks,
-    slice_features: int,
-    mask: MaskArray | None = None,
-) -> FloatArray:
-    """What the machine computes, step by step: A H where ``mask`` wants it, else 0; float32.
-
-    Each row's sources must ascend. Raises ``ValueError`` for rows that are not contiguous float32.
-    """
-    if h.dtype != np.float32 or h.ndim != 2 or not h.flags.c_contiguous:
-        raise ValueError(
-            f"h is {h.dtype} with shape {h.shape}; pass a contiguous float32 array of 2 dimensions."
-        )
-    if len(h) != matrix.num_src:
-        raise ValueError(f"h has {len(h)} rows; pass one for each of {matrix.num_src} sources.")
-    width = h.shape[1]
-    if mask is not None:
-        check_mask(mask, (matrix.num_dst, width))
-    out = np.zeros((matrix.num_dst, width), dtype=np.float32)
-    slices = [
-        _list_columns(mask, matrix.num_dst, start, min(start + slice_features, width))
-        for start in range(0, width, slice_features)
-    ]
-    compiled = load("spmm")
-    if compiled is None or not out.size or not h.size:
-        reference.add_chunks(matrix.indptr, matrix.indices, matrix.num_src, chunks, slices, h, out)
-    else:
-        compiled.add_chunks(
-            matrix.indptr,
-            matrix.indices,
-            matrix.num_src,
-            chunks.tile_rows,
-            chunks.first,
-            chunks.begin,
-            slices,
-            h,
-            out,
-        )
-    return out
-
-
-def _list_columns(
-    mask: MaskArray | None, num_dst: int, first: int, last: int
-) -> tuple[IndexArray, IntArray]:
-    """The wanted columns from ``first`` to ``last`` of all rows, and where each row's begin."""
-    wanted: npt.NDArray[np.bool_]
-    if mask is None:
-        wanted = np.ones((num_dst, last - first), dtype=np.bool_)
-    else:
-        bits = np.unpackbits(mask, axis=1, bitorder="little")
-        wanted = bits[:, first:last].astype(np.bool_)
-    start = np.zeros(num_dst + 1, dtype=np.int64)
-    np.cumsum(wanted.sum(axis=1), out=start[1:])
-    return (np.nonzero(wanted)[1] + first).astype(np.int32), start
 
 
 def _check_engine(engine: ReductionEngine) -> None:

@@ -40,23 +40,6 @@ MOST_COUNTERS = 16
 _STRETCH = 1 << 23
 
 
-def draw_edges(stream: RmatStream, first: int, count: int) -> tuple[IndexArray, IndexArray]:
-    """The ends of edges ``first`` to ``first + count`` of a stream, int32 ``(count,)`` each.
-
-    ``ValueError`` where the stream has no such edges.
-    """
-    if not 0 <= first <= first + count <= stream.edges:
-        raise ValueError(
-            f"edges {first} to {first + count} are not among the stream's {stream.edges}; "
-            f"ask for some of those."
-        )
-    compiled = load("streams")
-    if compiled is None:
-        return reference.draw_edges(stream, first, count)
-    ends: tuple[IndexArray, IndexArray] = compiled.draw_edges(stream, first, count)
-    return ends
-
-
 def count_degrees(
     stream: RmatStream, *, threads: int = 0, advance: Advance | None = None
 ) -> IndexArray:

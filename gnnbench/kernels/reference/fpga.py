@@ -65,7 +65,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnbench.constants import Bound
-from gnnbench.records import FloatArray, IndexArray, IntArray
+from gnnbench.records import IndexArray, IntArray
 
 #: In a word of 64 bytes.
 EDGES_PER_WORD: Bound[int] = 4
@@ -280,13 +280,3 @@ class _Die:
         self.hazards += safe - t
         self.last[v] = safe
         return safe
-
-
-def scatter_gather(
-    src: IndexArray, dst: IndexArray, weight: FloatArray, rows: FloatArray, num_dst: int
-) -> FloatArray:
-    """See :func:`gnnbench.kernels.dispatch.fpga.scatter_gather`."""
-    out = np.zeros((num_dst, rows.shape[1]), dtype=np.float32)
-    for u, v, w in zip(src, dst, weight, strict=True):
-        out[v] += w * rows[u]
-    return out

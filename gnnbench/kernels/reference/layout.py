@@ -1,16 +1,11 @@
-"""Transposed, ordered, renumbered and partitioned graphs in NumPy."""
+"""Transposed, ordered and partitioned graphs in NumPy."""
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
-import numpy.typing as npt
 
 from gnnbench.kernels.reference.sampling import MALFORMED_IDS, MALFORMED_ROWS, derive_keys
 from gnnbench.records import IndexArray, IntArray
-
-Id = TypeVar("Id", np.int32, np.int64)
 
 MALFORMED_COLUMNS = "indices name a column outside the matrix; use values in [0, num_columns)."
 MALFORMED_SOURCES = "indices hold a negative value; use the sources' positions, from 0."
@@ -59,20 +54,6 @@ def sort_edges_by_source(
     return indices[edge], name_rows(indptr)[edge], edge
 
 
-def rename_vertices(ids: npt.NDArray[Id]) -> tuple[npt.NDArray[Id], IndexArray]:
-    """See :func:`gnnbench.kernels.dispatch.layout.rename_vertices`."""
-    ascending, first, local = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return ascending[order], invert(order.astype(np.int32))[local]
-
-
-def degree_order(indptr: IntArray, *, descending: bool = True) -> IndexArray:
-    """See :func:`gnnbench.kernels.dispatch.layout.degree_order`."""
-    check_rows(indptr)
-    degrees = np.diff(indptr)
-    return np.argsort(-degrees if descending else degrees, kind="stable").astype(np.int32)
-
-
 def invert(order: IndexArray) -> IndexArray:
     """Where each vertex stands in ``order``; ``ValueError`` unless each is there once."""
     if not np.array_equal(np.sort(order), np.arange(len(order))):
@@ -80,16 +61,6 @@ def invert(order: IndexArray) -> IndexArray:
     position = np.empty(len(order), dtype=np.int32)
     position[order] = np.arange(len(order), dtype=np.int32)
     return position
-
-
-def relabel_graph(
-    indptr: IntArray, indices: IndexArray, order: IndexArray
-) -> tuple[IntArray, IndexArray]:
-    """See :func:`gnnbench.kernels.dispatch.layout.relabel_graph`."""
-    check_csr(indptr, indices, len(order))
-    position = invert(order)
-    rows, columns = position[name_rows(indptr)], position[indices]
-    return count_up(rows, len(order)), columns[np.lexsort((columns, rows))]
 
 
 def bandwidth(indptr: IntArray, indices: IndexArray, order: IndexArray | None = None) -> int:
@@ -133,7 +104,7 @@ def reverse_cuthill_mckee(
 ) -> IndexArray:
     """See :func:`gnnbench.kernels.dispatch.layout.reverse_cuthill_mckee`."""
     check_csr(indptr, indices, len(indptr) - 1)
-    by_rank = degree_order(indptr, descending=False)
+    by_rank = np.argsort(np.diff(indptr), kind="stable").astype(np.int32)
     rank = invert(by_rank)
     best = {
         frozenset(order): (width, order)

@@ -49,7 +49,7 @@ independent pieces ends no later when one of them is shorter or a lane is added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -57,7 +57,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gnnbench.constants import Constant
-from gnnbench.records import FloatArray, IndexArray, IntArray
+from gnnbench.records import IndexArray, IntArray
 
 #: Floats of a word.
 WORD_FLOATS: Annotated[int, Constant("", "assumed", "64 bytes; MixGCN names no width")] = 16
@@ -252,23 +252,3 @@ def overlap_steps(
     for end, write in zip(ends, pending, strict=True):
         memory = max(memory, end) + write
     return memory
-
-
-def add_chunks(
-    indptr: IntArray,
-    indices: IndexArray,
-    num_src: int,
-    chunks: Chunks,
-    slices: Sequence[tuple[IndexArray, IntArray]],
-    rows: FloatArray,
-    out: FloatArray,
-) -> None:
-    """Adds to ``out`` in the order of the steps."""
-    steps = list(list_segments(indptr, indices, num_src, chunks))
-    for tile in range(len(chunks.first) - 1):
-        for columns, start in slices:
-            for _, segments in steps[int(chunks.first[tile]) : int(chunks.first[tile + 1])]:
-                for v, sources in segments:
-                    wanted = columns[start[v] : start[v + 1]]
-                    for u in sources:
-                        out[v, wanted] += rows[u, wanted]

@@ -123,7 +123,7 @@ def in_lanes(value: int) -> int:
 
 
 def draw_edges(stream: RmatStream, first: int, count: int) -> tuple[IndexArray, IndexArray]:
-    """See :func:`gnnbench.kernels.dispatch.streams.draw_edges`."""
+    """Return both ends of ``count`` edges from number ``first`` on, int32 ``(count,)`` each."""
     numbers = np.arange(first, first + count, dtype=np.uint64)
     rows, columns = _attempt(stream, numbers, 0)
     attempt = 0

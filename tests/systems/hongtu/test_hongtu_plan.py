@@ -11,7 +11,8 @@ import pytest
 from gnnbench import datasets
 from gnnbench.comparison import Request, compare
 from gnnbench.errors import IncompatibleParts
-from gnnbench.kernels.dispatch import RmatStream, draw_edges
+from gnnbench.kernels.dispatch import RmatStream
+from gnnbench.kernels.reference.streams import draw_edges
 from gnnbench.models import MODELS, build
 from gnnbench.partitioning import cut_ranges
 from gnnbench.parts import Bundle, Setting

@@ -19,7 +19,6 @@ from gnnbench.comparison import Request, compare
 from gnnbench.datasets.synthetic import RMAT_QUADRANTS
 from gnnbench.errors import IncompatibleParts, UsageError
 from gnnbench.kernels.dispatch import RmatStream, fpga
-from gnnbench.kernels.dispatch.aggregation import SparseMatrix, aggregate
 from gnnbench.kernels.reference.fpga import Machine
 from gnnbench.models import MODELS, build
 from gnnbench.parts import LayerShape, Setting
@@ -441,27 +440,6 @@ def test_layouts_hold_every_edge_once(rmt, rra, resident):
         if layer == 1 and rra:
             assert (np.diff(laid.forward.src) >= 0).all()
             assert (np.diff(laid.backward.src) >= 0).all()
-
-
-def test_functional_output_is_the_kernels():
-    """On a real mini-batch, in the order of the stream, float32: equal to kernel 'native' up to
-    rounding, forward and backward (that the order is the stream's, to the bit, see test_fpga)."""
-    blocks = sample(make_setting(dataset="ego_twitter"))
-    random = np.random.default_rng(0)
-    for block in blocks:
-        rows = random.normal(size=(block.num_src, 32)).astype(np.float32)
-        stream = block.forward
-        ones = np.ones(block.num_edges, dtype=np.float32)
-        mine = fpga.scatter_gather(stream.src, stream.dst, ones, rows, stream.num_dst)
-        matrix = SparseMatrix(block.indptr, block.indices, block.num_src)
-        assert np.allclose(mine, aggregate(matrix, rows), rtol=1e-5, atol=1e-5)
-        if block.backward is not None:
-            stream = block.backward
-            gradient = rows[: block.num_dst]
-            mine = fpga.scatter_gather(stream.src, stream.dst, ones, gradient, stream.num_dst)
-            dense = np.zeros((block.num_src, 32))
-            np.add.at(dense, stream.dst, gradient[stream.src].astype(np.float64))
-            assert np.allclose(mine, dense, rtol=1e-5, atol=1e-5)
 
 
 def test_traffic_falls_from_edges_to_vertices():

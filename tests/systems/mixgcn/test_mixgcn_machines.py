@@ -17,7 +17,6 @@ from gnnbench.datasets.synthetic import make_sbm
 from gnnbench.errors import IncompatibleParts
 from gnnbench.kernels.dispatch import (
     SparseMatrix,
-    aggregate,
     induce_block,
     pack_mask,
     spmm,
@@ -252,21 +251,6 @@ def test_same_times_to_the_bit() -> None:
             replace(accelerators.run_epoch(machine, graph, 50), passes=()) for _ in range(2)
         )
         assert again == first
-
-
-def test_sums_of_the_chosen_tiles_are_the_kernels() -> None:
-    """What the S-SpMM model computes on a graph larger than its buffers."""
-    graph = make_sbm("sbm:vertices=1500,edges=20000,features=1,classes=2").graph
-    matrix = SparseMatrix(graph.indptr, graph.indices, graph.num_vertices)
-    random = np.random.default_rng(1)
-    h = random.normal(size=(1500, 100)).astype(np.float32)
-    mask = accelerators.draw_mask(1500, 100)
-    mask[:, -1] &= 0x0F
-    plan = choose_slice(matrix, 100, Spu().scale(256).sram)
-    chunks = spmm.cut_chunks(matrix, plan.tile_rows, plan.chunk_rows)
-    assert len(chunks.begin) == 4
-    out = spmm.multiply_masked(matrix, h, chunks, plan.features, mask)
-    assert np.array_equal(out, aggregate(matrix, h, mask=mask))
 
 
 # --------------------------------------------------------------------------- Figure 12, Table 3
