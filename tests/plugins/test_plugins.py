@@ -215,38 +215,25 @@ def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (
-            "class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n",
-            r"placement 'half' of plugin .* is abstract; Half must define trainers",
-        ),
+        ("class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n",
+         r"placement 'half' of plugin .* is abstract; Half must define trainers"),
         ("class Half: name = 'half'", "not a subclass of SeedPlacement or"),
         ("Half = 'half'", "offers 'half' as a placement"),
         ("class Half(SeedPlacement):\n    summary = 'x'", "needs a class variable name"),
         ("class Half(SeedPlacement):\n    name = 'a,b'", "not 'a,b'"),
-        (
-            "class Half(SeedPlacement):\n    name = 'half'\n    def trainers(self, p): ...\n",
-            "needs a class variable summary",
-        ),
-        (
-            "from gnnbench.parts import Placement\nclass Half(Placement):\n    name = 'half'\n"
-            "    summary = 'x'\n    def trainers(self, p): ...",
-            "not a subclass of SeedPlacement or PartitionPlacement or ShardPlacement",
-        ),
-        (
-            "class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n"
-            "    deep: int = option(1, 'h')\n"
-            "    def trainers(self, p): ...",
-            "option 'deep' but lacks the decorator @dataclass",
-        ),
-        (
-            "@dataclass(frozen=True)\nclass Half(SeedPlacement):\n    deep: int\n"
-            "    name = 'half'\n"
-            "    summary = 'x'\n"
-            "    def trainers(self, p): ...",
-            "option 'deep' .* has no default",
-        ),
+        ("class Half(SeedPlacement):\n    name = 'half'\n    def trainers(self, p): ...\n",
+         "needs a class variable summary"),
+        ("from gnnbench.parts import Placement\nclass Half(Placement):\n    name = 'half'\n"
+         "    summary = 'x'\n    def trainers(self, p): ...",
+         "not a subclass of SeedPlacement or PartitionPlacement or ShardPlacement"),
+        ("class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n"
+         "    deep: int = option(1, 'h')\n    def trainers(self, p): ...",
+         "option 'deep' but lacks the decorator @dataclass"),
+        ("@dataclass(frozen=True)\nclass Half(SeedPlacement):\n    deep: int\n"
+         "    name = 'half'\n    summary = 'x'\n    def trainers(self, p): ...",
+         "option 'deep' .* has no default"),
     ],
-)
+)  # fmt: skip
 def test_part_that_cannot_be_assembled_is_refused(tmp_path, install, body, says):
     body += "\n\n@hookimpl\ndef gnnbench_placement(): return [Half]\n"
     with pytest.raises(PluginError, match=says):
@@ -263,16 +250,12 @@ def test_part_that_cannot_be_assembled_is_refused(tmp_path, install, body, says)
 @pytest.mark.parametrize(
     ("mode", "kernel", "memory", "says"),
     [
-        (
-            "mini-batch",
-            "torhc",
-            "host",
-            r"no plugin offers its kernel 'torhc' \(did you mean 'torch'",
-        ),
+        ("mini-batch", "torhc", "host",
+         r"no plugin offers its kernel 'torhc' \(did you mean 'torch'"),
         ("full-graph", "torch", "host", "its sampler 'neighbour' does not work for full-graph"),
         ("sideways", "torch", "host", "must have a bundle for mini-batch, for full-graph"),
     ],
-)
+)  # fmt: skip
 def test_strategy_that_cannot_be_put_together_is_refused(install, mode, kernel, memory, says):
     install(
         "plugged_strategy",
@@ -350,11 +333,7 @@ def test_option_is_read_by_its_annotation(name, text, value):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        (
-            "count",
-            "two",
-            "placement.count of placement 'tunable' takes a whole number from",
-        ),
+        ("count", "two", "placement.count of placement 'tunable' takes a whole number from"),
         ("count", "1.5", "a whole number"),
         ("share", "nan", "a finite number"),
         ("share", "half", "a finite number"),
@@ -363,7 +342,7 @@ def test_option_is_read_by_its_annotation(name, text, value):
         ("cap", "2 pounds", "a size in bytes"),
         ("cap", "-1", "a size in bytes"),
     ],
-)
+)  # fmt: skip
 def test_text_that_does_not_fit_says_what_does(name, text, says):
     with pytest.raises(UsageError, match=says):
         parse_option(Tunable, name, text)
