@@ -147,27 +147,21 @@ def test_hook_that_raises_names_plugin_and_hook(tmp_path):
         plugins.load([path])
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
+def test_file_that_raises_names_file_line_and_exception(tmp_path):
+    for body, says in (
         ("x = 1\nraise ValueError('bad table')", r"line 7, raised ValueError: bad table"),
         ("def f(:\n  pass", r"line 6, raised SyntaxError"),
-    ],
-)
-def test_file_that_raises_names_file_line_and_exception(tmp_path, body, says):
-    path = write(tmp_path, "fails", body)
-    with pytest.raises(PluginError, match=says) as caught:
-        plugins.load([path])
-    assert path in str(caught.value)
-    assert caught.value.exit_status == 2
+    ):
+        path = write(tmp_path, "fails", body)
+        with pytest.raises(PluginError, match=says) as caught:
+            plugins.load([path])
+        assert path in str(caught.value)
+        assert caught.value.exit_status == 2
 
 
-def test_file_that_is_not_there_is_an_error(tmp_path):
+def test_what_is_not_there_is_an_error(tmp_path):
     with pytest.raises(PluginError, match="there is no plugin file"):
         plugins.load([str(tmp_path / "absent.py")])
-
-
-def test_module_that_is_not_there_is_an_error():
     with pytest.raises(PluginError, match=r"there is no plugin module 'surely_absent\.plugin'"):
         plugins.load(["surely_absent.plugin"])
 
