@@ -133,7 +133,7 @@ def of_folder_read_again(folder, **kept):
     return datasets.load_folder(folder / "kept", folder / "verified")
 
 
-#: Those that keep weights.
+#: Ways that keep weights.
 WAYS = [
     of_arrays, of_matrix, of_pyg, of_pygs_attributes, of_dgl, of_networkx, of_edge_list, of_names,
     of_matrix_market, of_raw_npz, of_own_npz, of_folder_of_npz, of_folder_of_a_list,
@@ -175,3 +175,16 @@ def test_each_kind_is_another_data_set():
     assert all(rows_of(each.graph) == [{1: 1.0}, {0: 1.0, 2: 1.0}, {1: 1.0}] for each in made)
     assert len({each.digest() for each in made}) == 4
     assert made[-1].graph.weights is None
+
+
+def test_an_array_of_two_by_two_has_an_edge_in_each_column(tmp_path):
+    """Edges 0 to 2 and 1 to 0. By its rows the edges would be 0 to 1 and 2 to 0."""
+    edges = np.array([[0, 1], [2, 0]])
+    np.save(tmp_path / "edges.npy", edges)
+    made = [
+        datasets.from_arrays(edges, directed=True),
+        import_graph(tmp_path / "edges.npy", directed=True),
+        import_folder(tmp_path / "edges.npy", directed=True),
+    ]
+    for dataset in made:
+        assert rows_of(dataset.graph) == [{1: 1.0}, {}, {0: 1.0}]

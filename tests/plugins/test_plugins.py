@@ -195,13 +195,10 @@ def test_strategy_offered_twice_names_both_plugins(tmp_path):
 def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):
     one = write(tmp_path, "one", PLACEMENT.format(name="one"))
     other = write(tmp_path, "other", PLACEMENT.format(name="other"))
+    registries = [plugins.load(order) for order in ([one, other], [other, one])]
     names = [
-        [
-            (part.kind, part.name)
-            for kind in PART_KINDS
-            for part in plugins.load(order).parts_of(kind)
-        ]
-        for order in ([one, other], [other, one])
+        [(part.kind, part.name) for kind in PART_KINDS for part in registry.parts_of(kind)]
+        for registry in registries
     ]
     assert names[0] == names[1]
 
