@@ -39,26 +39,22 @@ DRAW = Work("sample", edges=10**6, layers=2)
 @pytest.mark.parametrize(
     ("work", "seconds"),
     [
-        # 40 bytes a row: 5 rows are written at 100 bytes/s, 2 x 10 values are added at 10 a second.
         (Work("aggregate", edges=7, rows=5, features=10), 2.0),
         (Work("aggregate", edges=8, rows=5, features=10), 3.0),
-        # Rows without edges are not written.
         (Work("aggregate", edges=2, rows=5, features=10), 0.8),
         (Work("aggregate", edges=0, rows=5, features=10), 0.0),
-        # Half of 12 rows is read: 80 of its bytes out of the cache.
         (Work("aggregate", edges=12, rows=11, features=10, sources=12), 4.4),
         (Work("aggregate", edges=12, rows=12, features=1, itemsize=80, sources=12), 9.6),
         (Work("aggregate", edges=5, rows=5, features=10, sources=500), 2.0),
         (Work("aggregate", edges=20, rows=1, features=1, sources=20), 1.9),
         (Work("aggregate", edges=20, rows=1, features=1, itemsize=100, sources=20), 9.2 + 0.2),
-        # Backward, and after products, no more is known to be read than is written.
         (Work("aggregate", 20, 1, 1, itemsize=100, sources=20, backward=True), 1.9),
         (Work("aggregate", 20, 1, 1, itemsize=100, sources=20, macs=15), 4.9),
         (Work("update", macs=100, rows=1, features=1), 20.0),
         (Work("sample", edges=30, layers=5), 1.5),
         (Work("copy", bytes=10**6, form="loss"), 0.0),
     ],
-)
+)  # fmt: skip
 def test_a_work_takes_what_its_bytes_and_operations_do(work, seconds):
     assert least_seconds(work, PEAKS) == pytest.approx(seconds, rel=1e-12)
 

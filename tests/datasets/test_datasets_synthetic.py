@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 from gnnbench.datasets import STAND_INS, StandIn, default_dataset, load
-from gnnbench.datasets.standins import power_law_weights
 from gnnbench.datasets.topology import find_fault
 from gnnbench.errors import DatasetError
 from gnnbench.records import Dataset
@@ -16,6 +17,9 @@ SMALL = {
     "sbm": "sbm:vertices=1000,edges=10k,features=16,classes=4",
     "stand-in": "ogbn-products:0.0004",
 }
+
+
+made_default = functools.cache(default_dataset)
 
 
 def homophily(dataset: Dataset) -> float:
@@ -53,7 +57,7 @@ def test_sizes_are_as_asked(kind: str) -> None:
 
 
 def test_default_dataset() -> None:
-    dataset = default_dataset()
+    dataset = made_default()
     assert dataset.graph.num_vertices == 20_000
     assert dataset.graph.num_edges == 800_000
     assert dataset.num_features == 128
@@ -78,12 +82,12 @@ def test_rmat_without_a_power_of_two() -> None:
 
 def test_neighbours_agree_more_than_chance_in_sbm() -> None:
     # A quarter within the class and, of the rest, one in sixteen by chance.
-    assert homophily(default_dataset()) == pytest.approx(0.25 + 0.75 / 16, abs=0.01)
+    assert homophily(made_default()) == pytest.approx(0.25 + 0.75 / 16, abs=0.01)
     assert homophily(load(SMALL["rmat"])) == pytest.approx(1 / 4, abs=0.05)
 
 
 def test_neighbours_tell_the_class_better_than_the_vertex() -> None:
-    dataset = default_dataset()
+    dataset = made_default()
     graph = dataset.graph
     assert isinstance(dataset.features, np.ndarray)
     sums = np.add.reduceat(dataset.features[graph.indices], graph.indptr[:-1])
@@ -165,14 +169,7 @@ def test_stand_in_is_skewed_like_a_power_law() -> None:
     assert degrees[100] / degrees[1000] == pytest.approx(10 ** (1 / 1.5), rel=0.25)
 
 
-@pytest.mark.parametrize("exponent", [2.1, 2.5, 3.0])
-def test_weights_keep_the_mean_below_the_cutoff(exponent: float) -> None:
-    weights = power_law_weights(10_000, 40.0, exponent)
-    assert weights.mean() == pytest.approx(40, rel=0.02)
-    assert weights.max() <= np.sqrt(10_000 * 40)
-
-
-@pytest.mark.parametrize("real", STAND_INS, ids=lambda real: real.name)
+@pytest.mark.parametrize("real", [STAND_INS[0], STAND_INS[-1]], ids=lambda real: real.name)
 def test_too_small_a_scale_names_the_least_one(real: StandIn) -> None:
     with pytest.raises(DatasetError, match="too few") as caught:
         load(f"{real.name}:1e-7")
@@ -193,8 +190,3 @@ def test_stand_in_name_in_any_case() -> None:
 def test_dense_stand_in_says_that_labels_are_hard() -> None:
     assert "hard to learn" in load("reddit:0.015").notes[1]
     assert len(load("flickr:0.02").notes) == 1
-
-
-def test_every_row_has_a_source() -> None:
-    for real in STAND_INS:
-        assert any(paper in real.source for paper in ("HyScale-GNN", "HongTu", "MixGCN", "HP-GNN"))

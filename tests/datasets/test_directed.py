@@ -9,17 +9,12 @@ from functools import cache
 import networkx as nx
 import numpy as np
 import pytest
-import scipy.io
-import scipy.sparse as sp
 import torch
-from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from gnnbench import datasets, plugins
-from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platforms, make_workload
-from gnnbench.datasets.dgl_library import load_dgl
-from gnnbench.errors import DatasetError, IncompatibleParts
+from gnnbench.errors import DatasetError
 from gnnbench.models import BoundBlock, Degrees, build
 from gnnbench.partitioning.metis import partition_metis
 from gnnbench.parts import Setting
@@ -27,138 +22,21 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Graph
 from gnnbench.run import train
 from gnnbench.run.evaluate import whole_graph_block
+from tests.datasets import test_ways_in as ways
 from tests.models.dense_training import train_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 #: A path with a branch, an edge in both directions, one that comes twice, and a loop.
 EDGES = np.array([[0, 1, 2, 3, 4, 0, 3], [1, 2, 1, 1, 4, 1, 0]])
-#: Who aggregates whom.
-IN_NEIGHBOURS = [[3], [0, 2, 3], [1], [], []]
-COUNT = len(IN_NEIGHBOURS)
-
-
-def rows_of(graph):
-    return [row.tolist() for row in np.split(graph.indices, graph.indptr[1:-1])]
-
-
-# --------------------------------------------------------------------------- every way in
-
-
-def of_arrays(_):
-    return datasets.from_arrays(EDGES, num_vertices=COUNT, directed=True)
-
-
-def of_matrix(_):
-    matrix = sp.coo_matrix((np.ones(EDGES.shape[1]), tuple(EDGES)), shape=(COUNT, COUNT))
-    return datasets.from_arrays(matrix, directed=True)
-
-
-def of_pyg(_):
-    edges = torch.from_numpy(EDGES)
-    return datasets.from_pyg(Data(edge_index=edges, num_nodes=COUNT), directed=True)
-
-
-def of_dgl(_):
-    graph = load_dgl().graph(tuple(map(torch.from_numpy, EDGES)), num_nodes=COUNT)
-    return datasets.from_dgl(graph, directed=True)
-
-
-def of_networkx(_):
-    graph = nx.DiGraph()
-    graph.add_nodes_from(range(COUNT))
-    graph.add_edges_from(EDGES.T.tolist())
-    return datasets.from_networkx(graph, directed=True)
-
-
-def of_edge_list(folder):
-    file = folder / "edges.txt"
-    np.savetxt(file, EDGES.T, fmt="%d")
-    return datasets.import_graph(file, datasets.Extras(directed=True)).dataset
-
-
-def of_edge_index(folder):
-    file = folder / "edges.npy"
-    np.save(file, EDGES)
-    return datasets.import_graph(file, datasets.Extras(directed=True)).dataset
-
-
-def of_matrix_market(folder):
-    file = folder / "edges.mtx"
-    matrix = sp.coo_matrix((np.ones(EDGES.shape[1]), tuple(EDGES)), shape=(COUNT, COUNT))
-    scipy.io.mmwrite(file, sp.coo_matrix(matrix.tocsr()), field="pattern")
-    return datasets.import_graph(file, datasets.Extras(directed=True)).dataset
-
-
-def of_raw_npz(folder):
-    file = folder / "raw.npz"
-    np.savez(file, indptr=[0, 2, 6, 7, 7, 8], indices=[3, 3, 3, 2, 0, 0, 1, 4])
-    return datasets.import_graph(file, datasets.Extras(directed=True)).dataset
-
-
-def of_own_npz(folder):
-    datasets.save_npz(of_arrays(folder), folder / "own.npz")
-    return datasets.load_npz(folder / "own.npz")
-
-
-def of_folder_of_pairs(folder):
-    file = folder / "edges.npy"
-    np.save(file, EDGES)
-    extras = datasets.Extras(directed=True)
-    return datasets.import_folder(file, folder / "kept", extras, scaling="none").dataset
-
-
-def of_folder_of_npz(folder):
-    datasets.save_npz(of_arrays(folder), folder / "own.npz")
-    return datasets.import_folder(folder / "own.npz", folder / "kept", scaling="none").dataset
-
-
-def of_folder_read_again(folder):
-    of_folder_of_pairs(folder)
-    return datasets.load_folder(folder / "kept", folder / "verified")
-
-
-@pytest.mark.parametrize(
-    "way",
-    [
-        of_arrays,
-        of_matrix,
-        of_pyg,
-        of_dgl,
-        of_networkx,
-        of_edge_list,
-        of_edge_index,
-        of_matrix_market,
-        of_raw_npz,
-        of_own_npz,
-        of_folder_of_pairs,
-        of_folder_of_npz,
-        of_folder_read_again,
-    ],
-    ids=lambda way: way.__name__,
-)
-def test_a_vertex_has_the_sources_of_its_edges_by_every_way_in(way, tmp_path):
-    dataset = way(tmp_path)
-    assert dataset.graph.directed
-    assert rows_of(dataset.graph) == IN_NEIGHBOURS
-    assert dataset.digest() == of_arrays(tmp_path).digest()
-    assert not any("reverse" in note for note in dataset.notes)
-
-
-def test_a_graph_that_is_symmetric_anyway_is_another_where_it_is_directed():
-    both = np.concatenate((EDGES, EDGES[::-1]), axis=1)
-    directed, plain = (
-        datasets.from_arrays(both, num_vertices=COUNT, directed=keep) for keep in (True, False)
-    )
-    assert rows_of(directed.graph) == rows_of(plain.graph)
-    assert directed.digest() != plain.digest()
 
 
 def test_names_of_vertices_keep_directions(tmp_path):
     file = tmp_path / "names.txt"
     file.write_text("b a\nc b\n")
     extras = datasets.Extras(directed=True, string_ids=True)
-    assert rows_of(datasets.import_graph(file, extras).dataset.graph) == [[1], [2], []]
+    graph = datasets.import_graph(file, extras).dataset.graph
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 1, 2, 2], [1, 2])
 
 
 def test_what_is_directed_and_does_not_say_so_is_refused(tmp_path):
@@ -175,7 +53,7 @@ def test_what_is_directed_and_does_not_say_so_is_refused(tmp_path):
 
 
 def test_a_folder_that_lies_about_directions_is_refused(tmp_path):
-    of_folder_of_pairs(tmp_path)
+    ways.of_folder_of_pairs(tmp_path, directed=True)
     manifest = tmp_path / "kept" / "manifest.json"
     said = json.loads(manifest.read_text())
     for lie, words in (
@@ -193,12 +71,14 @@ def test_an_undirected_networkx_graph_has_no_directions():
 
 
 def test_its_facts_count_directed_edges():
-    facts = datasets.describe(of_arrays(None))
+    facts = datasets.describe(datasets.from_arrays(EDGES, num_vertices=5, directed=True))
     assert "undirected_edges" not in facts
     assert facts["num_edges"] == 5
     assert facts["edge_convention"] == "directed edges, no self loops"
     assert facts["isolated_vertices"] == 1  # the fourth has edges to others, and none from them
-    assert of_arrays(None).graph.out_degrees.tolist() == [1, 1, 1, 2, 0]
+    assert datasets.from_arrays(
+        EDGES, num_vertices=5, directed=True
+    ).graph.out_degrees.tolist() == [1, 1, 1, 2, 0]
 
 
 def test_metis_gets_edges_in_both_directions():
@@ -316,32 +196,3 @@ def hold_against_pyg(dataset, workload, weights=None):
 def test_a_layer_is_pygs():
     """Which normalises a directed graph by in-degrees at both ends."""
     hold_against_pyg(directed_dataset(), make_workload("gcn", num_layers=1))
-
-
-@cache
-def every_row():
-    registry = plugins.load()
-    return [(each.name, mode) for each in registry.strategies for mode in each.bundles]
-
-
-@pytest.mark.parametrize(("name", "mode"), every_row(), ids="-".join)
-def test_every_strategy_trains_equal_to_the_reference(name, mode):
-    registry = plugins.load()
-    done = 0
-    for platform in make_platforms():
-        for model in ("gcn", "sage", "gat"):
-            request = Request(
-                strategies=(name,),
-                dataset=directed_dataset(),
-                workload=make_workload(model, 3),
-                platform=platform,
-                modes=(mode,),
-            )
-            try:
-                *_, run = compare(request, registry).runs
-            except IncompatibleParts:
-                continue
-            assert run.status == "done", run.reason
-            assert run.other_maths or run.equivalence.holds, run.equivalence
-            done += 1
-    assert done

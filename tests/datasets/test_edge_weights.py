@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
-import networkx as nx
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
@@ -18,7 +16,6 @@ from gnnbench.comparison.dataset_guard import DatasetGuard
 from gnnbench.comparison.planned import plan_run
 from gnnbench.comparison.rows import plan_row
 from gnnbench.conformance.graphs import make_platforms, make_workload
-from gnnbench.datasets.dgl_library import load_dgl
 from gnnbench.datasets.edge_lists import read_weighted
 from gnnbench.errors import DatasetError, IncompatibleParts
 from gnnbench.footprint import ChunkSize, adjacency_bytes, crossing_topology_bytes
@@ -32,165 +29,13 @@ from gnnbench.run import train
 from tests.datasets.test_directed import (
     dense_of,
     directed_dataset,
-    every_row,
     hold_against_pyg,
     reference,
 )
+from tests.datasets.test_ways_in import EDGES, of_arrays, of_folder_of_a_list
 from tests.models.dense_training import train_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-#: A path with an edge that comes twice, one in both directions, and a loop.
-EDGES = np.array([[0, 1, 2, 3, 0, 3], [1, 2, 1, 3, 1, 0]])
-WEIGHTS = np.array([1.0, 2.0, 4.0, 9.0, 0.5, 0.0])
-#: By destination its sources and their weights: with reverses, and without.
-SYMMETRIC = [{1: 1.5, 3: 0.0}, {0: 1.5, 2: 4.0}, {1: 2.0}, {0: 0.0}]
-DIRECTED = [{3: 0.0}, {0: 1.5, 2: 4.0}, {1: 2.0}, {}]
-COUNT = len(DIRECTED)
-
-
-def rows_of(graph):
-    ends = graph.indptr[1:-1]
-    pairs = zip(np.split(graph.indices, ends), np.split(graph.weights, ends), strict=True)
-    return [dict(zip(ids.tolist(), each.tolist(), strict=True)) for ids, each in pairs]
-
-
-# --------------------------------------------------------------------------- every way in
-
-
-def of_arrays(_, directed):
-    return datasets.from_arrays(
-        EDGES, num_vertices=COUNT, edge_weights=WEIGHTS, directed=directed, weighted=True
-    )
-
-
-def of_matrix(_, directed):
-    matrix = sp.coo_matrix((WEIGHTS, tuple(EDGES)), shape=(COUNT, COUNT))
-    return datasets.from_arrays(matrix, directed=directed, weighted=True)
-
-
-def of_pyg(_, directed):
-    data = Data(edge_index=torch.from_numpy(EDGES), num_nodes=COUNT)
-    data.edge_weight = torch.from_numpy(WEIGHTS)
-    return datasets.from_pyg(data, directed=directed, weighted=True)
-
-
-def of_pygs_attributes(_, directed):
-    edges, values = torch.from_numpy(EDGES), torch.from_numpy(WEIGHTS)
-    data = Data(edge_index=edges, edge_attr=values, num_nodes=COUNT)
-    return datasets.from_pyg(data, directed=directed, weighted=True)
-
-
-def of_dgl(_, directed):
-    graph = load_dgl().graph(tuple(map(torch.from_numpy, EDGES)), num_nodes=COUNT)
-    graph.edata["distance"] = torch.ones(len(WEIGHTS), 1)
-    graph.edata["w"] = torch.from_numpy(WEIGHTS)[:, None]
-    return datasets.from_dgl(graph, directed=directed, weighted=True)
-
-
-def of_networkx(_, directed):
-    graph = nx.MultiDiGraph()
-    graph.add_nodes_from(range(COUNT))
-    graph.add_weighted_edges_from(zip(*EDGES.tolist(), WEIGHTS.tolist(), strict=True))
-    return datasets.from_networkx(graph, directed=directed, weighted=True)
-
-
-def write_list(folder, words=str):
-    file = folder / "edges.txt"
-    lines = [f"{words(a)} {words(b)} {w}" for a, b, w in zip(*EDGES, WEIGHTS, strict=True)]
-    file.write_text("# a heading\n" + "\n".join(lines))
-    return file
-
-
-def of_edge_list(folder, directed):
-    extras = datasets.Extras(directed=directed, weighted=True)
-    return datasets.import_graph(write_list(folder), extras).dataset
-
-
-def of_names(folder, directed):
-    extras = datasets.Extras(directed=directed, weighted=True, string_ids=True)
-    return datasets.import_graph(write_list(folder, "v{}".format), extras).dataset
-
-
-def of_matrix_market(folder, directed):
-    file = folder / "edges.mtx"
-    lines = [f"{a + 1} {b + 1} {w}" for a, b, w in zip(*EDGES, WEIGHTS, strict=True)]
-    head = f"%%MatrixMarket matrix coordinate real general\n{COUNT} {COUNT} {len(lines)}\n"
-    file.write_text(head + "\n".join(lines))
-    extras = datasets.Extras(directed=directed, weighted=True)
-    return datasets.import_graph(file, extras).dataset
-
-
-def of_raw_npz(folder, directed):
-    order = np.argsort(EDGES[1], kind="stable")
-    counts = np.bincount(EDGES[1], minlength=COUNT)
-    np.savez(
-        folder / "raw.npz",
-        indptr=np.concatenate(([0], np.cumsum(counts))),
-        indices=EDGES[0][order],
-        weights=WEIGHTS[order],
-    )
-    extras = datasets.Extras(directed=directed)
-    return datasets.import_graph(folder / "raw.npz", extras).dataset
-
-
-def of_own_npz(folder, directed):
-    datasets.save_npz(of_arrays(folder, directed), folder / "own.npz")
-    return datasets.load_npz(folder / "own.npz")
-
-
-def of_folder_of_npz(folder, directed):
-    datasets.save_npz(of_arrays(folder, directed), folder / "own.npz")
-    return datasets.import_folder(folder / "own.npz", folder / "kept", scaling="none").dataset
-
-
-def of_folder_of_a_list(folder, directed):
-    extras = datasets.Extras(directed=directed, weighted=True)
-    file = write_list(folder)
-    return datasets.import_folder(file, folder / "kept", extras, scaling="none").dataset
-
-
-def of_folder_read_again(folder, directed):
-    of_folder_of_a_list(folder, directed)
-    return datasets.load_folder(folder / "kept", folder / "verified")
-
-
-WAYS = [
-    of_arrays,
-    of_matrix,
-    of_pyg,
-    of_pygs_attributes,
-    of_dgl,
-    of_networkx,
-    of_edge_list,
-    of_names,
-    of_matrix_market,
-    of_raw_npz,
-    of_own_npz,
-    of_folder_of_npz,
-    of_folder_of_a_list,
-    of_folder_read_again,
-]
-
-
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_weights_are_the_same_by_every_way_in(way, directed, tmp_path):
-    """Those of an edge that comes twice are added up, and a missing reverse has its edge's."""
-    dataset = way(tmp_path, directed)
-    assert rows_of(dataset.graph) == (DIRECTED if directed else SYMMETRIC)
-    assert dataset.graph.weights.dtype == np.float32
-    assert dataset.digest() == of_arrays(None, directed).digest()
-    assert "edge weights were ignored" not in dataset.notes
-    if way not in (of_own_npz, of_folder_of_npz, of_matrix):
-        assert "duplicate edges added up: 1" in dataset.notes
-
-
-def test_weights_make_another_data_set():
-    plain = datasets.from_arrays(EDGES, num_vertices=COUNT, edge_weights=WEIGHTS)
-    assert plain.graph.weights is None
-    assert plain.notes[0] == "edge weights were ignored"
-    assert plain.digest() != of_arrays(None, directed=False).digest()
 
 
 @pytest.mark.parametrize(
@@ -250,7 +95,7 @@ def test_weights_that_are_none_are_refused(weights, words, tmp_path):
 
 
 def test_weights_of_a_folder_are_checked(tmp_path):
-    of_folder_of_a_list(tmp_path, directed=True)
+    of_folder_of_a_list(tmp_path, directed=True, weighted=True)
     file = tmp_path / "kept" / "weights.npy"
     weights = np.load(file)
     for broken, words in (
@@ -265,12 +110,12 @@ def test_weights_of_a_folder_are_checked(tmp_path):
 
 
 def test_facts_say_that_there_are_weights():
-    facts = datasets.describe(of_arrays(None, directed=True))
+    facts = datasets.describe(of_arrays(None, weighted=True, directed=True))
     assert facts["edge_convention"] == "directed edges, no self loops, with weights"
 
 
 def test_models_without_weights_say_so():
-    dataset = of_arrays(None, directed=False)
+    dataset = of_arrays(None, weighted=True, directed=False)
     for model, used in (("gcn", True), ("sage", False)):
         request = make_request(
             Job([("reference", ())], dataset=dataset, model=model), plugins.load()
@@ -332,30 +177,42 @@ def test_a_layer_is_pygs():
     hold_against_pyg(dataset, weigh(make_workload("gcn", num_layers=1)), weights)
 
 
+@cache
+def every_row():
+    registry = plugins.load()
+    return [(each.name, mode) for each in registry.strategies for mode in each.bundles]
+
+
 @pytest.mark.parametrize(("name", "mode"), every_row(), ids="-".join)
 def test_every_strategy_trains_equal_to_the_reference_and_is_planned_so(name, mode):
+    """GCN with weights on every kind of accelerators that a strategy trains on, or on nodes where
+    that is none; GraphSAGE on the first machine, and attention on the last. All of a directed
+    graph."""
     registry = plugins.load()
-    done = 0
-    for platform in make_platforms():
-        request = Request(
-            strategies=(name,),
-            dataset=weighted_dataset(),
-            workload=weigh(make_workload("gcn", 3)),
-            platform=platform,
-            modes=(mode,),
-        )
+
+    def train_on_machine(dataset, workload, platform):
+        request = Request((name,), dataset, workload, platform, modes=(mode,))
         try:
             *_, run = compare(request, registry).runs
         except IncompatibleParts:
-            continue
+            return False
         assert run.status == "done", run.reason
         assert run.other_maths or run.equivalence.holds, run.equivalence
-        planned_row = plan_row(Variant(name), registry.strategy(name), mode, registry)
-        planned = plan_run(request, planned_row, make_setting(request), registry)
-        for metric, value in planned.metrics.items():
-            assert run.metrics[metric].value == pytest.approx(value.value, rel=1e-12), metric
-        done += 1
-    assert done
+        if workload.edge_weights:
+            row = plan_row(Variant(name), registry.strategy(name), mode, registry)
+            planned = plan_run(request, row, make_setting(request), registry)
+            for metric, value in planned.metrics.items():
+                assert run.metrics[metric].value == pytest.approx(value.value, rel=1e-12), metric
+        return True
+
+    gpus, fpgas, nodes, sparse = make_platforms()
+    weighted = weighted_dataset(), weigh(make_workload("gcn", 3))
+    machines = [each for each in (gpus, fpgas, sparse) if train_on_machine(*weighted, each)]
+    if not machines:
+        assert train_on_machine(*weighted, nodes)
+        machines = [nodes]
+    for model, platform in (("sage", machines[0]), ("gat", machines[-1])):
+        train_on_machine(directed_dataset(), make_workload(model, 3), platform)
 
 
 def test_models_that_take_no_weights_train_as_if_there_were_none():
@@ -363,15 +220,19 @@ def test_models_that_take_no_weights_train_as_if_there_were_none():
 
     def losses(dataset, workload):
         platform = make_platforms()[0]
-        asked = Request(("hongtu",), dataset, workload, platform, modes=("full-graph",))
+        asked = Request(
+            ("hongtu",), dataset, workload, platform, modes=("full-graph",), check=False
+        )
         return compare(asked, registry).runs[-1].loss
 
     plain, weighted = directed_dataset(), weighted_dataset()
     for model in ("sage", "gat"):
-        workload = make_workload(model)
+        workload = make_workload(model, epochs=1)
         assert losses(weighted, weigh(workload)) == losses(plain, workload)
-    assert losses(weighted, weigh(make_workload())) != losses(plain, make_workload())
-    assert losses(weighted, make_workload()) == losses(plain, make_workload())
+    workload = make_workload(epochs=1)
+    unweighted = losses(plain, workload)
+    assert losses(weighted, weigh(workload)) != unweighted
+    assert losses(weighted, workload) == unweighted
 
 
 def test_weights_cross_with_the_edges():
@@ -416,7 +277,8 @@ def test_the_host_has_the_weights():
 
 
 def test_a_part_that_writes_into_weights_is_noticed(tmp_path):
-    for dataset in (of_arrays(None, directed=True), of_folder_of_a_list(tmp_path, directed=True)):
+    kept = {"directed": True, "weighted": True}
+    for dataset in (of_arrays(None, **kept), of_folder_of_a_list(tmp_path, **kept)):
         guard = DatasetGuard(dataset)
         assert not guard.restore()
         weights = dataset.graph.weights

@@ -53,8 +53,7 @@ def standardise_columns(values: np.ndarray) -> np.ndarray:
     return (exact - exact.mean(axis=0)) / np.where(deviation == 0.0, 1.0, deviation)
 
 
-@pytest.mark.parametrize("slices", [1, 2])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("slices", "dtype"), [(1, np.float64), (2, np.float32)])
 @pytest.mark.parametrize("stored", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize("kind", ["counts", "negative", "dense"])
 def test_rows_are_numpys(monkeypatch, kind, stored, dtype, slices):
@@ -71,8 +70,7 @@ def test_rows_are_numpys(monkeypatch, kind, stored, dtype, slices):
     np.testing.assert_array_equal(as_dense(plain), before)
 
 
-@pytest.mark.parametrize("slices", [1, 2])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("slices", "dtype"), [(1, np.float64), (2, np.float32)])
 @pytest.mark.parametrize("kind", ["counts", "negative", "dense"])
 def test_columns_are_numpys(monkeypatch, kind, dtype, slices):
     monkeypatch.setattr(datasets.scaling, "_VALUES", VERTICES * WIDTH // slices)

@@ -148,8 +148,16 @@ def test_layers_are_those_of_dense_matrices(model, kernel):
     torch.testing.assert_close(layer.aggregate_backward(bound, gradient, into), by_hand + 1)
 
 
-@pytest.mark.parametrize("strategy", ["reference", "hyscale", "p3", "hpgnn", "salient"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [
+        ("reference", "gin"),
+        ("hyscale", "gcn"),
+        ("p3", "sage"),
+        ("hpgnn", "gcn"),
+        ("salient", "sage"),
+    ],
+)
 def test_rows_are_equal_to_the_reference(strategy, model):
     name = "hpgnn-saint" if strategy == "hpgnn" else "saint"
     setting = setting_of(model, batch_size=8)

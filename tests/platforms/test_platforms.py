@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,29 +18,19 @@ from gnnbench.platforms.describe import (
     list_platforms,
     load_platform,
     local_path,
-    read_platform,
 )
 from gnnbench.platforms.machine import Link, Platform, RateCurve, Route
 from gnnbench.platforms.show import show_platform, to_toml
 from gnnbench.platforms.timing import FEWEST_RUNS
 
-#: Whose accelerators are one group.
-GROUP_ALONE = ("ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250")
 BUNDLED = (
-    "c5-9xlarge",
-    *GROUP_ALONE,
-    "epyc7763x4-8xa5000",
-    "g5-24xlarge-2n",
-    "m5d-24xlarge",
-    "p3-2xlarge",
-    "r6i-12xlarge",
-    "r6i-16xlarge",
-    "ryzen3990x-a100-u250",
-    "xeon6246r",
-    "xeon8163x2-8xv100",
-    "xeon8462-8xh100-8xspu",
-    "xeon8462x4-32xh100",
-)
+    "c5-9xlarge", "ecs-r5x16", "epyc7543x4-4xa100", "epyc7763x2-4xa5000", "epyc7763x2-4xu250",
+    "epyc7763x4-8xa5000", "g5-24xlarge-2n", "m5d-24xlarge", "p3-2xlarge", "r6i-12xlarge",
+    "r6i-16xlarge", "ryzen3990x-a100-u250", "xeon6246r", "xeon8163x2-8xv100",
+    "xeon8462-8xh100-8xspu", "xeon8462x4-32xh100",
+)  # fmt: skip
+#: Rows that are shown and are no numbers.
+TEXTS = ("kind", "model", "pipelined", "via", "shared")
 
 HOST = """
 name = "small"
@@ -104,20 +95,19 @@ def refuse(text: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_platform_is_modelled_and_sourced(name: str) -> None:
+def test_bundled_platform_is_modelled_and_sourced_and_reads_back_equal(
+    name: str, tmp_path: Path
+) -> None:
     platform = load_platform(name)
     assert platform.name == name
     assert platform.virtual
     assert all(device.virtual and device.torch_device == "cpu" for device in platform.devices)
     for row in show_platform(platform):
-        number = row.key.count(".") == 1 and row.key.split(".")[1] not in (
-            "kind",
-            "model",
-            "pipelined",
-            "via",
-            "shared",
-        )
+        number = row.key.count(".") == 1 and row.key.split(".")[1] not in TEXTS
         assert bool(row.source) == number, row
+    assert read(to_toml(platform), tmp_path) == platform
+    (entry,) = (entry for entry in list_platforms() if entry.name == name)
+    assert (entry.path.name, entry.description) == (f"{name}.toml", platform.description)
 
 
 def test_a_transfer_via_the_host_holds_a_lane_of_both_host_links() -> None:
@@ -174,104 +164,6 @@ def test_a_link_cannot_go_via_its_own_end(tmp_path: Path) -> None:
         load_platform(str(path))
 
 
-def test_hyscale_gpu_server() -> None:
-    platform = load_platform("epyc7763x2-4xa5000")
-    host, gpu = platform.host, platform.device("gpu3")
-    assert host.cores == 128
-    assert host.flops_per_s == 7.2e12
-    assert host.memory_bandwidth_bytes_per_s == 410e9
-    assert host.sampled_edges_per_s == 20e6
-    assert gpu.flops_per_s == 27.8e12
-    assert gpu.memory_bandwidth_bytes_per_s == 768e9
-    assert gpu.memory_bytes == 24 * 10**9
-    assert gpu.launch_s == 1e-5
-    assert not gpu.pipelined
-    assert platform.link("gpu0", "host").bandwidth_bytes_per_s == 32e9
-    assert platform.sources["gpu.flops"] == "HyScale-GNN, Table II"
-
-
-def test_hyscale_fpga_server() -> None:
-    platform = load_platform("epyc7763x2-4xu250")
-    fpga = platform.device("fpga0")
-    assert [device.name for device in platform.accelerators] == [f"fpga{i}" for i in range(4)]
-    # Equation 12 divides MACs by N freq, and a MAC is two operations.
-    assert fpga.flops_per_s / 2 == 2048 * 300e6
-    assert fpga.memory_bandwidth_bytes_per_s == 77e9
-    assert fpga.memory_bytes == 64 * 10**9
-    assert fpga.pipelined
-    assert platform.link("host", "fpga2").bandwidth_bytes_per_s == 16e9
-
-
-def test_hongtu_server() -> None:
-    platform = load_platform("epyc7543x4-4xa100")
-    assert platform.host.memory_bytes == 512 * 10**9
-    assert platform.host.cores == 128
-    assert platform.device("gpu0").memory_bytes == 80 * 10**9
-    assert platform.device("gpu0").memory_bandwidth_bytes_per_s == 2039e9
-    assert platform.link("gpu2", "gpu1").bandwidth_bytes_per_s == 200e9
-    # What PCIe 4.0 was measured to reach, and half of a link between sockets.
-    assert platform.link("host", "gpu1").bandwidth_bytes_per_s == 25e9
-    assert platform.host.socket_bandwidth_bytes_per_s == 9.6e9
-
-
-def test_mixgcn_node() -> None:
-    platform = load_platform("xeon8462-8xh100-8xspu")
-    spu = platform.device("spu7")
-    assert spu.kind == "sparse"
-    assert spu.flops_per_s == 16384 * 500e6
-    assert spu.memory_bandwidth_bytes_per_s == 1024e9
-    assert spu.power_w == 38.96
-    assert platform.device("gpu0").power_w == 700
-    assert platform.host.power_w == 600
-    # What an SPU sends to several GPUs shares its port to the host.
-    route = platform.route(spu, platform.device("gpu3"))
-    assert route == Route("spu7-gpu3", ("spu7>host", "host>gpu3"))
-
-
-def test_power_is_stated_where_the_processor_is_known() -> None:
-    stated = {
-        name: [load_platform(name).device(device).power_w for device in devices]
-        for name, devices in {
-            "epyc7763x2-4xa5000": ("host", "gpu0"),
-            "epyc7763x2-4xu250": ("host", "fpga3"),
-            "epyc7543x4-4xa100": ("host", "gpu1"),
-            "ecs-r5x16": ("host", "node2"),
-            "ryzen3990x-a100-u250": ("host", "gpu0", "fpga0"),
-        }.items()
-    }
-    assert stated == {
-        "epyc7763x2-4xa5000": [560, 230],
-        "epyc7763x2-4xu250": [560, 225],
-        "epyc7543x4-4xa100": [900, 400],
-        "ecs-r5x16": [None, None],
-        "ryzen3990x-a100-u250": [280, 250, 225],
-    }
-
-
-def test_hpgnns_three_platforms_have_the_ratios_of_its_text() -> None:
-    """Section 6: 5.27 times the peak performance and 14.5 times the memory bandwidth."""
-    platform = load_platform("ryzen3990x-a100-u250")
-    host, gpu, fpga = platform.host, platform.device("gpu0"), platform.device("fpga0")
-    assert gpu.flops_per_s / host.flops_per_s == pytest.approx(5.27, rel=0.005)
-    ratio = gpu.memory_bandwidth_bytes_per_s / host.memory_bandwidth_bytes_per_s
-    assert ratio == pytest.approx(14.5, rel=0.005)
-    assert (fpga.kind, fpga.model) == ("fpga", "Xilinx Alveo U250")
-    assert platform.route(gpu, fpga).place == "gpu0-fpga0"
-
-
-@pytest.mark.parametrize("name", GROUP_ALONE)
-def test_links_expand_to_every_pair(name: str) -> None:
-    platform = load_platform(name)
-    group = platform.accelerators[0].name.rstrip("0")
-    count = len(platform.accelerators)
-    to_host = [f"host-{group}{i}" for i in range(count)]
-    between = [f"{group}{i}-{group}{j}" for i in range(count) for j in range(i + 1, count)]
-    assert [link.name for link in platform.links] == to_host + between
-    link = platform.place(f"{group}1-{group}3")
-    assert isinstance(link, Link)
-    assert link.ends == (f"{group}1", f"{group}3")
-
-
 def test_assumptions_say_so() -> None:
     given_by_paper = {"gpu.flops", "gpu.memory_bandwidth", "host.flops", "host.memory_bandwidth"}
     platform = load_platform("epyc7763x2-4xa5000")
@@ -286,10 +178,6 @@ def test_list_names_local_and_every_bundled_file() -> None:
     entries = list_platforms()
     assert tuple(entry.name for entry in entries) == ("local", *BUNDLED)
     assert entries[0].path is None
-    for entry in entries[1:]:
-        assert entry.path is not None
-        assert read_platform(entry.path) == load_platform(entry.name)
-        assert entry.description == load_platform(entry.name).description
 
 
 def test_show_gives_value_and_source() -> None:
@@ -311,12 +199,6 @@ def test_default_platform(cuda: bool, name: str, monkeypatch: pytest.MonkeyPatch
 
 
 # --------------------------------------------------------------------------- round trip
-
-
-@pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_platform_reads_back_equal(name: str, tmp_path: Path) -> None:
-    platform = load_platform(name)
-    assert read(to_toml(platform), tmp_path) == platform
 
 
 def test_any_number_and_text_reads_back_equal(tmp_path: Path) -> None:
@@ -357,13 +239,6 @@ def test_host_comes_first_in_a_link(tmp_path: Path) -> None:
     assert read(HOST + GPUS + turned, tmp_path) == read(SMALL, tmp_path)
 
 
-def test_host_alone(tmp_path: Path) -> None:
-    platform = read(HOST, tmp_path)
-    assert platform.accelerators == ()
-    assert platform.links == ()
-    assert platform.host.memory_bytes == 8 * 2**30
-
-
 def test_writing_needs_sources(tmp_path: Path) -> None:
     platform = dataclasses.replace(read(HOST, tmp_path), sources={})
     with pytest.raises(PlatformError, match=r"has no source for host\.cores"):
@@ -394,19 +269,12 @@ def test_rates_by_width_are_read_shown_and_read_back_equal(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        (
-            "[2, 3.5]",
-            "[2]",
-            "gather of [host]: 2 widths, 1 values and 2 core_values; give each width one of either",
-        ),
+        ("[2, 3.5]", "[2]",
+         "gather of [host]: 2 widths, 1 values and 2 core_values; give each width one of either"),
         ("[16, 256]", "[256, 16]", "gather of [host]: widths must ascend"),
-        (
-            'unit = "GB/s", ',
-            "",
-            'gather of [host] has no unit; add unit = "GB/s"',
-        ),
+        ('unit = "GB/s", ', "", 'gather of [host] has no unit; add unit = "GB/s"'),
     ],
-)
+)  # fmt: skip
 def test_rates_by_width_are_refused_with_a_sentence(
     old: str, new: str, sentence: str, tmp_path: Path
 ) -> None:
@@ -415,224 +283,89 @@ def test_rates_by_width_are_refused_with_a_sentence(
 
 # --------------------------------------------------------------------------- refusals
 
+COUNT = 'count = { value = 2, source = "s" }'
 BANDWIDTH = 'memory_bandwidth = { value = 205, unit = "GB/s", source = "s" }'
 
 
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        pytest.param(
-            "memory_bandwidth = { value = 205",
-            "memory_bandwith = { value = 205",
-            "unknown key 'memory_bandwith' in [host]; did you mean 'memory_bandwidth'",
-            id="unknown key, close",
-        ),
-        pytest.param(
-            "[host]",
-            "[host]\ncolour = 1",
-            "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
-            "core_bandwidth, memory, sampling, launch, fresh_bandwidth, core_fresh_bandwidth, "
-            "disk_bandwidth, sockets, socket_bandwidth, power, cache, gather, aggregate, "
-            "aggregate_backward, update, libraries",
-            id="unknown key, far",
-        ),
-        pytest.param(
-            'name = "small"',
-            'name = "small"\nplatform = 3',
-            "unknown key 'platform' in the file; choose from name, description, step, "
-            "host, accelerators, links",
-            id="unknown key, top level",
-        ),
-        pytest.param(
-            'value = 500, unit = "GB/s"',
-            'value = 500, units = "GB/s"',
-            "unknown key 'units' in memory_bandwidth of [[accelerators]] gpu; did you mean 'unit'",
-            id="unknown key, in a number",
-        ),
-        pytest.param(
-            'model = "a processor"\n',
-            "",
-            '[host] has no model; add model = "..."',
-            id="missing text",
-        ),
-        pytest.param(
-            BANDWIDTH,
-            "",
-            "[host] has no memory_bandwidth; add memory_bandwidth = "
-            '{ value = 205, unit = "GB/s", source = "..." }',
-            id="missing number",
-        ),
-        pytest.param('name = "small"', "", 'the file has no name; add name = "..."', id="no name"),
-        pytest.param(
-            "[host]",
-            '[host]\ncore_fresh_bandwidth = { value = 1, unit = "GB/s", source = "s" }',
-            "[host] has no fresh_bandwidth; give it with core_fresh_bandwidth",
-            id="new memory of one core alone",
-        ),
-        pytest.param(
-            'from = "host"\n',
-            "",
-            '[[links]] number 1 has no from; add from = "..."',
-            id="missing end",
-        ),
-        pytest.param(
-            'value = 205, unit = "GB/s"',
-            "value = 205",
-            'memory_bandwidth of [host] has no unit; add unit = "GB/s"',
-            id="missing unit",
-        ),
-        pytest.param(
-            BANDWIDTH,
-            'memory_bandwidth = { value = 205, unit = "GB/s" }',
-            'memory_bandwidth of [host] has no source; add source = "..."',
-            id="missing source",
-        ),
-        pytest.param(
-            BANDWIDTH,
-            'memory_bandwidth = { unit = "GB/s", source = "s" }',
-            "memory_bandwidth of [host] has no value; add value = 205",
-            id="missing value",
-        ),
-        pytest.param(
-            BANDWIDTH,
-            "memory_bandwidth = 205",
-            "memory_bandwidth of [host] is 205 without a unit and a source; write "
-            'memory_bandwidth = { value = 205, unit = "GB/s", source = "..." }',
-            id="bare number",
-        ),
-        pytest.param(
-            'count = { value = 2, source = "s" }',
-            "count = 2",
-            "count of [[accelerators]] gpu is 2 without a source; "
-            'write count = { value = 4, source = "..." }',
-            id="bare count",
-        ),
-        pytest.param(
-            'value = 205, unit = "GB/s"',
-            'value = 205, unit = "GB"',
-            "memory_bandwidth of [host]: unit 'GB' is not one of bytes per second "
-            "(such as B/s, kB/s, KB/s, MB/s)",
-            id="wrong unit",
-        ),
-        pytest.param(
-            "value = 16,",
-            "value = -16,",
-            "bandwidth of [[links]] host to gpu is -16; it must be above zero",
-            id="negative bandwidth",
-        ),
-        pytest.param(
-            "value = 205",
-            "value = 0",
-            "memory_bandwidth of [host] is 0; it must be above zero",
-            id="zero bandwidth",
-        ),
-        pytest.param(
-            'latency = { value = 10, unit = "us"',
-            'latency = { value = -10, unit = "us"',
-            "latency of [[links]] host to gpu is -10; it must be zero or more",
-            id="negative latency",
-        ),
-        pytest.param(
-            "value = 205",
-            "value = inf",
-            "memory_bandwidth of [host] is inf; it must be a finite number",
-            id="infinite",
-        ),
-        pytest.param(
-            "value = 205",
-            "value = nan",
-            "memory_bandwidth of [host] is nan; it must be a finite number",
-            id="not a number",
-        ),
-        pytest.param(
-            "value = 205",
-            'value = "205"',
-            "memory_bandwidth of [host] is '205'; it must be a number",
-            id="text for a number",
-        ),
-        pytest.param(
-            "cores = { value = 4,",
-            "cores = { value = 4.5,",
-            "cores of [host] is 4.5; it must be a whole number",
-            id="half a core",
-        ),
-        pytest.param(
-            "count = { value = 2,",
-            "count = { value = 100_000,",
-            "count of [[accelerators]] gpu is 100000; it must be at most 1024",
-            id="too many",
-        ),
-        pytest.param(
-            'unit = "TFLOP/s", source = "s" }\nmemory_bandwidth = { value = 205',
-            'unit = 3, source = "s" }\nmemory_bandwidth = { value = 205',
-            "unit of flops of [host] is 3; it must be a text in quotes",
-            id="number for a unit",
-        ),
-        pytest.param(
-            'kind = "gpu"',
-            'kind = "tpu"',
-            "kind of [[accelerators]] gpu is 'tpu'; it must be 'cpu', 'gpu', 'fpga' or 'sparse'",
-            id="unknown kind",
-        ),
-        pytest.param(
-            'kind = "gpu"',
-            'kind = "gpu"\npipelined = 1',
-            "pipelined of [[accelerators]] gpu is 1; it must be true or false",
-            id="number for a truth value",
-        ),
-        pytest.param(
-            'name = "gpu"',
-            'name = "g-pu"',
-            "name of [[accelerators]] g-pu is 'g-pu'; "
-            "it must be letters, digits and underscores, and begin with no digit",
-            id="dash in a name",
-        ),
-        pytest.param(
-            'to = "gpu"',
-            'to = "gpus"',
-            "[[links]] host to gpus: there is no device 'gpus'; did you mean 'gpu'",
-            id="unknown device, close",
-        ),
-        pytest.param(
-            'to = "gpu"',
-            'to = "fpga7"',
-            "[[links]] host to fpga7: there is no device 'fpga7'; choose from host, gpu",
-            id="unknown device, far",
-        ),
-        pytest.param(
-            'to = "gpu"',
-            'to = "host"',
-            "[[links]] host to host joins host to itself; name two different devices",
-            id="link to itself",
-        ),
-        pytest.param(
-            'to = "gpu"',
-            'to = "gpu0"',
-            'gpu1 has no link to the host; add a [[links]] entry from = "host" to = "gpu1"',
-            id="device without a link",
-        ),
-        pytest.param(
-            'name = "gpu"',
-            'name = "gpu2"',
-            "[[accelerators]] gpu2 has a count, which numbers its devices; "
-            "take the digits off its name",
-            id="numbered group",
-        ),
-        pytest.param(
-            'name = "gpu"',
-            'name = "host"',
-            "two entries are called 'host'; give each [[accelerators]] its own name",
-            id="accelerator called host",
-        ),
-        pytest.param(
-            'name = "gpu"\nkind',
-            'name = "gpu" kind',
-            "cannot be read: it is not valid TOML: Expected newline or end of document after a "
-            "statement (at line 15, column 14)",
-            id="TOML syntax",
-        ),
+        ("memory_bandwidth = { value = 205", "memory_bandwith = { value = 205",
+         "unknown key 'memory_bandwith' in [host]; did you mean 'memory_bandwidth'"),
+        ("[host]", "[host]\ncolour = 1",
+         "unknown key 'colour' in [host]; choose from model, cores, flops, memory_bandwidth, "
+         "core_bandwidth, memory, sampling, launch, fresh_bandwidth, core_fresh_bandwidth, "
+         "disk_bandwidth, sockets, socket_bandwidth, power, cache, gather, aggregate, "
+         "aggregate_backward, update, libraries"),
+        ('name = "small"', 'name = "small"\nplatform = 3',
+         "unknown key 'platform' in the file; choose from name, description, step, "
+         "host, accelerators, links"),
+        ('value = 500, unit = "GB/s"', 'value = 500, units = "GB/s"',
+         "unknown key 'units' in memory_bandwidth of [[accelerators]] gpu; did you mean 'unit'"),
+        ('model = "a processor"\n', "", '[host] has no model; add model = "..."'),
+        (BANDWIDTH, "", "[host] has no memory_bandwidth; add memory_bandwidth = "
+         '{ value = 205, unit = "GB/s", source = "..." }'),
+        ('name = "small"', "", 'the file has no name; add name = "..."'),
+        ("[host]", '[host]\ncore_fresh_bandwidth = { value = 1, unit = "GB/s", source = "s" }',
+         "[host] has no fresh_bandwidth; give it with core_fresh_bandwidth"),
+        ('from = "host"\n', "", '[[links]] number 1 has no from; add from = "..."'),
+        ('value = 205, unit = "GB/s"', "value = 205",
+         'memory_bandwidth of [host] has no unit; add unit = "GB/s"'),
+        (BANDWIDTH, 'memory_bandwidth = { value = 205, unit = "GB/s" }',
+         'memory_bandwidth of [host] has no source; add source = "..."'),
+        (BANDWIDTH, 'memory_bandwidth = { unit = "GB/s", source = "s" }',
+         "memory_bandwidth of [host] has no value; add value = 205"),
+        (BANDWIDTH, "memory_bandwidth = 205",
+         "memory_bandwidth of [host] is 205 without a unit and a source; write "
+         'memory_bandwidth = { value = 205, unit = "GB/s", source = "..." }'),
+        ('count = { value = 2, source = "s" }', "count = 2",
+         "count of [[accelerators]] gpu is 2 without a source; "
+         'write count = { value = 4, source = "..." }'),
+        ('value = 205, unit = "GB/s"', 'value = 205, unit = "GB"',
+         "memory_bandwidth of [host]: unit 'GB' is not one of bytes per second "
+         "(such as B/s, kB/s, KB/s, MB/s)"),
+        ("value = 16,", "value = -16,",
+         "bandwidth of [[links]] host to gpu is -16; it must be above zero"),
+        ("value = 205", "value = 0", "memory_bandwidth of [host] is 0; it must be above zero"),
+        ('latency = { value = 10, unit = "us"', 'latency = { value = -10, unit = "us"',
+         "latency of [[links]] host to gpu is -10; it must be zero or more"),
+        ("value = 205", "value = inf",
+         "memory_bandwidth of [host] is inf; it must be a finite number"),
+        ("value = 205", "value = nan",
+         "memory_bandwidth of [host] is nan; it must be a finite number"),
+        ("value = 205", 'value = "205"',
+         "memory_bandwidth of [host] is '205'; it must be a number"),
+        ("cores = { value = 4,", "cores = { value = 4.5,",
+         "cores of [host] is 4.5; it must be a whole number"),
+        ("count = { value = 2,", "count = { value = 100_000,",
+         "count of [[accelerators]] gpu is 100000; it must be at most 1024"),
+        ('unit = "TFLOP/s", source = "s" }\nmemory_bandwidth = { value = 205',
+         'unit = 3, source = "s" }\nmemory_bandwidth = { value = 205',
+         "unit of flops of [host] is 3; it must be a text in quotes"),
+        ('kind = "gpu"', 'kind = "tpu"',
+         "kind of [[accelerators]] gpu is 'tpu'; it must be 'cpu', 'gpu', 'fpga' or 'sparse'"),
+        ('kind = "gpu"', 'kind = "gpu"\npipelined = 1',
+         "pipelined of [[accelerators]] gpu is 1; it must be true or false"),
+        ('name = "gpu"', 'name = "g-pu"', "name of [[accelerators]] g-pu is 'g-pu'; "
+         "it must be letters, digits and underscores, and begin with no digit"),
+        ('to = "gpu"', 'to = "gpus"',
+         "[[links]] host to gpus: there is no device 'gpus'; did you mean 'gpu'"),
+        ('to = "gpu"', 'to = "fpga7"',
+         "[[links]] host to fpga7: there is no device 'fpga7'; choose from host, gpu"),
+        ('to = "gpu"', 'to = "host"',
+         "[[links]] host to host joins host to itself; name two different devices"),
+        ('to = "gpu"', 'to = "gpu0"',
+         'gpu1 has no link to the host; add a [[links]] entry from = "host" to = "gpu1"'),
+        ('name = "gpu"', 'name = "gpu2"',
+         "[[accelerators]] gpu2 has a count, which numbers its devices; "
+         "take the digits off its name"),
+        ('name = "gpu"', 'name = "host"',
+         "two entries are called 'host'; give each [[accelerators]] its own name"),
+        ('name = "gpu"\nkind', 'name = "gpu" kind',
+         "cannot be read: it is not valid TOML: Expected newline or end of document after a "
+         "statement (at line 15, column 14)"),
     ],
-)
+)  # fmt: skip
 def test_refused_with_a_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
     assert SMALL.count(old) >= 1
     assert refuse(SMALL.replace(old, new, 1), tmp_path) == sentence
@@ -642,51 +375,21 @@ def test_refused_with_a_sentence(old: str, new: str, sentence: str, tmp_path: Pa
     ("text", "sentence"),
     [
         ("", 'the file has no name; add name = "..." (and 2 more)'),
-        (
-            HOST.replace("value = 205", "value = -1").replace("value = 4", "value = 0"),
-            "cores of [host] is 0; it must be above zero (and 1 more)",
-        ),
-        (
-            'name = "a"\ndescription = "b"\nhost = 5',
-            "host is 5; it must be a table",
-        ),
-        (
-            'name = "a"\ndescription = "b"\n',
-            "the file has no host; add a [host] table",
-        ),
-        (
-            HOST.replace("[host]", "accelerators = [5]\n[host]"),
-            "[[accelerators]] number 1 is 5; it must be a table",
-        ),
-        (
-            HOST + GPUS.replace("[[accelerators]]", "[accelerators]"),
-            "accelerators must be a list of tables; write [[accelerators]]",
-        ),
-        (
-            SMALL + GPUS,
-            "two entries are called 'gpu'; give each [[accelerators]] its own name",
-        ),
-        (
-            SMALL
-            + GPUS.replace('"gpu"\nkind', '"gpu0"\nkind').replace(
-                'count = { value = 2, source = "s" }', ""
-            ),
-            "two devices are called 'gpu0'; give each [[accelerators]] its own name",
-        ),
+        (HOST.replace("value = 205", "value = -1").replace("value = 4", "value = 0"),
+         "cores of [host] is 0; it must be above zero (and 1 more)"),
+        ('name = "a"\ndescription = "b"\nhost = 5', "host is 5; it must be a table"),
+        ('name = "a"\ndescription = "b"\n', "the file has no host; add a [host] table"),
+        (HOST.replace("[host]", "accelerators = [5]\n[host]"),
+         "[[accelerators]] number 1 is 5; it must be a table"),
+        (HOST + GPUS.replace("[[accelerators]]", "[accelerators]"),
+         "accelerators must be a list of tables; write [[accelerators]]"),
+        (SMALL + GPUS, "two entries are called 'gpu'; give each [[accelerators]] its own name"),
+        (SMALL
+         + GPUS.replace('"gpu"\nkind', '"gpu0"\nkind').replace(COUNT, ""),
+         "two devices are called 'gpu0'; give each [[accelerators]] its own name"),
         (SMALL + HOST_LINK, "gpu0 and host are linked twice; keep one [[links]] entry"),
     ],
-    ids=[
-        "empty",
-        "two errors",
-        "host no table",
-        "no host",
-        "accelerator no table",
-        "single brackets",
-        "same entry twice",
-        "same device twice",
-        "same link twice",
-    ],
-)
+)  # fmt: skip
 def test_refused_as_a_whole(text: str, sentence: str, tmp_path: Path) -> None:
     assert refuse(text, tmp_path) == sentence
 
@@ -722,44 +425,53 @@ def test_unknown_platform_names_the_close_ones() -> None:
 # --------------------------------------------------------------------------- this machine
 
 
-@pytest.fixture
-def small_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rates that are wrong and soon measured."""
-    for name, size in (
-        ("GATHERED_BYTES", 2**20),
-        ("AGGREGATED_BYTES", 2**20),
-        ("UPDATED_ROWS", 2**8),
-    ):
-        monkeypatch.setattr(probing, name, size)
+#: This machine's processor is measured once.
+probe_host = functools.cache(probing._probe_host)
+#: By CUDA device: memory, multiprocessors, cache, FLOP/s, bandwidth, and seconds of a launch.
+GPUS_HERE = (
+    (16 * 2**30, 80, 6 * 2**20, 2e13, 8e11, 4e-6),
+    (24 * 2**30, 108, 40 * 2**20, 3e13, 9e11, 7e-6),
+)
+#: Bytes a second between the host and each GPU, and between GPUs: forth, back, and of one byte.
+COPIES = {(-1, 0): (2.5e10, 2.4e10, 1e5), (-1, 1): (1.2e10, 1.3e10, 5e4), (0, 1): (6e10, 5e10, 2e5)}
 
 
 @pytest.fixture
-def no_gpu(monkeypatch: pytest.MonkeyPatch, small_arrays: None) -> None:
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No CUDA device, and rates of the processor that are wrong and soon measured."""
+    for name in ("GATHERED_BYTES", "AGGREGATED_BYTES"):
+        monkeypatch.setattr(probing, name, 2**20)
+    monkeypatch.setattr(probing, "UPDATED_ROWS", 2**8)
+    monkeypatch.setattr(probing, "_probe_host", lambda seconds: probe_host(0.1))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch, small_arrays: None) -> None:
-    """Two CUDA devices to describe, with rates in place of measurements on them."""
-    facts = SimpleNamespace(
-        name="a GPU",
-        total_memory=16 * 2**30,
-        multi_processor_count=80,
-        L2_cache_size=6 * 2**20,
-    )
+def two_gpus(monkeypatch: pytest.MonkeyPatch, no_gpu: None) -> None:
+    """Two unlike CUDA devices to describe, with rates in place of measurements on them."""
+
+    def describe(index: int) -> SimpleNamespace:
+        memory, processors, cache, *_ = GPUS_HERE[index]
+        return SimpleNamespace(
+            name=f"GPU {index}",
+            total_memory=memory,
+            multi_processor_count=processors,
+            L2_cache_size=cache,
+        )
+
+    def copy(near: torch.device, far: torch.device, size: int, budget_s: float) -> float:
+        ends = tuple(-1 if place.type == "cpu" else place.index for place in (near, far))
+        forth, back, single = COPIES[min(ends), max(ends)]
+        return single if size == 1 else forth if ends[0] < ends[1] else back
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: facts)
-    monkeypatch.setattr(probing, "_matmul_rate", lambda device, size, budget_s: 2e13)
-    monkeypatch.setattr(probing, "_triad_rate", lambda device, budget_s: 8e11)
-    monkeypatch.setattr(probing, "_launch_seconds", lambda device, budget_s: 4e-6)
-    monkeypatch.setattr(
-        probing,
-        "_copy_rate",
-        lambda source, target, size, budget_s: (
-            2.5e10 if size > 1 and source.type == "cpu" else 2.4e10 if size > 1 else 1e5
-        ),
-    )
+    monkeypatch.setattr(torch.cuda, "get_device_properties", describe)
+    for place, name in enumerate(("_matmul_rate", "_triad_rate", "_launch_seconds"), 3):
+        monkeypatch.setattr(
+            probing, name, lambda device, *_, place=place: GPUS_HERE[device.index][place]
+        )
+    monkeypatch.setattr(probing, "_copy_rate", copy)
 
 
 @pytest.mark.usefixtures("no_gpu")
@@ -780,6 +492,7 @@ def test_a_cache_that_holds_every_table_is_as_large_as_the_system_says() -> None
     assert probing.find_cache_bytes(tables, [1.0, 3.0, 3.0, 3.0, 3.0]) == 2_000_000
 
 
+@pytest.mark.usefixtures("no_gpu")
 def test_probe_measures_and_is_kept_as_local(cache: Path) -> None:
     threads = torch.get_num_threads()
     platform = probing.probe(seconds=0.2)
@@ -829,29 +542,27 @@ def test_local_without_a_probe_assumes_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize("probed", [True, False], ids=["probed", "assumed"])
-def test_local_with_gpus(probed: bool) -> None:
+def test_local_with_gpus(probed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if probed:
         local.save_local(probing.probe(seconds=0.1))
     platform = load_platform("local")
     assert not platform.virtual
     assert [gpu.torch_device for gpu in platform.accelerators] == ["cuda:0", "cuda:1"]
+    facts = [(gpu.memory_bytes, gpu.cores, gpu.cache_bytes) for gpu in platform.accelerators]
+    assert facts == [known[:3] for known in GPUS_HERE]
     assert [gpu.name for gpu in platform.accelerators] == ["gpu0", "gpu1"]
-    assert platform.device("gpu1").memory_bytes == 16 * 2**30
-    assert platform.device("gpu1").cores == 80
-    assert platform.device("gpu1").cache_bytes == 6 * 2**20
-    assert {link.name for link in platform.links} == {"host-gpu0", "host-gpu1", "gpu0-gpu1"}
-    if probed:
-        assert platform.device("gpu1").flops_per_s == 2e13
-        # The slower direction, and the time of a one-byte copy.
-        assert platform.link("host", "gpu1").bandwidth_bytes_per_s == 2.4e10
-        assert platform.link("host", "gpu1").latency_s == 1e-5
-    else:
+    assert [link.name for link in platform.links] == ["host-gpu0", "host-gpu1", "gpu0-gpu1"]
+    if not probed:
         assert platform.mark("gpu1.flops").kind == "assumed"
-
-
-@pytest.mark.usefixtures("two_gpus")
-def test_probed_gpus_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    local.save_local(probing.probe(seconds=0.1))
+        return
+    rates = [
+        (gpu.flops_per_s, gpu.memory_bandwidth_bytes_per_s, gpu.launch_s)
+        for gpu in platform.accelerators
+    ]
+    assert rates == [known[3:] for known in GPUS_HERE]
+    # The slower direction, and the time of a one-byte copy.
+    assert [link.bandwidth_bytes_per_s for link in platform.links] == [2.4e10, 1.2e10, 5e10]
+    assert [link.latency_s for link in platform.links] == [1e-5, 2e-5, 5e-6]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(PlatformError) as error:
         load_platform("local")
@@ -859,10 +570,6 @@ def test_probed_gpus_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
         f"platform file {local_path()} describes gpu0, gpu1 and torch sees gpu0 here; "
         f"run gnnbench platforms probe --save again."
     )
-
-
-def test_copy_is_measured_on_the_host() -> None:
-    assert probing._copy_rate(probing.CPU, probing.CPU, 2**20, 0.01) > 1e7
 
 
 def test_probe_needs_time() -> None:

@@ -147,27 +147,21 @@ def test_hook_that_raises_names_plugin_and_hook(tmp_path):
         plugins.load([path])
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
+def test_file_that_raises_names_file_line_and_exception(tmp_path):
+    for body, says in (
         ("x = 1\nraise ValueError('bad table')", r"line 7, raised ValueError: bad table"),
         ("def f(:\n  pass", r"line 6, raised SyntaxError"),
-    ],
-)
-def test_file_that_raises_names_file_line_and_exception(tmp_path, body, says):
-    path = write(tmp_path, "fails", body)
-    with pytest.raises(PluginError, match=says) as caught:
-        plugins.load([path])
-    assert path in str(caught.value)
-    assert caught.value.exit_status == 2
+    ):
+        path = write(tmp_path, "fails", body)
+        with pytest.raises(PluginError, match=says) as caught:
+            plugins.load([path])
+        assert path in str(caught.value)
+        assert caught.value.exit_status == 2
 
 
-def test_file_that_is_not_there_is_an_error(tmp_path):
+def test_what_is_not_there_is_an_error(tmp_path):
     with pytest.raises(PluginError, match="there is no plugin file"):
         plugins.load([str(tmp_path / "absent.py")])
-
-
-def test_module_that_is_not_there_is_an_error():
     with pytest.raises(PluginError, match=r"there is no plugin module 'surely_absent\.plugin'"):
         plugins.load(["surely_absent.plugin"])
 
@@ -201,13 +195,10 @@ def test_strategy_offered_twice_names_both_plugins(tmp_path):
 def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):
     one = write(tmp_path, "one", PLACEMENT.format(name="one"))
     other = write(tmp_path, "other", PLACEMENT.format(name="other"))
+    registries = [plugins.load(order) for order in ([one, other], [other, one])]
     names = [
-        [
-            (part.kind, part.name)
-            for kind in PART_KINDS
-            for part in plugins.load(order).parts_of(kind)
-        ]
-        for order in ([one, other], [other, one])
+        [(part.kind, part.name) for kind in PART_KINDS for part in registry.parts_of(kind)]
+        for registry in registries
     ]
     assert names[0] == names[1]
 
@@ -215,38 +206,25 @@ def test_selection_does_not_depend_on_the_order_of_loading(tmp_path):
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (
-            "class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n",
-            r"placement 'half' of plugin .* is abstract; Half must define trainers",
-        ),
+        ("class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n",
+         r"placement 'half' of plugin .* is abstract; Half must define trainers"),
         ("class Half: name = 'half'", "not a subclass of SeedPlacement or"),
         ("Half = 'half'", "offers 'half' as a placement"),
         ("class Half(SeedPlacement):\n    summary = 'x'", "needs a class variable name"),
         ("class Half(SeedPlacement):\n    name = 'a,b'", "not 'a,b'"),
-        (
-            "class Half(SeedPlacement):\n    name = 'half'\n    def trainers(self, p): ...\n",
-            "needs a class variable summary",
-        ),
-        (
-            "from gnnbench.parts import Placement\nclass Half(Placement):\n    name = 'half'\n"
-            "    summary = 'x'\n    def trainers(self, p): ...",
-            "not a subclass of SeedPlacement or PartitionPlacement or ShardPlacement",
-        ),
-        (
-            "class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n"
-            "    deep: int = option(1, 'h')\n"
-            "    def trainers(self, p): ...",
-            "option 'deep' but lacks the decorator @dataclass",
-        ),
-        (
-            "@dataclass(frozen=True)\nclass Half(SeedPlacement):\n    deep: int\n"
-            "    name = 'half'\n"
-            "    summary = 'x'\n"
-            "    def trainers(self, p): ...",
-            "option 'deep' .* has no default",
-        ),
+        ("class Half(SeedPlacement):\n    name = 'half'\n    def trainers(self, p): ...\n",
+         "needs a class variable summary"),
+        ("from gnnbench.parts import Placement\nclass Half(Placement):\n    name = 'half'\n"
+         "    summary = 'x'\n    def trainers(self, p): ...",
+         "not a subclass of SeedPlacement or PartitionPlacement or ShardPlacement"),
+        ("class Half(SeedPlacement):\n    name = 'half'\n    summary = 'x'\n"
+         "    deep: int = option(1, 'h')\n    def trainers(self, p): ...",
+         "option 'deep' but lacks the decorator @dataclass"),
+        ("@dataclass(frozen=True)\nclass Half(SeedPlacement):\n    deep: int\n"
+         "    name = 'half'\n    summary = 'x'\n    def trainers(self, p): ...",
+         "option 'deep' .* has no default"),
     ],
-)
+)  # fmt: skip
 def test_part_that_cannot_be_assembled_is_refused(tmp_path, install, body, says):
     body += "\n\n@hookimpl\ndef gnnbench_placement(): return [Half]\n"
     with pytest.raises(PluginError, match=says):
@@ -263,16 +241,12 @@ def test_part_that_cannot_be_assembled_is_refused(tmp_path, install, body, says)
 @pytest.mark.parametrize(
     ("mode", "kernel", "memory", "says"),
     [
-        (
-            "mini-batch",
-            "torhc",
-            "host",
-            r"no plugin offers its kernel 'torhc' \(did you mean 'torch'",
-        ),
+        ("mini-batch", "torhc", "host",
+         r"no plugin offers its kernel 'torhc' \(did you mean 'torch'"),
         ("full-graph", "torch", "host", "its sampler 'neighbour' does not work for full-graph"),
         ("sideways", "torch", "host", "must have a bundle for mini-batch, for full-graph"),
     ],
-)
+)  # fmt: skip
 def test_strategy_that_cannot_be_put_together_is_refused(install, mode, kernel, memory, says):
     install(
         "plugged_strategy",
@@ -350,11 +324,7 @@ def test_option_is_read_by_its_annotation(name, text, value):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        (
-            "count",
-            "two",
-            "placement.count of placement 'tunable' takes a whole number from",
-        ),
+        ("count", "two", "placement.count of placement 'tunable' takes a whole number from"),
         ("count", "1.5", "a whole number"),
         ("share", "nan", "a finite number"),
         ("share", "half", "a finite number"),
@@ -363,7 +333,7 @@ def test_option_is_read_by_its_annotation(name, text, value):
         ("cap", "2 pounds", "a size in bytes"),
         ("cap", "-1", "a size in bytes"),
     ],
-)
+)  # fmt: skip
 def test_text_that_does_not_fit_says_what_does(name, text, says):
     with pytest.raises(UsageError, match=says):
         parse_option(Tunable, name, text)
