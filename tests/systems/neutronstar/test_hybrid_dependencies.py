@@ -14,33 +14,30 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench import plugins
 from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.lowering.device_resident import DeviceResidentLowering
 from gnnbench.lowering.memory import open_ledger
 from gnnbench.lowering.shards import ShardPlan
 from gnnbench.models import build
-from gnnbench.parts import Chunks, HaloTraffic, LayerShape, Setting
+from gnnbench.parts import Chunks, HaloTraffic, LayerShape
 from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import RateCurve
 from gnnbench.price.dry_run import DryRun
-from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Hold
 from gnnbench.records import Block, Graph, Round, Unit, Work, Workload
-from gnnbench.run import train
 from gnnbench_plugins.neutronstar import dependencies
 from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
 from gnnbench_plugins.neutronstar.prices import Prices, price_rows
 from tests.models.dense_training import train_on
+from tests.systems import training
+from tests.systems.training import epoch_s, losses, registry, sent, setting_for
 
 ITEM = 8
 DEVICES = 3
 SPLITS = ("auto", "cached", "communicated")
-HYBRID = {"split": "auto", "features": "kept"}
 #: The two extremes, and the strategies that they come to.
 EXTREMES = {"partition": "communicated", "distdgl-full-graph": "cached"}
 
@@ -48,45 +45,36 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache
-def registry():
-    return plugins.load()
-
-
-@cache
-def setting_for(model="gcn", devices=DEVICES, num_layers=3, epochs=2, link=1e11):
-    workload = make_workload(model, num_layers, epochs)
-    platform = make_platform(devices)
+def with_links(setting, bandwidth):
+    """Return the setting with other links between devices."""
     links = tuple(
-        dataclasses.replace(each, bandwidth_bytes_per_s=link) if "nvlink" in each.name else each
-        for each in platform.links
+        dataclasses.replace(each, bandwidth_bytes_per_s=bandwidth)
+        if "nvlink" in each.name
+        else each
+        for each in setting.platform.links
     )
-    platform = dataclasses.replace(platform, links=links)
-    return Setting(make_dataset(), platform, workload, build(workload).shapes)
+    platform = dataclasses.replace(setting.platform, links=links)
+    return dataclasses.replace(setting, platform=platform)
 
 
-def bundle_of(name="neutronstar", swap=(), communication=None, **options):
-    parts = registry().strategy(name).bundles["full-graph"]
-    parts = plugins.with_swap(registry(), parts, tuple(swap))
-    texts = {option: str(value) for option, value in options.items()}
-    given = {"sampler": texts, "communication": communication or {}}
-    return plugins.assemble(registry(), parts, given)
+def bundle_of(**sampler):
+    return training.bundle_of("neutronstar", sampler=sampler)
 
 
-def run(setting, name="neutronstar", **how):
-    bundle = bundle_of(name, **how)
-    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+def run(setting, name="neutronstar", swaps=(), communication=None, **sampler):
+    options = {"sampler": sampler, "communication": communication or {}}
+    return training.run(setting, name, swaps, **{kind: o for kind, o in options.items() if o})
 
 
-def losses(trace):
-    return [epoch.loss for epoch in trace.epochs]
+def cut(setting, **sampler):
+    return bundle_of(**sampler).sampler.chunks(setting, len(setting.platform.accelerators))
 
 
-def sent(trace):
-    return [epoch.bytes["device_to_device"] for epoch in trace.epochs]
-
-
-def epoch_s(trace):
-    return [digest(epoch, "modelled").epoch_s for epoch in trace.epochs]
+def assert_the_same_program(ours, theirs):
+    """Hold bytes between devices, modelled epochs and peaks equal to the last digit."""
+    assert sent(ours) == sent(theirs)
+    assert epoch_s(ours) == epoch_s(theirs)
+    assert ours.peak_bytes == theirs.peak_bytes
 
 
 # --------------------------------------------------------------------------- the maths
@@ -119,11 +107,19 @@ def test_losses_are_those_of_dense_matrices(split, features):
     assert losses(trace) == pytest.approx(train_densely(setting), rel=1e-9, abs=0)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 3, 8])
 @pytest.mark.parametrize(
-    ("model", "num_layers"), [("gcn", 1), ("sage", 3), ("gin", 4), ("gat", 2), ("ggcn", 3)]
+    ("model", "num_layers", "devices", "features"),
+    [
+        ("gcn", 1, 3, "kept"),
+        ("sage", 3, 8, "crossing"),
+        ("sage", 3, 2, "kept"),
+        ("gin", 4, 3, "crossing"),
+        ("gat", 2, 8, "kept"),
+        ("gat", 2, 1, "crossing"),
+        ("ggcn", 3, 3, "crossing"),
+        ("ggcn", 3, 8, "kept"),
+    ],
 )
-@pytest.mark.parametrize("features", ["kept", "crossing"])
 def test_it_equals_full_graph_training(model, num_layers, devices, features):
     setting = setting_for(model, devices, num_layers, epochs=3)
     expected = losses(run(setting, "reference"))
@@ -134,43 +130,42 @@ def test_it_equals_full_graph_training(model, num_layers, devices, features):
     ("communication", "options"),
     [
         ("cagnet", {}),
-        ("pipegcn", {"staleness": "0"}),
-        ("sancus", {"staleness": "0"}),
-        ("sancus", {"metric": "embeddings", "change": "0"}),
+        ("pipegcn", {"staleness": 0}),
+        ("sancus", {"staleness": 0}),
+        ("sancus", {"metric": "embeddings", "change": 0}),
     ],
 )
 def test_other_exchanges_bring_the_rows_that_are_not_computed(communication, options):
     setting = setting_for(epochs=3)
-    how = {"swap": [("communication", communication)], "communication": options}
+    expected = losses(run(setting, "reference"))
     for split in ("auto", "communicated"):
-        trace = run(setting, split=split, **how)
-        expected = losses(run(setting, "reference"))
+        trace = run(
+            setting, "neutronstar", [("communication", communication)], options, split=split
+        )
         assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("communication", ["pipegcn", "sancus", "distgnn"])
 def test_with_every_row_read_stale_rows_are_those_of_the_partition(communication):
     """Other maths, and the same as with a block for all layers."""
-    setting = setting_for(epochs=5)
-    how = {"swap": [("communication", communication)]}
-    ours = run(setting, split="communicated", features="crossing", **how)
-    plain = run(setting, "partition", **how)
+    setting, swaps = setting_for(epochs=5), [("communication", communication)]
+    ours = run(setting, swaps=swaps, split="communicated", features="crossing")
+    plain = run(setting, "partition", swaps)
     assert losses(ours) == losses(plain)
-    assert sent(ours) == sent(plain)
-    assert ours.peak_bytes == plain.peak_bytes
-    assert epoch_s(ours) == epoch_s(plain)
+    assert_the_same_program(ours, plain)
     assert losses(ours) != pytest.approx(losses(run(setting, "reference")), rel=1e-9)
 
 
 # --------------------------------------------------------------------------- the two extremes
 
 
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize(("model", "num_layers"), [("gcn", 1), ("gcn", 3), ("gat", 2)])
 @pytest.mark.parametrize("name", EXTREMES)
 def test_an_extreme_is_the_strategy_that_it_comes_to(name, num_layers, model):
-    """What crosses, what every memory holds at most and the modelled epoch, to the last digit;
-    sums are taken in another order where a device's rows stand in another."""
+    """Bytes, peaks and the modelled epoch are equal to the last digit.
+
+    Sums are taken in another order where a device's rows stand in another.
+    """
     setting = setting_for(model, num_layers=num_layers)
     ours = run(setting, split=EXTREMES[name], features="crossing")
     plain = run(setting, name)
@@ -182,25 +177,28 @@ def test_an_extreme_is_the_strategy_that_it_comes_to(name, num_layers, model):
         assert ours.peak_bytes == plain.peak_bytes
 
 
-@pytest.mark.parametrize("features", ["kept", "crossing"])
-def test_links_that_cost_nothing_or_everything_lead_to_the_extremes(features):
-    for link, split in ((1e6, "cached"), (1e20, "communicated")):
-        setting = setting_for(link=link)
-        if (features, split) == ("crossing", "cached"):
-            continue  # what a row depends on then crosses as well
-        ours, extreme = (run(setting, split=each, features=features) for each in ("auto", split))
-        assert sent(ours) == sent(extreme)
-        assert epoch_s(ours) == epoch_s(extreme)
-
-
-def test_the_hybrid_lies_between_the_extremes():
+def test_links_and_memory_lead_to_the_extremes_and_the_hybrid_lies_between():
     setting = setting_for()
-    few, some, most = (
-        run(setting, split=split, features="kept") for split in ("cached", "auto", "communicated")
-    )
+    few, some, most = (run(setting, split=each) for each in ("cached", "auto", "communicated"))
     assert sent(few) == [0, 0]
     assert 0 < sent(some)[0] < sent(most)[0]
     assert few.epochs[0].edges > some.epochs[0].edges > most.epochs[0].edges
+    # With slow links rows that a row depends on cross as well, where features do.
+    for link, split, features in (
+        (1e6, "cached", "kept"),
+        (1e20, "communicated", "kept"),
+        (1e20, "communicated", "crossing"),
+    ):
+        linked = with_links(setting, link)
+        ours, extreme = (run(linked, split=each, features=features) for each in ("auto", split))
+        assert_the_same_program(ours, extreme)
+    # No room for a row, and a device alone, leave partition parallelism.
+    assert_the_same_program(run(setting, spare_bytes=1), run(setting, "partition"))
+    alone = setting_for(devices=1)
+    ours, plain = run(alone), run(alone, "partition")
+    assert losses(ours) == losses(plain)
+    assert_the_same_program(ours, plain)
+    assert not any("others" in note for note in ours.notes)
 
 
 # --------------------------------------------------------------------------- what crosses
@@ -227,11 +225,10 @@ def test_what_is_not_computed_crosses_and_nothing_else(split, features):
     """By the program that trains as by the one that is planned, whose epochs and peaks are the
     same."""
     setting = setting_for(num_layers=4)
-    bundle = bundle_of(split=split, features=features)
-    due = count_read(setting, bundle.sampler.chunks(setting, DEVICES)) * ITEM
+    due = count_read(setting, cut(setting, split=split, features=features)) * ITEM
     trace = run(setting, split=split, features=features)
     assert sent(trace) == [due] * 2
-    dry = DryRun(bundle, setting)
+    dry = DryRun(bundle_of(split=split, features=features), setting)
     planned = list(dry.run_epochs(2))
     assert [epoch.bytes for epoch, _ in planned] == [epoch.bytes for epoch in trace.epochs]
     assert [found.epoch_s for _, found in planned] == epoch_s(trace)
@@ -241,7 +238,7 @@ def test_what_is_not_computed_crosses_and_nothing_else(split, features):
 def test_blocks_have_all_in_edges_and_what_is_computed_is_wanted():
     setting = setting_for(num_layers=4)
     graph = setting.dataset.graph
-    chunks = bundle_of(**HYBRID).sampler.chunks(setting, DEVICES)
+    chunks = cut(setting, split="auto", features="kept")
     assert {len(unit.blocks) for unit in chunks.rounds[0].units} == {4}
     some = 0
     for unit in chunks.rounds[0].units:
@@ -345,7 +342,7 @@ def test_memory_bounds_what_is_computed():
 def test_rows_are_chosen_together_as_they_are_one_by_one(split, keeps):
     """A bound that is never reached has each row measured by itself."""
     setting = setting_for(num_layers=4)
-    owner = bundle_of().sampler.chunks(setting, DEVICES).owner
+    owner = cut(setting).owner
     devices = setting.platform.accelerators
     for slot in range(DEVICES):
         prices = price_rows(setting.layers, setting.platform, devices, slot, ITEM)
@@ -382,15 +379,16 @@ def test_neighbours_are_found_by_sorting_and_by_marks(share, monkeypatch):
 
 
 def test_prices_are_what_the_model_adds_for_a_row_more():
-    """Equations 11 and 12 at the device's rates, forward and backward; on a link the row's values
-    there and back."""
-    setting = setting_for("sage")
+    """A row costs Equations 11 and 12 at its own device's rates, forward and backward.
+
+    On the link to each peer it costs the row's values there and back.
+    """
+    setting, slot = setting_for("sage"), 1
     curve = RateCurve((1, 64), (2e11, 8e11), (2e11, 8e11))
-    device = dataclasses.replace(setting.platform.accelerators[0], aggregate=curve, update=curve)
-    platform = dataclasses.replace(
-        setting.platform, accelerators=(device, *setting.platform.accelerators[1:])
-    )
-    prices = price_rows(setting.layers, platform, platform.accelerators, 0, ITEM)
+    first, own, last = setting.platform.accelerators
+    device = dataclasses.replace(own, aggregate=curve, update=curve)
+    platform = dataclasses.replace(setting.platform, accelerators=(first, device, last))
+    prices = price_rows(setting.layers, platform, platform.accelerators, slot, ITEM)
     kernel, clock = bundle_of().kernel, ModelClock(platform, bundle_of().kernel)
     for number, layer in enumerate(build(setting.workload).stack[:-1], start=1):
         width = layer.in_features
@@ -403,10 +401,12 @@ def test_prices_are_what_the_model_adds_for_a_row_more():
         products = 2 if number == 1 else 3
         update = added("update", layer.update_work(1, ITEM, products))
         assert prices.vertex_s[number] == pytest.approx(update)
-        empty = clock.seconds(Work("copy"), "nvlink0-1", 0.0)
-        sent_s = clock.seconds(Work("copy", bytes=width * ITEM), "nvlink0-1", 0.0) - empty
-        assert prices.sent_s[number - 1, 1] == pytest.approx(sent_s * (1 if number == 1 else 2))
-    assert prices.sent_s[:, 0].tolist() == [0.0] * len(setting.layers)
+        for peer, link in ((0, "nvlink0-1"), (2, "nvlink1-2")):
+            empty = clock.seconds(Work("copy"), link, 0.0)
+            sent_s = clock.seconds(Work("copy", bytes=width * ITEM), link, 0.0) - empty
+            due = sent_s * (1 if number == 1 else 2)
+            assert prices.sent_s[number - 1, peer] == pytest.approx(due, rel=1e-9)
+    assert prices.sent_s[:, slot].tolist() == [0.0] * len(setting.layers)
 
 
 def test_a_vertex_of_a_layer_that_multiplies_first_has_a_price_too():
@@ -442,7 +442,7 @@ def test_a_device_holds_what_it_keeps_computes_and_reads(split):
     the rows that the device has."""
     setting = setting_for()
     dims, depth = setting.workload.dims, setting.workload.num_layers
-    chunks = bundle_of(split=split).sampler.chunks(setting, DEVICES)
+    chunks = cut(setting, split=split)
     lowering, ledger = prepare(setting, split=split)
     flying = {}
     for item in lowering.run_epoch(0):
@@ -476,7 +476,7 @@ def test_a_device_holds_what_it_keeps_computes_and_reads(split):
 def test_features_that_are_kept_take_memory_and_do_not_cross():
     setting = setting_for()
     kept, crossing = (run(setting, split="communicated", features=f) for f in ("kept", "crossing"))
-    chunks = bundle_of(split="communicated").sampler.chunks(setting, DEVICES)
+    chunks = cut(setting, split="communicated")
     rows = sum(map(len, chunks.kept.values()))
     assert sent(crossing)[0] - sent(kept)[0] == rows * setting.workload.dims[0] * ITEM > 0
     assert epoch_s(kept)[0] < epoch_s(crossing)[0]
@@ -488,33 +488,17 @@ def test_features_that_are_kept_take_memory_and_do_not_cross():
         assert ours - theirs == len(chunks.kept[slot]) * setting.workload.dims[0] * ITEM
 
 
-def test_with_no_room_for_a_row_it_is_partition_parallelism():
-    setting = setting_for()
-    ours, plain = run(setting, spare_bytes=1), run(setting, "partition")
-    assert sent(ours) == sent(plain)
-    assert epoch_s(ours) == epoch_s(plain)
-    assert ours.peak_bytes == plain.peak_bytes
-
-
 def test_a_larger_bound_has_more_computed_and_less_read():
     setting = setting_for()
     runs = [run(setting, split="cached", spare_bytes=size) for size in (1, 2000, 4000, 8000)]
-    assert all(
-        more[0] > less[0] for more, less in zip(map(sent, runs), map(sent, runs[1:]), strict=False)
-    )
+    moved = [sent(each)[0] for each in runs]
+    assert moved == sorted(set(moved), reverse=True)
     expected = losses(run(setting, "reference"))
     for each in runs:
         assert losses(each) == pytest.approx(expected, rel=1e-9, abs=0)
-
-
-def test_what_does_not_fit_a_device_says_so():
-    setting = setting_for()
-    parts = registry().strategy("neutronstar").bundles["full-graph"]
     full = run(setting).peak_bytes["gpu0"]
-    given = {"memory": {"device_bytes": str(full // 2)}}
-    bundle = plugins.assemble(registry(), parts, given)
     with pytest.raises(DeviceOutOfMemory):
-        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+        training.run(setting, "neutronstar", memory={"device_bytes": full // 2})
 
 
 # --------------------------------------------------------------------------- what is said
@@ -540,15 +524,6 @@ def test_it_stands_beside_its_extremes_on_a_real_graph():
     assert "vertices of others are kept" in note
 
 
-def test_a_device_alone_has_nothing_to_choose():
-    setting = setting_for(devices=1)
-    ours, plain = run(setting), run(setting, "partition")
-    assert losses(ours) == losses(plain)
-    assert epoch_s(ours) == epoch_s(plain)
-    assert ours.peak_bytes == plain.peak_bytes
-    assert not any("others" in note for note in ours.notes)
-
-
 @pytest.mark.parametrize(
     ("name", "swap", "sentence"),
     [
@@ -561,7 +536,7 @@ def test_a_device_alone_has_nothing_to_choose():
 )
 def test_what_cannot_be_is_refused(name, swap, sentence):
     with pytest.raises(IncompatibleParts, match=sentence):
-        run(setting_for(), name, swap=swap.items())
+        run(setting_for(), name, swap.items())
 
 
 def make_block(dst, others):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib.util
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -60,13 +62,17 @@ def random_edges(num_dst: int, num_src: int, share: float) -> BoolArray:
     return edges
 
 
-BLOCKS = {
-    "bipartite": random_edges(9, 14, 0.4),
-    "square": random_edges(12, 12, 0.3),
-    "no edges": np.zeros((3, 5), dtype=bool),
-    "one vertex": np.zeros((1, 1), dtype=bool),
-    "one edge": np.array([[False, True]]),
-    "no destinations": np.zeros((0, 4), dtype=bool),
+BIPARTITE = random_edges(9, 14, 0.4)
+#: The edges of a block and the width of its rows.
+CASES = {
+    "bipartite": (BIPARTITE, 5),
+    "rows of one value": (BIPARTITE, 1),
+    "wide rows": (random_edges(6, 11, 0.5), 8415),
+    "square": (random_edges(12, 12, 0.3), 5),
+    "no edges": (np.zeros((3, 5), dtype=bool), 5),
+    "one vertex": (np.zeros((1, 1), dtype=bool), 5),
+    "one edge": (np.array([[False, True]]), 5),
+    "no destinations": (np.zeros((0, 4), dtype=bool), 5),
 }
 
 
@@ -79,12 +85,6 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
 @pytest.fixture(params=list(TOLERANCE), ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     chosen: torch.dtype = request.param
-    return chosen
-
-
-@pytest.fixture(params=list(BLOCKS.values()), ids=list(BLOCKS))
-def edges(request: pytest.FixtureRequest) -> BoolArray:
-    chosen: BoolArray = request.param
     return chosen
 
 
@@ -137,33 +137,37 @@ def twin(leaf: Tensor) -> Tensor:
 # --------------------------------------------------------------------------- kernels
 
 
-@pytest.mark.parametrize("width", [1, 5])
-def test_sums_and_means_equal_the_dense_products(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray, width: int
-) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_operations_equal_the_dense_ones(kernel: Kernel, dtype: torch.dtype, case: str) -> None:
+    edges, width = CASES[case]
     block = block_of(edges)
     adjacency = kernel.adjacency(block, dtype, CPU)
     h, weight = draw(block.num_src, width, dtype=dtype), draw(block.num_edges, dtype=dtype)
     h64, weight64 = twin(h), twin(weight)
+    plain, weighted = as_matrix(edges), as_matrix(edges, weight64)
+    constant = weighted.detach()
 
-    assert_same(adjacency.sum(h), as_matrix(edges) @ h64, (h, h64))
+    assert_same(adjacency.sum(h), plain @ h64, (h, h64))
     assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
-    constant = adjacency.sum(h, weight.detach())
-    assert_same(constant, as_matrix(edges, weight64.detach()) @ h64, (h, h64))
-    trained = adjacency.sum(h, weight)
-    assert_same(trained, as_matrix(edges, weight64) @ h64, (h, h64), (weight, weight64))
+    assert_same(adjacency.sum(h, weight.detach()), constant @ h64, (h, h64))
+    assert_same(adjacency.sum(h, weight), weighted @ h64, (h, h64), (weight, weight64))
     only_weight = adjacency.sum(h.detach(), weight)
-    assert_same(only_weight, as_matrix(edges, weight64) @ h64.detach(), (weight, weight64))
+    assert_same(only_weight, weighted @ h64.detach(), (weight, weight64))
+    softmax = adjacency.edge_softmax(weight)
+    assert_same(softmax, dense_softmax(edges, weight64), (weight, weight64))
 
+    g = draw(block.num_dst, 4, dtype=dtype)
+    for values, matrix in ((None, plain), (weight, constant)):
+        back = adjacency.sum_transposed(g, values)
+        assert not back.requires_grad
+        assert_same(back, matrix.t() @ g.detach().double())
 
-def test_edge_softmax_equals_the_dense_one(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
-) -> None:
-    block = block_of(edges)
-    scores = draw(block.num_edges, dtype=dtype)
-    scores64 = twin(scores)
-    ours = kernel.adjacency(block, dtype, CPU).edge_softmax(scores)
-    assert_same(ours, dense_softmax(edges, scores64), (scores, scores64))
+    destinations, sources = np.nonzero(edges)
+    assert adjacency.edge_src.dtype == adjacency.edge_dst.dtype == torch.int64
+    assert adjacency.edge_src.tolist() == sources.tolist()
+    assert adjacency.edge_dst.tolist() == destinations.tolist()
+    assert adjacency.in_degrees.dtype == dtype
+    assert adjacency.in_degrees.tolist() == edges.sum(1).tolist()
 
 
 def test_edge_softmax_survives_large_scores(kernel: Kernel) -> None:
@@ -171,32 +175,6 @@ def test_edge_softmax_survives_large_scores(kernel: Kernel) -> None:
     scores = torch.tensor([1000.0, 1000.0, -1000.0], dtype=torch.float64)
     ours = kernel.adjacency(block_of(edges), torch.float64, CPU).edge_softmax(scores)
     assert ours.tolist() == [0.5, 0.5, 0.0]
-
-
-def test_transposed_sum_is_the_backward_of_sum(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
-) -> None:
-    block = block_of(edges)
-    adjacency = kernel.adjacency(block, dtype, CPU)
-    g = draw(block.num_dst, 4, dtype=dtype)
-    weight = draw(block.num_edges, dtype=dtype)
-    for values in (None, weight):
-        ours = adjacency.sum_transposed(g, values)
-        matrix = as_matrix(edges, None if values is None else values.detach().double())
-        assert not ours.requires_grad
-        assert_same(ours, matrix.t() @ g.detach().double())
-
-
-def test_edges_and_degrees_come_in_csr_order(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
-) -> None:
-    adjacency = kernel.adjacency(block_of(edges), dtype, CPU)
-    destinations, sources = np.nonzero(edges)
-    assert adjacency.edge_src.dtype == adjacency.edge_dst.dtype == torch.int64
-    assert adjacency.edge_src.tolist() == sources.tolist()
-    assert adjacency.edge_dst.tolist() == destinations.tolist()
-    assert adjacency.in_degrees.dtype == dtype
-    assert adjacency.in_degrees.tolist() == edges.sum(1).tolist()
 
 
 def test_unsorted_rows_keep_the_order_of_their_edges(kernel: Kernel) -> None:
@@ -216,17 +194,8 @@ def test_unsorted_rows_keep_the_order_of_their_edges(kernel: Kernel) -> None:
     assert adjacency.sum_transposed(g, weight).flatten().tolist() == [2000.0, 10.0, 100.0, 1.0]
 
 
-def test_wide_rows(kernel: Kernel, dtype: torch.dtype) -> None:
-    edges = random_edges(6, 11, 0.5)
-    adjacency = kernel.adjacency(block_of(edges), dtype, CPU)
-    h = draw(11, 8415, dtype=dtype)
-    h64 = twin(h)
-    assert_same(adjacency.sum(h), as_matrix(edges) @ h64, (h, h64))
-    assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
-
-
 def test_rows_may_be_strided(kernel: Kernel, dtype: torch.dtype) -> None:
-    edges = BLOCKS["bipartite"]
+    edges = BIPARTITE
     block = block_of(edges)
     adjacency = kernel.adjacency(block, dtype, CPU)
     weight = draw(block.num_edges, dtype=dtype).detach()
@@ -262,7 +231,7 @@ def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
 def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     from gnnbench_plugins.pyg.propagation import MEAN, SUM
 
-    edges = BLOCKS["bipartite"]
+    edges = BIPARTITE
     block = block_of(edges)
     adjacency = PyGKernel().adjacency(block, torch.float64, CPU)
     h, weight = (
@@ -290,7 +259,7 @@ def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_pyg_transposes_a_block_once() -> None:
     """What sorts in the first backward pass sorts no more in the second."""
-    block = block_of(BLOCKS["bipartite"])
+    block = block_of(BIPARTITE)
     adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
     h = draw(block.num_src, 3, dtype=torch.float32)
     weight = draw(block.num_edges, dtype=torch.float32).detach()
@@ -345,12 +314,12 @@ def dense_layer(layer: models.Layer, degrees: Tensor, edges: BoolArray, h: Tenso
     [*((name, ()) for name in models.MODELS), *((name, (0, 1)) for name in models.PROJECTED)],
 )
 def test_models_equal_their_dense_formulas(
-    kernel: Kernel, dtype: torch.dtype, name: str, projected: tuple[int, ...]
+    kernel: Kernel, name: str, projected: tuple[int, ...]
 ) -> None:
+    dtype = torch.float64
     chain = [random_edges(9, 14, 0.4), random_edges(5, 9, 0.4)]
     chain = [edges & ~np.eye(*edges.shape, dtype=bool) for edges in chain]
-    precision = "float32" if dtype == torch.float32 else "float64"
-    workload = Workload(name, (6, 4, 3), 1, 5, (0, 0), seed=3, dtype=precision)
+    workload = Workload(name, (6, 4, 3), 1, 5, (0, 0), seed=3, dtype="float64")
     model = models.build(workload, projected)
     degrees = np.arange(2, 16)
     bounds = [BoundBlock(block_of(edges), kernel, Degrees(degrees), dtype, CPU) for edges in chain]
@@ -605,23 +574,18 @@ def test_dgl_draws_valid_blocks() -> None:
             assert set(drawn.tolist()) <= set(neighbours.tolist())
 
 
-def test_dgl_with_unlimited_fanout_draws_every_neighbour() -> None:
+def test_dgl_draws_every_neighbour_without_a_fanout_and_none_without_edges() -> None:
     graph = random_graph()
     seeds = np.array([17, 4, 250], dtype=np.int64)
-    blocks = begun(setting_for(graph, (0, 0))).sample(seeds, epoch=0, threads=0)
-    for block in blocks:
+    for block in begun(setting_for(graph, (0, 0))).sample(seeds, epoch=0, threads=0):
         for row, vertex in enumerate(block.dst_ids):
             drawn = block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]]
             neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
             assert sorted(drawn.tolist()) == neighbours.tolist()
-
-
-def test_dgl_draws_for_vertices_without_edges() -> None:
-    graph = Graph(np.zeros(5, dtype=np.int64), np.empty(0, dtype=np.int32))
+    lone = Graph(np.zeros(5, dtype=np.int64), np.empty(0, dtype=np.int32))
     seeds = np.array([2, 0], dtype=np.int64)
-    for block in begun(setting_for(graph, (3, 3))).sample(seeds, epoch=0, threads=0):
-        assert block.src_ids.tolist() == [2, 0]
-        assert block.indptr.tolist() == [0, 0, 0]
+    blocks = begun(setting_for(lone, (3, 3))).sample(seeds, epoch=0, threads=0)
+    assert listing(blocks) == [[[2, 0], [0, 0, 0], []]] * 2
 
 
 def test_dgl_draws_depend_on_seed_epoch_and_batch_alone() -> None:
@@ -639,27 +603,28 @@ def test_dgl_draws_depend_on_seed_epoch_and_batch_alone() -> None:
     assert listing(other.sample(first, epoch=0, threads=0)) != expected
 
 
-def test_dgl_draws_the_same_in_every_process(tmp_path: Path) -> None:
-    program = (
-        "import hashlib, test_peers as t\n"
-        "s = t.begun(t.setting_for(t.random_graph(), (4, 4)))\n"
-        "drawn = [t.listing(s.sample(b, 0, 0)) for b in s.rounds(0)]\n"
-        "print(hashlib.sha256(str(drawn).encode()).hexdigest())\n"
-    )
-    digests = {run_python(program, tmp_path, OMP_NUM_THREADS=count) for count in ("1", "3")}
-    assert len(digests) == 1
+def digest_draws() -> str:
+    """Return a hash of everything that an epoch draws."""
+    sampler = begun(setting_for(random_graph(), (4, 4)))
+    drawn = [listing(sampler.sample(seeds, 0, 0)) for seeds in sampler.rounds(0)]
+    return hashlib.sha256(str(drawn).encode()).hexdigest()
 
 
 def test_dgl_draws_every_pair_equally_often() -> None:
-    complete = block_of(~np.eye(5, dtype=bool))
-    sampler = begun(setting_for(Graph(complete.indptr, complete.indices), (2,), batch_size=1))
-    draws = 3000
+    """Each draw is for one vertex of each of 30 cliques of five."""
+    cliques, epochs = 30, 100
+    complete = block_of(np.kron(np.eye(cliques), ~np.eye(5, dtype=bool)).astype(bool))
+    graph = Graph(complete.indptr, complete.indices)
+    sampler = begun(setting_for(graph, (2,), batch_size=cliques))
     pairs: Counter[tuple[int, ...]] = Counter()
-    for epoch in range(draws):
-        (block,) = sampler.sample(np.array([0], dtype=np.int64), epoch, threads=0)
-        pairs[tuple(sorted(block.src_ids[block.indices].tolist()))] += 1
+    for epoch in range(epochs):
+        (block,) = sampler.sample(np.arange(cliques, dtype=np.int64) * 5, epoch, threads=0)
+        drawn = block.src_ids[block.indices].reshape(cliques, 2)
+        assert (drawn // 5 == np.arange(cliques)[:, None]).all()
+        pairs.update(tuple(sorted(pair)) for pair in (drawn % 5).tolist())
     assert set(pairs) == set(itertools.combinations(range(1, 5), 2))
-    chi_squared = sum((count - draws / 6) ** 2 / (draws / 6) for count in pairs.values())
+    due = cliques * epochs / 6
+    chi_squared = sum((count - due) ** 2 / due for count in pairs.values())
     assert chi_squared < 20.5  # 5 degrees of freedom, p = 0.001
 
 
@@ -791,44 +756,42 @@ def bundle_of_pyg() -> Bundle:
 # --------------------------------------------------------------------------- importing
 
 
-def run_python(program: str, home: Path, **environment: str) -> str:
-    """What a fresh interpreter prints, with this folder importable and its own home."""
-    here = Path(__file__).parent
-    path = os.pathsep.join((str(here), *sys.path))
+PROGRAM = """
+import json, sys, warnings
+import gnnbench_plugins.dgl, gnnbench_plugins.pyg
+for plugin in (gnnbench_plugins.pyg, gnnbench_plugins.dgl):
+    plugin.gnnbench_sampler(), plugin.gnnbench_kernel(), plugin.gnnbench_strategy()
+offered = [name for name in ("dgl", "torch_geometric") if name in sys.modules]
+warnings.simplefilter("error")
+from gnnbench.datasets.dgl_library import AbsentGraphBolt, load_dgl
+dgl = load_dgl()
+assert load_dgl() is dgl
+from dgl import graphbolt
+warnings.simplefilter("default")
+from tests.systems.pyg.test_peers import digest_draws
+print(json.dumps([offered, dgl.__version__, isinstance(graphbolt, AbsentGraphBolt),
+                  digest_draws()]))
+"""
+
+
+def test_a_fresh_process_imports_late_quietly_and_draws_the_same(tmp_path: Path) -> None:
+    """Offering the peers imports neither, DGL writes nothing home, and other threads draw alike."""
+    path = os.pathsep.join((str(Path(__file__).parents[3]), *sys.path))
+    environment = {"PYTHONPATH": path, "HOME": str(tmp_path), "OMP_NUM_THREADS": "3"}
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": path, "HOME": str(home), **environment},
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_offering_the_peers_imports_neither(tmp_path: Path) -> None:
-    program = (
-        "import sys, gnnbench_plugins.pyg, gnnbench_plugins.dgl\n"
-        "for plugin in (gnnbench_plugins.pyg, gnnbench_plugins.dgl):\n"
-        "    plugin.gnnbench_sampler(), plugin.gnnbench_kernel(), plugin.gnnbench_strategy()\n"
-        "print([name for name in ('dgl', 'torch_geometric') if name in sys.modules])"
-    )
-    assert run_python(program, tmp_path) == "[]"
-
-
-def test_dgl_imports_quietly_and_writes_nothing_home(tmp_path: Path) -> None:
-    program = (
-        "import warnings; warnings.simplefilter('error')\n"
-        "from gnnbench.datasets.dgl_library import AbsentGraphBolt, load_dgl\n"
-        "dgl = load_dgl()\n"
-        "assert load_dgl() is dgl\n"
-        "from dgl import graphbolt\n"
-        "print(dgl.__version__, isinstance(graphbolt, AbsentGraphBolt))"
-    )
-    version, absent = run_python(program, tmp_path).split()
-    package = Path(importing.load_dgl().__file__ or "").parent
+    offered, version, absent, drawn = json.loads(done.stdout)
+    assert offered == []
     assert version == importing.load_dgl().__version__
-    assert absent == str(not importing.graphbolt_loads(package))
+    package = Path(importing.load_dgl().__file__ or "").parent
+    assert absent == (not importing.graphbolt_loads(package))
+    assert drawn == digest_draws()
     assert list(tmp_path.iterdir()) == []
 
 
