@@ -13,15 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from gnnbench import plugins
+from gnnbench import datasets, plugins
+from gnnbench.comparison import Request, compare
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.lowering.device_resident import DeviceResidentLowering
+from gnnbench.lowering.memory import Ledger, open_ledger
 from gnnbench.models import build
 from gnnbench.parts import Bundle, Setting
+from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import Platform
 from gnnbench.plugins import Registry
 from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Dataset, Parts, Trace
+from gnnbench.records import Comparison, Dataset, Parts, Span, Trace, Workload
 from gnnbench.run import train
 
 PLAIN = Parts("full-graph", "single", "none", "resident", "torch")
@@ -135,6 +139,58 @@ def sent(trace: Trace) -> list[int]:
 def epoch_s(trace: Trace) -> list[float]:
     """Return the modelled seconds of each epoch."""
     return [digest(epoch, "modelled").epoch_s for epoch in trace.epochs]
+
+
+def list_before(span: Span, spans: Iterable[Span]) -> set[int]:
+    """Return the ids of all spans that must end before ``span`` begins."""
+    by_id, waiting, found = {each.id: each for each in spans}, [*span.after], set()
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
+            found.add(number)
+            waiting += by_id[number].after
+    return found
+
+
+def prepare(setting: Setting, bundle: Bundle) -> tuple[DeviceResidentLowering, Ledger]:
+    """Return the maker of a program, ready for its first epoch, and the ledger of memories."""
+    bundle = bundle.begin(setting)
+    lowering = DeviceResidentLowering(bundle, setting, build(setting.workload).stack)
+    ledger = open_ledger(bundle, setting.platform, lowering.trainers)
+    lowering.prepare(ledger)
+    return lowering, ledger
+
+
+def compare_on(setting: Setting, strategies: tuple[str, ...], **fields: Any) -> Comparison:
+    """Compare strategies on a setting's dataset, workload and platform."""
+    request = Request(
+        strategies=strategies,
+        dataset=setting.dataset,
+        workload=setting.workload,
+        platform=setting.platform,
+        **fields,
+    )
+    return compare(request, registry())
+
+
+@cache
+def load_dense(name: str) -> Dataset:
+    """Return a dataset whose features are stored dense."""
+    dataset = datasets.load(name)
+    if isinstance(dataset.features, np.ndarray):
+        return dataset
+    features = np.ascontiguousarray(dataset.features.toarray())
+    return dataclasses.replace(dataset, features=features)
+
+
+@cache
+def cora_setting(platform: str, dims: tuple[int, ...] = (32,), **fields: Any) -> Setting:
+    """Return a GCN of hidden widths ``dims`` on Cora and a described platform."""
+    dataset = datasets.load("cora")
+    widths = (dataset.num_features, *dims, dataset.num_classes)
+    given = {"epochs": 30, "batch_size": 1024, "fanouts": (25,) * (len(dims) + 1), **fields}
+    workload = Workload("gcn", widths, seed=0, **given)
+    return Setting(dataset, load_platform(platform), workload, build(workload).shapes)
 
 
 def assert_same_training(ours: Trace, theirs: Trace, rtol: float = 1e-9) -> None:

@@ -12,20 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench.comparison import Request, compare
-from gnnbench.datasets import load
 from gnnbench.errors import IncompatibleParts
-from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.memory import open_ledger
-from gnnbench.models import build
 from gnnbench.models.products import projected_layers
-from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
 from gnnbench.program import Hold
-from gnnbench.records import Workload
 from tests.models.dense_training import train_on
 from tests.systems import training
-from tests.systems.training import assert_same_training, epoch_s, losses, registry, sent
+from tests.systems.training import (
+    assert_same_training,
+    compare_on,
+    cora_setting,
+    epoch_s,
+    losses,
+    prepare,
+    sent,
+)
 
 ITEM = 8
 DEVICES = 3
@@ -153,50 +154,6 @@ def test_losses_are_those_of_matrices_without_the_rows_that_were_not_drawn(model
 # --------------------------------------------------------------------------- what is drawn
 
 
-def prepare(setting, bundle):
-    """The program's maker, ready for its first epoch."""
-    bundle = bundle.begin(setting)
-    model = build(setting.workload)
-    lowering = DeviceResidentLowering(bundle, setting, model.stack)
-    lowering.prepare(open_ledger(bundle, setting.platform, lowering.trainers))
-    return lowering
-
-
-def sum_over(block, rows):
-    """The sum of the rows of each destination's in-neighbours in a block, as a loop."""
-    out = np.zeros((block.num_dst, rows.shape[1]))
-    for row in range(block.num_dst):
-        for place in block.indices[block.indptr[row] : block.indptr[row + 1]]:
-            out[row] += rows[block.src_ids[place]]
-    return out
-
-
-def test_sums_over_what_was_drawn_are_unbiased():
-    """Over many epochs they are on average those over all in-neighbours, and are not in any one."""
-    setting, rate, slot, epochs = setting_for(), 0.25, 1, 300
-    graph = setting.dataset.graph
-    rows = np.random.default_rng(5).standard_normal((graph.num_vertices, 2))
-    halo = prepare(setting, bundle_of(rate=rate)).halo
-    owner, _ = cut(setting)
-    # Of peers' rows the scale is what they are multiplied by when they arrive.
-    scaled = np.where(owner[:, None] == slot, 1.0, halo.scale) * rows
-    sums = []
-    for epoch in range(epochs):
-        halo.draw(epoch, slot)
-        (block,) = halo.blocks_of(slot).values()
-        sums.append(sum_over(block, scaled))
-    inner = np.flatnonzero(owner == slot)
-    assert np.array_equal(block.dst_ids, inner)
-    exact = np.stack(
-        [rows[graph.indices[graph.indptr[v] : graph.indptr[v + 1]]].sum(0) for v in inner]
-    )
-    assert not np.allclose(sums[0], exact)
-    error = np.std(sums, axis=0) / np.sqrt(epochs)
-    within = np.abs(np.mean(sums, axis=0) - exact) <= 4.5 * error + 1e-12
-    assert within.all()
-    assert error.max() > 0.01
-
-
 def test_devices_and_epochs_draw_independently():
     part = bundle_of(rate=0.5).communication
     ids = np.arange(20_000)
@@ -214,7 +171,7 @@ def test_chunks_of_a_device_share_what_it_has_drawn():
     """A vertex of the boundary set is there for all chunks of a partition or for none."""
     setting = setting_for()
     options = {"sampler": {"chunks_per_partition": 3}, "communication": {"rate": 0.5}}
-    lowering = prepare(setting, training.bundle_of("bnsgcn", **options))
+    lowering, _ = prepare(setting, training.bundle_of("bnsgcn", **options))
     halo, shared = lowering.halo, 0
     for slot in range(DEVICES):
         halo.draw(0, slot)
@@ -265,7 +222,7 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
     graph = setting.dataset.graph
     owner, _ = cut(setting)
     ends = np.repeat(np.arange(graph.num_vertices), graph.degrees)
-    lowering = prepare(setting, bundle_of(rate=rate))
+    lowering, _ = prepare(setting, bundle_of(rate=rate))
     edges, held = {}, {}
     for item in lowering.run_epoch(0):
         if isinstance(item, Hold):
@@ -291,30 +248,13 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
         assert held[f"gpu{slot}", "chunk topologies"] == [size]
 
 
-def test_less_of_the_halo_takes_less_time_and_no_more_memory():
-    setting = setting_for()
-    runs = [run(setting, rate=rate) for rate in (0.0, 0.1, 0.6)]
-    times = [epoch_s(trace)[-1] for trace in (*runs, run_partition(setting))]
-    assert times == sorted(set(times))
-    for device in ("gpu0", "gpu1", "gpu2"):
-        peaks = [trace.peak_bytes[device] for trace in runs]
-        assert peaks == sorted(peaks)
-
-
 # --------------------------------------------------------------------------- what is said
 
 
 def test_cora_is_learned_with_a_tenth_of_the_halo():
     """The abstract has it "maintaining a full-graph accuracy", by other maths."""
-    dataset = load("cora")
-    dims = (dataset.num_features, 32, dataset.num_classes)
-    request = Request(
-        strategies=("partition", "bnsgcn"),
-        dataset=dataset,
-        workload=Workload("gcn", dims, 30, 1024, (25, 10), seed=0),
-        platform=load_platform("epyc7543x4-4xa100"),
-    )
-    fresh, sampled = compare(request, registry()).runs
+    setting = cora_setting("epyc7543x4-4xa100")
+    fresh, sampled = compare_on(setting, ("partition", "bnsgcn")).runs
     assert fresh.equivalence.holds
     assert (sampled.status, sampled.other_maths, sampled.equivalence) == (
         "done",

@@ -152,37 +152,29 @@ def test_algorithm_4_by_hand():
     assert reorganise([[ids(0, 1), ids(4, 5), ids(1, 2), ids(2, 4)]], 6) == [[0, 2, 3, 1]]
 
 
-@pytest.mark.parametrize("chunks", [2, 8])
-@pytest.mark.parametrize("seed", range(3))
-def test_reorganised_rounds_cost_no_more_by_equation_4(seed, chunks):
-    """The greedy order alone may cost more; the sampler keeps the cheaper one."""
-    dataset = random_dataset(seed)
-    setting = make_setting(dataset, make_platform(3), "gcn", 2, 1)
-
-    def cost(search):
-        sampler = HongTuSampler(chunks_per_partition=chunks, search=search)
-        cut = sampler.chunks(setting, 3)
-        outputs = [u.output_ids for r in cut.rounds for u in r.units]
-        assert np.array_equal(np.sort(np.concatenate(outputs)), np.arange(len(dataset.labels)))
-        assert all((cut.owner[u.output_ids] == u.slot).all() for r in cut.rounds for u in r.units)
-        return cost_s(count_volumes(sets_of(cut.rounds), len(dataset.labels)), throughputs(setting))
-
-    assert cost("local") <= cost("greedy") <= cost("none")
-
-
-def test_a_greedy_order_that_costs_more_is_not_taken():
-    """Algorithm 4 loses on some of these graphs, and the note says so."""
+@pytest.mark.parametrize("chunks", [2, 4, 8])
+def test_the_order_that_is_kept_costs_least_by_equation_4(chunks):
+    """Algorithm 4 alone costs more on some of these graphs; the note then names the range order."""
     worse = 0
-    for seed in range(8):
-        setting = make_setting(random_dataset(seed), make_platform(3), "gcn", 2, 1)
-        cut = HongTuSampler(chunks_per_partition=4, search="greedy").chunks(setting, 3)
-        if "kept: range order" in " ".join(cut.notes):
-            worse += 1
-            for slot in range(3):
-                units = [u for r in cut.rounds for u in r.units if u.slot == slot]
-                first = [unit.output_ids.min() for unit in units]
-                assert first == sorted(first)
-    assert 0 < worse < 8
+    for seed in range(4):
+        dataset = random_dataset(seed)
+        setting = make_setting(dataset, make_platform(3), "gcn", 2, 1)
+        costs = {}
+        for search in ("local", "greedy", "none"):
+            cut = HongTuSampler(chunks_per_partition=chunks, search=search).chunks(setting, 3)
+            units = [unit for round_ in cut.rounds for unit in round_.units]
+            outputs = np.concatenate([unit.output_ids for unit in units])
+            assert np.array_equal(np.sort(outputs), np.arange(len(dataset.labels)))
+            assert all((cut.owner[u.output_ids] == u.slot).all() for u in units)
+            volumes = count_volumes(sets_of(cut.rounds), len(dataset.labels))
+            costs[search] = cost_s(volumes, throughputs(setting))
+            if search == "greedy" and "kept: range order" in " ".join(cut.notes):
+                worse += 1
+                for slot in range(3):
+                    first = [u.output_ids.min() for u in units if u.slot == slot]
+                    assert first == sorted(first)
+        assert costs["local"] <= costs["greedy"] <= costs["none"]
+    assert worse or chunks != 4
 
 
 def test_chunks_have_balanced_edges():
@@ -401,16 +393,6 @@ def ways_to_run():
             2 + column % 2,
             ("float64", "float32")[turn % 5 == 0],
         )
-
-
-def test_the_ways_to_run_have_every_pair_of_memory_with_model_reuse_and_buffers():
-    ways = [*ways_to_run()]
-    for place, values in ((0, MODELS), (2, REUSE), (3, ("merged", "separate"))):
-        due = set(itertools.product(values, MEMORIES))
-        assert {(way[place], way[1]) for way in ways} == due
-    assert {(way[2], way[3]) for way in ways} == set(
-        itertools.product(REUSE, ("merged", "separate"))
-    )
 
 
 @pytest.mark.parametrize(

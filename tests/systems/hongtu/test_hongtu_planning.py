@@ -1,6 +1,6 @@
 """HongTu's planning: Algorithm 4 and the local search after it, chunks that fit, NUMA.
 
-Figures of real graphs are printed with ``-s``. The graphs are those of the shared data folder.
+Real graphs are those of the shared data folder.
 """
 
 from __future__ import annotations
@@ -195,8 +195,7 @@ def test_the_notes_say_what_each_stage_costs(search):
     setting = small_setting()
     sampler = HongTuSampler(chunks_per_partition=5, search=search)
     cut = sampler.chunks(setting, 3)
-    notes = " ".join(cut.notes)
-    graph = setting.dataset.graph
+    notes, graph = " ".join(cut.notes), setting.dataset.graph
     cut = edge_cut(graph.indptr, graph.indices, cut.owner.astype(np.int32))
     assert f"metis partitions cut {100 * cut / graph.num_edges:.2g} % of the edges" in notes
     assert ("Equation 4: range order" in notes) == (search != "none")
@@ -254,15 +253,13 @@ def test_metis_is_spared_graphs_in_which_there_is_little_to_find(monkeypatch, na
 
 
 def test_graphs_without_edges_and_with_fewer_vertices_than_chunks_are_planned():
-    setting = small_setting()
+    setting, sampler = small_setting(), HongTuSampler(chunks_per_partition=40)
     graph = setting.dataset.graph
-    sampler = HongTuSampler(chunks_per_partition=40)
-    cut = sampler.chunks(setting, 3)
-    rounds = cut.rounds
+    rounds = sampler.chunks(setting, 3).rounds
     outputs = np.concatenate([u.output_ids for r in rounds for u in r.units])
     assert np.array_equal(np.sort(outputs), np.arange(graph.num_vertices))
     alone = dataclasses.replace(
-        graph, indptr=np.zeros(graph.num_vertices + 1, dtype=np.int64), indices=graph.indices[:0]
+        graph, indptr=np.zeros_like(graph.indptr), indices=graph.indices[:0]
     )
     bare = dataclasses.replace(setting.dataset, graph=alone)
     cut = sampler.chunks(dataclasses.replace(setting, dataset=bare), 3)
@@ -466,18 +463,15 @@ def orders(name, chunks):
     return {name: count_volumes(arrange(sets, order), count) for name, order in found.items()}
 
 
-#: Ratios of the volumes that follow from the range order, Algorithm 4 and the local search.
-CUTS = [
-    pytest.param("ego_twitter", 8, marks=pytest.mark.long),
-    ("ego_twitter", 32),
-    ("facebook_top8", 8),
-    pytest.param("facebook_top8", 32, marks=pytest.mark.long),
-    ("coauthor_physics", 8),
-    ("coauthor_physics", 32),
-]
-
-
-@pytest.mark.parametrize(("name", "chunks"), CUTS)
+@pytest.mark.parametrize(
+    ("name", "chunks"),
+    [
+        ("ego_twitter", 32),
+        ("facebook_top8", 8),
+        ("coauthor_physics", 8),
+        ("coauthor_physics", 32),
+    ],
+)
 def test_on_real_graphs_the_search_costs_least_and_a_quarter_of_the_rows_is_saved(name, chunks):
     """By Equation 4, and Table 8, §7.3: 25 % to 71 % of the rows go, m = 4 and n = 8 or 32.
 
@@ -501,89 +495,37 @@ def test_on_real_graphs_the_search_costs_least_and_a_quarter_of_the_rows_is_save
         # Algorithm 4 brings in more rows than the ranges do, the local search fewer.
         assert left < found["range order"].with_reuse < found["Algorithm 4"].with_reuse
 
-    told = ", ".join(f"{stage} {1e3 * cost:.3f} ms" for stage, cost in costs.items())
-    print(f"\n{name}, n = {chunks}: V_ori {original / count:.2f} |V|, {gone:.1%} gone, {told}")
-
-
-@pytest.mark.long
-def test_sharing_saves_more_time_than_rows():
-    """§7.3: "The reduction in transfer time is greater than the reduction in transfer volume
-    because it eliminates the remote neighbor access across CPUs", here over the host links."""
-    setting = setting_on("ego_twitter")
-    options = {"sampler": {"chunks_per_partition": "8"}}
-    vanilla = run(setting, "vanilla", **options)
-    shared = run(setting, **options, communication={"reuse": "false"})
-
-    def total(trace, number):
-        return sum(number(s) for s in host_transfers(trace) if s.label == "host to device")
-
-    volume = 1 - total(shared, lambda s: s.work.bytes) / total(vanilla, lambda s: s.work.bytes)
-    seconds = 1 - total(shared, lambda s: s.seconds) / total(vanilla, lambda s: s.seconds)
-    remote = total(vanilla, lambda s: s.work.remote_bytes) / total(vanilla, lambda s: s.work.bytes)
-    print(
-        f"\nvanilla: {remote:.1%} remote; sharing saves {volume:.1%} of rows, {seconds:.1%} of time"
-    )
-    assert 0 < volume < seconds
-    assert all(s.work.remote_bytes == 0 for s in host_transfers(shared))
-
-
-@pytest.mark.long
-def test_four_gpus_gain_more_over_two_than_two_over_one():
-    """§7.6: one and two GPUs use the memory of all sockets, four the memory at their own."""
-    setting = setting_on("ego_twitter", hidden=64)
-    seconds = {}
-    for count in (1, 2, 4):
-        options = {"accelerators": str(count), "numa_aware": str(count == 4).lower()}
-        (seconds[count],) = epoch_s(
-            run(setting, sampler={"chunks_per_partition": str(32 // count)}, placement=options)
-        )
-    gains = seconds[1] / seconds[2], seconds[2] / seconds[4]
-    print(f"\n1 to 2 GPUs: {gains[0]:.2f}x, 2 to 4: {gains[1]:.2f}x, 1 to 4: {np.prod(gains):.2f}x")
-    assert gains[1] > gains[0] > 1
-
-
-class Intersections:
-    """Counts the pairs of sets whose common rows are counted: what Algorithm 4 and the local search
-    spend their time on."""
-
-    def __init__(self, monkeypatch):
-        self.pairs = 0
-        for module in (counting, search):
-            shared = module.count_shared_marks
-
-            def count(one, other, *, shared=shared, **how):
-                self.pairs += len(one) * len(other)
-                return shared(one, other, **how)
-
-            monkeypatch.setattr(module, "count_shared_marks", count)
-
-    def of(self, work):
-        """What the work returns, and the pairs that it took."""
-        before = self.pairs
-        return work(), self.pairs - before
-
 
 @pytest.mark.parametrize("chunks", [2, 8, 48])
-def test_what_preprocessing_counts_does_not_grow_with_the_graph_or_the_epochs(monkeypatch, chunks):
-    """§7.3 and Table 9, preprocessing beside 100 epochs, in operations: for m partitions of n
-    chunks Algorithm 4 intersects m n^2 pairs of sets. A sweep of the local search takes n^2 for its
-    reversals and 5 n^2 a partition for its exchanges, and at most that once more is left as it was;
-    bounded, the sweeps together look at ``BOUNDED_MOVES`` exchanges, of which one has m n^2, or it
-    is one sweep. (``suites/hongtu.py`` has the seconds.)"""
-    m = 4
-    setting = setting_on("cora")
-    as_cut = HongTuSampler(chunks_per_partition=chunks, search="none")
-    marks = mark_chunks(
-        sets_of(as_cut.chunks(setting, m).rounds), setting.dataset.graph.num_vertices
-    )
-    rates, counted = throughputs(setting), Intersections(monkeypatch)
-    order, pairs = counted.of(lambda: regroup(marks))
-    assert pairs == m * chunks**2
+def test_work_of_preprocessing_does_not_grow_with_the_graph(monkeypatch, chunks):
+    """§7.3 and Table 9 in operations: counted are the pairs of sets that are intersected.
+
+    For m partitions of n chunks Algorithm 4 takes m n^2. A sweep of the local search takes n^2 for
+    its reversals and 5 n^2 a partition for its exchanges. All sweeps together look at
+    ``BOUNDED_MOVES`` exchanges, each of m n^2, or there is one sweep.
+    """
+    pairs, shared = [0], counting.count_shared_marks
+
+    def count(one, other, **how):
+        pairs[0] += len(one) * len(other)
+        return shared(one, other, **how)
+
+    def count_pairs(work):
+        before = pairs[0]
+        return work(), pairs[0] - before
+
+    for module in (counting, search):
+        monkeypatch.setattr(module, "count_shared_marks", count)
+    m, setting = 4, setting_on("cora")
+    cut = HongTuSampler(chunks_per_partition=chunks, search="none").chunks(setting, m)
+    marks, rates = mark_chunks(sets_of(cut.rounds), len(cut.owner)), throughputs(setting)
+    order, taken = count_pairs(lambda: regroup(marks))
+    assert taken == m * chunks**2
     sweep = (5 * m + 1) * chunks**2
-    assert counted.of(lambda: descend(marks, order, rates, 1))[1] == sweep
+    assert count_pairs(lambda: descend(marks, order, rates, 1))[1] == sweep
     sweeps = bound_sweeps(marks)
     assert sweeps == min(60, max(1, 4096 // (m * chunks**2)))
-    assert sweep <= counted.of(lambda: descend(marks, order, rates, sweeps))[1] <= sweeps * sweep
+    assert sweep <= count_pairs(lambda: descend(marks, order, rates, sweeps))[1] <= sweeps * sweep
 
 
 def test_chunks_are_ordered_and_traffic_is_planned_once_for_all_epochs(monkeypatch):

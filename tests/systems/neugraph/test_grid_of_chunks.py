@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_platform, make_platforms
+from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.footprint import size_of
@@ -16,7 +15,13 @@ from gnnbench.lowering.working_sets import StreamedSets
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
 from tests.systems import training
-from tests.systems.training import PLAIN, assert_same_training, make_setting, registry
+from tests.systems.training import (
+    PLAIN,
+    assert_same_training,
+    compare_on,
+    list_before,
+    make_setting,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -105,14 +110,8 @@ def test_pieces_add_up_to_the_whole(model, memory, communication, kernel):
 
 def test_a_comparison_holds_its_rows_equal_to_the_reference():
     setting = setting_of("sage")
-    request = Request(
-        strategies=("neugraph",),
-        dataset=setting.dataset,
-        workload=setting.workload,
-        platform=make_platforms()[0],
-        options={"sampler": {"chunks_per_device": "3"}},
-    )
-    (result,) = compare(request, registry()).runs
+    options = {"sampler": {"chunks_per_device": "3"}}
+    (result,) = compare_on(setting, ("neugraph",), options=options).runs
     assert result.status == "done", result.reason
     assert result.equivalence.holds
 
@@ -172,22 +171,6 @@ def test_bytes_by_hand():
 
 
 # --------------------------------------------------------------------------- what is held
-
-
-def test_intermediates_of_all_chunks_stay_on_their_devices():
-    """At the end of the forward pass a device has of all its vertices, layer after layer, the
-    aggregate and the output; HongTu's memory has none of them there."""
-    setting = setting_of()
-    cut = bundle_of().sampler.chunks(setting, DEVICES)
-    kept = run(setting).peak_bytes
-    cached = run(setting, swaps={"memory": "hongtu"}).peak_bytes
-    widths = sum(layer.aggregate_features + layer.out_features for layer in setting.layers)
-    for slot in range(DEVICES):
-        due = ITEM * widths * int((cut.owner == slot).sum())
-        name = f"gpu{slot}"
-        assert cached[name] < kept[name]
-        assert due < kept[name] < due + cached[name]
-    assert kept["host"] < cached["host"]
 
 
 @pytest.mark.parametrize(
@@ -278,17 +261,11 @@ def of_slot(span, slot):
 def test_update_follows_the_last_piece():
     setting = setting_of()
     (epoch,) = run(setting).epochs
-    by_id = {span.id: span for span in epoch.spans}
     pieces = DEVICES * CHUNKS
 
     def follows(span):
-        found, waiting = set(), [*span.after]
-        while waiting:
-            one = waiting.pop()
-            if one not in found:
-                found.add(one)
-                waiting += by_id[one].after
-        return {by_id[one] for one in found}
+        found = list_before(span, epoch.spans)
+        return [each for each in epoch.spans if each.id in found]
 
     for span in epoch.spans:
         if span.label == "update forward":

@@ -12,28 +12,29 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
-from gnnbench.comparison import Request, compare
-from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
-from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.memory import open_ledger
 from gnnbench.lowering.shards import ShardPlan
 from gnnbench.models import build
 from gnnbench.parts import Chunks, HaloTraffic, LayerShape
-from gnnbench.platforms import load_platform
 from gnnbench.platforms.machine import RateCurve
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Hold
-from gnnbench.records import Block, Graph, Round, Unit, Work, Workload
+from gnnbench.records import Block, Graph, Round, Unit, Work
 from gnnbench_plugins.neutronstar import dependencies
 from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
 from gnnbench_plugins.neutronstar.prices import Prices, price_rows
-from tests.models.dense_training import train_on
 from tests.systems import training
-from tests.systems.training import epoch_s, losses, registry, sent, setting_for
+from tests.systems.training import (
+    compare_on,
+    cora_setting,
+    epoch_s,
+    losses,
+    prepare,
+    sent,
+    setting_for,
+)
 
 ITEM = 8
 DEVICES = 3
@@ -78,33 +79,6 @@ def assert_the_same_program(ours, theirs):
 
 
 # --------------------------------------------------------------------------- the maths
-
-
-@cache
-def train_densely(setting):
-    """Losses of a GCN on dense matrices."""
-    graph = setting.dataset.graph
-    num = graph.num_vertices
-    adjacent = torch.eye(num, dtype=torch.float64)
-    adjacent[np.repeat(np.arange(num), graph.degrees), graph.indices] = 1
-    norm = adjacent.sum(1).rsqrt()
-
-    def forward(layers, _):
-        h = torch.from_numpy(setting.dataset.features).double()
-        for layer in layers:
-            h = (norm[:, None] * adjacent * norm) @ h @ layer.weight + layer.bias
-            h = torch.relu(h) if layer.activation else h
-        return h
-
-    return train_on(setting, forward)
-
-
-@pytest.mark.parametrize("features", ["kept", "crossing"])
-@pytest.mark.parametrize("split", SPLITS)
-def test_losses_are_those_of_dense_matrices(split, features):
-    setting = setting_for(num_layers=4, epochs=4)
-    trace = run(setting, split=split, features=features)
-    assert losses(trace) == pytest.approx(train_densely(setting), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +201,8 @@ def test_what_is_not_computed_crosses_and_nothing_else(split, features):
     setting = setting_for(num_layers=4)
     due = count_read(setting, cut(setting, split=split, features=features)) * ITEM
     trace = run(setting, split=split, features=features)
+    expected = losses(run(setting, "reference"))
+    assert losses(trace) == pytest.approx(expected, rel=1e-9, abs=0)
     assert sent(trace) == [due] * 2
     dry = DryRun(bundle_of(split=split, features=features), setting)
     planned = list(dry.run_epochs(2))
@@ -424,15 +400,6 @@ def test_a_vertex_of_a_layer_that_multiplies_first_has_a_price_too():
 # --------------------------------------------------------------------------- memory
 
 
-def prepare(setting, **options):
-    """The program's maker, ready for its first epoch, and what memories hold."""
-    bundle = bundle_of(**options).begin(setting)
-    lowering = DeviceResidentLowering(bundle, setting, build(setting.workload).stack)
-    ledger = open_ledger(bundle, setting.platform, lowering.trainers)
-    lowering.prepare(ledger)
-    return lowering, ledger
-
-
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_device_holds_what_it_keeps_computes_and_reads(split):
     """For the whole run features, its own and those kept; of every layer the aggregate and the
@@ -443,7 +410,7 @@ def test_a_device_holds_what_it_keeps_computes_and_reads(split):
     setting = setting_for()
     dims, depth = setting.workload.dims, setting.workload.num_layers
     chunks = cut(setting, split=split)
-    lowering, ledger = prepare(setting, split=split)
+    lowering, ledger = prepare(setting, bundle_of(split=split))
     flying = {}
     for item in lowering.run_epoch(0):
         if isinstance(item, Hold):
@@ -473,21 +440,6 @@ def test_a_device_holds_what_it_keeps_computes_and_reads(split):
         assert flying[name] == [*forward, *reversed(backward)]
 
 
-def test_features_that_are_kept_take_memory_and_do_not_cross():
-    setting = setting_for()
-    kept, crossing = (run(setting, split="communicated", features=f) for f in ("kept", "crossing"))
-    chunks = cut(setting, split="communicated")
-    rows = sum(map(len, chunks.kept.values()))
-    assert sent(crossing)[0] - sent(kept)[0] == rows * setting.workload.dims[0] * ITEM > 0
-    assert epoch_s(kept)[0] < epoch_s(crossing)[0]
-    ledgers = [prepare(setting, split="communicated", features=f)[1] for f in ("kept", "crossing")]
-    for slot in range(DEVICES):
-        ours, theirs = (
-            each.tensors(f"gpu{slot}")["vertex features on the device"] for each in ledgers
-        )
-        assert ours - theirs == len(chunks.kept[slot]) * setting.workload.dims[0] * ITEM
-
-
 def test_a_larger_bound_has_more_computed_and_less_read():
     setting = setting_for()
     runs = [run(setting, split="cached", spare_bytes=size) for size in (1, 2000, 4000, 8000)]
@@ -505,15 +457,9 @@ def test_a_larger_bound_has_more_computed_and_less_read():
 
 
 def test_it_stands_beside_its_extremes_on_a_real_graph():
-    dataset = load("cora")
-    dims = (dataset.num_features, 32, 16, dataset.num_classes)
-    request = Request(
-        strategies=("partition", "neutronstar", "distdgl-full-graph"),
-        dataset=dataset,
-        workload=Workload("gcn", dims, 2, 1024, (25, 10, 10), seed=0, dtype="float64"),
-        platform=load_platform("epyc7543x4-4xa100"),
-    )
-    rows = {row.strategy: row for row in compare(request, registry()).runs}
+    setting = cora_setting("epyc7543x4-4xa100", (32, 16), epochs=2, dtype="float64")
+    strategies = ("partition", "neutronstar", "distdgl-full-graph")
+    rows = {row.strategy: row for row in compare_on(setting, strategies).runs}
     for row in rows.values():
         assert row.status == "done"
         assert row.equivalence.max_relative_loss_error <= 1e-9

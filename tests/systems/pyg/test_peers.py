@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gnnbench import models
+from gnnbench import conformance, models
 from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock, Degrees
@@ -34,18 +34,20 @@ from gnnbench_plugins.pyg import kernel as pyg_kernel
 from gnnbench_plugins.pyg import sampler as pyg_sampler
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, blocks_of
+from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
+from tests.systems.training import registry
 
 if TYPE_CHECKING:
     from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
 KERNELS: list[type[Kernel]] = [PyGKernel, DGLKernel]
-TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-13}
+MATHS = next(check for check in conformance.CHECKS if check.name == "kernel-maths")
 CPU = torch.device("cpu")
 
 
 def block_of(edges: BoolArray) -> Block:
-    """The block whose dense ``(D, S)`` adjacency is ``edges``."""
+    """Return the block whose dense ``(D, S)`` adjacency is ``edges``."""
     indptr = np.concatenate(([0], np.cumsum(edges.sum(1)))).astype(np.int64)
     return Block(
         src_ids=np.arange(edges.shape[1], dtype=np.int64),
@@ -56,24 +58,15 @@ def block_of(edges: BoolArray) -> Block:
 
 
 def random_edges(num_dst: int, num_src: int, share: float) -> BoolArray:
-    """Random edges, of which the second and the last destination have none."""
+    """Draw edges; the second and the last destination have none."""
     edges: BoolArray = np.random.default_rng(7).random((num_dst, num_src)) < share
     edges[[1, -1]] = False
     return edges
 
 
 BIPARTITE = random_edges(9, 14, 0.4)
-#: The edges of a block and the width of its rows.
-CASES = {
-    "bipartite": (BIPARTITE, 5),
-    "rows of one value": (BIPARTITE, 1),
-    "wide rows": (random_edges(6, 11, 0.5), 8415),
-    "square": (random_edges(12, 12, 0.3), 5),
-    "no edges": (np.zeros((3, 5), dtype=bool), 5),
-    "one vertex": (np.zeros((1, 1), dtype=bool), 5),
-    "one edge": (np.array([[False, True]]), 5),
-    "no destinations": (np.zeros((0, 4), dtype=bool), 5),
-}
+#: Without self loops.
+LOOPLESS = BIPARTITE & ~np.eye(9, 14, dtype=bool)
 
 
 @pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.name)
@@ -82,92 +75,31 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     return made
 
 
-@pytest.fixture(params=list(TOLERANCE), ids=["float32", "float64"])
-def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    chosen: torch.dtype = request.param
-    return chosen
-
-
-def draw(*shape: int, dtype: torch.dtype) -> Tensor:
+def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     generator = torch.Generator().manual_seed(sum(shape) + 1)
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     return values.to(dtype).requires_grad_()
 
 
-def as_matrix(edges: BoolArray, weight: Tensor | None = None) -> Tensor:
-    """The dense float64 ``(D, S)`` matrix with ``weight`` on the edges in CSR order."""
-    mask = torch.from_numpy(edges)
-    matrix = torch.zeros(edges.shape, dtype=torch.float64)
-    if weight is None:
-        weight = torch.ones(int(mask.sum()), dtype=torch.float64)
-    return matrix.masked_scatter(mask, weight)
-
-
-def dense_mean(edges: BoolArray, h: Tensor) -> Tensor:
-    degrees = torch.from_numpy(edges.sum(1)).clamp(min=1).unsqueeze(1)
-    return as_matrix(edges) @ h / degrees
-
-
-def dense_softmax(edges: BoolArray, scores: Tensor) -> Tensor:
-    absent = torch.from_numpy(~edges)
-    rows = as_matrix(edges, scores).masked_fill(absent, -torch.inf).softmax(1)
-    return rows[~absent]
-
-
-def assert_same(ours: Tensor, exact: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
-    """Equal values, and equal gradients of each pair under one random cotangent."""
-    tolerance = TOLERANCE[ours.dtype]
-    scale = max(1.0, float(exact.detach().abs().sum(-1).amax())) if exact.numel() else 1.0
-    torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance * scale)
-    cotangent = draw(*ours.shape, dtype=ours.dtype).detach()
-    for leaf, exact_leaf in pairs:
-        (gradient,) = torch.autograd.grad(ours, leaf, cotangent, retain_graph=True)
-        (expected,) = torch.autograd.grad(exact, exact_leaf, cotangent.double(), retain_graph=True)
-        assert gradient.dtype == ours.dtype
-        magnitude = float(expected.abs().sum(-1).amax()) if expected.numel() else 0.0
-        torch.testing.assert_close(
-            gradient.double(), expected, rtol=tolerance, atol=tolerance * max(1.0, magnitude)
-        )
-
-
-def twin(leaf: Tensor) -> Tensor:
-    return leaf.detach().double().requires_grad_()
+def bind(edges: BoolArray, kernel: Kernel) -> BoundBlock:
+    """Return the block of ``edges`` in float64, with degrees that are not its own."""
+    return BoundBlock(block_of(edges), kernel, Degrees(np.arange(2, 16)), torch.float64, CPU)
 
 
 # --------------------------------------------------------------------------- kernels
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_operations_equal_the_dense_ones(kernel: Kernel, dtype: torch.dtype, case: str) -> None:
-    edges, width = CASES[case]
-    block = block_of(edges)
-    adjacency = kernel.adjacency(block, dtype, CPU)
-    h, weight = draw(block.num_src, width, dtype=dtype), draw(block.num_edges, dtype=dtype)
-    h64, weight64 = twin(h), twin(weight)
-    plain, weighted = as_matrix(edges), as_matrix(edges, weight64)
-    constant = weighted.detach()
-
-    assert_same(adjacency.sum(h), plain @ h64, (h, h64))
-    assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
-    assert_same(adjacency.sum(h, weight.detach()), constant @ h64, (h, h64))
-    assert_same(adjacency.sum(h, weight), weighted @ h64, (h, h64), (weight, weight64))
-    only_weight = adjacency.sum(h.detach(), weight)
-    assert_same(only_weight, weighted @ h64.detach(), (weight, weight64))
-    softmax = adjacency.edge_softmax(weight)
-    assert_same(softmax, dense_softmax(edges, weight64), (weight, weight64))
-
-    g = draw(block.num_dst, 4, dtype=dtype)
-    for values, matrix in ((None, plain), (weight, constant)):
-        back = adjacency.sum_transposed(g, values)
-        assert not back.requires_grad
-        assert_same(back, matrix.t() @ g.detach().double())
-
-    destinations, sources = np.nonzero(edges)
-    assert adjacency.edge_src.dtype == adjacency.edge_dst.dtype == torch.int64
-    assert adjacency.edge_src.tolist() == sources.tolist()
-    assert adjacency.edge_dst.tolist() == destinations.tolist()
-    assert adjacency.in_degrees.dtype == dtype
-    assert adjacency.in_degrees.tolist() == edges.sum(1).tolist()
+def test_operations_equal_the_dense_ones(kernel: Kernel) -> None:
+    outcome = conformance.run_check(MATHS, registry(), f"kernel={kernel.name}")
+    assert outcome.status == "passed", outcome.reason
+    for shape in ((0, 4), (1, 1), (3, 5)):
+        adjacency = kernel.adjacency(block_of(np.zeros(shape, dtype=bool)), torch.float64, CPU)
+        h = draw(shape[1], 5)
+        for out in (adjacency.sum(h), adjacency.mean(h)):
+            assert out.tolist() == [[0.0] * 5] * shape[0]
+        assert adjacency.edge_softmax(draw(0)).tolist() == []
+    one = kernel.adjacency(block_of(np.array([[False, True]])), torch.float64, CPU)
+    assert one.sum(torch.tensor([[3.0], [5.0]]).double()).tolist() == [[5.0]]
 
 
 def test_edge_softmax_survives_large_scores(kernel: Kernel) -> None:
@@ -194,22 +126,21 @@ def test_unsorted_rows_keep_the_order_of_their_edges(kernel: Kernel) -> None:
     assert adjacency.sum_transposed(g, weight).flatten().tolist() == [2000.0, 10.0, 100.0, 1.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_may_be_strided(kernel: Kernel, dtype: torch.dtype) -> None:
-    edges = BIPARTITE
-    block = block_of(edges)
+    block = block_of(BIPARTITE)
     adjacency = kernel.adjacency(block, dtype, CPU)
     weight = draw(block.num_edges, dtype=dtype).detach()
     wide = draw(6, block.num_src, dtype=dtype)
     h = wide.t()[:, ::2]
-    exact = as_matrix(edges, weight.double()) @ h.detach().double()
-    assert_same(adjacency.sum(h, weight), exact)
+    torch.testing.assert_close(adjacency.sum(h, weight), adjacency.sum(h.contiguous(), weight))
     (gradient,) = torch.autograd.grad(adjacency.sum(h).sum(), wide)
     expected = torch.zeros_like(wide)
-    expected[::2] = torch.from_numpy(edges.sum(0)).to(dtype)
+    expected[::2] = torch.from_numpy(BIPARTITE.sum(0)).to(dtype)
     assert torch.equal(gradient, expected)
     g = draw(7, block.num_dst, dtype=dtype).detach().t()[:, 1:4]
-    ours = adjacency.sum_transposed(g, weight)
-    assert_same(ours, as_matrix(edges, weight.double()).t() @ g.double())
+    ours, packed = (adjacency.sum_transposed(rows, weight) for rows in (g, g.contiguous()))
+    torch.testing.assert_close(ours, packed)
 
 
 def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
@@ -231,13 +162,9 @@ def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
 def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     from gnnbench_plugins.pyg.propagation import MEAN, SUM
 
-    edges = BIPARTITE
-    block = block_of(edges)
+    block = block_of(BIPARTITE)
     adjacency = PyGKernel().adjacency(block, torch.float64, CPU)
-    h, weight = (
-        draw(block.num_src, 3, dtype=torch.float64),
-        draw(block.num_edges, dtype=torch.float64),
-    )
+    h, weight = draw(block.num_src, 3), draw(block.num_edges)
     widths: list[int] = []
     hooks = [
         module.register_message_forward_hook(lambda _, __, out: widths.append(out.numel()))
@@ -279,82 +206,34 @@ def test_pyg_transposes_a_block_once() -> None:
 # --------------------------------------------------------------------------- models
 
 
-def dense_layer(layer: models.Layer, degrees: Tensor, edges: BoolArray, h: Tensor) -> Tensor:
-    """A layer by its formula, from its own parameters, on dense float64 matrices."""
-    p = {name: value.double() for name, value in layer.named_parameters()}
-    num_dst = edges.shape[0]
-    own, adjacency = h[:num_dst], as_matrix(edges)
-    kind = type(layer).__name__.removeprefix("Projected")
-    if kind == "GCNLayer":
-        norm = (degrees.double() + 1).rsqrt()
-        eye = torch.eye(num_dst, edges.shape[1], dtype=torch.float64)
-        out = norm[:num_dst, None] * (adjacency + eye) * norm @ h @ p["weight"] + p["bias"]
-    elif kind == "SAGELayer":
-        out = torch.cat((own, dense_mean(edges, h)), 1) @ p["weight"] + p["bias"]
-    elif kind == "GINLayer":
-        hidden = torch.relu((own + adjacency @ h) @ p["weight_1"] + p["bias_1"])
-        out = hidden @ p["weight_2"] + p["bias_2"]
-    elif kind == "CommNetLayer":
-        out = torch.cat((own, dense_mean(edges, h)), 1) @ p["weight"]
-    elif kind == "GGCNLayer":
-        gates = torch.sigmoid((own @ p["gate_dst"])[:, None] + (h @ p["gate_src"])[None])
-        messages = adjacency[:, :, None] * gates * (h @ p["message"])[None]
-        out = own @ p["own"] + messages.sum(1) + p["bias"]
-    else:
-        z = h @ p["weight"]
-        scores = z[:num_dst] @ p["attend_dst"] + (z @ p["attend_src"]).t()
-        scores = torch.nn.functional.leaky_relu(scores, 0.2)
-        absent = (adjacency + torch.eye(num_dst, edges.shape[1])) == 0
-        out = scores.masked_fill(absent, -torch.inf).softmax(1) @ z + p["bias"]
-    return torch.relu(out) if layer.activation else out
-
-
 @pytest.mark.parametrize(
     ("name", "projected"),
     [*((name, ()) for name in models.MODELS), *((name, (0, 1)) for name in models.PROJECTED)],
 )
-def test_models_equal_their_dense_formulas(
+def test_models_equal_those_of_kernel_torch(
     kernel: Kernel, name: str, projected: tuple[int, ...]
 ) -> None:
-    dtype = torch.float64
-    chain = [random_edges(9, 14, 0.4), random_edges(5, 9, 0.4)]
-    chain = [edges & ~np.eye(*edges.shape, dtype=bool) for edges in chain]
+    """Kernel ``torch`` is held equal to dense formulas in ``tests/models``."""
+    chain = [LOOPLESS, random_edges(5, 9, 0.4) & ~np.eye(5, 9, dtype=bool)]
     workload = Workload(name, (6, 4, 3), 1, 5, (0, 0), seed=3, dtype="float64")
-    model = models.build(workload, projected)
-    degrees = np.arange(2, 16)
-    bounds = [BoundBlock(block_of(edges), kernel, Degrees(degrees), dtype, CPU) for edges in chain]
-    h = draw(14, 6, dtype=dtype)
-    ours = model(bounds, h)
-
-    h64 = exact = twin(h)
-    for layer, edges in zip(model.stack, chain, strict=True):
-        exact = dense_layer(layer, torch.from_numpy(degrees[: edges.shape[1]]), edges, exact)
-    assert_same(ours, exact, (h, h64))
-
-    parameters = list(model.parameters())
-    gradients = torch.autograd.grad(ours.square().sum(), parameters)
-    expected = torch.autograd.grad(exact.square().sum(), parameters)
-    tolerance = 30 * TOLERANCE[dtype]
-    for gradient, other in zip(gradients, expected, strict=True):
-        scale = max(1.0, float(other.abs().max()))
-        torch.testing.assert_close(gradient, other, rtol=tolerance, atol=tolerance * scale)
-
-    for layer, bound, edges in zip(model.stack, bounds, chain, strict=True):
-        if layer.cacheable:
-            check_aggregate_backward(layer, bound, edges.shape[1], dtype)
-
-
-def check_aggregate_backward(
-    layer: models.Layer, bound: BoundBlock, num_src: int, dtype: torch.dtype
-) -> None:
-    h = draw(num_src, layer.in_features, dtype=dtype)
-    aggregate = layer.aggregate(bound, h)
-    g = draw(*aggregate.shape, dtype=dtype).detach()
-    (expected,) = torch.autograd.grad(aggregate, h, g)
-    tolerance = 10 * TOLERANCE[dtype]
-    torch.testing.assert_close(
-        layer.aggregate_backward(bound, g), expected, rtol=tolerance, atol=tolerance
-    )
+    model, h = models.build(workload, projected), draw(14, 6)
+    found = []
+    for each in (kernel, TorchKernel()):
+        bounds = [bind(edges, each) for edges in chain]
+        out = model(bounds, h)
+        gradients = torch.autograd.grad(out.square().sum(), [h, *model.parameters()])
+        backward = []
+        for layer, bound in zip(model.stack, bounds, strict=True):
+            if layer.cacheable:
+                rows = draw(bound.block.num_src, layer.in_features)
+                aggregate = layer.aggregate(bound, rows)
+                g = draw(*aggregate.shape).detach()
+                backward.append(layer.aggregate_backward(bound, g))
+                (expected,) = torch.autograd.grad(aggregate, rows, g)
+                torch.testing.assert_close(backward[-1], expected, rtol=1e-12, atol=1e-12)
+        found.append([out, *gradients, *backward])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
 
 
 # --------------------------------------------------------------------------- their own modules
@@ -401,12 +280,11 @@ def test_w_comes_where_their_own_modules_have_it(
     kernel: Kernel, name: str, in_features: int, out_features: int
 ) -> None:
     """The same output as GraphConv, SAGEConv and GCNConv give, with W on the same side."""
-    edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
+    edges = LOOPLESS.copy()
     edges[[1, -1], 0] = True  # DGL's GraphConv refuses destinations without edges
-    block = block_of(edges)
-    bound = BoundBlock(block, kernel, Degrees(np.arange(2, 16)), torch.float64, CPU)
+    bound = bind(edges, kernel)
     layer, first = own_layer(kernel, name, in_features, out_features)
-    h = draw(14, in_features, dtype=torch.float64).detach()
+    h = draw(14, in_features).detach()
     seen = RowsMultiplied(in_features, out_features)
     theirs = MODULES[kernel.name, name](layer, bound, h, seen)
     torch.testing.assert_close(layer.update(bound, layer.aggregate(bound, h)), theirs)
@@ -490,16 +368,15 @@ MODULES = {
 def test_the_gated_layer_is_pygs_without_its_inner_biases() -> None:
     from torch_geometric.nn import ResGatedGraphConv
 
-    edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
     workload = Workload("ggcn", (5, 3), 1, 5, (0,), seed=3, dtype="float64")
     (layer,) = models.build(workload).stack
-    bound = BoundBlock(block_of(edges), PyGKernel(), Degrees(np.arange(2, 16)), torch.float64, CPU)
+    bound = bind(LOOPLESS, PyGKernel())
     module = ResGatedGraphConv(5, 3).double()
     state = {name: torch.zeros_like(value) for name, value in module.state_dict().items()}
     for theirs, ours in (("key", "gate_dst"), ("query", "gate_src"), ("value", "message")):
         state[f"lin_{theirs}.weight"] = layer.get_parameter(ours).t()
     module.load_state_dict(state | {"lin_skip.weight": layer.get_parameter("own").t()})
-    h = draw(14, 5, dtype=torch.float64).detach()
+    h = draw(14, 5).detach()
     with torch.no_grad():
         index = torch.stack((bound.adjacency.edge_src, bound.adjacency.edge_dst))
         expected = module((h, h[:9]), index)

@@ -9,13 +9,9 @@ import re
 import numpy as np
 import pytest
 
-from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_platform, make_platforms
+from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import from_arrays
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
-from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.memory import open_ledger
-from gnnbench.models import build
 from gnnbench.parts import SwappingMemory
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
@@ -26,7 +22,13 @@ from gnnbench_plugins.reference.sampler import balance_ranges
 from gnnbench_plugins.roc.cost import VertexFeatures, cut_evenly, learn_weights
 from gnnbench_plugins.roc.memory import RocMemory, find_least
 from tests.systems import training
-from tests.systems.training import assert_same_training, make_setting, registry
+from tests.systems.training import (
+    assert_same_training,
+    compare_on,
+    list_before,
+    make_setting,
+    prepare,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -254,9 +256,7 @@ def test_output_rows_take_room_while_the_next_layer_reads_them():
     bundle = bundle_of(memory={"swap": "all"})
     held: dict[str, list[int]] = {}
     freed: list[str] = []
-    stack = build(setting.workload).stack
-    lowering = DeviceResidentLowering(bundle.begin(setting), setting, stack)
-    lowering.prepare(open_ledger(bundle, setting.platform, lowering.trainers))
+    lowering, _ = prepare(setting, bundle)
     for item in lowering.run_epoch(0):
         if isinstance(item, Hold) and item.tensor.startswith("rows of layer"):
             held.setdefault(item.memory, []).append(item.size_bytes)
@@ -299,19 +299,6 @@ def test_a_plan_is_what_training_does():
 
 def test_the_next_layer_waits_for_what_crosses():
     spans = run(setting_of(), memory={"swap": "all"}).epochs[0].spans
-    by_id = {span.id: span for span in spans}
-
-    def follows(later, earlier):
-        waiting, seen = [*later.after], set()
-        while waiting:
-            one = waiting.pop()
-            if one == earlier.id:
-                return True
-            if one not in seen:
-                seen.add(one)
-                waiting += by_id[one].after
-        return False
-
     outs = [s for s in spans if s.label == "intermediates to host"]
     backs = [s for s in spans if s.label == "intermediates to device"]
     assert [(s.layer) for s in outs] == [0, 0, 1, 1]
@@ -319,12 +306,14 @@ def test_the_next_layer_waits_for_what_crosses():
     for out in outs:
         made = [s for s in spans if s.label == "update forward" and s.layer == out.layer]
         above = [s for s in spans if s.label == "aggregate forward" and s.layer == out.layer + 1]
-        assert sum(follows(out, each) for each in made) == len(made) == 2
-        assert all(follows(each, out) for each in above)
+        assert len(made) == 2
+        assert {each.id for each in made} <= list_before(out, spans)
+        assert all(out.id in list_before(each, spans) for each in above)
     for back in backs:
         used = [s for s in spans if s.label == "update backward" and s.layer == back.layer]
-        assert all(follows(each, back) for each in used)
-        assert all(follows(back, out) for out in outs if out.layer == back.layer)
+        assert all(back.id in list_before(each, spans) for each in used)
+        before = {out.id for out in outs if out.layer == back.layer}
+        assert before <= list_before(back, spans)
 
 
 def test_a_host_that_trains_has_nothing_to_swap():
@@ -355,14 +344,7 @@ def test_a_layer_that_cannot_be_swapped_is_said():
 
 def test_a_comparison_holds_its_rows_equal_to_the_reference():
     setting = setting_of("sage")
-    request = Request(
-        strategies=("roc",),
-        dataset=setting.dataset,
-        workload=setting.workload,
-        platform=make_platforms()[0],
-        options={"memory": {"swap": "all"}},
-    )
-    (result,) = compare(request, registry()).runs
+    (result,) = compare_on(setting, ("roc",), options={"memory": {"swap": "all"}}).runs
     assert result.status == "done", result.reason
     assert result.equivalence.holds
 

@@ -16,19 +16,23 @@ import torch
 from rich.console import Console
 from torch.autograd import Function
 
-from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.datasets import load
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.shards import Read
 from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
-from gnnbench.records import Workload
 from gnnbench.report.comparison import print_comparison
 from gnnbench.results.schema import dump_json, to_document
 from tests.models.dense_training import train_on
 from tests.systems import training
-from tests.systems.training import epoch_s, losses, registry, sent
+from tests.systems.training import (
+    compare_on,
+    cora_setting,
+    epoch_s,
+    list_before,
+    losses,
+    registry,
+    sent,
+)
 
 ITEM = 8
 
@@ -92,27 +96,21 @@ def test_without_staleness_it_is_full_graph_training(name, fresh, model, devices
     assert not any(span.label == "measure change" for e in trace.epochs for span in e.spans)
 
 
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_staleness_leaves_the_first_epoch_alone_and_changes_later_ones(model):
-    setting = setting_for(model)
+def test_stale_rows_of_attention_are_those_of_the_first_epoch_or_missing():
+    """Dense matrices hold GCN to more below; attention's rows are late in the same epochs."""
+    setting = setting_for("gat")
     stale, fresh = losses(run("sancus", setting, staleness=3)), losses(run("reference", setting))
     # The second epoch's rows are those of the first, from before the first update.
     assert stale[0] == pytest.approx(fresh[0], rel=1e-9)
     assert all(abs(a - b) > 1e-6 for a, b in zip(stale[1:], fresh[1:], strict=True))
     assert stale[-1] < stale[0]
-
-
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-@pytest.mark.parametrize(("name", "bound"), [("pipegcn", "staleness"), ("distgnn", "delay")])
-def test_what_arrives_later_is_missing_at_first(name, bound, model):
-    """Rows of peers are zero in the first epoch, whatever the delay."""
-    setting = setting_for(model)
-    runs = [losses(run(name, setting, **{bound: delay})) for delay in (1, 2)]
-    fresh = losses(run("reference", setting))
-    assert runs[0][0] == runs[1][0] != pytest.approx(fresh[0], rel=1e-6)
-    assert runs[0][2] != runs[1][2]
-    for stale in runs:
-        assert stale[-1] < stale[0]
+    # Rows of peers that arrive later are zero in the first epoch, whatever the delay.
+    for name, bound in (("pipegcn", "staleness"), ("distgnn", "delay")):
+        one, two = (losses(run(name, setting, **{bound: delay})) for delay in (1, 2))
+        assert one[0] == two[0] != pytest.approx(fresh[0], rel=1e-6)
+        assert one[2] != two[2]
+        assert one[-1] < one[0]
+        assert two[-1] < two[0]
 
 
 class Exchange(Function):
@@ -283,19 +281,13 @@ def test_a_change_is_measured_and_told_and_what_was_sent_is_kept(bound):
 
 def test_rows_are_read_and_aggregated_when_all_changes_are_known():
     spans = adapt(BOUNDS[0])[0].epochs[-1].spans
-    at = {span.id: span for span in spans}
-    seen = set()
+    at, seen = {span.id: span for span in spans}, set()
     for span in spans:
         if span.layer and span.label in ("aggregate forward", "device to device"):
-            before, reached = [span.id], set()
-            while before:
-                reached.add(number := before.pop())
-                before += [each for each in at[number].after if each not in reached]
-            told = {each.id for each in spans if each.label == "tell change"}
-            told = {number for number in told if at[number].layer == span.layer}
+            told = [s for s in spans if s.label == "tell change" and s.layer == span.layer]
             assert len(told) == 6
-            assert told <= reached
-            measured = {each for number in told for each in at[number].after}
+            assert {each.id for each in told} <= list_before(span, spans)
+            measured = {number for each in told for number in each.after}
             assert {at[number].label for number in measured} == {"measure change"}
             assert len(measured) == 3
             seen.add((span.label, span.layer))
@@ -376,16 +368,11 @@ def test_distgnn_sends_a_bin_of_each_peer_s_rows_an_epoch_and_reads_it_r_epochs_
 
 def test_cora_is_learned_with_stale_rows():
     """PipeGCN, Sancus and DistGNN "sustain a reasonable level of accuracy" (section 2.4)."""
-    dataset = load("cora")
-    dims = (dataset.num_features, 32, dataset.num_classes)
-    request = Request(
-        strategies=("hongtu-im", "sancus", "distgnn", "pipegcn"),
-        dataset=dataset,
-        workload=Workload("gcn", dims, 30, 1024, (25, 10), seed=0),
-        platform=load_platform("ecs-r5x16"),
+    comparison = compare_on(
+        cora_setting("ecs-r5x16"),
+        ("hongtu-im", "sancus", "distgnn", "pipegcn"),
         options={"placement": {"accelerators": "4", "nodes": "4"}},
     )
-    comparison = compare(request, registry())
     fresh, *stale = comparison.runs
     assert fresh.equivalence.holds
     for row in stale:
@@ -541,16 +528,9 @@ def test_a_partition_alone_reads_nothing_late_and_says_nothing_of_it(name):
 
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_distdgl_trains_seeds_where_their_partition_is_and_equals_the_reference(devices):
-    request = Request(
-        strategies=("distdgl",),
-        dataset=make_dataset(),
-        workload=make_workload("sage"),
-        platform=make_platform(devices),
-    )
-    (row,) = compare(request, registry()).runs
+    setting = training.setting_for("sage", devices, 2)
+    (row,) = compare_on(setting, ("distdgl",)).runs
     assert row.equivalence.max_relative_loss_error <= 1e-9
-
-    setting = setting_for(devices=devices)
     session = registry().part("placement", "distdgl")().open(setting, [], 0)
     seeds = setting.dataset.train_ids[::-1]
     handed = session.share_out(seeds)
