@@ -188,7 +188,7 @@ def cora_setting(platform: str, dims: tuple[int, ...] = (32,), **fields: Any) ->
     """Return a GCN of hidden widths ``dims`` on Cora and a described platform."""
     dataset = datasets.load("cora")
     widths = (dataset.num_features, *dims, dataset.num_classes)
-    given = {"epochs": 30, "batch_size": 1024, "fanouts": (25,) * (len(dims) + 1), **fields}
+    given = {"epochs": 20, "batch_size": 1024, "fanouts": (25,) * (len(dims) + 1), **fields}
     workload = Workload("gcn", widths, seed=0, **given)
     return Setting(dataset, load_platform(platform), workload, build(workload).shapes)
 

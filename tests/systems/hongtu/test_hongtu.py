@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gnnbench.conformance.graphs import make_dataset, make_platform
+from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build
 from gnnbench.kernels.dispatch import induce_block
 from gnnbench.lowering.capacity import plan_rounds
@@ -122,10 +122,13 @@ def test_equation_4():
     assert cost_s(Volumes(19, 11, 8), rates) < cost_s(Volumes(19, 19, 19), rates)
 
 
-def test_throughputs_are_the_platforms_links_and_memory():
-    setting = make_setting(make_dataset(), make_platform(3), "gcn", 2, 1)
-    row = setting.dataset.num_features * 8  # float64
-    assert throughputs(setting) == Throughputs(1e10 / row, 1e11 / row, 1e12 / row)
+def test_throughputs_are_the_first_device_s_links_and_memory():
+    setting = setting_for("gcn")
+    platform, row = setting.platform, setting.dataset.num_features * 8  # float64
+    first, second, _ = platform.accelerators
+    rates = [platform.link(end, first.name).bandwidth_bytes_per_s for end in ("host", second.name)]
+    expected = (*rates, first.memory_bandwidth_bytes_per_s)
+    assert throughputs(setting) == Throughputs(*(rate / row for rate in expected))
 
 
 # --------------------------------------------------------------------------- Algorithm 4

@@ -259,40 +259,33 @@ def decide(sent_s, split="auto", keeps=True, spare_bytes=None):
 
 
 @pytest.mark.parametrize(
-    ("sent_s", "cached"),
+    ("sent_s", "split", "keeps", "cached"),
     [
         # h^1 of 1 costs 1 + 2 edges, of 2 1 + 4. Either is there for h^2, computed or read: that of
         # 1 costs 3, and 3 for h^1 of 3; that of 2 costs 5, and 3 + 2 + 2 for h^1 of 3, 4 and 5.
-        ((1, 3, 6), ([1, 2], [], [])),
-        ((1, 3.1, 6), ([1, 2, 3], [1], [])),
-        ((1, 3, 6.1), ([1, 2, 3], [3], [1])),
-        ((1, 3.1, 6.1), ([1, 2, 3], [1, 3], [1])),
+        ((1, 3, 6), "auto", True, [[1, 2], [], []]),
+        ((1, 3.1, 6), "auto", True, [[1, 2, 3], [1], []]),
+        ((1, 3, 6.1), "auto", True, [[1, 2, 3], [3], [1]]),
+        ((1, 3.1, 6.1), "auto", True, [[1, 2, 3], [1, 3], [1]]),
         # When h^2 of 1 has brought h^1 of 3, that of 2 costs 5 + 2 + 2, where it was to cost 12.
-        ((1, 3.1, 9), ([1, 2, 3], [1, 3], [1])),
-        ((1, 3.1, 9.1), ([1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 2])),
-        ((1, 5.1, 1), ([1, 2, 3, 4, 5], [1, 2], [])),
+        ((1, 3.1, 9), "auto", True, [[1, 2, 3], [1, 3], [1]]),
+        ((1, 3.1, 9.1), "auto", True, [[1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 2]]),
+        ((1, 5.1, 1), "auto", True, [[1, 2, 3, 4, 5], [1, 2], []]),
+        # Features that cross are part of the cost. h^1 of 1 costs 3 and the feature of 3, which
+        # nothing else reads. Then h^1 of 2 lacks the features of 4 and 5 alone.
+        ((1, 4, 0), "auto", True, [[1, 2, 3], [1], []]),
+        ((1, 4, 0), "auto", False, [[], [], []]),
+        ((1, 4.1, 0), "auto", False, [[], [1], []]),
+        ((1, 7, 0), "auto", False, [[], [1], []]),
+        ((1, 7.1, 0), "auto", False, [[], [1, 2], []]),
+        # The extremes take all and nothing; h^2 of 1 and 2 depends on everything.
+        ((1, 0, 0), "cached", True, [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2]]),
+        ((1, 9, 99), "communicated", True, [[1, 2], [], []]),
+        ((1, 9, 99), "communicated", False, [[], [], []]),
     ],
 )
-def test_rows_are_computed_while_that_is_cheaper_than_to_read_them(sent_s, cached):
-    assert decide(sent_s)[1] == list(cached)
-
-
-def test_features_that_cross_are_part_of_what_a_row_costs():
-    """They cost nothing where they are kept. h^1 of 1 costs 3 and the feature of 3, which nothing
-    else reads; that of 2 the features of 3, 4 and 5."""
-    assert decide((1, 4, 0), keeps=False)[1] == [[], [], []]
-    assert decide((1, 4.1, 0), keeps=False)[1] == [[], [1], []]
-    # Then h^1 of 2 lacks the features of 4 and 5 alone.
-    assert decide((1, 7.1, 0), keeps=False)[1] == [[], [1, 2], []]
-    assert decide((1, 7, 0), keeps=False)[1] == [[], [1], []]
-    assert decide((1, 4, 0), keeps=True)[1] == [[1, 2, 3], [1], []]
-
-
-def test_the_extremes_take_all_and_nothing():
-    """What h^2 of 1 and 2 depends on is everything."""
-    assert decide((1, 0, 0), "cached")[1] == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2]]
-    assert decide((1, 9, 99), "communicated")[1] == [[1, 2], [], []]
-    assert decide((1, 9, 99), "communicated", keeps=False)[1] == [[], [], []]
+def test_rows_are_computed_while_that_is_cheaper_than_to_read_them(sent_s, split, keeps, cached):
+    assert decide(sent_s, split, keeps)[1] == cached
 
 
 def test_memory_bounds_what_is_computed():

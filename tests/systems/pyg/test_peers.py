@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import importlib.util
-import itertools
 import json
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,12 +19,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gnnbench import conformance, models
+from gnnbench.conformance.graphs import make_dataset, make_platform
 from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
-from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import Block, BoolArray, Dataset, Graph, Workload
+from gnnbench.records import Block, BoolArray, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
 from gnnbench_plugins.pyg import gnnbench_strategy as pyg_strategies
@@ -36,7 +34,7 @@ from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, blocks_of
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
-from tests.systems.training import registry
+from tests.systems.training import make_setting, registry
 
 if TYPE_CHECKING:
     from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
@@ -84,6 +82,13 @@ def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 def bind(edges: BoolArray, kernel: Kernel) -> BoundBlock:
     """Return the block of ``edges`` in float64, with degrees that are not its own."""
     return BoundBlock(block_of(edges), kernel, Degrees(np.arange(2, 16)), torch.float64, CPU)
+
+
+def small_setting(model: str = "gcn", **workload: Any) -> Setting:
+    """Return a setting on the conformance graph, with fan-outs of 4 and 4."""
+    workload = {"fanouts": (4, 4), **workload}
+    layers = len(workload["fanouts"])
+    return make_setting(make_dataset(), make_platform(1), model, layers, 1, **workload)
 
 
 # --------------------------------------------------------------------------- kernels
@@ -240,7 +245,7 @@ def test_models_equal_those_of_kernel_torch(
 
 
 class RowsMultiplied(TorchFunctionMode):
-    """Notes how many rows every matrix product has that makes rows of one width of another."""
+    """The number of rows of each matrix product; all make rows of one width of another."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -255,18 +260,12 @@ class RowsMultiplied(TorchFunctionMode):
         return out
 
 
-def own_layer(
-    kernel: Kernel, name: str, in_features: int, out_features: int
-) -> tuple[models.Layer, bool]:
-    """The layer as the engine has this kernel train it, and whether W comes first there."""
-    setting = setting_for(random_graph(20), (2,))
-    workload = dataclasses.replace(
-        setting.workload, model=name, dims=(in_features, out_features), dtype="float64"
-    )
-    setting = dataclasses.replace(setting, workload=workload, layers=models.build(workload).shapes)
+def own_layer(kernel: Kernel, name: str, *dims: int) -> tuple[models.Layer, bool]:
+    """Return the layer as the engine has this kernel train it, and whether W comes first there."""
+    setting = small_setting(name, dims=dims, fanouts=(2,))
     first = kernel.projects_first(0, setting, "mini-batch")
     assert first == kernel.projects_first(0, setting, "full-graph")
-    (layer,) = models.build(workload, (0,) if first else ()).stack
+    (layer,) = models.build(setting.workload, (0,) if first else ()).stack
     return layer, first
 
 
@@ -274,26 +273,29 @@ def test_gin_conv_sums_features_before_its_perceptron(kernel: Kernel) -> None:
     assert not own_layer(kernel, "gin", 7, 3)[1]
 
 
-@pytest.mark.parametrize(("in_features", "out_features"), [(7, 3), (3, 7), (5, 5)])
+@pytest.mark.parametrize("dims", [(7, 3), (3, 7), (5, 5)])
 @pytest.mark.parametrize("name", ["gcn", "sage"])
 def test_w_comes_where_their_own_modules_have_it(
-    kernel: Kernel, name: str, in_features: int, out_features: int
+    kernel: Kernel, name: str, dims: tuple[int, int]
 ) -> None:
     """The same output as GraphConv, SAGEConv and GCNConv give, with W on the same side."""
     edges = LOOPLESS.copy()
     edges[[1, -1], 0] = True  # DGL's GraphConv refuses destinations without edges
     bound = bind(edges, kernel)
-    layer, first = own_layer(kernel, name, in_features, out_features)
-    h = draw(14, in_features).detach()
-    seen = RowsMultiplied(in_features, out_features)
-    theirs = MODULES[kernel.name, name](layer, bound, h, seen)
+    layer, first = own_layer(kernel, name, *dims)
+    h, module = draw(14, dims[0]).detach(), MODULES[kernel.name, name](layer, bound)
+    with RowsMultiplied(*dims) as seen, torch.no_grad():
+        theirs = module(h)
     torch.testing.assert_close(layer.update(bound, layer.aggregate(bound, h)), theirs)
     # One product, or with GraphSAGE one more for the destinations' own rows.
     assert sorted(seen.rows) == [*([9] if name == "sage" else []), 14 if first else 9]
 
 
+Module = Callable[[Tensor], Tensor]
+
+
 def normalised_edges(bound: BoundBlock) -> tuple[Tensor, Tensor, Tensor]:
-    """The normalised adjacency's sources, destinations and weights, self loops among them."""
+    """Return sources, destinations and weights of the normalised adjacency with self loops."""
     loops = torch.arange(bound.block.num_dst)
     plain, scaling = bound.adjacency, bound.gcn_scaling
     return (
@@ -303,7 +305,7 @@ def normalised_edges(bound: BoundBlock) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def run_dgl_gcn(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_dgl_gcn(layer: models.Layer, bound: BoundBlock) -> Module:
     dgl = importing.load_dgl()
     from dgl.nn.pytorch import GraphConv
 
@@ -311,12 +313,10 @@ def run_dgl_gcn(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMul
     graph = dgl.create_block((src, dst), bound.block.num_src, bound.block.num_dst)
     module = GraphConv(layer.in_features, layer.out_features, norm="none").double()
     module.load_state_dict(layer.state_dict())
-    with seen, torch.no_grad():
-        out: Tensor = module(graph, h, edge_weight=weight)
-    return out
+    return lambda h: module(graph, h, edge_weight=weight)
 
 
-def run_dgl_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_dgl_sage(layer: models.Layer, bound: BoundBlock) -> Module:
     dgl = importing.load_dgl()
     from dgl.nn.pytorch import SAGEConv
 
@@ -327,23 +327,19 @@ def run_dgl_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMu
     module.load_state_dict(
         {"fc_self.weight": own.t(), "fc_self.bias": layer.bias, "fc_neigh.weight": neighbours.t()}
     )
-    with seen, torch.no_grad():
-        out: Tensor = module(graph, h)
-    return out
+    return lambda h: module(graph, h)
 
 
-def run_pyg_gcn(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_pyg_gcn(layer: models.Layer, bound: BoundBlock) -> Module:
     from torch_geometric.nn import GCNConv
 
     src, dst, weight = normalised_edges(bound)
     module = GCNConv(layer.in_features, layer.out_features, normalize=False).double()
     module.load_state_dict({"bias": layer.bias, "lin.weight": layer.weight.t()})
-    with seen, torch.no_grad():
-        out: Tensor = module(h, torch.stack((src, dst)), weight)[: bound.block.num_dst]
-    return out
+    return lambda h: module(h, torch.stack((src, dst)), weight)[: bound.block.num_dst]
 
 
-def run_pyg_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_pyg_sage(layer: models.Layer, bound: BoundBlock) -> Module:
     from torch_geometric.nn import SAGEConv
 
     module = SAGEConv(layer.in_features, layer.out_features).double()
@@ -352,16 +348,14 @@ def run_pyg_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMu
         {"lin_r.weight": own.t(), "lin_l.weight": neighbours.t(), "lin_l.bias": layer.bias}
     )
     edge_index = torch.stack((bound.adjacency.edge_src, bound.adjacency.edge_dst))
-    with seen, torch.no_grad():
-        out: Tensor = module((h, h[: bound.block.num_dst]), edge_index)
-    return out
+    return lambda h: module((h, h[: bound.block.num_dst]), edge_index)
 
 
 MODULES = {
-    ("dgl", "gcn"): run_dgl_gcn,
-    ("dgl", "sage"): run_dgl_sage,
-    ("pyg", "gcn"): run_pyg_gcn,
-    ("pyg", "sage"): run_pyg_sage,
+    ("dgl", "gcn"): make_dgl_gcn,
+    ("dgl", "sage"): make_dgl_sage,
+    ("pyg", "gcn"): make_pyg_gcn,
+    ("pyg", "sage"): make_pyg_sage,
 }
 
 
@@ -386,32 +380,6 @@ def test_the_gated_layer_is_pygs_without_its_inner_biases() -> None:
 # --------------------------------------------------------------------------- samplers
 
 
-def random_graph(num_vertices: int = 300, share: float = 0.04) -> Graph:
-    upper = np.triu(np.random.default_rng(5).random((num_vertices, num_vertices)) < share, 1)
-    block = block_of(upper | upper.T)
-    return Graph(block.indptr, block.indices)
-
-
-def setting_for(graph: Graph, fanouts: tuple[int, ...], batch_size: int = 32) -> Setting:
-    count = graph.num_vertices
-    train = np.arange(count) % 2 == 0
-    dataset = Dataset(
-        name="random",
-        graph=graph,
-        features=np.zeros((count, 4), dtype=np.float32),
-        labels=np.zeros(count, dtype=np.int64),
-        num_classes=2,
-        train_mask=train,
-        val_mask=~train,
-        test_mask=~train,
-    )
-    host = Device("host", "cpu", "any", 1e12, 1e11, 2**34)
-    dims = (4, *(8 for _ in fanouts[1:]), 2)
-    workload = Workload("gcn", dims, 1, batch_size, fanouts, seed=11)
-    shapes = models.build(workload).shapes
-    return Setting(dataset, Platform("here", "one host", host, (), ()), workload, shapes)
-
-
 def begun(setting: Setting) -> DGLSampler:
     sampler = DGLSampler()
     sampler.begin(setting)
@@ -424,85 +392,28 @@ def listing(blocks: tuple[Block, ...]) -> list[list[list[int]]]:
     ]
 
 
-def test_dgl_draws_valid_blocks() -> None:
-    graph = random_graph()
-    setting = setting_for(graph, (6, 3))
-    sampler = begun(setting)
-    reference = NeighbourSampler()
-    reference.begin(setting)
-    rounds = sampler.rounds(epoch=2)
-    for seeds, expected in zip(rounds, reference.rounds(epoch=2), strict=True):
-        assert np.array_equal(seeds, expected)
-    blocks = sampler.sample(rounds[0], epoch=2, threads=0)
-
-    assert np.array_equal(blocks[-1].dst_ids, rounds[0])
-    assert np.array_equal(blocks[0].dst_ids, blocks[1].src_ids)
-    for block, fanout in zip(blocks, (3, 6), strict=True):
-        assert block.src_ids.dtype == block.indptr.dtype == np.int64
-        assert block.indices.dtype == np.int32
-        assert len(set(block.src_ids.tolist())) == block.num_src
-        assert block.indptr[-1] == block.num_edges
-        counts = np.minimum(graph.degrees[block.dst_ids], fanout)
-        assert np.array_equal(np.diff(block.indptr), counts)
-        for row, vertex in enumerate(block.dst_ids):
-            drawn = block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]]
-            neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
-            assert len(set(drawn.tolist())) == len(drawn)
-            assert set(drawn.tolist()) <= set(neighbours.tolist())
-
-
-def test_dgl_draws_every_neighbour_without_a_fanout_and_none_without_edges() -> None:
-    graph = random_graph()
-    seeds = np.array([17, 4, 250], dtype=np.int64)
-    for block in begun(setting_for(graph, (0, 0))).sample(seeds, epoch=0, threads=0):
-        for row, vertex in enumerate(block.dst_ids):
-            drawn = block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]]
-            neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
-            assert sorted(drawn.tolist()) == neighbours.tolist()
-    lone = Graph(np.zeros(5, dtype=np.int64), np.empty(0, dtype=np.int32))
-    seeds = np.array([2, 0], dtype=np.int64)
-    blocks = begun(setting_for(lone, (3, 3))).sample(seeds, epoch=0, threads=0)
-    assert listing(blocks) == [[[2, 0], [0, 0, 0], []]] * 2
-
-
 def test_dgl_draws_depend_on_seed_epoch_and_batch_alone() -> None:
-    setting = setting_for(random_graph(), (4, 4))
-    sampler = begun(setting)
+    """The conformance suite's law of sampling holds for the draws themselves."""
+    setting = small_setting()
+    sampler, reference = begun(setting), NeighbourSampler()
+    reference.begin(setting)
+    for seeds, expected in zip(sampler.rounds(2), reference.rounds(2), strict=True):
+        assert np.array_equal(seeds, expected)
     first, second = sampler.rounds(0)[:2]
     threads = torch.get_num_threads()
-    expected = listing(sampler.sample(first, epoch=0, threads=0))
+    drawn = listing(sampler.sample(first, epoch=0, threads=0))
     assert torch.get_num_threads() == threads
-    assert listing(sampler.sample(second, epoch=0, threads=0)) != expected
-    assert listing(sampler.sample(first, epoch=1, threads=0)) != expected
-    assert listing(sampler.sample(first, epoch=0, threads=0)) == expected
-    reseeded = dataclasses.replace(setting.workload, seed=12)
-    other = begun(dataclasses.replace(setting, workload=reseeded))
-    assert listing(other.sample(first, epoch=0, threads=0)) != expected
+    assert listing(sampler.sample(second, epoch=0, threads=0)) != drawn
+    assert listing(sampler.sample(first, epoch=1, threads=0)) != drawn
+    assert listing(sampler.sample(first, epoch=0, threads=0)) == drawn
+    assert listing(begun(small_setting(seed=12)).sample(first, epoch=0, threads=0)) != drawn
 
 
 def digest_draws() -> str:
     """Return a hash of everything that an epoch draws."""
-    sampler = begun(setting_for(random_graph(), (4, 4)))
+    sampler = begun(small_setting())
     drawn = [listing(sampler.sample(seeds, 0, 0)) for seeds in sampler.rounds(0)]
     return hashlib.sha256(str(drawn).encode()).hexdigest()
-
-
-def test_dgl_draws_every_pair_equally_often() -> None:
-    """Each draw is for one vertex of each of 30 cliques of five."""
-    cliques, epochs = 30, 100
-    complete = block_of(np.kron(np.eye(cliques), ~np.eye(5, dtype=bool)).astype(bool))
-    graph = Graph(complete.indptr, complete.indices)
-    sampler = begun(setting_for(graph, (2,), batch_size=cliques))
-    pairs: Counter[tuple[int, ...]] = Counter()
-    for epoch in range(epochs):
-        (block,) = sampler.sample(np.arange(cliques, dtype=np.int64) * 5, epoch, threads=0)
-        drawn = block.src_ids[block.indices].reshape(cliques, 2)
-        assert (drawn // 5 == np.arange(cliques)[:, None]).all()
-        pairs.update(tuple(sorted(pair)) for pair in (drawn % 5).tolist())
-    assert set(pairs) == set(itertools.combinations(range(1, 5), 2))
-    due = cliques * epochs / 6
-    chi_squared = sum((count - due) ** 2 / due for count in pairs.values())
-    assert chi_squared < 20.5  # 5 degrees of freedom, p = 0.001
 
 
 def sampler_output(hops: bool) -> SamplerOutput:
@@ -562,7 +473,7 @@ def test_pyg_output_without_edges_becomes_empty_blocks() -> None:
 def test_pyg_samples_only_where_it_can_draw(
     bundle_of_pyg: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting = setting_for(random_graph(20), (2,))
+    setting = small_setting()
 
     def install(*names: str) -> None:
         monkeypatch.setattr(
@@ -588,7 +499,7 @@ def test_pyg_sampler_needs_a_library_that_loads(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", False)
     monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", False)
     with pytest.raises(MissingDependency, match="neither loads"):
-        PyGSampler().begin(setting_for(random_graph(20), (2,)))
+        PyGSampler().begin(small_setting())
 
 
 def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -610,7 +521,7 @@ def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
     monkeypatch.setattr(NeighborSampler, "sample_from_nodes", draw_from_torch)
-    setting = setting_for(random_graph(), (5,))
+    setting = small_setting()
     sampler = PyGSampler()
     sampler.begin(setting)
     seeds = np.array([8], dtype=np.int64)
@@ -704,7 +615,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "dgl", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="pip install dgl"):
-        DGLKernel().begin(setting_for(random_graph(20), (2,)))
+        DGLKernel().begin(small_setting())
 
     monkeypatch.setitem(sys.modules, "gnnbench_plugins.pyg.propagation", None)
     with pytest.raises(MissingDependency, match="pip install torch-geometric"):
