@@ -24,6 +24,7 @@ from gnnbench.partitioning import partition
 from gnnbench.parts import Setting
 from gnnbench.platforms import load_platform
 from gnnbench.records import Parts, Workload
+from gnnbench.units import format_si
 from gnnbench_plugins.hongtu import search
 from gnnbench_plugins.hongtu import volumes as counting
 from gnnbench_plugins.hongtu.communication import DeduplicatedTraffic
@@ -192,15 +193,26 @@ def test_the_search_stops_after_the_sweeps_it_was_given():
 
 @pytest.mark.parametrize("search", ["none", "greedy", "local", "full"])
 def test_the_notes_say_what_each_stage_costs(search):
-    setting = small_setting()
-    sampler = HongTuSampler(chunks_per_partition=5, search=search)
-    cut = sampler.chunks(setting, 3)
-    notes, graph = " ".join(cut.notes), setting.dataset.graph
-    cut = edge_cut(graph.indptr, graph.indices, cut.owner.astype(np.int32))
+    setting, rates = small_setting(), throughputs(small_setting())
+    graph, as_cut = setting.dataset.graph, [list(range(5))] * 3
+    count = graph.num_vertices
+    made = HongTuSampler(chunks_per_partition=5, search=search).chunks(setting, 3)
+    ranges = HongTuSampler(chunks_per_partition=5, search="none").chunks(setting, 3)
+    sets, notes = sets_of(ranges.rounds), " ".join(made.notes)
+    cut = edge_cut(graph.indptr, graph.indices, made.owner.astype(np.int32))
     assert f"metis partitions cut {100 * cut / graph.num_edges:.2g} % of the edges" in notes
-    assert ("Equation 4: range order" in notes) == (search != "none")
-    assert ("Algorithm 4" in notes) == (search != "none")
-    assert ("local search" in notes) == (search in ("local", "full"))
+    factor = count_volumes(sets, count).original / count
+    assert f"with 5 chunks each the replication factor is {factor:.2f}" in notes
+
+    stages = {"range order": as_cut, "Algorithm 4": reorganise(sets, count)}
+    best = min(stages.values(), key=lambda order: price(sets, order, count, rates))
+    if search in ("local", "full"):
+        stages["local search"] = improve(sets, best, count, rates)
+    costs = {name: price(sets, order, count, rates) for name, order in stages.items()}
+    assert len(set(costs.values())) == len(costs)
+    told = ", ".join(f"{name} {format_si(cost, 's')}" for name, cost in costs.items())
+    kept = min(costs, key=costs.__getitem__)
+    assert (f"Equation 4: {told} a layer; kept: {kept}" in notes) == (search != "none")
 
 
 @pytest.mark.parametrize("partitioner", ["metis", "ldg", "fennel", "range"])

@@ -11,6 +11,7 @@ from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.footprint import size_of
+from gnnbench.kernels.dispatch import edge_cut
 from gnnbench.lowering.working_sets import StreamedSets
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
@@ -168,6 +169,14 @@ def test_bytes_by_hand():
     graph, depth = setting.dataset.graph, len(setting.layers)
     assert epoch.edges == depth * graph.num_edges
     assert epoch.vertices == depth * graph.num_vertices + read
+    units = [unit for round_ in cut.rounds for unit in round_.units]
+    empty = sum(unit.blocks[0].num_edges == 0 for unit in units)
+    edges = edge_cut(graph.indptr, graph.indices, cut.owner.astype(np.int32))
+    assert cut.notes[0] == (
+        f"a grid of 6 by 6 chunks, {empty} of its pieces without edges; metis partitions cut "
+        f"{100 * edges / graph.num_edges:.2g} % of the edges; a row crosses {read / count:.2f} "
+        f"times in a pass"
+    )
 
 
 # --------------------------------------------------------------------------- what is held

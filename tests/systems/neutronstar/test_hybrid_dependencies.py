@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Hold
 from gnnbench.records import Block, Graph, Round, Unit, Work
+from gnnbench.units import format_si
 from gnnbench_plugins.neutronstar import dependencies
 from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
 from gnnbench_plugins.neutronstar.prices import Prices, price_rows
@@ -211,20 +213,38 @@ def test_what_is_not_computed_crosses_and_nothing_else(split, features):
     assert dry.finish(()).peak_bytes == trace.peak_bytes
 
 
-def test_blocks_have_all_in_edges_and_what_is_computed_is_wanted():
+def test_blocks_have_all_in_edges_and_the_note_counts_their_rows():
     setting = setting_for(num_layers=4)
-    graph = setting.dataset.graph
+    graph, dims = setting.dataset.graph, setting.workload.dims
     chunks = cut(setting, split="auto", features="kept")
-    assert {len(unit.blocks) for unit in chunks.rounds[0].units} == {4}
-    some = 0
+    halos = wanted = depend = 0
+    spent = []
     for unit in chunks.rounds[0].units:
-        own = np.flatnonzero(chunks.owner == unit.slot)
-        for block in unit.blocks:
+        own, kept = np.flatnonzero(chunks.owner == unit.slot), chunks.kept[unit.slot]
+        halo = np.setdiff1d(unit.blocks[-1].src_ids, own)
+        halos += len(halo)
+        held = len(kept) * dims[0] * ITEM
+        assert len(unit.blocks) == 4
+        for block, width in zip(unit.blocks, map(sum, pairwise(dims)), strict=True):
             assert np.array_equal(np.diff(block.indptr), graph.degrees[block.dst_ids])
             assert np.array_equal(block.dst_ids[: len(own)], own)
-            some += block.num_dst - len(own)
+            computed = block.dst_ids[len(own) :]
+            wanted += int(np.isin(computed, halo).sum())
+            depend += int((~np.isin(computed, halo)).sum())
+            # An aggregate and an output, and 32 bits for the row and each in-edge.
+            held += len(computed) * (width * ITEM + 4) + 4 * int(graph.degrees[computed].sum())
         assert np.array_equal(unit.output_ids, own)
-    assert some
+        spent.append(held)
+    assert wanted
+    assert len(set(spent)) == DEVICES
+    kept = sum(map(len, chunks.kept.values()))
+    note = " ".join(run(setting, split="auto", features="kept").notes)
+    assert f"of {3 * halos:,} rows of others" in note
+    assert f"{wanted:,} are computed again, with {depend:,} more that these depend on" in note
+    told = (
+        f"features of {kept:,} vertices of others are kept: {format_si(max(spent), 'B')} a device"
+    )
+    assert told in note
 
 
 # --------------------------------------------------------------------------- Algorithm 4, by hand
@@ -458,9 +478,6 @@ def test_it_stands_beside_its_extremes_on_a_real_graph():
         assert row.equivalence.max_relative_loss_error <= 1e-9
     crossed = {name: row.metrics["device_to_device_bytes"].value for name, row in rows.items()}
     assert crossed["neutronstar"] < min(crossed["partition"], crossed["distdgl-full-graph"])
-    note = " ".join(rows["neutronstar"].notes)
-    assert "are computed again" in note
-    assert "vertices of others are kept" in note
 
 
 @pytest.mark.parametrize(
