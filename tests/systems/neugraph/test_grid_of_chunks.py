@@ -19,7 +19,6 @@ from tests.systems import training
 from tests.systems.training import (
     PLAIN,
     assert_same_training,
-    compare_on,
     list_before,
     make_setting,
 )
@@ -107,14 +106,6 @@ def test_pieces_add_up_to_the_whole(model, memory, communication, kernel):
     pieces = run(setting_of(model, epochs=2), swaps=swaps)
     plain = training.run(setting_of(model, accelerators=1, epochs=2), PLAIN)
     assert_same_training(pieces, plain)
-
-
-def test_a_comparison_holds_its_rows_equal_to_the_reference():
-    setting = setting_of("sage")
-    options = {"sampler": {"chunks_per_device": "3"}}
-    (result,) = compare_on(setting, ("neugraph",), options=options).runs
-    assert result.status == "done", result.reason
-    assert result.equivalence.holds
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,6 @@ from gnnbench_plugins.neutronstar.dependencies import Dependencies, Rules
 from gnnbench_plugins.neutronstar.prices import Prices, price_rows
 from tests.systems import training
 from tests.systems.training import (
-    compare_on,
-    cora_setting,
     epoch_s,
     losses,
     prepare,
@@ -467,17 +465,6 @@ def test_a_larger_bound_has_more_computed_and_less_read():
 
 
 # --------------------------------------------------------------------------- what is said
-
-
-def test_it_stands_beside_its_extremes_on_a_real_graph():
-    setting = cora_setting("epyc7543x4-4xa100", (32, 16), epochs=2, dtype="float64")
-    strategies = ("partition", "neutronstar", "distdgl-full-graph")
-    rows = {row.strategy: row for row in compare_on(setting, strategies).runs}
-    for row in rows.values():
-        assert row.status == "done"
-        assert row.equivalence.max_relative_loss_error <= 1e-9
-    crossed = {name: row.metrics["device_to_device_bytes"].value for name, row in rows.items()}
-    assert crossed["neutronstar"] < min(crossed["partition"], crossed["distdgl-full-graph"])
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from gnnbench_plugins.roc.memory import RocMemory, find_least
 from tests.systems import training
 from tests.systems.training import (
     assert_same_training,
-    compare_on,
     list_before,
     make_setting,
     prepare,
@@ -340,13 +339,6 @@ def test_a_layer_that_cannot_be_swapped_is_said():
     bundle = dataclasses.replace(bundle_of(), memory=Wrong())
     with pytest.raises(ValueError, match="'wrong' chose layer 2 to be swapped, of those from 0 to"):
         train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-def test_a_comparison_holds_its_rows_equal_to_the_reference():
-    setting = setting_of("sage")
-    (result,) = compare_on(setting, ("roc",), options={"memory": {"swap": "all"}}).runs
-    assert result.status == "done", result.reason
-    assert result.equivalence.holds
 
 
 def test_options_are_as_they_are_named():
