@@ -46,9 +46,10 @@ def make_uneven_platform(devices: int = 3, kind: str = "gpu") -> Platform:
         dataclasses.replace(
             device,
             kind=kind,
-            flops_per_s=device.flops_per_s * (1 + 0.3 * index),
+            flops_per_s=device.flops_per_s * (1 + 0.3 * (index % 3)),
             memory_bandwidth_bytes_per_s=device.memory_bandwidth_bytes_per_s * (1 - 0.07 * index),
-            memory_bytes=device.memory_bytes + 1_000_000 * index,
+            # The smallest of three is the last, and the largest is in the middle.
+            memory_bytes=device.memory_bytes + 1_000_000 * ((index + 1) % 3),
             launch_s=device.launch_s * (1 + 0.2 * index),
         )
         for index, device in enumerate(even.accelerators)

@@ -18,16 +18,10 @@ from hypothesis import strategies as st
 
 from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build
-from gnnbench.kernels.dispatch import induce_block
 from gnnbench.lowering.capacity import plan_rounds
-from gnnbench.parts import Bundle, Chunks, FullGraphSampler
 from gnnbench.price.folds import lay_out
-from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Parts, Round, Unit
-from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.memory import HongTuMemory
-from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, throughputs
 from gnnbench_plugins.hongtu.volumes import (
     Throughputs,
@@ -37,7 +31,6 @@ from gnnbench_plugins.hongtu.volumes import (
     count_volumes,
     reorganise,
 )
-from gnnbench_plugins.reference.kernel import TorchKernel
 from tests.systems.training import assert_same_training, make_setting, run, setting_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -489,25 +482,8 @@ def test_a_merged_buffer_copies_nothing_on_a_device_and_holds_less():
 # --------------------------------------------------------------------------- interleaving
 
 
-class EvenSampler(FullGraphSampler):
-    """Four partitions of eight vertices, each in four chunks of two."""
-
-    name = "even"
-    summary = "for the tests of interleaving"
-
-    def chunks(self, setting, num_slots, capacity=None):
-        graph = setting.dataset.graph
-
-        def unit(i, j):
-            first = 8 * i + 2 * j
-            return Unit(i, (induce_block(graph.indptr, graph.indices, ids(first, first + 1)),))
-
-        rounds = tuple(Round(j, tuple(unit(i, j) for i in range(num_slots))) for j in range(4))
-        return Chunks(rounds, np.arange(32, dtype=np.int64) // 8)
-
-
 def train_evenly(interleaved):
-    """Vertex v and those 8, 16 and 24 further know each other, in four partitions of eight."""
+    """Vertices v, v + 8, v + 16 and v + 24 know each other, in four partitions of four chunks."""
     vertices = np.arange(32)
     dataset = build(
         "even",
@@ -518,14 +494,8 @@ def train_evenly(interleaved):
     )
     # Devices are equal, so that time slots begin together.
     setting = make_setting(dataset, make_platform(4), "gcn", 2, 1)
-    bundle = Bundle(
-        sampler=EvenSampler(),
-        placement=HongTuPlacement(),
-        communication=HongTuCommunication(interleaved=interleaved),
-        memory=HongTuMemory(),
-        kernel=TorchKernel(),
-    )
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    sampler = {"partitioner": "range", "chunks_per_partition": 4, "search": "none"}
+    trace = run(setting, HONGTU, sampler=sampler, communication={"interleaved": interleaved})
     return lay_out(trace.epochs[0], "modelled")
 
 

@@ -148,9 +148,22 @@ def price(sets, order, vertices, rates):
     return cost_s(count_volumes(arrange(sets, order), vertices), rates)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_local_search_ends_where_no_move_helps_in_dense_graphs(seed):
+    """From each of these starts many moves help; a gain that is counted wrongly leaves one."""
+    random = np.random.default_rng(seed)
+    sets = [[np.flatnonzero(random.random(60) < 0.25) for _ in range(7)] for _ in range(3)]
+    rates = (Throughputs(1.0, 6.0, 60.0), Throughputs(1.0, 40.0, 2.0))[seed % 2]
+    start = [random.permutation(7).tolist() for _ in range(3)]
+    found = improve(sets, start, 60, rates)
+    cost = price(sets, found, 60, rates)
+    assert cost < price(sets, start, 60, rates) * 0.99
+    assert min(price(sets, moved, 60, rates) for moved in moves(found)) >= cost * (1 - 1e-9)
+
+
 @given(drawn=neighbour_sets())
 @settings(deadline=None, derandomize=True, max_examples=150)
-def test_local_search_ends_where_no_move_helps(drawn):
+def test_local_search_ends_where_no_move_helps_in_any_graph(drawn):
     """It permutes each partition, costs no more than its start, and no single move costs less."""
     sets, vertices, rates = drawn
     start = reorganise(sets, vertices)
@@ -162,19 +175,6 @@ def test_local_search_ends_where_no_move_helps(drawn):
     for moved in moves(found):
         assert price(sets, moved, vertices, rates) >= cost - slack
     assert improve(sets, start, vertices, rates) == found
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_local_search_ends_in_dense_graphs_too(seed):
-    """From each of these starts many moves help; a gain that is counted wrongly leaves one."""
-    random = np.random.default_rng(seed)
-    sets = [[np.flatnonzero(random.random(60) < 0.25) for _ in range(7)] for _ in range(3)]
-    rates = (Throughputs(1.0, 6.0, 60.0), Throughputs(1.0, 40.0, 2.0))[seed % 2]
-    start = [random.permutation(7).tolist() for _ in range(3)]
-    found = improve(sets, start, 60, rates)
-    cost = price(sets, found, 60, rates)
-    assert cost < price(sets, start, 60, rates) * 0.99
-    assert min(price(sets, moved, 60, rates) for moved in moves(found)) >= cost * (1 - 1e-9)
 
 
 def test_the_search_stops_after_the_sweeps_it_was_given():
@@ -241,27 +241,22 @@ def test_partitions_of_a_skewed_graph_have_as_much_to_do(partitioner):
         assert work.max() < 0.8 * np.bincount(uneven, weights=graph.degrees + 1).max()
 
 
-def test_large_graphs_are_partitioned_as_a_stream(monkeypatch):
-    """METIS up to ``METIS_EDGES`` stored edges, one more is too many."""
+def test_metis_is_spared_large_graphs_and_those_with_little_to_find(monkeypatch):
+    """METIS takes up to ``METIS_EDGES`` stored edges; from ``TRIED_EDGES`` on a graph is tried."""
     setting = small_setting()
     edges = setting.dataset.graph.num_edges
     for limit, name in ((edges, "metis"), (edges - 1, "ldg")):
         monkeypatch.setattr(partitioning, "METIS_EDGES", limit)
-        sampler = HongTuSampler()
-        cut = sampler.chunks(setting, 3)
-        assert cut.notes[0].startswith(f"{name} partitions")
-
-
-@pytest.mark.parametrize(
-    ("name", "chosen"),
-    [("rmat:vertices=4k,edges=40k,features=1,classes=2", "ldg"), ("coauthor_physics", "metis")],
-)
-def test_metis_is_spared_graphs_in_which_there_is_little_to_find(monkeypatch, name, chosen):
-    graph = datasets.load(name).graph
-    monkeypatch.setattr(partitioning, "TRIED_EDGES", graph.num_edges)
-    assert partitioning.choose_partitioner(graph) == "metis"
-    monkeypatch.setattr(partitioning, "TRIED_EDGES", graph.num_edges - 1)
-    assert partitioning.choose_partitioner(graph) == chosen
+        assert HongTuSampler().chunks(setting, 3).notes[0].startswith(f"{name} partitions")
+    monkeypatch.undo()
+    for name, chosen in (
+        ("rmat:vertices=4k,edges=40k,features=1,classes=2", "ldg"),
+        ("coauthor_physics", "metis"),
+    ):
+        graph = datasets.load(name).graph
+        for less, partitioner in ((0, "metis"), (1, chosen)):
+            monkeypatch.setattr(partitioning, "TRIED_EDGES", graph.num_edges - less)
+            assert partitioning.choose_partitioner(graph) == partitioner
 
 
 def test_graphs_without_edges_and_with_fewer_vertices_than_chunks_are_planned():
@@ -314,6 +309,18 @@ def test_the_least_number_of_chunks_that_fits_is_found(accelerators):
     assert len(set(found)) >= 4
 
 
+@dataclasses.dataclass
+class Room:
+    """Devices that hold what ``fits`` says of the first vertices of each partition's chunks."""
+
+    fits: object
+    device_bytes: int = 3000
+
+    def holds(self, rounds, owner):
+        units = [[round_.units[i] for round_ in rounds] for i in range(3)]
+        return self.fits([[u.output_ids.min() for u in row if len(u.output_ids)] for row in units])
+
+
 def test_where_a_single_vertex_does_not_fit_the_ledger_says_which_tensor():
     setting = small_setting()
     with pytest.raises(DeviceOutOfMemory) as caught:
@@ -323,39 +330,22 @@ def test_where_a_single_vertex_does_not_fit_the_ledger_says_which_tensor():
     with pytest.raises(DeviceOutOfMemory, match="topologies, unless memory"):
         run(setting, memory={"device_bytes": 3000, "topology": "device"})
     sampler = HongTuSampler(chunks_per_partition=0)
-
-    class Nothing:
-        device_bytes = 3000
-
-        def holds(self, rounds, owner):
-            return False
-
-    cut = sampler.chunks(setting, 3, Nothing())
-    rounds = cut.rounds
-    assert len(rounds) == np.bincount(cut.owner).max()
+    cut = sampler.chunks(setting, 3, Room(lambda first: False))
+    assert len(cut.rounds) == np.bincount(cut.owner).max()
     assert "do not fit 3.00 kB a device, and are the most" in " ".join(cut.notes)
 
 
 def test_a_cheaper_order_that_does_not_fit_is_not_taken():
-    """What is brought in for peers depends on the order, and takes memory."""
-    setting = small_setting()
+    """Rows that are brought in for peers depend on the order, and take memory."""
 
-    class OnlyRanges:
-        device_bytes = 3000
+    def fits(first):
+        """Four chunks or more, each partition's in ascending order."""
+        return max(map(len, first)) >= 4 and all(row == sorted(row) for row in first)
 
-        def holds(self, rounds, owner):
-            """Four chunks or more, each partition's in ascending order."""
-            first = [
-                [r.units[i].output_ids.min() for r in rounds if len(r.units[i].output_ids)]
-                for i in range(3)
-            ]
-            return len(rounds) >= 4 and all(row == sorted(row) for row in first)
-
-    sampler = HongTuSampler(chunks_per_partition=0)
-    cut = sampler.chunks(setting, 3, OnlyRanges())
-    rounds = cut.rounds
-    assert len(rounds) == 4
-    assert OnlyRanges().holds(rounds, cut.owner)
+    room = Room(fits)
+    cut = HongTuSampler(chunks_per_partition=0).chunks(small_setting(), 3, room)
+    assert len(cut.rounds) == 4
+    assert room.holds(cut.rounds, cut.owner)
     assert "kept: range order" not in " ".join(cut.notes)
     assert "so the range order was kept" in cut.notes[-1]
 
