@@ -72,11 +72,6 @@ def test_strategies_are_done_and_equal_on_larger_graphs(name, model, strategies,
     assert_done_and_equal(run(name, strategies, model, **how), count)
 
 
-@pytest.mark.parametrize("model", ["gat", "gin"])
-def test_hongtu_trains_the_other_models(model):
-    assert_done_and_equal(run("cora", ("hongtu",), model), 1)
-
-
 def test_gcn_learns_cora_to_78_percent():
     """On the features as they come; with rows normalised 0.82 is usual."""
     how = dict(epochs=100, check=False, modes=("full-graph",))

@@ -154,6 +154,18 @@ def test_losses_are_those_of_matrices_without_the_rows_that_were_not_drawn(model
 # --------------------------------------------------------------------------- what is drawn
 
 
+def test_sums_over_rows_that_were_drawn_are_unbiased():
+    """Every row is drawn in a share p of the epochs, and then counts 1 / p times."""
+    setting, rate, epochs = setting_for(), 0.25, 300
+    lowering, _ = prepare(setting, bundle_of(rate=rate))
+    assert lowering.halo.scale * rate == 1
+    part, seed = bundle_of(rate=rate).communication, setting.workload.seed
+    for slot, ids in enumerate(cut(setting)[1]):
+        drawn = [part.draw(seed, epoch, slot, ids.astype(np.int64)) for epoch in range(epochs)]
+        error = np.sqrt(rate * (1 - rate) / epochs)
+        assert (np.abs(np.mean(drawn, axis=0) - rate) <= 4.5 * error).all()
+
+
 def test_devices_and_epochs_draw_independently():
     part = bundle_of(rate=0.5).communication
     ids = np.arange(20_000)

@@ -135,23 +135,6 @@ def test_ranges_over_several_stretches():
     assert bounds.tolist() == [0, *cuts.tolist(), len(degrees)]
 
 
-def test_more_chunks_take_less_memory_and_more_rows():
-    """Section 4.3: (1 + alpha) |V| / (m n) rows a device. V_ori is alpha |V| of as many partitions,
-    as Table 8's 1.6, 8.5 and 10.7 |V| are Table 3's alpha of 32, 128 and 128."""
-    stream = RmatStream(1 << 14, 100_000, (0.57, 0.19, 0.19))
-    needed, rows = [], []
-    for chunks in (1, 2, 8, 32):
-        options = {"sampler": {"chunks_per_partition": chunks}, "memory": {"topology": "host"}}
-        tables = plan(stream, (64, 32, 8), **options)
-        needed.append(values(tables["memory"])["fullest device"][0])
-        rows.append(values(tables["volumes"])["V_ori"][0])
-        alpha = values(tables["replication"])["and own vertices"]
-        place = tables["replication"].columns.index(str(4 * chunks))
-        assert alpha[place] == values(tables["volumes"])["V_ori"][1]
-    assert needed == sorted(needed, reverse=True)
-    assert rows == sorted(rows)
-
-
 # --------------------------------------------------------------------------- in memory
 
 

@@ -399,8 +399,8 @@ def test_prices_are_what_the_model_adds_for_a_row_more():
 def test_a_vertex_of_a_layer_that_multiplies_first_has_a_price_too():
     """GAT's product is in AGGREGATE, and its edges read as much as that makes of a row."""
     setting = setting_for("gat")
-    device = setting.platform.accelerators[0]
-    prices = price_rows(setting.layers, setting.platform, setting.platform.accelerators, 0, ITEM)
+    devices = setting.platform.accelerators
+    device, prices = devices[1], price_rows(setting.layers, setting.platform, devices, 1, ITEM)
     for number, layer in enumerate(setting.layers[:-1], start=1):
         macs = 3 * layer.in_features * layer.out_features
         assert prices.vertex_s[number] == pytest.approx(2 * macs / device.flops_per_s)
@@ -482,31 +482,36 @@ def test_what_cannot_be_is_refused(name, swap, sentence):
         run(setting_for(), name, swap.items())
 
 
-def make_block(dst, others):
-    """Of vertices without edges."""
-    sources = np.array([*dst, *others], dtype=np.int64)
-    return Block(sources, len(dst), np.zeros(len(dst) + 1, dtype=np.int64), np.empty(0, np.int32))
+def make_unit(*blocks):
+    """Return a unit of the first device; blocks are destinations and other sources."""
+    made = [
+        Block(
+            np.array([*dst, *others], dtype=np.int64),
+            len(dst),
+            np.zeros(len(dst) + 1, dtype=np.int64),
+            np.empty(0, np.int32),
+        )
+        for dst, others in blocks
+    ]
+    return Unit(0, tuple(made))
+
+
+TWICE = make_unit(([0, 1], []), ([0, 1], []))
 
 
 @pytest.mark.parametrize(
     ("units", "sentence"),
     [
-        (([Unit(0, (make_block([1, 0, 2], []), make_block([0, 1], [2])))],), "does not begin with"),
-        (([Unit(0, (make_block([0], [1, 2]), make_block([0, 1], [2])))],), "does not begin with"),
-        (
-            (
-                [Unit(0, (make_block([0, 1], []), make_block([0, 1], [])))],
-                [Unit(0, (make_block([0, 1], []), make_block([0, 1], [])))],
-            ),
-            "must be alone on its device",
-        ),
+        ([make_unit(([1, 0, 2], []), ([0, 1], [2]))], "does not begin with"),
+        ([make_unit(([0], [1, 2]), ([0, 1], [2]))], "does not begin with"),
+        ([TWICE, TWICE], "must be alone on its device"),
     ],
 )
 def test_blocks_that_peers_could_not_read_are_refused(units, sentence):
     owner = np.array([0, 0, 1])
-    units[0].append(Unit(1, (make_block([2], []), make_block([2], []))))
-    rounds = tuple(Round(index, tuple(each)) for index, each in enumerate(units))
+    other = dataclasses.replace(make_unit(([2], []), ([2], [])), slot=1)
+    rounds = [Round(j, (unit, other) if j == 0 else (unit,)) for j, unit in enumerate(units)]
     session = HaloTraffic(owner)
     traffic = [session.plan(round_, None) for round_ in rounds]
     with pytest.raises(ValueError, match=sentence):
-        ShardPlan(Chunks(rounds, owner), traffic, owner == 0, 2, broadcasts=False)
+        ShardPlan(Chunks(tuple(rounds), owner), traffic, owner == 0, 2, broadcasts=False)
