@@ -124,6 +124,17 @@ def _run(setting: Setting, strategy: str | Parts, swaps: Any, given: Any) -> Tra
     return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
 
+def run_ablation(setting: Setting, strategy: str, **options: Options) -> dict[str, Trace]:
+    """Return the traces of a strategy's ablation by the labels of its steps."""
+    traces = {}
+    for step in registry().strategy(strategy).ablation:
+        given = {kind: dict(values) for kind, values in options.items()}
+        for kind, name, text in step.options:
+            given.setdefault(kind, {})[name] = text
+        traces[step.label] = run(setting, strategy, step.swaps, **given)
+    return traces
+
+
 def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 

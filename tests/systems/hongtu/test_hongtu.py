@@ -31,7 +31,13 @@ from gnnbench_plugins.hongtu.volumes import (
     count_volumes,
     reorganise,
 )
-from tests.systems.training import assert_same_training, make_setting, run, setting_for
+from tests.systems.training import (
+    assert_same_training,
+    make_setting,
+    run,
+    run_ablation,
+    setting_for,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -433,11 +439,15 @@ def assert_moves(trace, expected):
         assert between == expected["device_to_device"]
 
 
-def test_vanilla_moves_the_whole_neighbour_sets_both_ways():
-    """§7.1's baseline: every N_ij crosses whole, rows forward and gradients backward."""
+def test_each_step_of_the_ablation_moves_what_it_is_named_for():
+    """§7.1's baseline moves every N_ij whole, rows forward and gradients backward."""
     setting = setting_for("gcn")
-    how = dict(p2p=False, reuse=False, neighbour_reuse=False)
-    assert_moves(train_with(setting, "vanilla"), expected_bytes(setting, recompute=False, **how))
+    steps = run_ablation(setting, "hongtu", sampler={"chunks_per_partition": CHUNKS})
+    due = {"vanilla": (False, False), "+P2P": (True, False), "+RU": (True, True)}
+    assert [*steps] == [*due]
+    for label, (p2p, reuse) in due.items():
+        how = dict(recompute=False, p2p=p2p, reuse=reuse, neighbour_reuse=reuse)
+        assert_moves(steps[label], expected_bytes(setting, **how))
 
 
 def test_the_notes_give_the_volumes():

@@ -19,8 +19,10 @@ from tests.systems import training
 from tests.systems.training import (
     PLAIN,
     assert_same_training,
+    epoch_s,
     list_before,
     make_setting,
+    run_ablation,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -151,11 +153,16 @@ def test_bytes_by_hand():
     assert epoch.bytes["device_to_host"] == ITEM * (count * sum(dims[1:]) + read * sum(dims[1:-1]))
     again = (cut.pieces - 1) * count
     assert epoch.bytes["reused"] == ITEM * again * sum(dims[:-1])
-    # Without, a chunk's own rows cross with every piece.
-    (plain,) = run(setting, swaps={"communication": "vanilla"}).epochs
+    # The ablation begins where a chunk's own rows cross with every piece.
+    steps = run_ablation(setting, "neugraph", sampler={"chunks_per_device": CHUNKS})
+    assert [*steps] == ["vanilla", "+own", "+overlap"]
+    (plain,) = steps["vanilla"].epochs
     more = ITEM * again * sum(dims[:-1])
     assert plain.bytes["host_to_device"] == epoch.bytes["host_to_device"] + more
     assert plain.bytes["reused"] == 0
+    assert steps["+own"].epochs[0].bytes == steps["+overlap"].epochs[0].bytes == epoch.bytes
+    times = [epoch_s(trace)[0] for trace in steps.values()]
+    assert times == sorted(set(times), reverse=True)
     # Edges and vertices are counted once.
     graph, depth = setting.dataset.graph, len(setting.layers)
     assert epoch.edges == depth * graph.num_edges
