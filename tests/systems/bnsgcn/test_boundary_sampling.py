@@ -64,7 +64,7 @@ def cut(setting):
 
 
 def draw(setting, rate, epoch):
-    """U_i of every device in an epoch, as the communication part draws them."""
+    """Return U_i of every device in an epoch, as the communication part draws them."""
     part = bundle_of(rate=rate).communication
     _, halos = cut(setting)
     seed = setting.workload.seed
@@ -102,8 +102,11 @@ def update(layer, model, a):
 
 @cache
 def train_densely(setting, rate):
-    """Losses on dense matrices, of which device i has the columns of V_i as they are and those of
-    U_i divided by p; means divide by the degrees of the whole graph."""
+    """Return the losses on dense matrices.
+
+    Device i has the columns of V_i as they are, and those of U_i divided by p. Means divide by the
+    degrees of the whole graph.
+    """
     graph, workload = setting.dataset.graph, setting.workload
     owner, _ = cut(setting)
     num = graph.num_vertices

@@ -202,7 +202,7 @@ def neighbour_sets(draw):
 
 
 def rows_kept_per_device(sets):
-    """Rows over the host link where each device keeps its own rows but shares none."""
+    """Count the rows over the host link where devices keep their own rows but share none."""
     pairs = [pair for row in sets for pair in itertools.pairwise([ids(), *row])]
     return sum(len(np.setdiff1d(now, before)) for before, now in pairs)
 
@@ -234,7 +234,7 @@ def test_every_needed_row_comes_from_one_place_and_host_rows_are_the_volume(
             # The transition set is the disjoint union of what is loaded and what is kept.
             assert not set(fetch.from_host.tolist()) & set(fetch.reused.tolist())
             assert len(fetch.transition) == len(fetch.from_host) + len(fetch.reused)
-            # What is kept was there.
+            # Kept rows were there.
             before = traffic[j - 1].fetches[i].transition if j else ids()
             assert set(fetch.reused.tolist()) <= set(before.tolist())
             # Every needed row is in the own transition set, or in exactly one peer's.
@@ -246,7 +246,7 @@ def test_every_needed_row_comes_from_one_place_and_host_rows_are_the_volume(
             for peer in fetch.from_peers:
                 rows = {*peer.ids.tolist(), *peer.kept.tolist()}
                 assert rows <= set(transitions[peer.slot].tolist())
-                # What was read from a peer in the round before does not come again.
+                # Rows read from a peer in the round before do not come again.
                 assert set(peer.kept.tolist()) == (rows & set(read.tolist()) if reuse else set())
             if p2p:
                 assert (owner[fetch.transition] == i).all()

@@ -204,7 +204,7 @@ def test_so_it_does_however_it_is_partitioned(model, num_layers, devices, chunks
 
 
 def test_some_chunks_have_no_edges_and_some_no_vertices():
-    """What the runs on 4 devices with 8 chunks rely on."""
+    """The runs on 4 devices with 8 chunks rely on these."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
     rounds = sampler.chunks(setting_for("gcn", 2, 4), 4).rounds
     units = [unit for round_ in rounds for unit in round_.units]

@@ -379,7 +379,7 @@ def test_deduplicated_transfers_are_local_and_vanilla_ones_are_not():
             s for s in host_transfers(vanilla) if (s.label, s.layer) == ("host to device", number)
         ]
         assert sum(s.work.remote_bytes for s in rows) == far * width * 8
-    # What a partition computes is its own: outputs, aggregates and their gradients are local.
+    # Outputs, aggregates and their gradients belong to the partition, so they are local.
     labels = {s.label for s in host_transfers(vanilla) if s.work.remote_bytes}
     assert labels == {"host to device", "gradients to host"}
 

@@ -261,7 +261,7 @@ def test_gradients_are_added_at_the_rate_of_rows_that_lie_apart():
 
 
 def test_the_path_is_priced_as_the_program_is():
-    """Of one platform: the seconds of a path are those of the epoch that it was found in."""
+    """On one platform, a path takes the seconds of the epoch that it was found in."""
     for case in (Case(IT_2004), Case(IT_2004, "gat", 2, "baseline"), Case(PRODUCTS, gpus=1)):
         found = servers.foresee_case(case)
         nominal = servers.Server(load_platform(PLATFORM))

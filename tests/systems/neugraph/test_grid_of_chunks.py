@@ -236,7 +236,7 @@ def spans_of(setting, **options):
 
 
 def test_rows_cross_while_a_piece_is_worked_on():
-    """Those of the next piece, and of no other: it has the place of the piece before."""
+    """Rows of the next piece alone cross early: they take the place of the piece before."""
     setting = setting_of()
     ends = []
     for overlap in (True, False):

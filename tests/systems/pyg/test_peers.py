@@ -190,7 +190,7 @@ def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_pyg_transposes_a_block_once() -> None:
-    """What sorts in the first backward pass sorts no more in the second."""
+    """The first backward pass sorts; the second one does not."""
     block = block_of(BIPARTITE)
     adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
     h = draw(block.num_src, 3, dtype=torch.float32)
@@ -278,7 +278,7 @@ def test_gin_conv_sums_features_before_its_perceptron(kernel: Kernel) -> None:
 def test_w_comes_where_their_own_modules_have_it(
     kernel: Kernel, name: str, dims: tuple[int, int]
 ) -> None:
-    """The same output as GraphConv, SAGEConv and GCNConv give, with W on the same side."""
+    """GraphConv, SAGEConv and GCNConv give equal outputs, with W on the same side."""
     edges = LOOPLESS.copy()
     edges[[1, -1], 0] = True  # DGL's GraphConv refuses destinations without edges
     bound = bind(edges, kernel)
@@ -417,7 +417,7 @@ def digest_draws() -> str:
 
 
 def sampler_output(hops: bool) -> SamplerOutput:
-    """What PyG returns for seeds 5 and 9: 5 has drawn 7 and 9, 9 drew 5, then 7 drew 5 and 2."""
+    """Return PyG's output for seeds 5 and 9: 5 drew 7 and 9, 9 drew 5, then 7 drew 5 and 2."""
     from torch_geometric.sampler import SamplerOutput
 
     return SamplerOutput(

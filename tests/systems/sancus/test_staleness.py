@@ -114,11 +114,11 @@ def test_stale_rows_of_attention_are_those_of_the_first_epoch_or_missing():
 
 
 class Exchange(Function):
-    """What every device sees of all rows, ``(m, V, f)``, and what comes back of their gradients.
+    """The exchange of rows and gradients between devices, some of them late.
 
-    ``past`` has the rows and the gradients of every epoch so far, to which this one's are added;
-    ``seen`` says, ``(m, V, epochs)``, what share of each epoch's row a device's copy is, and
-    ``returned`` the same of its gradients.
+    Forward, ``(V, f)`` rows become ``(m, V, f)`` copies; backward, gradients are added up.
+    ``past`` has the rows and gradients of all epochs so far. ``seen`` and ``returned``,
+    ``(m, V, epochs)``, are the share of each epoch in a device's copy and in its gradients.
     """
 
     @staticmethod
@@ -135,9 +135,11 @@ class Exchange(Function):
 
 
 def weigh_copies(own, crossing, epoch, layer, what, late, decay):
-    """What share of each epoch's row a device's copy is, ``(m, V, epochs)``: of its own rows all of
-    this one's; of others' those that crossed ``late`` epochs ago or more, the last of them with
-    1 - ``decay`` of the copy, and each before with the share that the later ones have left."""
+    """Return the share of each epoch's row in every device's copy, ``(m, V, epochs)``.
+
+    A device's own rows are of this epoch. Other rows crossed at least ``late`` epochs ago: the last
+    of them has 1 - ``decay`` of the copy, and earlier ones share the rest in the same way.
+    """
     share = np.zeros((*own.shape, epoch + 1))
     for earlier in range(epoch - late + 1):
         arrived = np.ones(own.shape, dtype=bool)
@@ -150,14 +152,16 @@ def weigh_copies(own, crossing, epoch, layer, what, late, decay):
 
 
 def ignore(epoch, layer, h):
-    """Nobody asks what the rows are."""
+    """Take no notice of the rows."""
 
 
 def train_densely(owner, crossing, late=0, decays=(0.0, 0.0), watch=ignore):
-    """Losses of a GCN on dense matrices, whose devices see each other's rows as ``crossing``
-    (epoch, layer, what) lets them, bool ``(m, V)``, ``late`` epochs after they crossed. Where that
-    is in the same epoch, all rows cross in the first. ``decays`` are those of averages of rows and
-    of gradients. ``watch`` sees a layer's rows before ``crossing`` is asked of them."""
+    """Return the losses of a GCN on dense matrices, computed by devices with copies of rows.
+
+    ``crossing(epoch, layer, what)``, bool ``(m, V)``, says which rows cross; they arrive ``late``
+    epochs later. With ``late`` 0 all rows cross in the first epoch. ``decays`` are those of
+    averages of rows and of gradients. ``watch`` sees a layer's rows before ``crossing`` is asked.
+    """
     setting = setting_for()
     graph = setting.dataset.graph
     num, devices = graph.num_vertices, len(setting.platform.accelerators)
@@ -379,7 +383,7 @@ def test_cora_is_learned_with_stale_rows():
         assert (row.status, row.other_maths, row.equivalence) == ("done", "stale", None)
         assert row.loss[-1] < 0.5 * row.loss[0]
         assert row.accuracy["test"] == pytest.approx(fresh.accuracy["test"], abs=0.03)
-    # What a reader is told.
+    # A reader is told of it.
     written = json.loads(dump_json(to_document(comparison)))["runs"]
     assert [entry["equivalence"] is None for entry in written] == [False, True, True, True]
     assert any("the maths differ from full-graph training" in note for note in written[1]["notes"])
