@@ -12,24 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench import plugins
-from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
-from gnnbench.datasets import load
 from gnnbench.errors import IncompatibleParts
-from gnnbench.lowering.device_resident import DeviceResidentLowering
-from gnnbench.lowering.memory import open_ledger
-from gnnbench.models import build
 from gnnbench.models.products import projected_layers
-from gnnbench.parts import Setting
-from gnnbench.platforms import load_platform
 from gnnbench.price.dry_run import DryRun
-from gnnbench.price.folds import digest
-from gnnbench.price.model_clock import ModelClock
 from gnnbench.program import Hold
-from gnnbench.records import Workload
-from gnnbench.run import train
 from tests.models.dense_training import train_on
+from tests.systems import training
+from tests.systems.training import (
+    assert_same_training,
+    compare_on,
+    cora_setting,
+    epoch_s,
+    losses,
+    prepare,
+    sent,
+)
 
 ITEM = 8
 DEVICES = 3
@@ -37,31 +34,20 @@ DEVICES = 3
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@cache
-def registry():
-    return plugins.load()
+def setting_for(model="gcn", devices=DEVICES):
+    return training.setting_for(model, devices, epochs=4)
 
 
-@cache
-def setting_for(model="gcn", devices=DEVICES, epochs=4, num_layers=3):
-    workload = make_workload(model, num_layers, epochs)
-    return Setting(make_dataset(), make_platform(devices), workload, build(workload).shapes)
+def bundle_of(kernel="torch", **options):
+    return training.bundle_of("bnsgcn", [("kernel", kernel)], communication=options)
 
 
-def bundle_of(name="bnsgcn", kernel="torch", **options):
-    parts = registry().strategy(name).bundles["full-graph"]
-    parts = plugins.with_swap(registry(), parts, (("kernel", kernel),))
-    texts = {option: str(value) for option, value in options.items()}
-    return plugins.assemble(registry(), parts, {"communication": texts})
+def run(setting, kernel="torch", **options):
+    return training.run(setting, "bnsgcn", [("kernel", kernel)], communication=options)
 
 
-def run(setting, name="bnsgcn", kernel="torch", **options):
-    bundle = bundle_of(name, kernel, **options)
-    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-
-
-def losses(trace):
-    return [epoch.loss for epoch in trace.epochs]
+def run_partition(setting):
+    return training.run(setting, "partition")
 
 
 @cache
@@ -78,7 +64,7 @@ def cut(setting):
 
 
 def draw(setting, rate, epoch):
-    """U_i of every device in an epoch, as the communication part draws them."""
+    """Return U_i of every device in an epoch, as the communication part draws them."""
     part = bundle_of(rate=rate).communication
     _, halos = cut(setting)
     seed = setting.workload.seed
@@ -90,17 +76,19 @@ def draw(setting, rate, epoch):
 # --------------------------------------------------------------------------- the maths
 
 
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_with_the_whole_halo_it_is_partition_parallelism_to_the_bit(model):
-    setting = setting_for(model, epochs=2)
-    ours, plain = run(setting, rate=1), run(setting, "partition")
-    assert losses(ours) == losses(plain)
+@pytest.mark.parametrize(("model", "devices"), [("gcn", 3), ("gat", 3), ("gat", 1)])
+def test_with_the_whole_halo_it_is_partition_parallelism_to_the_bit(model, devices):
+    """A partition alone draws nothing, at any rate, and says nothing of it."""
+    setting = setting_for(model, devices)
+    options = {"rate": 1} if devices > 1 else {}
+    ours, plain = run(setting, **options), run_partition(setting)
+    assert_same_training(ours, plain, rtol=0)
     assert ours.peak_bytes == plain.peak_bytes
-    for one, other in zip(ours.epochs, plain.epochs, strict=True):
-        assert one.bytes == other.bytes
-        assert digest(one, "modelled").epoch_s == digest(other, "modelled").epoch_s
-    for name in plain.parameters:
-        assert np.array_equal(ours.parameters[name], plain.parameters[name])
+    assert [epoch.bytes for epoch in ours.epochs] == [epoch.bytes for epoch in plain.epochs]
+    assert epoch_s(ours) == epoch_s(plain)
+    if devices == 1:
+        assert not any("probability" in note for note in ours.notes)
+        assert not any(span.label == "draw the halo" for span in ours.epochs[0].spans)
 
 
 def update(layer, model, a):
@@ -114,8 +102,11 @@ def update(layer, model, a):
 
 @cache
 def train_densely(setting, rate):
-    """Losses on dense matrices, of which device i has the columns of V_i as they are and those of
-    U_i divided by p; means divide by the degrees of the whole graph."""
+    """Return the losses on dense matrices.
+
+    Device i has the columns of V_i as they are, and those of U_i divided by p. Means divide by the
+    degrees of the whole graph.
+    """
     graph, workload = setting.dataset.graph, setting.workload
     owner, _ = cut(setting)
     num = graph.num_vertices
@@ -166,52 +157,19 @@ def test_losses_are_those_of_matrices_without_the_rows_that_were_not_drawn(model
 # --------------------------------------------------------------------------- what is drawn
 
 
-def prepare(setting, bundle):
-    """The program's maker, ready for its first epoch."""
-    bundle = bundle.begin(setting)
-    model = build(setting.workload)
-    lowering = DeviceResidentLowering(bundle, setting, model.stack)
-    lowering.prepare(open_ledger(bundle, setting.platform, lowering.trainers))
-    return lowering
-
-
-def sum_over(block, rows):
-    """The sum of the rows of each destination's in-neighbours in a block, as a loop."""
-    out = np.zeros((block.num_dst, rows.shape[1]))
-    for row in range(block.num_dst):
-        for place in block.indices[block.indptr[row] : block.indptr[row + 1]]:
-            out[row] += rows[block.src_ids[place]]
-    return out
-
-
-def test_sums_over_what_was_drawn_are_unbiased():
-    """Over many epochs they are on average those over all in-neighbours, and are not in any one."""
-    setting, rate, slot, epochs = setting_for(), 0.25, 1, 300
-    graph = setting.dataset.graph
-    rows = np.random.default_rng(5).standard_normal((graph.num_vertices, 2))
-    halo = prepare(setting, bundle_of(rate=rate)).halo
-    owner, _ = cut(setting)
-    # Of peers' rows the scale is what they are multiplied by when they arrive.
-    scaled = np.where(owner[:, None] == slot, 1.0, halo.scale) * rows
-    sums = []
-    for epoch in range(epochs):
-        halo.draw(epoch, slot)
-        (block,) = halo.blocks_of(slot).values()
-        sums.append(sum_over(block, scaled))
-    inner = np.flatnonzero(owner == slot)
-    assert np.array_equal(block.dst_ids, inner)
-    exact = np.stack(
-        [rows[graph.indices[graph.indptr[v] : graph.indptr[v + 1]]].sum(0) for v in inner]
-    )
-    assert not np.allclose(sums[0], exact)
-    error = np.std(sums, axis=0) / np.sqrt(epochs)
-    within = np.abs(np.mean(sums, axis=0) - exact) <= 4.5 * error + 1e-12
-    assert within.all()
-    assert error.max() > 0.01
+def test_sums_over_rows_that_were_drawn_are_unbiased():
+    """Every row is drawn in a share p of the epochs, and then counts 1 / p times."""
+    setting, rate, epochs = setting_for(), 0.25, 300
+    lowering, _ = prepare(setting, bundle_of(rate=rate))
+    assert lowering.halo.scale * rate == 1
+    part, seed = bundle_of(rate=rate).communication, setting.workload.seed
+    for slot, ids in enumerate(cut(setting)[1]):
+        drawn = [part.draw(seed, epoch, slot, ids.astype(np.int64)) for epoch in range(epochs)]
+        error = np.sqrt(rate * (1 - rate) / epochs)
+        assert (np.abs(np.mean(drawn, axis=0) - rate) <= 4.5 * error).all()
 
 
 def test_devices_and_epochs_draw_independently():
-    setting = setting_for()
     part = bundle_of(rate=0.5).communication
     ids = np.arange(20_000)
     kept = [part.draw(7, epoch, slot, ids) for epoch in range(2) for slot in range(2)]
@@ -222,16 +180,13 @@ def test_devices_and_epochs_draw_independently():
             assert (one & other).mean() == pytest.approx(0.25, abs=0.02)
     assert np.array_equal(part.draw(7, 1, 1, ids), kept[3])
     assert not np.array_equal(part.draw(8, 1, 1, ids), kept[3])
-    other_seed = run(setting, rate=0.3), run(setting, rate=0.3)
-    assert losses(other_seed[0]) == losses(other_seed[1])
 
 
 def test_chunks_of_a_device_share_what_it_has_drawn():
     """A vertex of the boundary set is there for all chunks of a partition or for none."""
     setting = setting_for()
-    parts = registry().strategy("bnsgcn").bundles["full-graph"]
-    options = {"sampler": {"chunks_per_partition": "3"}, "communication": {"rate": "0.5"}}
-    lowering = prepare(setting, plugins.assemble(registry(), parts, options))
+    options = {"sampler": {"chunks_per_partition": 3}, "communication": {"rate": 0.5}}
+    lowering, _ = prepare(setting, training.bundle_of("bnsgcn", **options))
     halo, shared = lowering.halo, 0
     for slot in range(DEVICES):
         halo.draw(0, slot)
@@ -266,7 +221,7 @@ def test_the_rows_of_the_sample_cross_and_no_others(rate):
         for epoch in range(setting.workload.epochs)
     ]
     trace = run(setting, rate=rate)
-    assert [epoch.bytes["device_to_device"] for epoch in trace.epochs] == due
+    assert sent(trace) == due
     assert (len(set(due)) > 1) == (rate > 0)
     labels = {span.label for epoch in trace.epochs for span in epoch.spans}
     assert ("device to device" in labels) == (rate > 0)
@@ -274,8 +229,7 @@ def test_the_rows_of_the_sample_cross_and_no_others(rate):
     planned = list(dry.run_epochs(setting.workload.epochs))
     assert [epoch.bytes["device_to_device"] for epoch, _ in planned] == due
     assert dry.finish(()).peak_bytes == trace.peak_bytes
-    for (_, ours), epoch in zip(planned, trace.epochs, strict=True):
-        assert ours.epoch_s == digest(epoch, "modelled").epoch_s
+    assert [ours.epoch_s for _, ours in planned] == epoch_s(trace)
 
 
 def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
@@ -283,7 +237,7 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
     graph = setting.dataset.graph
     owner, _ = cut(setting)
     ends = np.repeat(np.arange(graph.num_vertices), graph.degrees)
-    lowering = prepare(setting, bundle_of(rate=rate))
+    lowering, _ = prepare(setting, bundle_of(rate=rate))
     edges, held = {}, {}
     for item in lowering.run_epoch(0):
         if isinstance(item, Hold):
@@ -309,31 +263,13 @@ def test_an_epoch_computes_on_the_edges_that_are_left_and_holds_their_rows():
         assert held[f"gpu{slot}", "chunk topologies"] == [size]
 
 
-def test_less_of_the_halo_takes_less_time_and_no_more_memory():
-    setting = setting_for()
-    runs = [run(setting, rate=rate) for rate in (0.0, 0.1, 0.5)]
-    times = [digest(trace.epochs[-1], "modelled").epoch_s for trace in runs]
-    assert times == sorted(times)
-    assert times[-1] < digest(run(setting, "partition").epochs[-1], "modelled").epoch_s
-    for device in ("gpu0", "gpu1", "gpu2"):
-        peaks = [trace.peak_bytes[device] for trace in runs]
-        assert peaks == sorted(peaks)
-
-
 # --------------------------------------------------------------------------- what is said
 
 
 def test_cora_is_learned_with_a_tenth_of_the_halo():
     """The abstract has it "maintaining a full-graph accuracy", by other maths."""
-    dataset = load("cora")
-    dims = (dataset.num_features, 32, dataset.num_classes)
-    request = Request(
-        strategies=("partition", "bnsgcn"),
-        dataset=dataset,
-        workload=Workload("gcn", dims, 30, 1024, (25, 10), seed=0),
-        platform=load_platform("epyc7543x4-4xa100"),
-    )
-    fresh, sampled = compare(request, registry()).runs
+    setting = cora_setting("epyc7543x4-4xa100")
+    fresh, sampled = compare_on(setting, ("partition", "bnsgcn")).runs
     assert fresh.equivalence.holds
     assert (sampled.status, sampled.other_maths, sampled.equivalence) == (
         "done",
@@ -344,13 +280,6 @@ def test_cora_is_learned_with_a_tenth_of_the_halo():
     assert sampled.loss[-1] < 0.5 * sampled.loss[0]
     assert sampled.accuracy["test"] == pytest.approx(fresh.accuracy["test"], abs=0.03)
     assert sampled.metrics["epoch_time"].value < fresh.metrics["epoch_time"].value
-
-
-def test_a_partition_alone_draws_nothing_and_says_nothing_of_it():
-    alone = run(setting_for("gat", devices=1))
-    assert losses(alone) == losses(run(setting_for("gat", devices=1), "partition"))
-    assert not any("probability" in note for note in alone.notes)
-    assert not any(span.label == "draw the halo" for span in alone.epochs[0].spans)
 
 
 @pytest.mark.parametrize(
@@ -364,9 +293,6 @@ def test_a_partition_alone_draws_nothing_and_says_nothing_of_it():
     ],
 )
 def test_what_a_sample_says_nothing_about_is_refused(model, swap, options, sentence):
-    parts = registry().strategy("bnsgcn").bundles["full-graph"]
-    parts = plugins.with_swap(registry(), parts, tuple(swap.items()))
-    texts = {option: str(value) for option, value in options.items()}
-    bundle = plugins.assemble(registry(), parts, {"communication": texts})
+    bundle = training.bundle_of("bnsgcn", swap.items(), communication=options)
     with pytest.raises(IncompatibleParts, match=sentence):
-        DryRun(bundle, setting_for(model, epochs=1))
+        DryRun(bundle, setting_for(model))

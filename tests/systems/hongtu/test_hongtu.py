@@ -9,42 +9,40 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build
-from gnnbench.kernels.dispatch import induce_block
 from gnnbench.lowering.capacity import plan_rounds
-from gnnbench.models import build as build_model
-from gnnbench.parts import Bundle, Chunks, FullGraphSampler, Setting
 from gnnbench.price.folds import lay_out
-from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Block, Parts, Round, Unit
-from gnnbench.run import train
 from gnnbench_plugins.hongtu.communication import HongTuCommunication
-from gnnbench_plugins.hongtu.memory import HongTuMemory
-from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler, throughputs
 from gnnbench_plugins.hongtu.volumes import (
     Throughputs,
     Volumes,
+    arrange,
     cost_s,
     count_volumes,
     reorganise,
 )
-from gnnbench_plugins.reference.kernel import TorchKernel
+from tests.systems.training import (
+    assert_same_training,
+    make_setting,
+    run,
+    run_ablation,
+    setting_for,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-
-@pytest.fixture(scope="module")
-def registry():
-    return plugins.load()
+CHUNKS = 4
+HONGTU = Parts("hongtu", "hongtu", "hongtu", "hongtu", "torch")
 
 
 def ids(*values):
@@ -53,24 +51,16 @@ def ids(*values):
 
 def reading(slot, rows):
     """A unit that reads ``rows`` and computes nothing."""
-    block = Block(
-        src_ids=np.array(rows, dtype=np.int64),
-        num_dst=0,
-        indptr=np.zeros(1, dtype=np.int64),
-        indices=np.empty(0, dtype=np.int32),
-    )
-    return Unit(slot, (block,))
+    nothing = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
+    return Unit(slot, (Block(np.array(rows, dtype=np.int64), 0, *nothing),))
 
 
-def rounds_of(sets):
-    return [
+def plan(sets, owner, **options):
+    rounds = [
         Round(j, tuple(reading(i, row[j]) for i, row in enumerate(sets)))
         for j in range(len(sets[0]))
     ]
-
-
-def plan(communication, rounds, owner):
-    return plan_rounds(communication.open(owner), rounds)
+    return plan_rounds(HongTuCommunication(**options).open(owner), rounds)
 
 
 # --------------------------------------------------------------------------- Figure 6
@@ -89,16 +79,6 @@ FIGURE_6 = [
 FIGURE_6_OWNER = ids(0, 0, 1, 1, 2, 2, 3, 3)
 
 
-def test_figure_6_is_the_figure_of_the_text():
-    batch_0, batch_1 = ([row[j].tolist() for row in FIGURE_6] for j in range(2))
-    assert set().union(*batch_0) == {0, 1, 2, 3, 4, 7}
-    assert set().union(*batch_1) == {2, 3, 4, 5, 6}
-    reads = [v for rows in batch_0 for v in rows]
-    assert {v for v in reads if reads.count(v) > 1} == {0, 1, 3, 4}
-    both = [set(a) & set(b) for a, b in zip(batch_0, batch_1, strict=True)]
-    assert both == [set(), {2, 4}, set(), {3}]
-
-
 def test_figure_6_volumes_are_19_11_and_8():
     # V_ori: 2+3+3+2 reads in batch 0 and 2+3+2+2 in batch 1. V_+p2p: 6 and 5 distinct vertices.
     # V_+ru: all 6 of batch 0, then 5 and 6, as 2, 3 and 4 are on a GPU already.
@@ -106,8 +86,7 @@ def test_figure_6_volumes_are_19_11_and_8():
 
 
 def test_figure_6_plan_has_the_sets_of_the_text():
-    traffic = plan(HongTuCommunication(), rounds_of(FIGURE_6), FIGURE_6_OWNER)
-    first, second = (round_traffic.fetches for round_traffic in traffic)
+    first, second = (traffic.fetches for traffic in plan(FIGURE_6, FIGURE_6_OWNER))
     assert [f.transition.tolist() for f in first] == [[0, 1], [2, 3], [4], [7]]
     assert [f.from_host.tolist() for f in first] == [[0, 1], [2, 3], [4], [7]]
     assert [f.transition.tolist() for f in second] == [[], [2, 3], [4, 5], [6]]
@@ -115,11 +94,6 @@ def test_figure_6_plan_has_the_sets_of_the_text():
     assert [f.reused.tolist() for f in second] == [[], [2, 3], [4], []]
     # "and the data of N_12^cpu ({5}) and N_13^cpu ({6}) are loaded from CPU memory".
     assert [f.from_host.tolist() for f in second] == [[], [], [5], [6]]
-
-
-def test_figure_6_rows_come_from_the_owner_next_peer_first():
-    traffic = plan(HongTuCommunication(), rounds_of(FIGURE_6), FIGURE_6_OWNER)
-    first, second = (round_traffic.fetches for round_traffic in traffic)
 
     def fetched(fetches):
         return [[(p.slot, p.ids.tolist()) for p in f.from_peers] for f in fetches]
@@ -130,27 +104,9 @@ def test_figure_6_rows_come_from_the_owner_next_peer_first():
     assert fetched(second) == [[(1, [2, 3])], [(2, [5])], [(3, [6])], [(1, []), (2, [5])]]
     kept = [[(p.slot, p.kept.tolist()) for p in f.from_peers] for f in second]
     assert kept == [[(1, [])], [(2, [4])], [(3, [])], [(1, [3]), (2, [])]]
-
-
-def test_without_interleaving_every_gpu_starts_with_the_first():
-    traffic = plan(HongTuCommunication(interleaved=False), rounds_of(FIGURE_6), FIGURE_6_OWNER)
-    asked = [[p.slot for p in fetch.from_peers] for fetch in traffic[0].fetches]
-    assert asked == [[2], [0, 2], [0, 1], [1]]
-
-
-@pytest.mark.parametrize(
-    ("p2p", "reuse", "rows"),
-    [
-        (True, True, 8),
-        (True, False, 11),
-        (False, False, 19),
-        # Kept by the GPU that read them itself: 2 and 4 on GPU 1, 3 on GPU 3.
-        (False, True, 16),
-    ],
-)
-def test_figure_6_rows_over_the_host_link(p2p, reuse, rows):
-    traffic = plan(HongTuCommunication(p2p=p2p, reuse=reuse), rounds_of(FIGURE_6), FIGURE_6_OWNER)
-    assert sum(len(f.from_host) for t in traffic for f in t.fetches) == rows
+    # Without interleaving every GPU starts with the first.
+    first, _ = plan(FIGURE_6, FIGURE_6_OWNER, interleaved=False)
+    assert [[p.slot for p in f.from_peers] for f in first.fetches] == [[2], [0, 2], [0, 1], [1]]
 
 
 # --------------------------------------------------------------------------- Equation 4
@@ -159,20 +115,19 @@ def test_figure_6_rows_over_the_host_link(p2p, reuse, rows):
 def test_equation_4():
     # 8 rows at 4 rows/s, 19 - 11 between GPUs at 16 rows/s, 11 - 8 within a GPU at 32 rows/s.
     assert cost_s(Volumes(19, 11, 8), Throughputs(4.0, 16.0, 32.0)) == 2.0 + 0.5 + 3 / 32
-
-
-def test_equation_4_with_slow_links_between_gpus_prefers_no_exchange():
-    """§5.3: with T_dd = T_hd, exchange between GPUs brings nothing, and reuse still does."""
+    # §5.3: with T_dd = T_hd, exchange between GPUs brings nothing, and reuse still does.
     rates = Throughputs(host_device=4.0, device_device=4.0, reuse=64.0)
-    plain = cost_s(Volumes(19, 19, 19), rates)
-    assert cost_s(Volumes(19, 11, 11), rates) == plain
-    assert cost_s(Volumes(19, 11, 8), rates) < plain
+    assert cost_s(Volumes(19, 11, 11), rates) == cost_s(Volumes(19, 19, 19), rates)
+    assert cost_s(Volumes(19, 11, 8), rates) < cost_s(Volumes(19, 19, 19), rates)
 
 
-def test_throughputs_are_the_platforms_links_and_memory():
+def test_throughputs_are_the_first_device_s_links_and_memory():
     setting = setting_for("gcn")
-    row = setting.dataset.num_features * 8  # float64
-    assert throughputs(setting) == Throughputs(1e10 / row, 1e11 / row, 1e12 / row)
+    platform, row = setting.platform, setting.dataset.num_features * 8  # float64
+    first, second, _ = platform.accelerators
+    rates = [platform.link(end, first.name).bandwidth_bytes_per_s for end in ("host", second.name)]
+    expected = (*rates, first.memory_bandwidth_bytes_per_s)
+    assert throughputs(setting) == Throughputs(*(rate / row for rate in expected))
 
 
 # --------------------------------------------------------------------------- Algorithm 4
@@ -189,24 +144,52 @@ def test_algorithm_4_by_hand():
     # Phase 2. After batch 0 comes batch 2, which shares 0 with it; batch 1 shares nothing.
     order = reorganise(sets, 10)
     assert order == [[0, 2, 1], [2, 1, 0]]
-    moved = [[row[k] for k in order[i]] for i, row in enumerate(sets)]
     # Before: 17 reads; unions of 6, 5, 5; 3 and 4, then 5 and 6 are there already.
     assert count_volumes(sets, 10) == Volumes(17, 16, 12)
     # After: the same reads; unions of 4, 4, 3; only 0 is there already.
-    assert count_volumes(moved, 10) == Volumes(17, 11, 10)
-
-
-def test_algorithm_4_second_phase_goes_on_from_the_batch_just_placed():
+    assert count_volumes(arrange(sets, order), 10) == Volumes(17, 11, 10)
     # From {0,1} to {1,2}, from there to {2,4}, from there to {4,5}. Line 12's index j-1 taken for
     # the batch's number before reorganisation would compare with {4,5} second; the prose says
     # "the current batch".
-    sets = [[ids(0, 1), ids(4, 5), ids(1, 2), ids(2, 4)]]
-    assert reorganise(sets, 6) == [[0, 2, 3, 1]]
+    assert reorganise([[ids(0, 1), ids(4, 5), ids(1, 2), ids(2, 4)]], 6) == [[0, 2, 3, 1]]
 
 
-def test_algorithm_4_ties_go_to_the_lowest_chunk():
-    sets = [[ids(0), ids(1), ids(2)], [ids(3), ids(4), ids(5)]]
-    assert reorganise(sets, 6) == [[0, 1, 2], [0, 1, 2]]
+@pytest.mark.parametrize("chunks", [2, 4, 8])
+def test_the_order_that_is_kept_costs_least_by_equation_4(chunks):
+    """Algorithm 4 alone costs more on some of these graphs; the note then names the range order."""
+    worse = 0
+    for seed in range(4):
+        dataset = random_dataset(seed)
+        setting = make_setting(dataset, make_platform(3), "gcn", 2, 1)
+        costs = {}
+        for search in ("local", "greedy", "none"):
+            cut = HongTuSampler(chunks_per_partition=chunks, search=search).chunks(setting, 3)
+            units = [unit for round_ in cut.rounds for unit in round_.units]
+            outputs = np.concatenate([unit.output_ids for unit in units])
+            assert np.array_equal(np.sort(outputs), np.arange(len(dataset.labels)))
+            assert all((cut.owner[u.output_ids] == u.slot).all() for u in units)
+            volumes = count_volumes(sets_of(cut.rounds), len(dataset.labels))
+            costs[search] = cost_s(volumes, throughputs(setting))
+            if search == "greedy" and "kept: range order" in " ".join(cut.notes):
+                worse += 1
+                for slot in range(3):
+                    first = [u.output_ids.min() for u in units if u.slot == slot]
+                    assert first == sorted(first)
+        assert costs["local"] <= costs["greedy"] <= costs["none"]
+    assert worse or chunks != 4
+
+
+def test_chunks_have_balanced_edges():
+    """§4.1: each partition is cut into ranges of about the same number of edges."""
+    dataset = random_dataset(0, vertices=400, edges=2400)
+    setting = make_setting(dataset, make_platform(2), "gcn", 2, 1)
+    cut = HongTuSampler(chunks_per_partition=4).chunks(setting, 2)
+    for slot in range(2):
+        edges = [u.blocks[0].num_edges for r in cut.rounds for u in r.units if u.slot == slot]
+        assert max(edges) - min(edges) <= 2 * (dataset.graph.degrees.max() + 1)
+
+
+# --------------------------------------------------------------------------- the plan
 
 
 @st.composite
@@ -218,84 +201,32 @@ def neighbour_sets(draw):
     return sets, ids(*owner)
 
 
-@given(drawn=neighbour_sets())
-@settings(deadline=None, max_examples=100)
-def test_algorithm_4_is_a_permutation_within_each_partition(drawn):
-    sets, owner = drawn
-    order = reorganise(sets, len(owner))
-    assert [sorted(row) for row in order] == [list(range(len(sets[0])))] * len(sets)
-    assert order[0][0] == 0
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("chunks", [2, 3, 8])
-def test_reorganised_rounds_cost_no_more_by_equation_4(seed, chunks):
-    """The greedy order alone may cost more; the sampler keeps the cheaper one."""
-    dataset = random_dataset(seed)
-    setting = setting_for("gcn", dataset=dataset)
-
-    def cost(search):
-        sampler = HongTuSampler(chunks_per_partition=chunks, search=search)
-        sampler.begin(setting)
-        cut = sampler.chunks(setting, 3)
-        rounds = cut.rounds
-        outputs = [u.output_ids for r in rounds for u in r.units]
-        assert np.array_equal(np.sort(np.concatenate(outputs)), np.arange(len(dataset.labels)))
-        assert all((cut.owner[u.output_ids] == u.slot).all() for r in rounds for u in r.units)
-        return cost_s(count_volumes(sets_of(rounds), len(dataset.labels)), throughputs(setting))
-
-    assert cost("local") <= cost("greedy") <= cost("none")
-
-
-def test_a_greedy_order_that_costs_more_is_not_taken():
-    """Among random graphs there are some where Algorithm 4 loses, and the note says so."""
-    worse = 0
-    for seed in range(30):
-        setting = setting_for("gcn", dataset=random_dataset(seed))
-        sampler = HongTuSampler(chunks_per_partition=4, search="greedy")
-        sampler.begin(setting)
-        cut = sampler.chunks(setting, 3)
-        rounds = cut.rounds
-        if "kept: range order" in " ".join(cut.notes):
-            worse += 1
-            for slot in range(3):
-                first = [u.output_ids.min() for r in rounds for u in r.units if u.slot == slot]
-                assert first == sorted(first)
-    assert worse
-
-
-def test_chunks_have_balanced_edges():
-    """§4.1: each partition is cut into ranges of about the same number of edges."""
-    dataset = random_dataset(0, vertices=400, edges=2400)
-    setting = setting_for("gcn", dataset=dataset)
-    sampler = HongTuSampler(chunks_per_partition=4)
-    cut = sampler.chunks(setting, 2)
-    rounds = cut.rounds
-    degrees = dataset.graph.degrees
-    for slot in range(2):
-        edges = [u.blocks[0].num_edges for r in rounds for u in r.units if u.slot == slot]
-        assert max(edges) - min(edges) <= 2 * (degrees.max() + 1)
-
-
-# --------------------------------------------------------------------------- the plan
-
-
 def rows_kept_per_device(sets):
-    """Rows over the host link where each device keeps its own rows but shares none."""
-    return sum(
-        len(np.setdiff1d(now, before))
-        for row in sets
-        for before, now in itertools.pairwise([ids(), *row])
-    )
+    """Count the rows over the host link where devices keep their own rows but share none."""
+    pairs = [pair for row in sets for pair in itertools.pairwise([ids(), *row])]
+    return sum(len(np.setdiff1d(now, before)) for before, now in pairs)
 
 
-@pytest.mark.parametrize("reuse", [True, False])
-@pytest.mark.parametrize("p2p", [True, False])
+def choose_volume(sets, volumes, p2p, reuse):
+    """Return the rows that are to cross the host links."""
+    if reuse:
+        return volumes.with_reuse if p2p else rows_kept_per_device(sets)
+    return volumes.with_p2p if p2p else volumes.original
+
+
+@pytest.mark.parametrize(
+    ("p2p", "reuse", "figure_6"),
+    # Without P2P, GPU 1 keeps 2 and 4 and GPU 3 keeps 3.
+    [(True, True, 8), (True, False, 11), (False, False, 19), (False, True, 16)],
+)
 @given(drawn=neighbour_sets())
-@settings(deadline=None, max_examples=60)
-def test_every_needed_row_comes_from_one_place(p2p, reuse, drawn):
+@example(drawn=(FIGURE_6, FIGURE_6_OWNER))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_every_needed_row_comes_from_one_place_and_host_rows_are_the_volume(
+    p2p, reuse, figure_6, drawn
+):
     sets, owner = drawn
-    traffic = plan(HongTuCommunication(p2p=p2p, reuse=reuse), rounds_of(sets), owner)
+    traffic = plan(sets, owner, p2p=p2p, reuse=reuse)
     for j, round_traffic in enumerate(traffic):
         transitions = {f.slot: f.transition for f in round_traffic.fetches}
         for i, fetch in enumerate(round_traffic.fetches):
@@ -303,7 +234,7 @@ def test_every_needed_row_comes_from_one_place(p2p, reuse, drawn):
             # The transition set is the disjoint union of what is loaded and what is kept.
             assert not set(fetch.from_host.tolist()) & set(fetch.reused.tolist())
             assert len(fetch.transition) == len(fetch.from_host) + len(fetch.reused)
-            # What is kept was there.
+            # Kept rows were there.
             before = traffic[j - 1].fetches[i].transition if j else ids()
             assert set(fetch.reused.tolist()) <= set(before.tolist())
             # Every needed row is in the own transition set, or in exactly one peer's.
@@ -315,37 +246,18 @@ def test_every_needed_row_comes_from_one_place(p2p, reuse, drawn):
             for peer in fetch.from_peers:
                 rows = {*peer.ids.tolist(), *peer.kept.tolist()}
                 assert rows <= set(transitions[peer.slot].tolist())
-                # What was read from a peer in the round before does not come again.
+                # Rows read from a peer in the round before do not come again.
                 assert set(peer.kept.tolist()) == (rows & set(read.tolist()) if reuse else set())
-            # Rows needed = rows transferred + rows reused + rows from peers.
-            assert len(fetch.needed) == (
-                len(np.intersect1d(fetch.needed, fetch.from_host))
-                + len(np.intersect1d(fetch.needed, fetch.reused))
-                + len(fetched)
-            )
             if p2p:
                 assert (owner[fetch.transition] == i).all()
             else:
                 assert (fetched, own) == ([], set(fetch.needed.tolist()))
 
-
-@pytest.mark.parametrize("reuse", [True, False])
-@pytest.mark.parametrize("p2p", [True, False])
-@given(drawn=neighbour_sets())
-@settings(deadline=None, max_examples=60)
-def test_rows_over_the_host_link_are_the_volume(p2p, reuse, drawn):
-    sets, owner = drawn
-    traffic = plan(HongTuCommunication(p2p=p2p, reuse=reuse), rounds_of(sets), owner)
+    volumes = count_volumes(sets, len(owner))
     crossed = sum(len(f.from_host) for t in traffic for f in t.fetches)
     kept = sum(len(f.reused) for t in traffic for f in t.fetches)
-    volumes = count_volumes(sets, len(owner))
-    expected = {
-        (True, True): volumes.with_reuse,
-        (True, False): volumes.with_p2p,
-        (False, False): volumes.original,
-        (False, True): rows_kept_per_device(sets),
-    }
-    assert crossed == expected[p2p, reuse]
+    assert crossed == choose_volume(sets, volumes, p2p, reuse)
+    assert crossed == figure_6 or sets is not FIGURE_6
     assert crossed + kept == (volumes.with_p2p if p2p else volumes.original)
     assert volumes.original >= volumes.with_p2p >= volumes.with_reuse
     assert volumes.with_reuse >= len(np.unique(np.concatenate([s for row in sets for s in row])))
@@ -356,29 +268,17 @@ def test_rows_over_the_host_link_are_the_volume(p2p, reuse, drawn):
 
 def random_dataset(seed, vertices=40, edges=90):
     random = np.random.default_rng(seed)
-    ends = random.integers(0, vertices, size=(2, edges))
     return build(
         f"random {seed}",
-        ends,
+        random.integers(0, vertices, size=(2, edges)),
         num_vertices=vertices,
         features=random.standard_normal((vertices, 7)).astype(np.float32),
         labels=np.arange(vertices) % 3,
     )
 
 
-def setting_for(model, num_layers=2, accelerators=3, dataset=None, epochs=1):
-    dataset = dataset or make_dataset()
-    workload = dataclasses.replace(make_workload(model, num_layers, epochs), seed=5)
-    return Setting(
-        dataset=dataset,
-        platform=make_platform(accelerators),
-        workload=workload,
-        layers=build_model(workload).shapes,
-    )
-
-
 def sets_of(rounds):
-    """N_ij by partition and batch, from the rounds that a sampler made."""
+    """Return N_ij by partition and batch, from the rounds that a sampler made."""
     return [
         [np.sort(round_.units[i].input_ids) for round_ in rounds]
         for i in range(len(rounds[0].units))
@@ -387,20 +287,24 @@ def sets_of(rounds):
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """Rows of a sampler's rounds: the volumes; those brought in for peers only; and those that a
-    device reads of other partitions in a batch and in the one before."""
+    """The rows of a sampler's rounds.
 
+    ``relayed`` rows are brought in for peers only. ``neighbours`` are rows of other partitions
+    that a device reads in a batch and in the one before.
+    """
+
+    sets: list
     volumes: Volumes
     relayed: int
     neighbours: int
 
 
-def count_rows(sampler, setting, slots):
-    cut = sampler.chunks(setting, slots)
-    rounds = cut.rounds
-    sets, owner = sets_of(rounds), cut.owner
+@cache
+def count_rows(setting, chunks=CHUNKS):
+    cut = HongTuSampler(chunks_per_partition=chunks).chunks(setting, 3)
+    sets, owner = sets_of(cut.rounds), cut.owner
     relayed = 0
-    for j in range(len(rounds)):
+    for j in range(len(cut.rounds)):
         union = np.unique(np.concatenate([row[j] for row in sets]))
         for i, row in enumerate(sets):
             relayed += len(np.setdiff1d(union[owner[union] == i], row[j]))
@@ -409,17 +313,19 @@ def count_rows(sampler, setting, slots):
         for i, row in enumerate(sets)
         for one, other in itertools.pairwise(row)
     )
-    return Counted(count_volumes(sets, setting.dataset.graph.num_vertices), relayed, neighbours)
+    volumes = count_volumes(sets, setting.dataset.graph.num_vertices)
+    return Counted(sets, volumes, relayed, neighbours)
 
 
-def expected_bytes(setting, counted, *, recompute, p2p, reuse, neighbour_reuse=False):
+def expected_bytes(setting, *, recompute, p2p, reuse, neighbour_reuse):
     """Bytes of one epoch, term by term from Algorithms 1 to 3 and §6."""
-    volumes, relayed = counted.volumes, counted.relayed
-    host = volumes.with_reuse if reuse else volumes.with_p2p if p2p else volumes.original
+    counted = count_rows(setting)
+    volumes = counted.volumes
+    host = choose_volume(counted.sets, volumes, p2p, reuse)
     kept = (volumes.with_p2p if p2p else volumes.original) - host
     # Rows that a unit reads but that are not in its own transition set: all reads, less the
     # transition rows that it reads itself.
-    fetched = volumes.original - (volumes.with_p2p - relayed) if p2p else 0
+    fetched = volumes.original - (volumes.with_p2p - counted.relayed) if p2p else 0
     if p2p and reuse and neighbour_reuse:
         fetched -= counted.neighbours
         kept += counted.neighbours
@@ -445,8 +351,8 @@ def expected_bytes(setting, counted, *, recompute, p2p, reuse, neighbour_reuse=F
         # Line 16: the gradient of h^{l+1}.
         to_device += vertices * f_out
         # Line 19, by Algorithm 3: gradients of h^l are pushed to peers (line 3), kept for the next
-        # batch, or moved out (line 6), of which there are as many as rows that came in. Nobody
-        # needs the gradient of the features h^0.
+        # batch, or moved out (line 6), as many as rows that came in. The gradient of the features
+        # h^0 is unused.
         if number:
             to_host += host * f_in
             reused += kept * f_in
@@ -459,54 +365,71 @@ def expected_bytes(setting, counted, *, recompute, p2p, reuse, neighbour_reuse=F
     }
 
 
-REUSE = ((True, True, True), (True, True, False), (True, False, True), (False, False, False))
+def train_with(setting, communication="hongtu", memory="hongtu", chunks=CHUNKS, **options):
+    parts = dataclasses.replace(HONGTU, communication=communication, memory=memory)
+    sampler = {"chunks_per_partition": chunks}
+    return run(setting, parts, sampler=sampler, communication=options)
+
+
+#: P2P, reuse and neighbour reuse; the second has the same effect without P2P and reuse.
+REUSE = (
+    (True, True, True),
+    (True, True, False),
+    (True, False, False),
+    (False, True, True),
+    (False, False, True),
+)
+MODELS = ("gcn", "sage", "gin", "gat", "ggcn")
+MEMORIES = ("hongtu", "hongtu-recompute", "hongtu-cache")
 
 
 def ways_to_run():
-    """Either number of layers with every three of model, memory, reuse and buffers."""
-    choices = (
-        ("gcn", "sage", "gin", "gat"),
-        ("hongtu", "hongtu-recompute"),
-        REUSE,
-        ("merged", "separate"),
-    )
-    for places in itertools.product(*(range(len(values)) for values in choices)):
-        chosen = (values[place] for values, place in zip(choices, places, strict=True))
-        yield 2 + sum(places) % 2, *chosen
+    """Every model with every reuse; memory, buffers, depth and precision turn with them."""
+    for (row, model), (column, reused) in itertools.product(enumerate(MODELS), enumerate(REUSE)):
+        turn = row + column
+        yield (
+            model,
+            MEMORIES[(turn + row // 3) % 3],
+            reused,
+            ("merged", "separate")[(row + column // 2) % 2],
+            2 + column % 2,
+            ("float64", "float32")[turn % 5 == 0],
+        )
 
 
-@pytest.mark.parametrize(("num_layers", "model", "memory", "reused", "buffers"), [*ways_to_run()])
-def test_bytes_of_a_run_are_volumes_times_row_width(
-    registry, num_layers, model, memory, reused, buffers
+@pytest.mark.parametrize(
+    ("model", "memory", "reused", "buffers", "num_layers", "dtype"), [*ways_to_run()]
+)
+def test_every_way_to_hold_rows_trains_alike_and_moves_the_volumes(
+    model, memory, reused, buffers, num_layers, dtype
 ):
+    """§6 changes where rows stand and nothing else; sums of gradients change their order."""
     p2p, reuse, neighbour_reuse = reused
-    setting = setting_for(model, num_layers, epochs=2)
-    bundle = plugins.assemble(
-        registry,
-        Parts("hongtu", "hongtu", "hongtu", memory, "torch"),
-        {
-            "sampler": {"chunks_per_partition": "4"},
-            "communication": {
-                "p2p": str(p2p).lower(),
-                "reuse": str(reuse).lower(),
-                "neighbour_reuse": str(neighbour_reuse).lower(),
-                "buffers": buffers,
-            },
-        },
-    )
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    counted = count_rows(HongTuSampler(chunks_per_partition=4), setting, 3)
-    assert counted.volumes.original > counted.volumes.with_p2p > counted.volumes.with_reuse
-    assert counted.relayed
-    assert counted.neighbours
-    expected = expected_bytes(
+    setting = setting_for(model, num_layers=num_layers, dtype=dtype)
+    trace = train_with(
         setting,
-        counted,
-        recompute=memory == "hongtu-recompute",
+        memory=memory,
         p2p=p2p,
         reuse=reuse,
         neighbour_reuse=neighbour_reuse,
+        buffers=buffers,
     )
+    counted = count_rows(setting)
+    assert counted.volumes.original > counted.volumes.with_p2p > counted.volumes.with_reuse
+    assert counted.relayed
+    assert counted.neighbours
+    if memory != "hongtu-cache" or all(layer.cacheable for layer in setting.layers):
+        recompute = memory == "hongtu-recompute"
+        how = dict(p2p=p2p, reuse=reuse, neighbour_reuse=neighbour_reuse)
+        assert_moves(trace, expected_bytes(setting, recompute=recompute, **how))
+
+    plain = train_with(setting, "vanilla")
+    # The first epoch's loss is a forward pass alone, where every sum keeps its order.
+    assert trace.epochs[0].loss == plain.epochs[0].loss
+    assert_same_training(trace, plain, rtol=1e-5 if dtype == "float32" else 1e-12)
+
+
+def assert_moves(trace, expected):
     for epoch in trace.epochs:
         assert {kind: epoch.bytes[kind] for kind in expected} == expected
         spans = [span for span in epoch.spans if span.stage in ("transfer", "offload")]
@@ -516,30 +439,29 @@ def test_bytes_of_a_run_are_volumes_times_row_width(
         assert between == expected["device_to_device"]
 
 
-def test_vanilla_moves_the_whole_neighbour_sets_both_ways(registry):
-    """§7.1's baseline: every N_ij crosses whole, rows forward and gradients backward."""
+def test_each_step_of_the_ablation_moves_what_it_is_named_for():
+    """§7.1's baseline moves every N_ij whole, rows forward and gradients backward."""
     setting = setting_for("gcn")
-    bundle = plugins.assemble(
-        registry,
-        Parts("hongtu", "hongtu", "vanilla", "hongtu", "torch"),
-        {"sampler": {"chunks_per_partition": "4"}},
-    )
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    counted = count_rows(HongTuSampler(chunks_per_partition=4), setting, 3)
-    expected = expected_bytes(setting, counted, recompute=False, p2p=False, reuse=False)
-    assert {kind: trace.epochs[0].bytes[kind] for kind in expected} == expected
-    assert trace.epochs[0].bytes["device_to_device"] == trace.epochs[0].bytes["reused"] == 0
+    steps = run_ablation(setting, "hongtu", sampler={"chunks_per_partition": CHUNKS})
+    due = {"vanilla": (False, False), "+P2P": (True, False), "+RU": (True, True)}
+    assert [*steps] == [*due]
+    for label, (p2p, reuse) in due.items():
+        how = dict(recompute=False, p2p=p2p, reuse=reuse, neighbour_reuse=reuse)
+        assert_moves(steps[label], expected_bytes(setting, **how))
 
 
-def test_the_note_gives_the_volumes(registry):
+def test_the_notes_give_the_volumes():
     setting = setting_for("gcn")
-    bundle = plugins.assemble(registry, registry.strategy("hongtu").bundles["full-graph"], {})
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    counted = count_rows(HongTuSampler(), setting, 3)
-    volumes = counted.volumes
+    trace, counted = train_with(setting), count_rows(setting)
+    volumes, vertices = counted.volumes, setting.dataset.graph.num_vertices
     note = next(n for n in trace.notes if "V_ori" in n)
-    for number in (volumes.original, volumes.with_p2p, volumes.with_reuse, counted.relayed):
-        assert f"{number:,} " in note
+    for symbol, rows in (
+        ("V_ori", volumes.original),
+        ("V_+p2p", volumes.with_p2p),
+        ("V_+ru", volumes.with_reuse),
+    ):
+        assert f"{symbol} {rows:,} ({rows / vertices:.2f} |V|)" in note
+    assert f"{counted.relayed:,} " in note
     (peers,) = (n for n in trace.notes if "peers' transition sets" in n)
     read = volumes.original - (volumes.with_p2p - counted.relayed)
     assert f"{read - counted.neighbours:,} copied, {counted.neighbours:,} there" in peers
@@ -548,178 +470,69 @@ def test_the_note_gives_the_volumes(registry):
 # --------------------------------------------------------------------------- buffers in place
 
 
-def train_with(registry, setting, memory="hongtu", **options):
-    communication = "hongtu" if options else "vanilla"
-    bundle = plugins.assemble(
-        registry,
-        Parts("hongtu", "hongtu", communication, memory, "torch"),
-        {
-            "sampler": {"chunks_per_partition": "4"},
-            **({"communication": options} if options else {}),
-        },
+def test_a_merged_buffer_copies_nothing_on_a_device_and_holds_less():
+    """Rows that stay cost nothing in place; T_ij and N_ij share most of their rows."""
+    merged, separate = (
+        train_with(setting_for("gcn"), buffers=buffers) for buffers in ("merged", "separate")
     )
-    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
 
-
-@pytest.mark.parametrize(
-    ("row", "memory"), [*enumerate(("hongtu", "hongtu-recompute", "hongtu-cache"))]
-)
-@pytest.mark.parametrize(("column", "model"), [*enumerate(("gcn", "sage", "gin", "gat", "ggcn"))])
-def test_every_way_to_hold_rows_trains_alike(registry, row, memory, column, model):
-    """§6 changes where rows stand and nothing else; sums of gradients change their order. Half of
-    the ways with each model and memory, the others with the next of either."""
-    setting = setting_for(model, epochs=2)
-    plain = train_with(registry, setting, memory)
-    switches, buffers = (False, True), ("merged", "separate")
-    for p2p, reuse, neighbours in itertools.product(switches, repeat=3):
-        ours = train_with(
-            registry,
-            setting,
-            memory,
-            p2p=str(p2p).lower(),
-            reuse=str(reuse).lower(),
-            neighbour_reuse=str(neighbours).lower(),
-            buffers=buffers[(row + column + p2p + reuse + neighbours) % 2],
-        )
-        # The first epoch's loss is a forward pass alone, where every sum keeps its order.
-        assert ours.epochs[0].loss == plain.epochs[0].loss
-        assert ours.epochs[1].loss == pytest.approx(plain.epochs[1].loss, rel=1e-12, abs=0)
-        for name, parameter in ours.parameters.items():
-            assert np.allclose(parameter, plain.parameters[name], rtol=0, atol=1e-12)
-
-
-def test_reused_rows_take_no_time_and_no_copies(registry):
-    """In place: rows that stay cost nothing, and a merged buffer needs no copies on a device."""
-    setting = setting_for("gcn")
-
-    def labels(buffers):
-        (epoch,) = train_with(registry, setting, buffers=buffers).epochs
+    def labels(trace):
+        epoch = trace.epochs[0]
         assert epoch.bytes["reused"] > 0
         on_devices = [s for s in epoch.spans if s.work.op == "copy" and s.place.startswith("gpu")]
         return {span.label for span in on_devices if span.seconds > 0}
 
     gradients = {"clear gradients on device", "compact gradients", "average and step"}
-    assert labels("merged") == gradients
-    assert labels("separate") == gradients | {"copy between buffers"}
-
-
-def test_a_merged_buffer_holds_less_than_two(registry):
-    """Data buffer deduplication: T_ij and N_ij share most of their rows."""
-    setting = setting_for("gcn")
-    merged, separate = (
-        train_with(registry, setting, buffers=buffers).peak_bytes
-        for buffers in ("merged", "separate")
-    )
+    assert labels(merged) == gradients
+    assert labels(separate) == gradients | {"copy between buffers"}
     for device in ("gpu0", "gpu1", "gpu2"):
-        assert merged[device] < separate[device]
+        assert merged.peak_bytes[device] < separate.peak_bytes[device]
 
 
 # --------------------------------------------------------------------------- interleaving
 
 
-class EvenSampler(FullGraphSampler):
-    """Four partitions of eight vertices, each in four chunks of two."""
-
-    name = "even"
-    summary = "for the tests of interleaving"
-
-    def chunks(self, setting, num_slots, capacity=None):
-        graph = setting.dataset.graph
-
-        def unit(i, j):
-            first = 8 * i + 2 * j
-            return Unit(i, (induce_block(graph.indptr, graph.indices, ids(first, first + 1)),))
-
-        rounds = tuple(Round(j, tuple(unit(i, j) for i in range(num_slots))) for j in range(4))
-        return Chunks(rounds, np.arange(32, dtype=np.int64) // 8)
-
-
 def train_evenly(interleaved):
-    """Vertex v and those 8, 16 and 24 further know each other, in four partitions of eight."""
+    """Vertices v, v + 8, v + 16 and v + 24 know each other, in four partitions of four chunks."""
     vertices = np.arange(32)
-    ends = np.array([(v, (v + step) % 32) for v in vertices for step in (8, 16)]).T
     dataset = build(
         "even",
-        ends,
+        np.array([(v, (v + step) % 32) for v in vertices for step in (8, 16)]).T,
         num_vertices=32,
         features=np.ones((32, 7), dtype=np.float32),
         labels=vertices % 3,
     )
-    setting = setting_for("gcn", accelerators=4, dataset=dataset)
-    bundle = Bundle(
-        sampler=EvenSampler(),
-        placement=HongTuPlacement(),
-        communication=HongTuCommunication(interleaved=interleaved),
-        memory=HongTuMemory(),
-        kernel=TorchKernel(),
-    )
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    # Devices are equal, so that time slots begin together.
+    setting = make_setting(dataset, make_platform(4), "gcn", 2, 1)
+    sampler = {"partitioner": "range", "chunks_per_partition": 4, "search": "none"}
+    trace = run(setting, HONGTU, sampler=sampler, communication={"interleaved": interleaved})
     return lay_out(trace.epochs[0], "modelled")
 
 
-def exchanges(timeline):
-    """The spans in which a device reads a peer's buffer, or adds to it."""
-    return [item for item in timeline if item.span.label == "device to device"]
-
-
 def asked(item):
-    """The device whose buffer is read or added to."""
+    """Return the device whose buffer a span reads or adds to."""
     (buffer,) = (name for name in item.span.resources if name.endswith(".buffer"))
     return buffer.removesuffix(".buffer")
 
 
-def test_no_two_devices_access_one_peer_at_the_same_time():
+def test_interleaved_devices_never_wait_for_each_other():
+    """Algorithm 2, line 6 and Algorithm 3, line 2: in one time slot each asks another peer."""
+    slots, ends = {}, {}
     for interleaved in (True, False):
-        by_peer = {}
-        for item in exchanges(train_evenly(interleaved)):
-            by_peer.setdefault(asked(item), []).append((item.start_s, item.end_s))
+        timeline = train_evenly(interleaved)
+        by_peer, starts = {}, {}
+        for item in timeline:
+            if item.span.label == "device to device":
+                by_peer.setdefault(asked(item), []).append((item.start_s, item.end_s))
+                starts.setdefault(round(item.start_s, 12), []).append(asked(item))
         assert len(by_peer) == 4
+        # No two devices use one peer's buffer at the same time.
         for spans in by_peer.values():
             for (_, end), (start, _) in itertools.pairwise(sorted(spans)):
                 assert start >= end
-
-
-def test_interleaved_devices_never_wait_for_each_other():
-    """Algorithm 2, line 6 and Algorithm 3, line 2: in one time slot each asks another peer."""
-
-    def slots(timeline):
-        starts = {}
-        for item in exchanges(timeline):
-            starts.setdefault(round(item.start_s, 12), []).append(asked(item))
-        return [sorted(peers) for _, peers in sorted(starts.items())]
-
-    interleaved, naive = train_evenly(True), train_evenly(False)
-    devices = ["gpu0", "gpu1", "gpu2", "gpu3"]
+        slots[interleaved] = [sorted(peers) for _, peers in sorted(starts.items())]
+        ends[interleaved] = max(item.end_s for item in timeline)
     # Three time slots a round: two layers forward, and one backward.
-    assert slots(interleaved) == [devices] * (3 * 4 * 3)
-    assert len(slots(naive)) > len(slots(interleaved))
-
-    def end_s(timeline):
-        return max(item.end_s for item in timeline)
-
-    assert end_s(interleaved) < end_s(naive)
-
-
-def test_caching_aggregates_moves_less_than_recomputing(registry):
-    """§4.2: O(|V|) instead of O(alpha |V|) rows to the devices, and no second aggregation."""
-    setting = setting_for("gcn")
-
-    def epoch(memory):
-        bundle = plugins.assemble(
-            registry,
-            Parts("hongtu", "hongtu", "hongtu", memory, "torch"),
-            {"sampler": {"chunks_per_partition": "8"}},
-        )
-        trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-        return trace.epochs[0]
-
-    hybrid, recompute = epoch("hongtu"), epoch("hongtu-recompute")
-    assert hybrid.loss == recompute.loss
-    assert hybrid.bytes["host_to_device"] < recompute.bytes["host_to_device"]
-
-    def aggregations(trace):
-        return sum(s.work.op == "aggregate" for s in trace.spans)
-
-    # 3 x 8 units; forward in both layers, backward in the second; then forward again in both.
-    assert aggregations(hybrid) == 24 * 3
-    assert aggregations(recompute) == 24 * 5
+    assert slots[True] == [["gpu0", "gpu1", "gpu2", "gpu3"]] * (3 * 4 * 3)
+    assert len(slots[False]) > len(slots[True])
+    assert ends[True] < ends[False]

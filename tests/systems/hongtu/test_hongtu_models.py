@@ -7,7 +7,6 @@ than its vertices, and has isolated vertices, so that some chunks have no edges 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from functools import cache
@@ -16,15 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from gnnbench import plugins
-from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import build as build_dataset
 from gnnbench.models import MODELS, BoundBlock, Degrees, build
 from gnnbench.parts import Setting
-from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Workload
-from gnnbench.run import train
 from gnnbench.run.evaluate import whole_graph_block
+from tests.systems.training import make_uneven_platform, registry, run
 
 NUM_VERTICES = 24
 NUM_ISOLATED = 4
@@ -51,11 +47,6 @@ WAYS = (
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@cache
-def registry():
-    return plugins.load()
 
 
 @cache
@@ -97,7 +88,7 @@ def setting_for(model: str, num_layers: int, devices: int) -> Setting:
         seed=1,
         dtype="float64",
     )
-    return Setting(dataset(scale), make_platform(devices), workload, build(workload).shapes)
+    return Setting(dataset(scale), make_uneven_platform(devices), workload, build(workload).shapes)
 
 
 @cache
@@ -137,18 +128,14 @@ def assert_trains_as_plainly(
     num_layers: int,
     devices: int,
     chunks: int,
-    memory: str = "hongtu",
-    communication: tuple[str, dict[str, str]] = ("hongtu", {}),
+    memory: str,
+    communication: tuple[str, dict[str, str]],
 ) -> None:
     setting = setting_for(model, num_layers, devices)
     name, options = communication
-    parts = registry().strategy("hongtu").bundles["full-graph"]
-    bundle = plugins.assemble(
-        registry(),
-        dataclasses.replace(parts, memory=memory, communication=name),
-        {"sampler": {"chunks_per_partition": str(chunks)}, "communication": options},
-    )
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    swaps = (("memory", memory), ("communication", name))
+    sampler = {"chunks_per_partition": chunks}
+    trace = run(setting, "hongtu", swaps, sampler=sampler, communication=options)
     losses, parameters = train_plainly(model, num_layers)
     assert all(math.isfinite(loss) for loss in losses)
     assert len(set(losses)) == EPOCHS
@@ -165,69 +152,59 @@ def assert_trains_as_plainly(
 
 
 def spread():
-    """Four runs of each model, which together have every depth, every m and every n."""
+    """Four runs of each model, with every depth, every m and n, and all memories between them."""
     for turn, model in enumerate(MODELS):
         for number, num_layers in enumerate(LAYERS):
             devices = DEVICES[(number + turn) % 3]
             chunks = CHUNKS[(2 * number + turn // 3 + 2) % 3]
-            yield model, num_layers, devices, chunks
+            way = WAYS[5 * (4 * turn + number) % len(WAYS)]
+            yield model, num_layers, devices, chunks, way
 
 
 def everything():
-    return itertools.product(MODELS, LAYERS, DEVICES, CHUNKS)
+    """Every model, depth, m and n; memory and communication turn with them."""
+    for number, each in enumerate(itertools.product(MODELS, LAYERS, DEVICES, CHUNKS)):
+        yield *each, WAYS[(number + number // 48) % len(WAYS)]
+
+
+QUICK = [*spread()]
 
 
 def test_the_spread_has_every_value_with_every_model():
     for model in MODELS:
-        runs = [run[1:] for run in spread() if run[0] == model]
-        for values, seen in zip((LAYERS, DEVICES, CHUNKS), zip(*runs, strict=True), strict=True):
-            assert set(seen) == set(values)
-    assert {run[2:] for run in spread()} == set(itertools.product(DEVICES, CHUNKS))
+        depths, devices, chunks, ways = zip(
+            *(run[1:] for run in QUICK if run[0] == model), strict=True
+        )
+        assert (set(depths), set(devices), set(chunks)) == (set(LAYERS), set(DEVICES), set(CHUNKS))
+        assert len({memory for memory, _ in ways}) >= 3
+    assert all(way in [each[-1] for each in QUICK] for way in WAYS)
+    met = {(each[0], WAYS.index(each[-1])) for each in everything()}
+    assert met == set(itertools.product(MODELS, range(len(WAYS))))
 
 
-@pytest.mark.parametrize(("model", "num_layers", "devices", "chunks"), list(spread()))
-def test_hongtu_trains_as_plain_full_graph_training(model, num_layers, devices, chunks):
-    assert_trains_as_plainly(model, num_layers, devices, chunks)
+def named(runs):
+    """Return runs as parameters that are named by their values."""
+    for each in runs:
+        *values, (memory, (communication, options)) = each
+        words = (*values, memory, communication, *options)
+        yield pytest.param(*each, id="-".join(map(str, words)))
+
+
+@pytest.mark.parametrize(("model", "num_layers", "devices", "chunks", "way"), [*named(QUICK)])
+def test_hongtu_trains_as_plain_full_graph_training(model, num_layers, devices, chunks, way):
+    assert_trains_as_plainly(model, num_layers, devices, chunks, *way)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("model", "num_layers", "devices", "chunks"), sorted({*everything()} - {*spread()})
+    ("model", "num_layers", "devices", "chunks", "way"), [*named(everything())]
 )
-def test_so_it_does_however_it_is_partitioned(model, num_layers, devices, chunks):
-    assert_trains_as_plainly(model, num_layers, devices, chunks)
-
-
-def spread_by(model, way):
-    """Two of the depths with each model and way, the other two with the next of either."""
-    row, column = [*MODELS].index(model), WAYS.index(way)
-    for number in ((row + column) % 2, (row + column) % 2 + 2):
-        yield LAYERS[number], DEVICES[(row - column + number) % 3], CHUNKS[(row + column) % 3]
-
-
-def test_the_spread_by_ways_has_every_pair():
-    """Every two values of model, way, depth, m and n meet, and every way meets every m and n."""
-    runs = [
-        (model, WAYS.index(way), *run)
-        for model, way in itertools.product(MODELS, WAYS)
-        for run in spread_by(model, way)
-    ]
-    values = (MODELS, range(len(WAYS)), LAYERS, DEVICES, CHUNKS)
-    for places in (*itertools.combinations(range(len(values)), 2), (1, 3, 4)):
-        due = set(itertools.product(*(values[place] for place in places)))
-        assert {tuple(run[place] for place in places) for run in runs} == due
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join((way[0], way[1][0], *way[1][1])))
-@pytest.mark.parametrize("model", MODELS)
-def test_so_it_does_by_every_memory_and_communication(model, way):
-    for num_layers, devices, chunks in spread_by(model, way):
-        assert_trains_as_plainly(model, num_layers, devices, chunks, *way)
+def test_so_it_does_however_it_is_partitioned(model, num_layers, devices, chunks, way):
+    assert_trains_as_plainly(model, num_layers, devices, chunks, *way)
 
 
 def test_some_chunks_have_no_edges_and_some_no_vertices():
-    """What the runs on 4 devices with 8 chunks rely on."""
+    """The runs on 4 devices with 8 chunks rely on these."""
     sampler = registry().part("sampler", "hongtu")(chunks_per_partition=8)
     rounds = sampler.chunks(setting_for("gcn", 2, 4), 4).rounds
     units = [unit for round_ in rounds for unit in round_.units]

@@ -15,72 +15,46 @@ from gnnbench.kernels.dispatch import RmatStream
 from gnnbench.kernels.reference.streams import draw_edges
 from gnnbench.models import MODELS, build
 from gnnbench.partitioning import cut_ranges
-from gnnbench.parts import Bundle, Setting
+from gnnbench.parts import Setting
 from gnnbench.platforms import describe
-from gnnbench.plugins import Registry, assemble, load
-from gnnbench.price.folds import digest
-from gnnbench.price.model_clock import ModelClock
-from gnnbench.records import Dataset, Table, Workload
-from gnnbench.run import train
+from gnnbench.records import Workload
 from gnnbench.studies import PlanRequest
 from gnnbench_plugins.hongtu.in_memory_planner import InMemoryPlanner, InMemoryProspect
-from gnnbench_plugins.hongtu.outlook import Outlook
 from gnnbench_plugins.hongtu.planner import HongTuPlanner, Prospect, count, cut_balanced
+from tests.systems.training import bundle_of, epoch_s, load_dense, registry, run, sent
 
-PLATFORM = "epyc7543x4-4xa100"
-
-
-class Silent:
-    def begin(self, label: str, edges: int) -> None: ...
-
-    def advance(self, edges: int) -> None: ...
-
-    def end(self) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def registry() -> Registry:
-    return load()
-
-
+PLATFORM = describe.load_platform("epyc7543x4-4xa100")
 PLANNERS = {planner.name: planner for planner in (HongTuPlanner, InMemoryPlanner)}
 
 
-def make_bundle(registry: Registry, strategy: str = "hongtu", **options: object) -> Bundle:
-    parts = registry.strategy(strategy).bundles["full-graph"]
-    texts: dict[str, dict[str, str]] = {}
-    for name, value in options.items():
-        kind, option = name.split("__")
-        texts.setdefault(kind, {})[option] = str(value)
-    return assemble(registry, parts, texts)
+class Silent:
+    def begin(self, label, edges): ...
+
+    def advance(self, edges): ...
+
+    def end(self): ...
 
 
-def make_workload(dims: tuple[int, ...]) -> Workload:
-    return Workload("gcn", dims, 1, 1024, (25, 10), 0, threads=2)
+def make_workload(dims, model="gcn"):
+    return Workload(model, dims, 1, 1024, (25, 10), 0, threads=2)
 
 
-def plan(
-    registry: Registry,
-    graph: Dataset | RmatStream,
-    dims: tuple[int, ...],
-    strategy: str = "hongtu",
-    model: str = "gcn",
-    **options: object,
-) -> dict[str, Table]:
-    workload = dataclasses.replace(make_workload(dims), model=model)
-    request = PlanRequest(
-        graph, workload, describe.load_platform(PLATFORM), MODELS[model], Silent()
-    )
-    tables = PLANNERS[strategy]().plan(make_bundle(registry, strategy, **options), request)
+def ask(graph, dims, model="gcn"):
+    return PlanRequest(graph, make_workload(dims, model), PLATFORM, MODELS[model], Silent())
+
+
+def plan(graph, dims, strategy="hongtu", model="gcn", **options):
+    request = ask(graph, dims, model)
+    tables = PLANNERS[strategy]().plan(bundle_of(strategy, **options), request)
     return {table.name: table for table in tables}
 
 
-def foresee(prospect: Prospect) -> Outlook:
-    """What training would take, by what is counted of the chunks alone."""
+def foresee(prospect):
+    """Return the outlook of training by what is counted of the chunks alone."""
     return prospect.foresee(count(prospect))
 
 
-def values(table: Table) -> dict[str, list[float | None]]:
+def values(table):
     return {row.label: [cell.value for cell in row.cells] for row in table.rows}
 
 
@@ -88,9 +62,7 @@ def values(table: Table) -> dict[str, list[float | None]]:
     ("name", "chunks"),
     [("cora", 4), ("cora", 3), pytest.param("ego_twitter", 8, marks=pytest.mark.long)],
 )
-def test_a_plan_has_the_rows_that_training_notes(
-    registry: Registry, name: str, chunks: int
-) -> None:
+def test_a_plan_has_the_rows_that_training_notes(name, chunks):
     """Partition, chunks and their order are the sampler's own, so V_ori, V_+p2p and V_+ru are."""
     dataset = datasets.load(name)
     dims = (dataset.num_features, 8, dataset.num_classes)
@@ -98,21 +70,21 @@ def test_a_plan_has_the_rows_that_training_notes(
         strategies=("hongtu",),
         dataset=dataset,
         workload=make_workload(dims),
-        platform=describe.load_platform(PLATFORM),
+        platform=PLATFORM,
         options={"sampler": {"chunks_per_partition": str(chunks)}},
         check=False,
     )
-    (result,) = compare(request, registry).runs
+    (result,) = compare(request, registry()).runs
     assert result.status == "done", result.reason
     noted = re.search(
         r"V_ori ([\d,]+) .*V_\+p2p ([\d,]+) .*V_\+ru ([\d,]+)", " ".join(result.notes)
     )
     assert noted is not None
-    tables = plan(registry, dataset, dims, sampler__chunks_per_partition=chunks)
+    options = {"sampler": {"chunks_per_partition": chunks}}
+    tables = plan(dataset, dims, **options)
     rows = [found[0] for found in values(tables["volumes"]).values()]
     assert [f"{count:,.0f}" for count in rows if count is not None] == list(noted.groups())
-    asked = PlanRequest(dataset, request.workload, request.platform, MODELS["gcn"], Silent())
-    outlook = foresee(Prospect(make_bundle(registry, sampler__chunks_per_partition=chunks), asked))
+    outlook = foresee(Prospect(bundle_of("hongtu", **options), ask(dataset, dims)))
     fullest = max(size for name, size in outlook.peak_bytes.items() if name.startswith("gpu"))
     assert fullest == result.metrics["peak_device_bytes"].value
     assert outlook.epoch_s == pytest.approx(result.metrics["epoch_time"].value, rel=1e-12)
@@ -122,7 +94,7 @@ def test_a_plan_has_the_rows_that_training_notes(
         assert alpha[chunk_count] == values(tables["volumes"])["V_ori"][1]
 
 
-def test_a_stream_is_planned_like_the_graph_it_makes(registry: Registry) -> None:
+def test_a_stream_is_planned_like_the_graph_it_makes():
     """Stored, without the edges that come twice, and cut in ranges, it needs the same rows."""
     stream = RmatStream(3000, 12_000, (0.57, 0.19, 0.19), 5)
     src, dst = (side.astype(np.int64) for side in draw_edges(stream, 0, stream.edges))
@@ -132,11 +104,12 @@ def test_a_stream_is_planned_like_the_graph_it_makes(registry: Registry) -> None
     small = datasets.load("rmat:vertices=3000,edges=12k,features=9,classes=3")
     stored = dataclasses.replace(small, graph=graph)
     # One partition, so that both cut the same ranges but for the weight of edges that come twice.
-    options = {"placement__accelerators": 1, "sampler__search": "none"}
     for chunks in (1, 8):
-        options["sampler__chunks_per_partition"] = chunks
+        sampler = {"search": "none", "chunks_per_partition": chunks}
         ours, theirs = (
-            values(plan(registry, source, (9, 8, 3), **options)["volumes"])
+            values(
+                plan(source, (9, 8, 3), placement={"accelerators": 1}, sampler=sampler)["volumes"]
+            )
             for source in (stream, stored)
         )
         assert ours.keys() == theirs.keys()
@@ -144,7 +117,7 @@ def test_a_stream_is_planned_like_the_graph_it_makes(registry: Registry) -> None
             assert rows == pytest.approx(theirs[label][0], rel=0.02)
 
 
-def test_ranges_are_cut_as_for_training() -> None:
+def test_ranges_are_cut_as_for_training():
     graph = datasets.load("rmat:vertices=5000,edges=20k,features=2,classes=2").graph
     degrees = graph.degrees.astype(np.int32)
     for ranges in (1, 2, 7, 64, 512):
@@ -153,7 +126,7 @@ def test_ranges_are_cut_as_for_training() -> None:
         assert cut_balanced(degrees, ranges).tolist() == expected
 
 
-def test_ranges_over_several_stretches() -> None:
+def test_ranges_over_several_stretches():
     """More vertices than are summed at a time, one of them with more edges than a range."""
     degrees = np.random.default_rng(0).integers(0, 9, (1 << 20) + 5000).astype(np.int32)
     degrees[1 << 20] = 4_000_000
@@ -163,75 +136,54 @@ def test_ranges_over_several_stretches() -> None:
     assert bounds.tolist() == [0, *cuts.tolist(), len(degrees)]
 
 
-def test_more_chunks_take_less_memory_and_more_rows(registry: Registry) -> None:
-    """Section 4.3: (1 + alpha) |V| / (m n) rows a device. V_ori is alpha |V| of as many partitions,
-    as Table 8's 1.6, 8.5 and 10.7 |V| are Table 3's alpha of 32, 128 and 128."""
-    stream = RmatStream(1 << 14, 100_000, (0.57, 0.19, 0.19))
-    needed, rows = [], []
-    for chunks in (1, 2, 8, 32):
-        tables = plan(
-            registry,
-            stream,
-            (64, 32, 8),
-            sampler__chunks_per_partition=chunks,
-            memory__topology="host",
-        )
-        needed.append(values(tables["memory"])["fullest device"][0])
-        rows.append(values(tables["volumes"])["V_ori"][0])
-        alpha = values(tables["replication"])["and own vertices"]
-        place = tables["replication"].columns.index(str(4 * chunks))
-        assert alpha[place] == values(tables["volumes"])["V_ori"][1]
-    assert needed == sorted(needed, reverse=True)
-    assert rows == sorted(rows)
-
-
 # --------------------------------------------------------------------------- in memory
 
 
-@pytest.mark.parametrize("accelerators", [1, 2, 4])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
-@pytest.mark.parametrize("name", ["cora", pytest.param("ego_twitter", marks=pytest.mark.long)])
-def test_a_plan_in_memory_has_the_bytes_and_the_time_of_training(
-    registry: Registry, name: str, model: str, accelerators: int
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "model", "accelerators"),
+    [
+        ("cora", "gcn", 4),
+        ("cora", "gcn", 1),
+        ("cora", "gat", 2),
+        *(
+            pytest.param("ego_twitter", model, accelerators, marks=pytest.mark.long)
+            for model in ("gcn", "gat")
+            for accelerators in (1, 2, 4)
+        ),
+    ],
+)
+def test_a_plan_in_memory_has_the_bytes_and_the_time_of_training(name, model, accelerators):
     """Every device's bytes exactly, with features that are dense, and the epoch."""
-    dataset = datasets.load(name)
-    if not isinstance(dataset.features, np.ndarray):
-        dense = np.ascontiguousarray(dataset.features.toarray())
-        dataset = dataclasses.replace(dataset, features=dense)
+    dataset = load_dense(name)
     dims = (dataset.num_features, 32, dataset.num_classes)
-    options = {"placement": {"accelerators": str(accelerators)}}
-    workload = dataclasses.replace(make_workload(dims), model=model)
-    platform = describe.load_platform(PLATFORM)
-    bundle = assemble(registry, registry.strategy("hongtu-im").bundles["full-graph"], options)
-    setting = Setting(dataset, platform, workload, build(workload).shapes)
-    trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
-    tables = plan(registry, dataset, dims, "hongtu-im", model, placement__accelerators=accelerators)
-    devices = values(tables["devices"])
+    options = {"placement": {"accelerators": accelerators}}
+    workload = make_workload(dims, model)
+    setting = Setting(dataset, PLATFORM, workload, build(workload).shapes)
+    trace = run(setting, "hongtu-im", **options)
+    devices = values(plan(dataset, dims, "hongtu-im", model, **options)["devices"])
     assert len(devices) == accelerators
     for label, (vertices, _, halo, needed, limit, _) in devices.items():
-        assert (needed, limit) == (trace.peak_bytes[label], platform.device(label).memory_bytes)
+        assert (needed, limit) == (trace.peak_bytes[label], PLATFORM.device(label).memory_bytes)
         assert vertices
         assert bool(halo) == (accelerators > 1)
     halo_bytes = sum(row[2] or 0 for row in devices.values()) * workload.itemsize
     crossing = sum(dims[:-1]) + sum(dims[1:-1])  # rows at every layer, gradients but for the first
-    assert trace.epochs[0].bytes["device_to_device"] == halo_bytes * crossing
-    epoch_s = digest(trace.epochs[0], "modelled").epoch_s
-    asked = PlanRequest(dataset, workload, platform, MODELS[model], Silent())
-    outlook = foresee(InMemoryProspect(bundle, asked))
-    assert outlook.epoch_s == pytest.approx(epoch_s, rel=1e-12)
-    assert sum(outlook.stages_s.values()) == pytest.approx(epoch_s, rel=1e-9)
+    assert sent(trace) == [halo_bytes * crossing]
+    prospect = InMemoryProspect(bundle_of("hongtu-im", **options), ask(dataset, dims, model))
+    outlook = foresee(prospect)
+    assert [outlook.epoch_s] == pytest.approx(epoch_s(trace), rel=1e-12)
+    assert sum(outlook.stages_s.values()) == pytest.approx(outlook.epoch_s, rel=1e-9)
 
 
-def test_a_plan_in_memory_says_what_does_not_fit(registry: Registry) -> None:
+def test_a_plan_in_memory_says_what_does_not_fit():
     """The capacity decides: a byte less than the fullest device needs is too little."""
     stream = RmatStream(1 << 14, 100_000, (0.57, 0.19, 0.19))
-    tables = plan(registry, stream, (64, 32, 8), "hongtu-im")
+    tables = plan(stream, (64, 32, 8), "hongtu-im")
     needed = {label: int(row[3] or 0) for label, row in values(tables["devices"]).items()}
     assert values(tables["memory"])["fullest device"][0] == max(needed.values())
     for less, fits in ((0, True), (1, False)):
         limit = max(needed.values()) - less
-        tight = plan(registry, stream, (64, 32, 8), "hongtu-im", memory__device_bytes=limit)
+        tight = plan(stream, (64, 32, 8), "hongtu-im", memory={"device_bytes": limit})
         told = {row.label: row.cells[-1].text for row in tight["devices"].rows}
         assert told == {
             label: "fits" if size <= limit else "does not fit" for label, size in needed.items()
@@ -242,12 +194,5 @@ def test_a_plan_in_memory_says_what_does_not_fit(registry: Registry) -> None:
         full = [label for label, size in needed.items() if size > limit]
         told_of = [note.split()[0] for note in tight["memory"].notes]
         assert told_of == full[:1]
-    request = PlanRequest(
-        stream,
-        make_workload((64, 32, 8)),
-        describe.load_platform(PLATFORM),
-        MODELS["gcn"],
-        Silent(),
-    )
     with pytest.raises(IncompatibleParts, match="needs communication 'halo'"):
-        InMemoryPlanner().plan(make_bundle(registry), request)
+        InMemoryPlanner().plan(bundle_of("hongtu"), ask(stream, (64, 32, 8)))

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 
-from gnnbench import plugins
-from gnnbench.comparison import Request, compare
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_platforms, make_workload
+from gnnbench.conformance.graphs import make_platform
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.footprint import size_of
+from gnnbench.kernels.dispatch import edge_cut
 from gnnbench.lowering.working_sets import StreamedSets
-from gnnbench.models import build
-from gnnbench.parts import Setting
-from gnnbench.plugins import assemble
 from gnnbench.price.dry_run import DryRun
 from gnnbench.price.folds import digest
-from gnnbench.price.model_clock import ModelClock
-from gnnbench.run import train
+from tests.systems import training
+from tests.systems.training import (
+    PLAIN,
+    assert_same_training,
+    epoch_s,
+    list_before,
+    make_setting,
+    run_ablation,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,34 +31,24 @@ DEVICES, CHUNKS = 2, 3
 ITEM = 8
 
 
-def setting_of(model="gcn", accelerators=DEVICES, **workload):
-    dataset = make_dataset()
-    made = dataclasses.replace(
-        make_workload(model, num_layers=3),
-        dims=(dataset.num_features, 12, 10, dataset.num_classes),
-        **workload,
-    )
-    return Setting(dataset, make_platform(accelerators), made, build(made).shapes)
+def setting_of(model="gcn", accelerators=DEVICES, epochs=1):
+    return training.setting_for(model, accelerators, epochs=epochs, dims=(7, 12, 10, 3))
 
 
 def bundle_of(swaps=(), chunks=CHUNKS, **options):
-    registry = plugins.load()
-    parts = registry.strategy("neugraph").bundles["full-graph"]
-    parts = dataclasses.replace(parts, **dict(swaps))
-    if parts.sampler == "neugraph":
-        options = {"sampler": {"chunks_per_device": str(chunks)}, **options}
-    return assemble(registry, parts, options)
+    options = {"sampler": {"chunks_per_device": chunks}, **options}
+    return training.bundle_of("neugraph", swaps, **options)
 
 
-def run(setting, *arguments, **options):
-    bundle = bundle_of(*arguments, **options)
-    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+def run(setting, chunks=CHUNKS, swaps=(), **options):
+    options = {"sampler": {"chunks_per_device": chunks}, **options}
+    return training.run(setting, "neugraph", dict(swaps).items(), **options)
 
 
 # --------------------------------------------------------------------------- the grid
 
 
-@pytest.mark.parametrize(("devices", "chunks"), [(1, 1), (1, 4), (2, 3), (3, 2)])
+@pytest.mark.parametrize(("devices", "chunks"), [(1, 1), (1, 4), (3, 2)])
 def test_every_edge_is_in_one_piece(devices, chunks):
     setting = setting_of()
     cut = bundle_of(chunks=chunks).sampler.chunks(setting, devices)
@@ -98,47 +90,42 @@ def test_every_edge_is_in_one_piece(devices, chunks):
 # --------------------------------------------------------------------------- the same training
 
 
-@pytest.mark.parametrize("kernel", ["torch", "native"])
-@pytest.mark.parametrize("communication", ["neugraph", "vanilla"])
-@pytest.mark.parametrize("memory", ["neugraph", "hongtu"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "commnet"])
+@pytest.mark.parametrize(
+    ("model", "memory", "communication", "kernel"),
+    [
+        ("gcn", "neugraph", "neugraph", "torch"),
+        ("gcn", "hongtu", "vanilla", "native"),
+        ("sage", "neugraph", "vanilla", "torch"),
+        ("sage", "hongtu", "neugraph", "native"),
+        ("gin", "neugraph", "neugraph", "native"),
+        ("gin", "hongtu", "vanilla", "torch"),
+        ("commnet", "neugraph", "vanilla", "native"),
+        ("commnet", "hongtu", "neugraph", "torch"),
+    ],
+)
 def test_pieces_add_up_to_the_whole(model, memory, communication, kernel):
     swaps = {"memory": memory, "communication": communication, "kernel": kernel}
-    pieces = run(setting_of(model, epochs=2), swaps)
-    whole = {"sampler": "full-graph", "placement": "single", "communication": "none"}
-    plain = run(setting_of(model, accelerators=1, epochs=2), {**whole, "memory": "resident"})
-    losses = [epoch.loss for epoch in plain.epochs]
-    assert [epoch.loss for epoch in pieces.epochs] == pytest.approx(losses, rel=1e-12)
-    for name, values in plain.parameters.items():
-        np.testing.assert_allclose(pieces.parameters[name], values, rtol=1e-9, atol=1e-12)
+    pieces = run(setting_of(model, epochs=2), swaps=swaps)
+    plain = training.run(setting_of(model, accelerators=1, epochs=2), PLAIN)
+    assert_same_training(pieces, plain)
 
 
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin"])
-def test_rows_are_equal_to_the_reference(model):
-    setting = setting_of(model)
-    request = Request(
-        strategies=("neugraph",),
-        dataset=setting.dataset,
-        workload=setting.workload,
-        platform=make_platforms()[0],
-        options={"sampler": {"chunks_per_device": "3"}},
-    )
-    (result,) = compare(request, plugins.load()).runs
-    assert result.status == "done", result.reason
-    assert result.equivalence.holds
-
-
-@pytest.mark.parametrize("memory", ["neugraph", "hongtu", "hongtu-recompute", "hongtu-cache"])
-@pytest.mark.parametrize("model", ["gcn", "gat"])
+@pytest.mark.parametrize(
+    ("model", "memory"),
+    [
+        ("gcn", "neugraph"),
+        ("gat", "neugraph"),
+        ("gat", "hongtu"),
+        ("gat", "hongtu-recompute"),
+        ("gat", "hongtu-cache"),
+    ],
+)
 def test_whole_chunks_can_be_streamed_too(model, memory):
-    """And what their layers make can be kept: of attention with the input rows."""
+    """Their layers' intermediates can be kept, with the input rows for attention."""
     swaps = {"sampler": "hongtu", "memory": memory}
-    streamed = run(setting_of(model, epochs=2), swaps)
-    plain = run(
-        setting_of(model, epochs=2), {**swaps, "memory": "hongtu", "communication": "vanilla"}
-    )
-    losses = [epoch.loss for epoch in plain.epochs]
-    assert [epoch.loss for epoch in streamed.epochs] == pytest.approx(losses, rel=1e-12)
+    streamed = training.run(setting_of(model, epochs=2), "neugraph", swaps.items())
+    plain = training.run(setting_of(model, accelerators=1, epochs=2), PLAIN)
+    assert_same_training(streamed, plain)
 
 
 # --------------------------------------------------------------------------- what crosses
@@ -158,7 +145,7 @@ def count_read(setting, cut):
 def test_bytes_by_hand():
     """Forward every layer's rows once for each chunk that reads them, and its outputs back; going
     back gradients of outputs, and above the first layer those of all rows that were read."""
-    setting = setting_of(epochs=1)
+    setting = setting_of()
     cut = bundle_of().sampler.chunks(setting, DEVICES)
     count, read, dims = len(cut.owner), count_read(setting, cut), setting.workload.dims
     (epoch,) = run(setting).epochs
@@ -166,51 +153,49 @@ def test_bytes_by_hand():
     assert epoch.bytes["device_to_host"] == ITEM * (count * sum(dims[1:]) + read * sum(dims[1:-1]))
     again = (cut.pieces - 1) * count
     assert epoch.bytes["reused"] == ITEM * again * sum(dims[:-1])
-    # Without, a chunk's own rows cross with every piece.
-    (plain,) = run(setting, {"communication": "vanilla"}).epochs
+    # The ablation begins where a chunk's own rows cross with every piece.
+    steps = run_ablation(setting, "neugraph", sampler={"chunks_per_device": CHUNKS})
+    assert [*steps] == ["vanilla", "+own", "+overlap"]
+    (plain,) = steps["vanilla"].epochs
     more = ITEM * again * sum(dims[:-1])
     assert plain.bytes["host_to_device"] == epoch.bytes["host_to_device"] + more
     assert plain.bytes["reused"] == 0
-
-
-def test_edges_and_vertices_are_counted_once():
-    setting = setting_of(epochs=1)
-    cut = bundle_of().sampler.chunks(setting, DEVICES)
-    (epoch,) = run(setting).epochs
+    assert steps["+own"].epochs[0].bytes == steps["+overlap"].epochs[0].bytes == epoch.bytes
+    times = [epoch_s(trace)[0] for trace in steps.values()]
+    assert times == sorted(set(times), reverse=True)
+    # Edges and vertices are counted once.
     graph, depth = setting.dataset.graph, len(setting.layers)
     assert epoch.edges == depth * graph.num_edges
-    assert epoch.vertices == depth * graph.num_vertices + count_read(setting, cut)
+    assert epoch.vertices == depth * graph.num_vertices + read
+    units = [unit for round_ in cut.rounds for unit in round_.units]
+    empty = sum(unit.blocks[0].num_edges == 0 for unit in units)
+    edges = edge_cut(graph.indptr, graph.indices, cut.owner.astype(np.int32))
+    assert cut.notes[0] == (
+        f"a grid of 6 by 6 chunks, {empty} of its pieces without edges; metis partitions cut "
+        f"{100 * edges / graph.num_edges:.2g} % of the edges; a row crosses {read / count:.2f} "
+        f"times in a pass"
+    )
 
 
 # --------------------------------------------------------------------------- what is held
 
 
-def test_intermediates_of_all_chunks_stay_on_their_devices():
-    """At the end of the forward pass a device has of all its vertices, layer after layer, the
-    aggregate and the output; HongTu's memory has none of them there."""
-    setting = setting_of(epochs=1)
-    bundle = bundle_of()
-    cut = bundle.sampler.chunks(setting, DEVICES)
-    kept = run(setting).peak_bytes
-    cached = run(setting, {"memory": "hongtu"}).peak_bytes
-    widths = sum(layer.aggregate_features + layer.out_features for layer in setting.layers)
-    for slot in range(DEVICES):
-        due = ITEM * widths * int((cut.owner == slot).sum())
-        name = f"gpu{slot}"
-        assert cached[name] < kept[name]
-        assert due < kept[name] < due + cached[name]
-    assert kept["host"] < cached["host"]
-
-
-@pytest.mark.parametrize("memory", ["neugraph", "hongtu"])
-@pytest.mark.parametrize("overlap", ["true", "false"])
-@pytest.mark.parametrize("topology", ["device", "host"])
+@pytest.mark.parametrize(
+    ("memory", "overlap", "topology"),
+    [
+        ("neugraph", True, "device"),
+        ("neugraph", False, "host"),
+        ("hongtu", True, "host"),
+        ("hongtu", False, "device"),
+    ],
+)
 def test_what_a_device_holds_is_what_chunks_are_cut_for(memory, overlap, topology):
-    setting = setting_of("sage", epochs=1)
+    setting = setting_of("sage")
     options = {"communication": {"overlap": overlap}, "memory": {"topology": topology}}
     bundle = bundle_of({"memory": memory}, **options).begin(setting)
     cut = bundle.sampler.chunks(setting, DEVICES)
-    held = run(setting, {"memory": memory}, **options).peak_bytes
+    held = run(setting, swaps={"memory": memory}, **options).peak_bytes
+    assert held["gpu0"] != held["gpu1"]
     sets = StreamedSets(bundle, setting.layers, ITEM, cut.pieces)
     for slot in range(DEVICES):
         units = [unit for each in cut.rounds for unit in each.units if unit.slot == slot]
@@ -220,8 +205,8 @@ def test_what_a_device_holds_is_what_chunks_are_cut_for(memory, overlap, topolog
 
 def test_the_least_chunks_that_fit_are_cut():
     dataset = load("rmat:vertices=2000,edges=20000,features=64")
-    made = dataclasses.replace(make_workload("gcn"), dims=(64, 32, dataset.num_classes), epochs=1)
-    setting = Setting(dataset, make_platform(DEVICES), made, build(made).shapes)
+    dims = (64, 32, dataset.num_classes)
+    setting = make_setting(dataset, make_platform(DEVICES), "gcn", 2, 1, dims=dims)
 
     def plan(chunks, **memory):
         options = {"topology": "device", **memory}
@@ -234,11 +219,11 @@ def test_the_least_chunks_that_fit_are_cut():
         sizes[count] = max(held[f"gpu{slot}"] for slot in range(DEVICES))
     assert sizes[4] < sizes[2] < sizes[1]
     for count, size in sizes.items():
-        found = plan(0, device_bytes=str(size))
+        found = plan(0, device_bytes=size)
         (note,) = [note for note in found.notes if note.startswith("a grid of")]
         assert note.startswith(f"a grid of {DEVICES * count} by {DEVICES * count} chunks")
         with pytest.raises(DeviceOutOfMemory):
-            plan(count, device_bytes=str(size - 1))
+            plan(count, device_bytes=size - 1)
 
 
 # --------------------------------------------------------------------------- when
@@ -251,10 +236,12 @@ def spans_of(setting, **options):
 
 
 def test_rows_cross_while_a_piece_is_worked_on():
-    """Those of the next piece, and of no other: it has the place of the piece before."""
-    setting = setting_of(epochs=1)
+    """Rows of the next piece alone cross early: they take the place of the piece before."""
+    setting = setting_of()
+    ends = []
     for overlap in (True, False):
-        found = spans_of(setting, communication={"overlap": str(overlap).lower()})
+        found = spans_of(setting, communication={"overlap": overlap})
+        ends.append(max(end_s for *_, end_s in found))
         for slot, layer in itertools.product(range(DEVICES), range(3)):
             sent, work = (
                 {
@@ -271,35 +258,21 @@ def test_rows_cross_while_a_piece_is_worked_on():
             assert all(work[r - before][1] <= sent[r][0] for r in rounds[before:])
             meets = [sent[r][0] < work[r - 1][1] for r in rounds[1:]]
             assert any(meets) if overlap else not any(meets)
+    assert ends[0] < ends[1]
 
 
 def of_slot(span, slot):
     return any(f"gpu{slot}" in name for name in span.resources)
 
 
-def test_overlap_makes_an_epoch_shorter():
-    setting = setting_of(epochs=1)
-    with_it, without = (
-        max(end_s for *_, end_s in spans_of(setting, communication={"overlap": overlap}))
-        for overlap in ("true", "false")
-    )
-    assert with_it < without
-
-
 def test_update_follows_the_last_piece():
-    setting = setting_of(epochs=1)
+    setting = setting_of()
     (epoch,) = run(setting).epochs
-    by_id = {span.id: span for span in epoch.spans}
     pieces = DEVICES * CHUNKS
 
     def follows(span):
-        found, waiting = set(), [*span.after]
-        while waiting:
-            one = waiting.pop()
-            if one not in found:
-                found.add(one)
-                waiting += by_id[one].after
-        return {by_id[one] for one in found}
+        found = list_before(span, epoch.spans)
+        return [each for each in epoch.spans if each.id in found]
 
     for span in epoch.spans:
         if span.label == "update forward":
@@ -318,7 +291,7 @@ def test_update_follows_the_last_piece():
 
 
 def test_a_plan_is_what_is_run():
-    setting = setting_of("sage", epochs=1)
+    setting = setting_of("sage")
     trace, plan = run(setting), DryRun(bundle_of(), setting)
     epoch = plan.run_epoch(0)
     assert epoch.bytes == trace.epochs[0].bytes
@@ -349,7 +322,7 @@ def test_a_plan_is_what_is_run():
 )
 def test_what_cannot_be_in_pieces_is_refused(model, swaps, sentence):
     with pytest.raises(IncompatibleParts, match=sentence):
-        run(setting_of(model), swaps)
+        training.run(setting_of(model), "neugraph", swaps.items())
 
 
 def test_a_number_of_chunks_is_checked():

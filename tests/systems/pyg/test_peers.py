@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
+import hashlib
 import importlib.util
-import itertools
+import json
 import os
 import subprocess
 import sys
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from gnnbench import models
+from gnnbench import conformance, models
+from gnnbench.conformance.graphs import make_dataset, make_platform
 from gnnbench.datasets import dgl_library as importing
 from gnnbench.errors import MissingDependency
 from gnnbench.models import BoundBlock, Degrees
 from gnnbench.parts import Adjacency, Bundle, Kernel, Setting
-from gnnbench.platforms.machine import Device, Platform
-from gnnbench.records import Block, BoolArray, Dataset, Graph, Workload
+from gnnbench.records import Block, BoolArray, Workload
 from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.dgl.sampler import DGLSampler
 from gnnbench_plugins.pyg import gnnbench_strategy as pyg_strategies
@@ -32,18 +32,20 @@ from gnnbench_plugins.pyg import kernel as pyg_kernel
 from gnnbench_plugins.pyg import sampler as pyg_sampler
 from gnnbench_plugins.pyg.kernel import PyGKernel
 from gnnbench_plugins.pyg.sampler import PyGSampler, blocks_of
+from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.sampler import NeighbourSampler
+from tests.systems.training import make_setting, registry
 
 if TYPE_CHECKING:
     from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
 KERNELS: list[type[Kernel]] = [PyGKernel, DGLKernel]
-TOLERANCE = {torch.float32: 2e-6, torch.float64: 1e-13}
+MATHS = next(check for check in conformance.CHECKS if check.name == "kernel-maths")
 CPU = torch.device("cpu")
 
 
 def block_of(edges: BoolArray) -> Block:
-    """The block whose dense ``(D, S)`` adjacency is ``edges``."""
+    """Return the block whose dense ``(D, S)`` adjacency is ``edges``."""
     indptr = np.concatenate(([0], np.cumsum(edges.sum(1)))).astype(np.int64)
     return Block(
         src_ids=np.arange(edges.shape[1], dtype=np.int64),
@@ -54,20 +56,15 @@ def block_of(edges: BoolArray) -> Block:
 
 
 def random_edges(num_dst: int, num_src: int, share: float) -> BoolArray:
-    """Random edges, of which the second and the last destination have none."""
+    """Draw edges; the second and the last destination have none."""
     edges: BoolArray = np.random.default_rng(7).random((num_dst, num_src)) < share
     edges[[1, -1]] = False
     return edges
 
 
-BLOCKS = {
-    "bipartite": random_edges(9, 14, 0.4),
-    "square": random_edges(12, 12, 0.3),
-    "no edges": np.zeros((3, 5), dtype=bool),
-    "one vertex": np.zeros((1, 1), dtype=bool),
-    "one edge": np.array([[False, True]]),
-    "no destinations": np.zeros((0, 4), dtype=bool),
-}
+BIPARTITE = random_edges(9, 14, 0.4)
+#: Without self loops.
+LOOPLESS = BIPARTITE & ~np.eye(9, 14, dtype=bool)
 
 
 @pytest.fixture(params=KERNELS, ids=lambda kernel: kernel.name)
@@ -76,94 +73,38 @@ def kernel(request: pytest.FixtureRequest) -> Kernel:
     return made
 
 
-@pytest.fixture(params=list(TOLERANCE), ids=["float32", "float64"])
-def dtype(request: pytest.FixtureRequest) -> torch.dtype:
-    chosen: torch.dtype = request.param
-    return chosen
-
-
-@pytest.fixture(params=list(BLOCKS.values()), ids=list(BLOCKS))
-def edges(request: pytest.FixtureRequest) -> BoolArray:
-    chosen: BoolArray = request.param
-    return chosen
-
-
-def draw(*shape: int, dtype: torch.dtype) -> Tensor:
+def draw(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     generator = torch.Generator().manual_seed(sum(shape) + 1)
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     return values.to(dtype).requires_grad_()
 
 
-def as_matrix(edges: BoolArray, weight: Tensor | None = None) -> Tensor:
-    """The dense float64 ``(D, S)`` matrix with ``weight`` on the edges in CSR order."""
-    mask = torch.from_numpy(edges)
-    matrix = torch.zeros(edges.shape, dtype=torch.float64)
-    if weight is None:
-        weight = torch.ones(int(mask.sum()), dtype=torch.float64)
-    return matrix.masked_scatter(mask, weight)
+def bind(edges: BoolArray, kernel: Kernel) -> BoundBlock:
+    """Return the block of ``edges`` in float64, with degrees that are not its own."""
+    return BoundBlock(block_of(edges), kernel, Degrees(np.arange(2, 16)), torch.float64, CPU)
 
 
-def dense_mean(edges: BoolArray, h: Tensor) -> Tensor:
-    degrees = torch.from_numpy(edges.sum(1)).clamp(min=1).unsqueeze(1)
-    return as_matrix(edges) @ h / degrees
-
-
-def dense_softmax(edges: BoolArray, scores: Tensor) -> Tensor:
-    absent = torch.from_numpy(~edges)
-    rows = as_matrix(edges, scores).masked_fill(absent, -torch.inf).softmax(1)
-    return rows[~absent]
-
-
-def assert_same(ours: Tensor, exact: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
-    """Equal values, and equal gradients of each pair under one random cotangent."""
-    tolerance = TOLERANCE[ours.dtype]
-    scale = max(1.0, float(exact.detach().abs().sum(-1).amax())) if exact.numel() else 1.0
-    torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance * scale)
-    cotangent = draw(*ours.shape, dtype=ours.dtype).detach()
-    for leaf, exact_leaf in pairs:
-        (gradient,) = torch.autograd.grad(ours, leaf, cotangent, retain_graph=True)
-        (expected,) = torch.autograd.grad(exact, exact_leaf, cotangent.double(), retain_graph=True)
-        assert gradient.dtype == ours.dtype
-        magnitude = float(expected.abs().sum(-1).amax()) if expected.numel() else 0.0
-        torch.testing.assert_close(
-            gradient.double(), expected, rtol=tolerance, atol=tolerance * max(1.0, magnitude)
-        )
-
-
-def twin(leaf: Tensor) -> Tensor:
-    return leaf.detach().double().requires_grad_()
+def small_setting(model: str = "gcn", **workload: Any) -> Setting:
+    """Return a setting on the conformance graph, with fan-outs of 4 and 4."""
+    workload = {"fanouts": (4, 4), **workload}
+    layers = len(workload["fanouts"])
+    return make_setting(make_dataset(), make_platform(1), model, layers, 1, **workload)
 
 
 # --------------------------------------------------------------------------- kernels
 
 
-@pytest.mark.parametrize("width", [1, 5])
-def test_sums_and_means_equal_the_dense_products(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray, width: int
-) -> None:
-    block = block_of(edges)
-    adjacency = kernel.adjacency(block, dtype, CPU)
-    h, weight = draw(block.num_src, width, dtype=dtype), draw(block.num_edges, dtype=dtype)
-    h64, weight64 = twin(h), twin(weight)
-
-    assert_same(adjacency.sum(h), as_matrix(edges) @ h64, (h, h64))
-    assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
-    constant = adjacency.sum(h, weight.detach())
-    assert_same(constant, as_matrix(edges, weight64.detach()) @ h64, (h, h64))
-    trained = adjacency.sum(h, weight)
-    assert_same(trained, as_matrix(edges, weight64) @ h64, (h, h64), (weight, weight64))
-    only_weight = adjacency.sum(h.detach(), weight)
-    assert_same(only_weight, as_matrix(edges, weight64) @ h64.detach(), (weight, weight64))
-
-
-def test_edge_softmax_equals_the_dense_one(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
-) -> None:
-    block = block_of(edges)
-    scores = draw(block.num_edges, dtype=dtype)
-    scores64 = twin(scores)
-    ours = kernel.adjacency(block, dtype, CPU).edge_softmax(scores)
-    assert_same(ours, dense_softmax(edges, scores64), (scores, scores64))
+def test_operations_equal_the_dense_ones(kernel: Kernel) -> None:
+    outcome = conformance.run_check(MATHS, registry(), f"kernel={kernel.name}")
+    assert outcome.status == "passed", outcome.reason
+    for shape in ((0, 4), (1, 1), (3, 5)):
+        adjacency = kernel.adjacency(block_of(np.zeros(shape, dtype=bool)), torch.float64, CPU)
+        h = draw(shape[1], 5)
+        for out in (adjacency.sum(h), adjacency.mean(h)):
+            assert out.tolist() == [[0.0] * 5] * shape[0]
+        assert adjacency.edge_softmax(draw(0)).tolist() == []
+    one = kernel.adjacency(block_of(np.array([[False, True]])), torch.float64, CPU)
+    assert one.sum(torch.tensor([[3.0], [5.0]]).double()).tolist() == [[5.0]]
 
 
 def test_edge_softmax_survives_large_scores(kernel: Kernel) -> None:
@@ -171,32 +112,6 @@ def test_edge_softmax_survives_large_scores(kernel: Kernel) -> None:
     scores = torch.tensor([1000.0, 1000.0, -1000.0], dtype=torch.float64)
     ours = kernel.adjacency(block_of(edges), torch.float64, CPU).edge_softmax(scores)
     assert ours.tolist() == [0.5, 0.5, 0.0]
-
-
-def test_transposed_sum_is_the_backward_of_sum(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
-) -> None:
-    block = block_of(edges)
-    adjacency = kernel.adjacency(block, dtype, CPU)
-    g = draw(block.num_dst, 4, dtype=dtype)
-    weight = draw(block.num_edges, dtype=dtype)
-    for values in (None, weight):
-        ours = adjacency.sum_transposed(g, values)
-        matrix = as_matrix(edges, None if values is None else values.detach().double())
-        assert not ours.requires_grad
-        assert_same(ours, matrix.t() @ g.detach().double())
-
-
-def test_edges_and_degrees_come_in_csr_order(
-    kernel: Kernel, dtype: torch.dtype, edges: BoolArray
-) -> None:
-    adjacency = kernel.adjacency(block_of(edges), dtype, CPU)
-    destinations, sources = np.nonzero(edges)
-    assert adjacency.edge_src.dtype == adjacency.edge_dst.dtype == torch.int64
-    assert adjacency.edge_src.tolist() == sources.tolist()
-    assert adjacency.edge_dst.tolist() == destinations.tolist()
-    assert adjacency.in_degrees.dtype == dtype
-    assert adjacency.in_degrees.tolist() == edges.sum(1).tolist()
 
 
 def test_unsorted_rows_keep_the_order_of_their_edges(kernel: Kernel) -> None:
@@ -216,31 +131,21 @@ def test_unsorted_rows_keep_the_order_of_their_edges(kernel: Kernel) -> None:
     assert adjacency.sum_transposed(g, weight).flatten().tolist() == [2000.0, 10.0, 100.0, 1.0]
 
 
-def test_wide_rows(kernel: Kernel, dtype: torch.dtype) -> None:
-    edges = random_edges(6, 11, 0.5)
-    adjacency = kernel.adjacency(block_of(edges), dtype, CPU)
-    h = draw(11, 8415, dtype=dtype)
-    h64 = twin(h)
-    assert_same(adjacency.sum(h), as_matrix(edges) @ h64, (h, h64))
-    assert_same(adjacency.mean(h), dense_mean(edges, h64), (h, h64))
-
-
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_may_be_strided(kernel: Kernel, dtype: torch.dtype) -> None:
-    edges = BLOCKS["bipartite"]
-    block = block_of(edges)
+    block = block_of(BIPARTITE)
     adjacency = kernel.adjacency(block, dtype, CPU)
     weight = draw(block.num_edges, dtype=dtype).detach()
     wide = draw(6, block.num_src, dtype=dtype)
     h = wide.t()[:, ::2]
-    exact = as_matrix(edges, weight.double()) @ h.detach().double()
-    assert_same(adjacency.sum(h, weight), exact)
+    torch.testing.assert_close(adjacency.sum(h, weight), adjacency.sum(h.contiguous(), weight))
     (gradient,) = torch.autograd.grad(adjacency.sum(h).sum(), wide)
     expected = torch.zeros_like(wide)
-    expected[::2] = torch.from_numpy(edges.sum(0)).to(dtype)
+    expected[::2] = torch.from_numpy(BIPARTITE.sum(0)).to(dtype)
     assert torch.equal(gradient, expected)
     g = draw(7, block.num_dst, dtype=dtype).detach().t()[:, 1:4]
-    ours = adjacency.sum_transposed(g, weight)
-    assert_same(ours, as_matrix(edges, weight.double()).t() @ g.double())
+    ours, packed = (adjacency.sum_transposed(rows, weight) for rows in (g, g.contiguous()))
+    torch.testing.assert_close(ours, packed)
 
 
 def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
@@ -262,13 +167,9 @@ def test_kernels_are_deterministic_to_the_bit(kernel: Kernel) -> None:
 def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     from gnnbench_plugins.pyg.propagation import MEAN, SUM
 
-    edges = BLOCKS["bipartite"]
-    block = block_of(edges)
+    block = block_of(BIPARTITE)
     adjacency = PyGKernel().adjacency(block, torch.float64, CPU)
-    h, weight = (
-        draw(block.num_src, 3, dtype=torch.float64),
-        draw(block.num_edges, dtype=torch.float64),
-    )
+    h, weight = draw(block.num_src, 3), draw(block.num_edges)
     widths: list[int] = []
     hooks = [
         module.register_message_forward_hook(lambda _, __, out: widths.append(out.numel()))
@@ -289,8 +190,8 @@ def test_constant_weights_make_no_messages(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_pyg_transposes_a_block_once() -> None:
-    """What sorts in the first backward pass sorts no more in the second."""
-    block = block_of(BLOCKS["bipartite"])
+    """The first backward pass sorts; the second one does not."""
+    block = block_of(BIPARTITE)
     adjacency = PyGKernel().adjacency(block, torch.float32, CPU)
     h = draw(block.num_src, 3, dtype=torch.float32)
     weight = draw(block.num_edges, dtype=torch.float32).detach()
@@ -310,89 +211,41 @@ def test_pyg_transposes_a_block_once() -> None:
 # --------------------------------------------------------------------------- models
 
 
-def dense_layer(layer: models.Layer, degrees: Tensor, edges: BoolArray, h: Tensor) -> Tensor:
-    """A layer by its formula, from its own parameters, on dense float64 matrices."""
-    p = {name: value.double() for name, value in layer.named_parameters()}
-    num_dst = edges.shape[0]
-    own, adjacency = h[:num_dst], as_matrix(edges)
-    kind = type(layer).__name__.removeprefix("Projected")
-    if kind == "GCNLayer":
-        norm = (degrees.double() + 1).rsqrt()
-        eye = torch.eye(num_dst, edges.shape[1], dtype=torch.float64)
-        out = norm[:num_dst, None] * (adjacency + eye) * norm @ h @ p["weight"] + p["bias"]
-    elif kind == "SAGELayer":
-        out = torch.cat((own, dense_mean(edges, h)), 1) @ p["weight"] + p["bias"]
-    elif kind == "GINLayer":
-        hidden = torch.relu((own + adjacency @ h) @ p["weight_1"] + p["bias_1"])
-        out = hidden @ p["weight_2"] + p["bias_2"]
-    elif kind == "CommNetLayer":
-        out = torch.cat((own, dense_mean(edges, h)), 1) @ p["weight"]
-    elif kind == "GGCNLayer":
-        gates = torch.sigmoid((own @ p["gate_dst"])[:, None] + (h @ p["gate_src"])[None])
-        messages = adjacency[:, :, None] * gates * (h @ p["message"])[None]
-        out = own @ p["own"] + messages.sum(1) + p["bias"]
-    else:
-        z = h @ p["weight"]
-        scores = z[:num_dst] @ p["attend_dst"] + (z @ p["attend_src"]).t()
-        scores = torch.nn.functional.leaky_relu(scores, 0.2)
-        absent = (adjacency + torch.eye(num_dst, edges.shape[1])) == 0
-        out = scores.masked_fill(absent, -torch.inf).softmax(1) @ z + p["bias"]
-    return torch.relu(out) if layer.activation else out
-
-
 @pytest.mark.parametrize(
     ("name", "projected"),
     [*((name, ()) for name in models.MODELS), *((name, (0, 1)) for name in models.PROJECTED)],
 )
-def test_models_equal_their_dense_formulas(
-    kernel: Kernel, dtype: torch.dtype, name: str, projected: tuple[int, ...]
+def test_models_equal_those_of_kernel_torch(
+    kernel: Kernel, name: str, projected: tuple[int, ...]
 ) -> None:
-    chain = [random_edges(9, 14, 0.4), random_edges(5, 9, 0.4)]
-    chain = [edges & ~np.eye(*edges.shape, dtype=bool) for edges in chain]
-    precision = "float32" if dtype == torch.float32 else "float64"
-    workload = Workload(name, (6, 4, 3), 1, 5, (0, 0), seed=3, dtype=precision)
-    model = models.build(workload, projected)
-    degrees = np.arange(2, 16)
-    bounds = [BoundBlock(block_of(edges), kernel, Degrees(degrees), dtype, CPU) for edges in chain]
-    h = draw(14, 6, dtype=dtype)
-    ours = model(bounds, h)
-
-    h64 = exact = twin(h)
-    for layer, edges in zip(model.stack, chain, strict=True):
-        exact = dense_layer(layer, torch.from_numpy(degrees[: edges.shape[1]]), edges, exact)
-    assert_same(ours, exact, (h, h64))
-
-    parameters = list(model.parameters())
-    gradients = torch.autograd.grad(ours.square().sum(), parameters)
-    expected = torch.autograd.grad(exact.square().sum(), parameters)
-    tolerance = 30 * TOLERANCE[dtype]
-    for gradient, other in zip(gradients, expected, strict=True):
-        scale = max(1.0, float(other.abs().max()))
-        torch.testing.assert_close(gradient, other, rtol=tolerance, atol=tolerance * scale)
-
-    for layer, bound, edges in zip(model.stack, bounds, chain, strict=True):
-        if layer.cacheable:
-            check_aggregate_backward(layer, bound, edges.shape[1], dtype)
-
-
-def check_aggregate_backward(
-    layer: models.Layer, bound: BoundBlock, num_src: int, dtype: torch.dtype
-) -> None:
-    h = draw(num_src, layer.in_features, dtype=dtype)
-    aggregate = layer.aggregate(bound, h)
-    g = draw(*aggregate.shape, dtype=dtype).detach()
-    (expected,) = torch.autograd.grad(aggregate, h, g)
-    tolerance = 10 * TOLERANCE[dtype]
-    torch.testing.assert_close(
-        layer.aggregate_backward(bound, g), expected, rtol=tolerance, atol=tolerance
-    )
+    """Kernel ``torch`` is held equal to dense formulas in ``tests/models``."""
+    chain = [LOOPLESS, random_edges(5, 9, 0.4) & ~np.eye(5, 9, dtype=bool)]
+    workload = Workload(name, (6, 4, 3), 1, 5, (0, 0), seed=3, dtype="float64")
+    model, h = models.build(workload, projected), draw(14, 6)
+    found = []
+    for each in (kernel, TorchKernel()):
+        bounds = [bind(edges, each) for edges in chain]
+        out = model(bounds, h)
+        gradients = torch.autograd.grad(out.square().sum(), [h, *model.parameters()])
+        backward = []
+        for layer, bound in zip(model.stack, bounds, strict=True):
+            if layer.cacheable:
+                rows = draw(bound.block.num_src, layer.in_features)
+                aggregate = layer.aggregate(bound, rows)
+                g = draw(*aggregate.shape).detach()
+                backward.append(layer.aggregate_backward(bound, g))
+                (expected,) = torch.autograd.grad(aggregate, rows, g)
+                torch.testing.assert_close(backward[-1], expected, rtol=1e-12, atol=1e-12)
+        found.append([out, *gradients, *backward])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-12)
 
 
 # --------------------------------------------------------------------------- their own modules
 
 
 class RowsMultiplied(TorchFunctionMode):
-    """Notes how many rows every matrix product has that makes rows of one width of another."""
+    """The number of rows of each matrix product; all make rows of one width of another."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -407,18 +260,12 @@ class RowsMultiplied(TorchFunctionMode):
         return out
 
 
-def own_layer(
-    kernel: Kernel, name: str, in_features: int, out_features: int
-) -> tuple[models.Layer, bool]:
-    """The layer as the engine has this kernel train it, and whether W comes first there."""
-    setting = setting_for(random_graph(20), (2,))
-    workload = dataclasses.replace(
-        setting.workload, model=name, dims=(in_features, out_features), dtype="float64"
-    )
-    setting = dataclasses.replace(setting, workload=workload, layers=models.build(workload).shapes)
+def own_layer(kernel: Kernel, name: str, *dims: int) -> tuple[models.Layer, bool]:
+    """Return the layer as the engine has this kernel train it, and whether W comes first there."""
+    setting = small_setting(name, dims=dims, fanouts=(2,))
     first = kernel.projects_first(0, setting, "mini-batch")
     assert first == kernel.projects_first(0, setting, "full-graph")
-    (layer,) = models.build(workload, (0,) if first else ()).stack
+    (layer,) = models.build(setting.workload, (0,) if first else ()).stack
     return layer, first
 
 
@@ -426,27 +273,29 @@ def test_gin_conv_sums_features_before_its_perceptron(kernel: Kernel) -> None:
     assert not own_layer(kernel, "gin", 7, 3)[1]
 
 
-@pytest.mark.parametrize(("in_features", "out_features"), [(7, 3), (3, 7), (5, 5)])
+@pytest.mark.parametrize("dims", [(7, 3), (3, 7), (5, 5)])
 @pytest.mark.parametrize("name", ["gcn", "sage"])
 def test_w_comes_where_their_own_modules_have_it(
-    kernel: Kernel, name: str, in_features: int, out_features: int
+    kernel: Kernel, name: str, dims: tuple[int, int]
 ) -> None:
-    """The same output as GraphConv, SAGEConv and GCNConv give, with W on the same side."""
-    edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
+    """GraphConv, SAGEConv and GCNConv give equal outputs, with W on the same side."""
+    edges = LOOPLESS.copy()
     edges[[1, -1], 0] = True  # DGL's GraphConv refuses destinations without edges
-    block = block_of(edges)
-    bound = BoundBlock(block, kernel, Degrees(np.arange(2, 16)), torch.float64, CPU)
-    layer, first = own_layer(kernel, name, in_features, out_features)
-    h = draw(14, in_features, dtype=torch.float64).detach()
-    seen = RowsMultiplied(in_features, out_features)
-    theirs = MODULES[kernel.name, name](layer, bound, h, seen)
+    bound = bind(edges, kernel)
+    layer, first = own_layer(kernel, name, *dims)
+    h, module = draw(14, dims[0]).detach(), MODULES[kernel.name, name](layer, bound)
+    with RowsMultiplied(*dims) as seen, torch.no_grad():
+        theirs = module(h)
     torch.testing.assert_close(layer.update(bound, layer.aggregate(bound, h)), theirs)
     # One product, or with GraphSAGE one more for the destinations' own rows.
     assert sorted(seen.rows) == [*([9] if name == "sage" else []), 14 if first else 9]
 
 
+Module = Callable[[Tensor], Tensor]
+
+
 def normalised_edges(bound: BoundBlock) -> tuple[Tensor, Tensor, Tensor]:
-    """The normalised adjacency's sources, destinations and weights, self loops among them."""
+    """Return sources, destinations and weights of the normalised adjacency with self loops."""
     loops = torch.arange(bound.block.num_dst)
     plain, scaling = bound.adjacency, bound.gcn_scaling
     return (
@@ -456,7 +305,7 @@ def normalised_edges(bound: BoundBlock) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def run_dgl_gcn(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_dgl_gcn(layer: models.Layer, bound: BoundBlock) -> Module:
     dgl = importing.load_dgl()
     from dgl.nn.pytorch import GraphConv
 
@@ -464,12 +313,10 @@ def run_dgl_gcn(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMul
     graph = dgl.create_block((src, dst), bound.block.num_src, bound.block.num_dst)
     module = GraphConv(layer.in_features, layer.out_features, norm="none").double()
     module.load_state_dict(layer.state_dict())
-    with seen, torch.no_grad():
-        out: Tensor = module(graph, h, edge_weight=weight)
-    return out
+    return lambda h: module(graph, h, edge_weight=weight)
 
 
-def run_dgl_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_dgl_sage(layer: models.Layer, bound: BoundBlock) -> Module:
     dgl = importing.load_dgl()
     from dgl.nn.pytorch import SAGEConv
 
@@ -480,23 +327,19 @@ def run_dgl_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMu
     module.load_state_dict(
         {"fc_self.weight": own.t(), "fc_self.bias": layer.bias, "fc_neigh.weight": neighbours.t()}
     )
-    with seen, torch.no_grad():
-        out: Tensor = module(graph, h)
-    return out
+    return lambda h: module(graph, h)
 
 
-def run_pyg_gcn(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_pyg_gcn(layer: models.Layer, bound: BoundBlock) -> Module:
     from torch_geometric.nn import GCNConv
 
     src, dst, weight = normalised_edges(bound)
     module = GCNConv(layer.in_features, layer.out_features, normalize=False).double()
     module.load_state_dict({"bias": layer.bias, "lin.weight": layer.weight.t()})
-    with seen, torch.no_grad():
-        out: Tensor = module(h, torch.stack((src, dst)), weight)[: bound.block.num_dst]
-    return out
+    return lambda h: module(h, torch.stack((src, dst)), weight)[: bound.block.num_dst]
 
 
-def run_pyg_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMultiplied) -> Tensor:
+def make_pyg_sage(layer: models.Layer, bound: BoundBlock) -> Module:
     from torch_geometric.nn import SAGEConv
 
     module = SAGEConv(layer.in_features, layer.out_features).double()
@@ -505,32 +348,29 @@ def run_pyg_sage(layer: models.Layer, bound: BoundBlock, h: Tensor, seen: RowsMu
         {"lin_r.weight": own.t(), "lin_l.weight": neighbours.t(), "lin_l.bias": layer.bias}
     )
     edge_index = torch.stack((bound.adjacency.edge_src, bound.adjacency.edge_dst))
-    with seen, torch.no_grad():
-        out: Tensor = module((h, h[: bound.block.num_dst]), edge_index)
-    return out
+    return lambda h: module((h, h[: bound.block.num_dst]), edge_index)
 
 
 MODULES = {
-    ("dgl", "gcn"): run_dgl_gcn,
-    ("dgl", "sage"): run_dgl_sage,
-    ("pyg", "gcn"): run_pyg_gcn,
-    ("pyg", "sage"): run_pyg_sage,
+    ("dgl", "gcn"): make_dgl_gcn,
+    ("dgl", "sage"): make_dgl_sage,
+    ("pyg", "gcn"): make_pyg_gcn,
+    ("pyg", "sage"): make_pyg_sage,
 }
 
 
 def test_the_gated_layer_is_pygs_without_its_inner_biases() -> None:
     from torch_geometric.nn import ResGatedGraphConv
 
-    edges = random_edges(9, 14, 0.4) & ~np.eye(9, 14, dtype=bool)
     workload = Workload("ggcn", (5, 3), 1, 5, (0,), seed=3, dtype="float64")
     (layer,) = models.build(workload).stack
-    bound = BoundBlock(block_of(edges), PyGKernel(), Degrees(np.arange(2, 16)), torch.float64, CPU)
+    bound = bind(LOOPLESS, PyGKernel())
     module = ResGatedGraphConv(5, 3).double()
     state = {name: torch.zeros_like(value) for name, value in module.state_dict().items()}
     for theirs, ours in (("key", "gate_dst"), ("query", "gate_src"), ("value", "message")):
         state[f"lin_{theirs}.weight"] = layer.get_parameter(ours).t()
     module.load_state_dict(state | {"lin_skip.weight": layer.get_parameter("own").t()})
-    h = draw(14, 5, dtype=torch.float64).detach()
+    h = draw(14, 5).detach()
     with torch.no_grad():
         index = torch.stack((bound.adjacency.edge_src, bound.adjacency.edge_dst))
         expected = module((h, h[:9]), index)
@@ -538,32 +378,6 @@ def test_the_gated_layer_is_pygs_without_its_inner_biases() -> None:
 
 
 # --------------------------------------------------------------------------- samplers
-
-
-def random_graph(num_vertices: int = 300, share: float = 0.04) -> Graph:
-    upper = np.triu(np.random.default_rng(5).random((num_vertices, num_vertices)) < share, 1)
-    block = block_of(upper | upper.T)
-    return Graph(block.indptr, block.indices)
-
-
-def setting_for(graph: Graph, fanouts: tuple[int, ...], batch_size: int = 32) -> Setting:
-    count = graph.num_vertices
-    train = np.arange(count) % 2 == 0
-    dataset = Dataset(
-        name="random",
-        graph=graph,
-        features=np.zeros((count, 4), dtype=np.float32),
-        labels=np.zeros(count, dtype=np.int64),
-        num_classes=2,
-        train_mask=train,
-        val_mask=~train,
-        test_mask=~train,
-    )
-    host = Device("host", "cpu", "any", 1e12, 1e11, 2**34)
-    dims = (4, *(8 for _ in fanouts[1:]), 2)
-    workload = Workload("gcn", dims, 1, batch_size, fanouts, seed=11)
-    shapes = models.build(workload).shapes
-    return Setting(dataset, Platform("here", "one host", host, (), ()), workload, shapes)
 
 
 def begun(setting: Setting) -> DGLSampler:
@@ -578,93 +392,32 @@ def listing(blocks: tuple[Block, ...]) -> list[list[list[int]]]:
     ]
 
 
-def test_dgl_draws_valid_blocks() -> None:
-    graph = random_graph()
-    setting = setting_for(graph, (6, 3))
-    sampler = begun(setting)
-    reference = NeighbourSampler()
-    reference.begin(setting)
-    rounds = sampler.rounds(epoch=2)
-    for seeds, expected in zip(rounds, reference.rounds(epoch=2), strict=True):
-        assert np.array_equal(seeds, expected)
-    blocks = sampler.sample(rounds[0], epoch=2, threads=0)
-
-    assert np.array_equal(blocks[-1].dst_ids, rounds[0])
-    assert np.array_equal(blocks[0].dst_ids, blocks[1].src_ids)
-    for block, fanout in zip(blocks, (3, 6), strict=True):
-        assert block.src_ids.dtype == block.indptr.dtype == np.int64
-        assert block.indices.dtype == np.int32
-        assert len(set(block.src_ids.tolist())) == block.num_src
-        assert block.indptr[-1] == block.num_edges
-        counts = np.minimum(graph.degrees[block.dst_ids], fanout)
-        assert np.array_equal(np.diff(block.indptr), counts)
-        for row, vertex in enumerate(block.dst_ids):
-            drawn = block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]]
-            neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
-            assert len(set(drawn.tolist())) == len(drawn)
-            assert set(drawn.tolist()) <= set(neighbours.tolist())
-
-
-def test_dgl_with_unlimited_fanout_draws_every_neighbour() -> None:
-    graph = random_graph()
-    seeds = np.array([17, 4, 250], dtype=np.int64)
-    blocks = begun(setting_for(graph, (0, 0))).sample(seeds, epoch=0, threads=0)
-    for block in blocks:
-        for row, vertex in enumerate(block.dst_ids):
-            drawn = block.src_ids[block.indices[block.indptr[row] : block.indptr[row + 1]]]
-            neighbours = graph.indices[graph.indptr[vertex] : graph.indptr[vertex + 1]]
-            assert sorted(drawn.tolist()) == neighbours.tolist()
-
-
-def test_dgl_draws_for_vertices_without_edges() -> None:
-    graph = Graph(np.zeros(5, dtype=np.int64), np.empty(0, dtype=np.int32))
-    seeds = np.array([2, 0], dtype=np.int64)
-    for block in begun(setting_for(graph, (3, 3))).sample(seeds, epoch=0, threads=0):
-        assert block.src_ids.tolist() == [2, 0]
-        assert block.indptr.tolist() == [0, 0, 0]
-
-
 def test_dgl_draws_depend_on_seed_epoch_and_batch_alone() -> None:
-    setting = setting_for(random_graph(), (4, 4))
-    sampler = begun(setting)
+    """The conformance suite's law of sampling holds for the draws themselves."""
+    setting = small_setting()
+    sampler, reference = begun(setting), NeighbourSampler()
+    reference.begin(setting)
+    for seeds, expected in zip(sampler.rounds(2), reference.rounds(2), strict=True):
+        assert np.array_equal(seeds, expected)
     first, second = sampler.rounds(0)[:2]
     threads = torch.get_num_threads()
-    expected = listing(sampler.sample(first, epoch=0, threads=0))
+    drawn = listing(sampler.sample(first, epoch=0, threads=0))
     assert torch.get_num_threads() == threads
-    assert listing(sampler.sample(second, epoch=0, threads=0)) != expected
-    assert listing(sampler.sample(first, epoch=1, threads=0)) != expected
-    assert listing(sampler.sample(first, epoch=0, threads=0)) == expected
-    reseeded = dataclasses.replace(setting.workload, seed=12)
-    other = begun(dataclasses.replace(setting, workload=reseeded))
-    assert listing(other.sample(first, epoch=0, threads=0)) != expected
+    assert listing(sampler.sample(second, epoch=0, threads=0)) != drawn
+    assert listing(sampler.sample(first, epoch=1, threads=0)) != drawn
+    assert listing(sampler.sample(first, epoch=0, threads=0)) == drawn
+    assert listing(begun(small_setting(seed=12)).sample(first, epoch=0, threads=0)) != drawn
 
 
-def test_dgl_draws_the_same_in_every_process(tmp_path: Path) -> None:
-    program = (
-        "import hashlib, test_peers as t\n"
-        "s = t.begun(t.setting_for(t.random_graph(), (4, 4)))\n"
-        "drawn = [t.listing(s.sample(b, 0, 0)) for b in s.rounds(0)]\n"
-        "print(hashlib.sha256(str(drawn).encode()).hexdigest())\n"
-    )
-    digests = {run_python(program, tmp_path, OMP_NUM_THREADS=count) for count in ("1", "3")}
-    assert len(digests) == 1
-
-
-def test_dgl_draws_every_pair_equally_often() -> None:
-    complete = block_of(~np.eye(5, dtype=bool))
-    sampler = begun(setting_for(Graph(complete.indptr, complete.indices), (2,), batch_size=1))
-    draws = 3000
-    pairs: Counter[tuple[int, ...]] = Counter()
-    for epoch in range(draws):
-        (block,) = sampler.sample(np.array([0], dtype=np.int64), epoch, threads=0)
-        pairs[tuple(sorted(block.src_ids[block.indices].tolist()))] += 1
-    assert set(pairs) == set(itertools.combinations(range(1, 5), 2))
-    chi_squared = sum((count - draws / 6) ** 2 / (draws / 6) for count in pairs.values())
-    assert chi_squared < 20.5  # 5 degrees of freedom, p = 0.001
+def digest_draws() -> str:
+    """Return a hash of everything that an epoch draws."""
+    sampler = begun(small_setting())
+    drawn = [listing(sampler.sample(seeds, 0, 0)) for seeds in sampler.rounds(0)]
+    return hashlib.sha256(str(drawn).encode()).hexdigest()
 
 
 def sampler_output(hops: bool) -> SamplerOutput:
-    """What PyG returns for seeds 5 and 9: 5 has drawn 7 and 9, 9 drew 5, then 7 drew 5 and 2."""
+    """Return PyG's output for seeds 5 and 9: 5 drew 7 and 9, 9 drew 5, then 7 drew 5 and 2."""
     from torch_geometric.sampler import SamplerOutput
 
     return SamplerOutput(
@@ -720,7 +473,7 @@ def test_pyg_output_without_edges_becomes_empty_blocks() -> None:
 def test_pyg_samples_only_where_it_can_draw(
     bundle_of_pyg: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting = setting_for(random_graph(20), (2,))
+    setting = small_setting()
 
     def install(*names: str) -> None:
         monkeypatch.setattr(
@@ -746,7 +499,7 @@ def test_pyg_sampler_needs_a_library_that_loads(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", False)
     monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", False)
     with pytest.raises(MissingDependency, match="neither loads"):
-        PyGSampler().begin(setting_for(random_graph(20), (2,)))
+        PyGSampler().begin(small_setting())
 
 
 def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -768,7 +521,7 @@ def test_pyg_draws_are_seeded_and_leave_torch_alone(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(torch_geometric.typing, "WITH_TORCH_SPARSE", True)
     monkeypatch.setattr(NeighborSampler, "sample_from_nodes", draw_from_torch)
-    setting = setting_for(random_graph(), (5,))
+    setting = small_setting()
     sampler = PyGSampler()
     sampler.begin(setting)
     seeds = np.array([8], dtype=np.int64)
@@ -791,44 +544,42 @@ def bundle_of_pyg() -> Bundle:
 # --------------------------------------------------------------------------- importing
 
 
-def run_python(program: str, home: Path, **environment: str) -> str:
-    """What a fresh interpreter prints, with this folder importable and its own home."""
-    here = Path(__file__).parent
-    path = os.pathsep.join((str(here), *sys.path))
+PROGRAM = """
+import json, sys, warnings
+import gnnbench_plugins.dgl, gnnbench_plugins.pyg
+for plugin in (gnnbench_plugins.pyg, gnnbench_plugins.dgl):
+    plugin.gnnbench_sampler(), plugin.gnnbench_kernel(), plugin.gnnbench_strategy()
+offered = [name for name in ("dgl", "torch_geometric") if name in sys.modules]
+warnings.simplefilter("error")
+from gnnbench.datasets.dgl_library import AbsentGraphBolt, load_dgl
+dgl = load_dgl()
+assert load_dgl() is dgl
+from dgl import graphbolt
+warnings.simplefilter("default")
+from tests.systems.pyg.test_peers import digest_draws
+print(json.dumps([offered, dgl.__version__, isinstance(graphbolt, AbsentGraphBolt),
+                  digest_draws()]))
+"""
+
+
+def test_a_fresh_process_imports_late_quietly_and_draws_the_same(tmp_path: Path) -> None:
+    """Offering the peers imports neither, DGL writes nothing home, and other threads draw alike."""
+    path = os.pathsep.join((str(Path(__file__).parents[3]), *sys.path))
+    environment = {"PYTHONPATH": path, "HOME": str(tmp_path), "OMP_NUM_THREADS": "3"}
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": path, "HOME": str(home), **environment},
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_offering_the_peers_imports_neither(tmp_path: Path) -> None:
-    program = (
-        "import sys, gnnbench_plugins.pyg, gnnbench_plugins.dgl\n"
-        "for plugin in (gnnbench_plugins.pyg, gnnbench_plugins.dgl):\n"
-        "    plugin.gnnbench_sampler(), plugin.gnnbench_kernel(), plugin.gnnbench_strategy()\n"
-        "print([name for name in ('dgl', 'torch_geometric') if name in sys.modules])"
-    )
-    assert run_python(program, tmp_path) == "[]"
-
-
-def test_dgl_imports_quietly_and_writes_nothing_home(tmp_path: Path) -> None:
-    program = (
-        "import warnings; warnings.simplefilter('error')\n"
-        "from gnnbench.datasets.dgl_library import AbsentGraphBolt, load_dgl\n"
-        "dgl = load_dgl()\n"
-        "assert load_dgl() is dgl\n"
-        "from dgl import graphbolt\n"
-        "print(dgl.__version__, isinstance(graphbolt, AbsentGraphBolt))"
-    )
-    version, absent = run_python(program, tmp_path).split()
-    package = Path(importing.load_dgl().__file__ or "").parent
+    offered, version, absent, drawn = json.loads(done.stdout)
+    assert offered == []
     assert version == importing.load_dgl().__version__
-    assert absent == str(not importing.graphbolt_loads(package))
+    package = Path(importing.load_dgl().__file__ or "").parent
+    assert absent == (not importing.graphbolt_loads(package))
+    assert drawn == digest_draws()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -864,7 +615,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "dgl", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="pip install dgl"):
-        DGLKernel().begin(setting_for(random_graph(20), (2,)))
+        DGLKernel().begin(small_setting())
 
     monkeypatch.setitem(sys.modules, "gnnbench_plugins.pyg.propagation", None)
     with pytest.raises(MissingDependency, match="pip install torch-geometric"):
