@@ -97,29 +97,18 @@ def one_after_the_other(later: Step, earlier: Step) -> bool:
     return in_unit_listed(later, earlier) and not at_once
 
 
+# fmt: off
 SYNCHRONISER = (
-    Wait(
-        "a round is let in when the one that many before is synchronised",
-        "sample|load features",
-        AVERAGED,
-        let_in,
-    ),
+    Wait("a round is let in when the one that many before is synchronised",
+         "sample|load features", AVERAGED, let_in),
     Wait("a round is trained with the model of the one before", PROPAGATED, AVERAGED, of_round(1)),
-    Wait(
-        "the layers of a unit follow each other",
-        PROPAGATED,
-        PROPAGATED,
-        one_after_the_other,
-    ),
-    Wait(
-        "the synchroniser waits for all trainers",
-        f"gather gradients|{REDUCED}|{AVERAGED}",
-        PROPAGATED,
-        in_round,
-    ),
+    Wait("the layers of a unit follow each other", PROPAGATED, PROPAGATED, one_after_the_other),
+    Wait("the synchroniser waits for all trainers",
+         f"gather gradients|{REDUCED}|{AVERAGED}", PROPAGATED, in_round),
     Wait("the average is of all gradients", AVERAGED, f"gather gradients|{REDUCED}", in_round),
     Wait("trainers get the average", "scatter gradients", "average and step", in_round),
 )
+# fmt: on
 
 UNIT_WAITS = (
     *SYNCHRONISER,
