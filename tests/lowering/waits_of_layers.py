@@ -33,10 +33,7 @@ HOST_RESIDENT = (
     Case("hongtu", CHUNKS, model="gat", swaps=("communication=vanilla",)),
     Case("hongtu", (*CHUNKS, "memory.host_bytes=20kB")),
     Case(
-        "hongtu",
-        (*CHUNKS, "memory.host_bytes=20kB"),
-        model="gat",
-        swaps=("memory=hongtu-cache",),
+        "hongtu", (*CHUNKS, "memory.host_bytes=20kB"), model="gat", swaps=("memory=hongtu-cache",)
     ),
     Case("hongtu", CHUNKS, pipelined=True),
     Case("hongtu", CHUNKS, model="gat", pipelined=True),

@@ -296,11 +296,7 @@ def test_nodes_are_read_back_as_written(tmp_path):
             'from = "node0"\nto = "node1_gpu0"\n',
             "hosts node0 and node1 are not linked; add a [[links]] entry",
         ),
-        (
-            'from = "node1"\nto = "node1_gpu"\n',
-            'from = "node0"\nto = "node1_gpu"\n',
-            None,
-        ),
+        ('from = "node1"\nto = "node1_gpu"\n', 'from = "node0"\nto = "node1_gpu"\n', None),
         (
             'to = "node1"\n',
             'to = "node1"\nspeed = 1\n',

@@ -68,6 +68,27 @@ def schedule_naively(tasks):
     return [starts[number] for number in range(len(tasks))]
 
 
+def draw_tasks(seed, count=30):
+    """Tasks of 1 to 4 s, so that many end at once, on none to two resources, after none to two
+    others."""
+    draw = random.Random(seed)
+    tasks = []
+    for number in range(count):
+        after = draw.sample(range(number), min(number, draw.choice((0, 0, 1, 2))))
+        resources = draw.sample(RESOURCES, draw.choice((0, 1, 1, 2)))
+        duration_s = float(draw.randint(1, 4))
+        tasks.append(Task(duration_s, tuple(sorted(resources)), tuple(sorted(after))))
+    return tasks
+
+
+def test_equals_list_scheduling_from_its_definition():
+    """The same 200 lists in every run. Among them are tasks that find one of two resources taken,
+    queues whose first must queue elsewhere, and several releases at one moment."""
+    for seed in range(200):
+        tasks = draw_tasks(seed)
+        assert schedule(tasks) == schedule_naively(tasks), seed
+
+
 # --------------------------------------------------------------------------- properties
 
 
@@ -127,27 +148,6 @@ def assert_the_first_listed_goes_first(tasks, starts, ready):
             # Strictly before: a task of no length makes others ready after a moment's first starts.
             if same and ready[first] < starts[second]:
                 assert starts[first] <= starts[second]
-
-
-def draw_tasks(seed, count=30):
-    """Tasks of 1 to 4 s, so that many end at once, on none to two resources, after none to two
-    others."""
-    draw = random.Random(seed)
-    tasks = []
-    for number in range(count):
-        after = draw.sample(range(number), min(number, draw.choice((0, 0, 1, 2))))
-        resources = draw.sample(RESOURCES, draw.choice((0, 1, 1, 2)))
-        duration_s = float(draw.randint(1, 4))
-        tasks.append(Task(duration_s, tuple(sorted(resources)), tuple(sorted(after))))
-    return tasks
-
-
-def test_equals_list_scheduling_from_its_definition():
-    """The same 200 lists in every run. Among them are tasks that find one of two resources taken,
-    queues whose first must queue elsewhere, and several releases at one moment."""
-    for seed in range(200):
-        tasks = draw_tasks(seed)
-        assert schedule(tasks) == schedule_naively(tasks), seed
 
 
 # --------------------------------------------------------------------------- by hand

@@ -408,10 +408,7 @@ def test_a_capacity_between_the_two_tells_them_apart():
     for parts, options in (
         (PLAIN, {"memory": {"device_bytes": cap}}),
         (HONGTU, with_chunks(1, topology="host", device_bytes=cap)),
-        (
-            HYSCALE,
-            {"memory": {"device_bytes": cap}, "placement": {"cpu_trainer": "false"}},
-        ),
+        (HYSCALE, {"memory": {"device_bytes": cap}, "placement": {"cpu_trainer": "false"}}),
     ):
         with pytest.raises(DeviceOutOfMemory) as caught:
             run(parts, options, setting)
