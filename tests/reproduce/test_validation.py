@@ -241,11 +241,13 @@ def test_cutting_lists_of_neighbours_changes_no_sizes(monkeypatch):
 # --------------------------------------------------------------------------- errors
 
 
-def test_errors_of_a_made_up_measurement():
-    above, below = make_entry("above", 2.0, 5.0), make_entry("below", 4.0, 1.0)
-    assert (above.error, above.factor) == (1.5, 2.5)
-    assert (below.error, below.factor) == (-0.75, 4.0)
-    assert make_entry("right", 3.0, 3.0).factor == 1.0
+@pytest.mark.parametrize(
+    ("measured", "predicted", "error", "factor"),
+    [(2.0, 5.0, 1.5, 2.5), (4.0, 1.0, -0.75, 4.0), (3.0, 3.0, 0.0, 1.0)],
+)
+def test_errors_of_a_made_up_measurement(measured, predicted, error, factor):
+    entry = make_entry("made up", measured, predicted)
+    assert (entry.error, entry.factor) == (error, factor)
 
 
 def test_what_a_constant_was_fitted_on_is_counted_apart():
@@ -265,11 +267,8 @@ def test_what_a_constant_was_fitted_on_is_counted_apart():
 
 
 def test_the_worst_stand_first():
-    entries = (
-        make_entry("near", 2.0, 3.0),
-        make_entry("slow", 1.0, 10.0),
-        make_entry("fast", 30, 1),
-    )
+    sizes = {"near": (2.0, 3.0), "slow": (1.0, 10.0), "fast": (30, 1)}
+    entries = tuple(make_entry(name, *both) for name, both in sizes.items())
     summary, _, cpu = tabulate(entries)
     assert [row.label for row in summary.rows] == ["cpu", "all"]
     assert [row.label.split(" ")[0] for row in cpu.rows] == ["fast", "slow", "near"]

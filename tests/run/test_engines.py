@@ -398,10 +398,8 @@ def test_a_capacity_between_the_two_tells_them_apart():
     peak = largest_device(run(HONGTU, with_chunks(16, topology="host"), setting))
     # Exactly what it needs is enough, and one byte less is not.
     cap = str(peak)
-    assert (
-        largest_device(run(HONGTU, with_chunks(16, topology="host", device_bytes=cap), setting))
-        == peak
-    )
+    fits = run(HONGTU, with_chunks(16, topology="host", device_bytes=cap), setting)
+    assert largest_device(fits) == peak
     with pytest.raises(DeviceOutOfMemory):
         run(HONGTU, with_chunks(16, topology="host", device_bytes=str(peak - 1)), setting)
     # In memory, one chunk a device, or in mini-batches, it does not fit.
