@@ -10,13 +10,10 @@ that all know each other, and two groups of five that are joined by one edge.
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 
-import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.datasets import build as build_dataset
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
@@ -25,6 +22,7 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
 from gnnbench.run import train
 from tests.pins.recording import load_registry
+from tests.price.by_hand import F0, F1, F2, MODEL, N, S, V, dataset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,31 +32,6 @@ PCIE, PCIE_S = 1.1e5, 1.7e-3
 NVLINK, NVLINK_S = 4.3e5, 1.9e-4
 HOST_MEMORY, SAMPLED, CORES = 2.3e5, 1.01e4, 4
 GPU_W, HOST_W = 41.0, 97.0
-#: Values of 4 bytes, the widths of the layers, vertices a device, and of both.
-S = 4
-F0, F1, F2 = 6, 4, 3
-N, V = 5, 10
-#: The model's bytes: two weights and two biases.
-MODEL = (F0 * F1 + F1 + F1 * F2 + F2) * S
-
-
-@cache
-def dataset(name):
-    """``complete``: 45 edges between all of ten vertices. ``pair``: twice ten, and one between."""
-    groups = [range(V)] if name == "complete" else [range(N), range(N, V)]
-    edges = [(a, b) for group in groups for a in group for b in group if a < b]
-    edges += [] if name == "complete" else [(N - 1, N)]
-    random = np.random.default_rng(3)
-    labels = np.arange(V) % F2
-    everyone, nobody = np.ones(V, dtype=bool), np.zeros(V, dtype=bool)
-    return build_dataset(
-        name,
-        np.array(edges, dtype=np.int64).T,
-        num_vertices=V,
-        features=random.standard_normal((V, F0)).astype(np.float32),
-        labels=labels,
-        masks=(everyone, nobody, nobody),
-    )
 
 
 def curve(rate):
