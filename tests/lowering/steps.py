@@ -210,10 +210,7 @@ def run(case: Case) -> tuple[Step, ...]:
     host = dataclasses.replace(platform.host, disk_bandwidth_bytes_per_s=1e9)
     platform = dataclasses.replace(platform, host=host, accelerators=accelerators)
     setting = Setting(
-        dataset=make_dataset(),
-        platform=platform,
-        workload=workload,
-        layers=build(workload).shapes,
+        dataset=make_dataset(), platform=platform, workload=workload, layers=build(workload).shapes
     )
     options = split_options(case.options)
     bundle = plugins.assemble(registry(), parts, options)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.lowering.feature_cache import FeatureCache
 from gnnbench.models import build
 from gnnbench.parts import CacheMemory, CacheSession, Setting, Turnover
@@ -19,6 +20,7 @@ from gnnbench.price.dry_run import DryRun
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import BoolArray, IntArray, Parts
 from gnnbench.run import train
+from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -60,7 +62,7 @@ class LruMemory(CacheMemory):
 
 def make_setting(devices=2, epochs=2):
     workload = replace(make_workload("gcn", 2), epochs=epochs)
-    platform = make_platform(devices)
+    platform = make_uneven(devices)
     return Setting(make_dataset(), platform, workload, build(workload).shapes)
 
 
@@ -83,28 +85,36 @@ def units_by_round(setting, epoch):
         yield {slot: (np.sort(drawn[0].src_ids), drawn) for slot, drawn in blocks.items()}
 
 
-@pytest.mark.parametrize("communication", ["vanilla", "hyscale"])
-def test_training_with_rows_that_come_and_go_is_the_references(communication):
-    """Rounds are loaded ahead where they are prefetched, before earlier ones have changed what is
-    on the device."""
+@cache
+def train_with(communication, lru):
     setting = make_setting()
-    plain = make_bundle(REGISTRY.part("memory", "host")())
-    ours = make_bundle(LruMemory(), communication)
+    memory = LruMemory() if lru else REGISTRY.part("memory", "host")()
+    bundle = make_bundle(memory, communication)
+    return train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+
+
+@pytest.mark.parametrize("communication", ["vanilla", "hyscale"])
+def test_training_with_rows_that_come_and_go_is_the_references_and_as_planned(communication):
+    """Rounds are loaded ahead where they are prefetched, before earlier ones have changed what is
+    on the device. A dry run has the same bytes and spans."""
+    trace = train_with(communication, lru=True)
     one, other = (
-        [loss for epoch in train(b, setting, ModelClock(setting.platform, b.kernel)).epochs
-         for loss in epoch.round_losses]
-        for b in (plain, ours)
-    )  # fmt: skip
+        [loss for epoch in each.epochs for loss in epoch.round_losses]
+        for each in (train_with("vanilla", lru=False), trace)
+    )
     assert other == pytest.approx(one, rel=1e-9, abs=0)
     assert len(set(one)) == len(one)
+    dry = DryRun(make_bundle(LruMemory(), communication), make_setting())
+    for epoch in trace.epochs:
+        foreseen = dry.run_epoch(epoch.epoch)
+        assert foreseen.bytes == epoch.bytes
+        assert [s.seconds for s in foreseen.spans] == [s.seconds for s in epoch.spans]
 
 
 @pytest.mark.parametrize("communication", ["vanilla", "hyscale"])
 def test_bytes_are_those_of_the_rows_that_were_not_there(communication):
     """By a cache of this test's own: a list of vertices, the one asked for last at its end."""
-    setting = make_setting()
-    bundle = make_bundle(LruMemory(), communication)
-    trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
+    setting, trace = make_setting(), train_with(communication, lru=True)
     row_bytes = setting.dataset.num_features * ITEM
     recent: dict[int, list[int]] = {0: [], 1: []}
     for number, epoch in enumerate(trace.epochs):
@@ -125,21 +135,8 @@ def test_bytes_are_those_of_the_rows_that_were_not_there(communication):
         assert epoch.bytes["host_to_device"] == topology + missing * row_bytes
         copied = [span.work for span in epoch.spans if span.label == "cache input rows"]
         assert sum(work.bytes for work in copied) == kept * row_bytes
-    held = make_bundle(REGISTRY.part("memory", "host")(), communication)
-    without = train(held, setting, ModelClock(setting.platform, held.kernel)).peak_bytes
+    without = train_with(communication, lru=False).peak_bytes
     assert trace.peak_bytes["gpu0"] >= without["gpu0"] + 25 * row_bytes
-
-
-@pytest.mark.parametrize("communication", ["vanilla", "hyscale"])
-def test_a_dry_run_has_the_same_bytes_and_spans(communication):
-    setting = make_setting()
-    bundle = make_bundle(LruMemory(), communication)
-    trained = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    dry = DryRun(make_bundle(LruMemory(), communication), setting)
-    for epoch in trained.epochs:
-        foreseen = dry.run_epoch(epoch.epoch)
-        assert foreseen.bytes == epoch.bytes
-        assert [s.seconds for s in foreseen.spans] == [s.seconds for s in epoch.spans]
 
 
 def test_a_cache_is_read_before_it_changes_and_changed_before_it_is_read_again():

@@ -49,11 +49,8 @@ def count_allocated(strategy, mode, setting, path):
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         training.run_epoch(1)
     found.export_chrome_trace(str(path))
-    events = [
-        event
-        for event in json.loads(path.read_text())["traceEvents"]
-        if event.get("name") == "[memory]"
-    ]
+    every = json.loads(path.read_text())["traceEvents"]
+    events = [event for event in every if event.get("name") == "[memory]"]
     sizes = [event["args"]["Bytes"] for event in sorted(events, key=lambda event: event["ts"])]
     return int(np.cumsum(sizes).max())
 
@@ -77,11 +74,8 @@ def test_the_ledger_knows_the_messages_that_pyg_makes_of_attention(setting, tmp_
 def test_others_make_none(setting, model):
     workload = dataclasses.replace(setting.workload, model=model)
     shapes = build_model(workload).shapes
-    registry = plugins.load()
     for name in ("pyg", "dgl", "native", "reference"):
-        kernel = plugins.assemble(
-            registry, registry.strategy(name).bundles["full-graph"], {}
-        ).kernel
+        kernel = open_bundle(name, "full-graph").kernel
         widths = [kernel.shape_of(shape).message_features for shape in shapes]
         assert widths == ([128, 4] if (name, model) == ("pyg", "gat") else [0, 0])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnbench import footprint, plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.errors import IncompatibleParts
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
@@ -20,6 +20,8 @@ from gnnbench.price.model_clock import ModelClock
 from gnnbench.run import train
 from gnnbench_plugins.reference.kernel import TorchKernel
 from tests.lowering.steps import Case, ancestors, run
+from tests.pins.recording import load_registry
+from tests.uneven import make_uneven
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -27,18 +29,17 @@ CHUNKS, DEVICES = 3, 2
 OVERLAP = {"communication": {"overlap": "true"}}
 
 
-def setting_of(model="gcn", accelerators=DEVICES, layers=3, epochs=2):
-    workload = make_workload(model, layers, epochs)
-    shapes = build(workload).shapes
-    return Setting(make_dataset(), make_platform(accelerators), workload, shapes)
+def setting_of(model="gcn", epochs=1):
+    workload = make_workload(model, 3, epochs)
+    return Setting(make_dataset(), make_uneven(DEVICES), workload, build(workload).shapes)
 
 
 def bundle_of(swaps=(), chunks=CHUNKS, **options):
-    registry = plugins.load()
-    parts = dataclasses.replace(registry.strategy("hongtu").bundles["full-graph"], **dict(swaps))
+    parts = load_registry().strategy("hongtu").bundles["full-graph"]
+    parts = dataclasses.replace(parts, **dict(swaps))
     if parts.sampler == "hongtu":
         options["sampler"] = {"chunks_per_partition": str(chunks), "search": "none"}
-    return plugins.assemble(registry, parts, options)
+    return plugins.assemble(load_registry(), parts, options)
 
 
 def train_with(setting, *arguments, **options):
@@ -49,12 +50,22 @@ def train_with(setting, *arguments, **options):
 # --------------------------------------------------------------------------- the same training
 
 
-@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
-@pytest.mark.parametrize("topology", ["device", "host"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gat"])
-def test_overlapping_rounds_train_as_rounds_in_turn(model, topology, memory):
-    setting = setting_of(model)
-    options = {"memory": {"topology": topology}}
+@pytest.mark.parametrize(
+    ("model", "memory", "topology", "in_place"),
+    [
+        *((m, "hongtu", "device", True) for m in ("gcn", "sage", "gin", "gat")),
+        *((m, "hongtu", "host", False) for m in ("gcn", "gat")),
+        *((m, "hongtu-recompute", "host", True) for m in ("gcn", "sage", "gat")),
+        *((m, "hongtu-recompute", "device", False) for m in ("gin", "gat")),
+        *((m, "hongtu-cache", "host", True) for m in ("gcn", "sage", "gat")),
+        ("gat", "hongtu-cache", "device", False),
+    ],
+)
+def test_overlapping_rounds_train_as_rounds_in_turn_and_hold_what_their_plan_says(
+    model, memory, topology, in_place, monkeypatch
+):
+    monkeypatch.setattr(TorchKernel, "adds_in_place", in_place)
+    setting, options = setting_of(model, epochs=2), {"memory": {"topology": topology}}
     plain = train_with(setting, {"memory": memory}, **options)
     beside = train_with(setting, {"memory": memory}, **options, **OVERLAP)
     for ours, theirs in zip(beside.epochs, plain.epochs, strict=True):
@@ -65,6 +76,25 @@ def test_overlapping_rounds_train_as_rounds_in_turn(model, topology, memory):
         )
     for name, parameter in plain.parameters.items():
         np.testing.assert_array_equal(beside.parameters[name], parameter, err_msg=name)
+
+    bundle = bundle_of({"memory": memory}, **options, **OVERLAP).begin(setting)
+    cut, itemsize = bundle.sampler.chunks(setting, DEVICES), setting.workload.itemsize
+    rows = largest_buffers(plan_rounds(bundle.communication.open(cut.owner), cut.rounds))
+    sets = OverlappedSets(bundle, setting.layers, itemsize)
+    # Beside the chunk that takes most there is one more's own rows at most, and one more at
+    # least in the middle of a pass.
+    own_features = max(
+        layer.out_features
+        + (layer.aggregate_features if bundle.memory.intermediates(layer) == "cache" else 0)
+        for layer in setting.layers
+    )
+    for slot in range(DEVICES):
+        units = [unit for each in cut.rounds for unit in each.units if unit.slot == slot]
+        chunks = [footprint.size_of(unit.blocks[0], rows[slot]) for unit in units]
+        held, least = beside.peak_bytes[f"gpu{slot}"], plain.peak_bytes[f"gpu{slot}"]
+        assert held == sets.device_bytes(chunks)
+        most_rows = max(len(unit.output_ids) for unit in units)
+        assert least <= held <= least + most_rows * own_features * itemsize
 
 
 # --------------------------------------------------------------------------- who waits for whom
@@ -145,60 +175,17 @@ def test_what_a_round_goes_back_from_comes_while_the_last_is_worked_on(model, me
         assert all(pairs(case, "update backward", FETCHED, 0, backward=True))
 
 
-# --------------------------------------------------------------------------- what devices hold
-
-
-@pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("topology", ["device", "host"])
-@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat"])
-def test_a_device_holds_what_its_plan_says(model, memory, topology, in_place, monkeypatch):
-    monkeypatch.setattr(TorchKernel, "adds_in_place", in_place)
-    setting, options = setting_of(model, epochs=1), {"memory": {"topology": topology}}
-    held = train_with(setting, {"memory": memory}, **options, **OVERLAP).peak_bytes
-    plain = train_with(setting, {"memory": memory}, **options).peak_bytes
-    bundle = bundle_of({"memory": memory}, **options, **OVERLAP).begin(setting)
-    cut = bundle.sampler.chunks(setting, DEVICES)
-    rows = largest_buffers(plan_rounds(bundle.communication.open(cut.owner), cut.rounds))
-    sets = OverlappedSets(bundle, setting.layers, setting.workload.itemsize)
-    for slot in range(DEVICES):
-        units = [unit for each in cut.rounds for unit in each.units if unit.slot == slot]
-        chunks = [footprint.size_of(unit.blocks[0], rows[slot]) for unit in units]
-        assert held[f"gpu{slot}"] == sets.device_bytes(chunks)
-        # Beside the chunk that takes most there is one more's own rows at most, and one more at
-        # least in the middle of a pass.
-        own = [
-            len(unit.output_ids)
-            * setting.workload.itemsize
-            * max(
-                layer.out_features + (layer.aggregate_features if policy == "cache" else 0)
-                for layer, policy in zip(
-                    setting.layers,
-                    [bundle.memory.intermediates(shape) for shape in setting.layers],
-                    strict=True,
-                )
-            )
-            for unit in units
-        ]
-        assert plain[f"gpu{slot}"] <= held[f"gpu{slot}"] <= plain[f"gpu{slot}"] + max(own)
+# --------------------------------------------------------------------------- how it is cut
 
 
 def test_chunks_are_cut_for_what_is_held():
     """A memory that has room for rounds in turn, and not for those that overlap, is cut smaller."""
-    setting = setting_of("gcn", epochs=1)
-    needed = {
-        overlap: max(
-            size
-            for name, size in train_with(
-                setting, chunks=2, communication={"overlap": overlap}
-            ).peak_bytes.items()
-            if name.startswith("gpu")
-        )
-        for overlap in ("true", "false")
-    }
+    setting, needed, rounds = setting_of(), {}, {}
+    for overlap in ("true", "false"):
+        trace = train_with(setting, chunks=2, communication={"overlap": overlap})
+        needed[overlap] = max(trace.peak_bytes[f"gpu{slot}"] for slot in range(DEVICES))
     assert needed["false"] < needed["true"]
     limits = {"memory": {"device_bytes": str(needed["false"]), "topology": "device"}}
-    rounds = {}
     for overlap in ("true", "false"):
         trace = train_with(setting, chunks=0, communication={"overlap": overlap}, **limits)
         rounds[overlap] = 1 + max(span.round for span in trace.epochs[0].spans)
@@ -210,8 +197,7 @@ def test_chunks_are_cut_for_what_is_held():
 
 @pytest.mark.parametrize("model", ["gcn", "gat"])
 def test_an_epoch_is_shorter_and_crosses_as_much(model):
-    setting = setting_of(model, epochs=1)
-    epochs_s, taken_s = {}, {}
+    setting, epochs_s, taken_s = setting_of(model), {}, {}
     for overlap in ("true", "false"):
         bundle = bundle_of(communication={"overlap": overlap})
         (price,) = price_epochs(bundle, setting, 1)
@@ -222,17 +208,8 @@ def test_an_epoch_is_shorter_and_crosses_as_much(model):
     assert taken_s["true"] == pytest.approx(taken_s["false"], rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("swaps", "sentence"),
-    [
-        ({"sampler": "neighbour", "placement": "single", "memory": "host"}, "choose memory"),
-    ],
-)
-def test_what_has_no_such_rounds_is_refused(swaps, sentence):
-    setting = setting_of("gcn")
-    bundle = bundle_of(swaps, **OVERLAP)
-    with pytest.raises(
-        IncompatibleParts, match=r"communication\.overlap is of full graphs"
-    ) as told:
-        train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
-    assert sentence in str(told.value)
+def test_what_has_no_such_rounds_is_refused():
+    swaps = {"sampler": "neighbour", "placement": "single", "memory": "host"}
+    said = r"communication\.overlap is of full graphs.*choose memory"
+    with pytest.raises(IncompatibleParts, match=said):
+        train_with(setting_of(), swaps, **OVERLAP)

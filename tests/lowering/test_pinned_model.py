@@ -107,14 +107,9 @@ def test_every_strategy_mode_platform_model_and_part_is_in_the_table():
     assert {each.model for each in COMBINATIONS} >= {*MODELS, *registry.models}
     trained = {(kind, row.parts.named(kind)) for row in rows for kind, _ in registry.parts}
     assert set(registry.parts) - trained <= NOT_EVERYWHERE
-    strategies = {
-        row.strategy for row, each in zip(rows, COMBINATIONS, strict=True) if each.dataset == "cora"
-    }
-    assert strategies == {strategy.name for strategy in registry.strategies}
-    photo = [
-        row for row, each in zip(rows, COMBINATIONS, strict=True) if each.dataset == "amazon_photo"
-    ]
-    assert len(photo) >= 10
+    on_cora = {each.name for each in COMBINATIONS if each.dataset == "cora"}
+    assert on_cora == {strategy.name for strategy in registry.strategies}
+    assert sum(each.dataset == "amazon_photo" for each in COMBINATIONS) >= 10
 
 
 def test_every_option_of_every_part_is_set_in_the_table():
@@ -144,7 +139,6 @@ def test_every_option_of_every_part_is_set_in_the_table():
         "hongtu:communication=vanilla a100 sbm model=gat layers=3 memory.topology=host",
         "hyscale a5000 sbm communication.stages=1 batch_size=24 fanouts=3,2",
         "mixgcn spu rmat model=sage",
-        "distdgl-v2 u250 cora epochs=3 seed=1",
     ],
 )
 def test_a_record_is_what_compare_says_for_the_same_words(line):
@@ -159,10 +153,7 @@ def test_a_record_is_what_compare_says_for_the_same_words(line):
         *("--threads", "1", "--no-plain", "--json", "-"),
         *(word for setting in combination.settings for word in ("--set", setting)),
     ]
-    try:
-        found = pins.record(combination)
-    except DatasetError as error:
-        pytest.skip(str(error))
+    found = pins.record(combination)
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 0, result.output
     (run,) = json.loads(result.stdout)["runs"]
@@ -196,11 +187,6 @@ def test_a_record_is_what_compare_says_for_the_same_words(line):
     assert (work["updates"], work["seeds"]) == (epochs[0]["updates"], epochs[0]["seeds"])
 
 
-def test_two_runs_are_recorded_alike():
-    combination = parse_line("hyscale a5000 sbm batch_size=24")
-    assert pins.record(combination) == pins.record(combination)
-
-
 def test_the_list_is_read_as_it_says():
     read = parse_line(
         "hongtu:kernel=native/full-graph a100 cora model=gat memory.topology=host lends"
@@ -228,14 +214,11 @@ def test_a_line_that_says_nothing_clear_is_refused(line, said):
         parse_line(line)
 
 
-def test_a_combination_is_listed_once(tmp_path):
+def test_a_combination_is_listed_once_and_has_options_of_its_parts(tmp_path):
     path = tmp_path / "list.txt"
     path.write_text("hongtu a100 sbm model=gat layers=3\nhongtu a100 sbm layers=3  model=gat\n")
     with pytest.raises(ValueError, match="in the list twice"):
         pins.read_list(path)
-
-
-def test_an_option_that_no_part_has_is_an_error():
     with pytest.raises(UsageError, match="chunks"):
         set_up(parse_line("hyscale a5000 sbm sampler.chunks_per_partition=3"))
 

@@ -7,19 +7,17 @@ themselves, however long each step takes: a wait that is dropped leaves a pair u
 wait that a span names fits a row: a wait too many has no reason. Where steps are kept apart by a
 resource that they hold, in whatever order they come, ``Apart`` says so.
 
-That waits and resources become start times is the scheduler's business (``test_schedule``); here
-each order is also looked for in timelines with other durations than the modelled ones.
+That waits and resources become start times is the scheduler's business (``test_schedule``).
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
-from gnnbench.price.schedule import Task, schedule
 from tests.lowering.steps import Case, Step, Wait, ancestors, run
 from tests.lowering.waits_of_batches import COMPUTED, P3, P3_WAITS, UNIT_MAJOR, UNIT_WAITS
 from tests.lowering.waits_of_features import MIXED, MIXED_WAITS
@@ -138,34 +136,41 @@ ENGINES = {
 }
 
 
-def all_rows():
+def name_all(part):
+    """Every engine with each of its cases, waits or resources that keep apart, as parameters."""
     return [
-        pytest.param(engine, wait, id=f"{engine}: {wait.reason}")
-        for engine, (_, waits, _) in ENGINES.items()
-        for wait in waits
+        pytest.param(engine, each, id=f"{engine}: {getattr(each, 'reason', each)}")
+        for engine, parts in ENGINES.items()
+        for each in parts[part]
     ]
 
 
-def all_cases():
-    return [
-        pytest.param(engine, case, id=f"{engine}: {case}")
-        for engine, (cases, _, _) in ENGINES.items()
-        for case in cases
-    ]
+CASES, WAITS, APART = range(3)
 
 
-def all_apart():
-    return [
-        pytest.param(engine, apart, id=f"{engine}: {apart.reason}")
-        for engine, (_, _, apart_) in ENGINES.items()
-        for apart in apart_
-    ]
+@cache
+def steps_by_label(case: Case) -> dict[str, list[Step]]:
+    found: dict[str, list[Step]] = {}
+    for step in run(case):
+        found.setdefault(step.label, []).append(step)
+    return found
+
+
+def list_steps(case: Case, labels: str) -> list[Step]:
+    """Those with one of the labels that bars join; a star is any."""
+    names = steps_by_label(case) if labels == "*" else labels.split("|")
+    return [step for name in names for step in steps_by_label(case).get(name, ())]
 
 
 def pairs_of(wait: Wait, case: Case) -> list[tuple[Step, Step]]:
     """The pairs of a run that fit a row, the later one first."""
-    steps = run(case)
-    return [(later, earlier) for later in steps for earlier in steps if wait.fits(later, earlier)]
+    earlier_steps = list_steps(case, wait.earlier)
+    return [
+        (later, earlier)
+        for later in list_steps(case, wait.later)
+        for earlier in earlier_steps
+        if wait.fits(later, earlier)
+    ]
 
 
 def describe(step: Step) -> str:
@@ -173,7 +178,7 @@ def describe(step: Step) -> str:
     return f"{step.label!r} of layer {step.layer}, round {step.round}, {step.device}, {way}"
 
 
-@pytest.mark.parametrize(("engine", "wait"), all_rows())
+@pytest.mark.parametrize(("engine", "wait"), name_all(WAITS))
 def test_a_wait_orders_all_its_pairs(engine, wait):
     """Whatever the steps take: the later one waits for the earlier one, itself or by others."""
     found = 0
@@ -186,7 +191,7 @@ def test_a_wait_orders_all_its_pairs(engine, wait):
     assert found, "no run has such steps"
 
 
-@pytest.mark.parametrize(("engine", "case"), all_cases())
+@pytest.mark.parametrize(("engine", "case"), name_all(CASES))
 def test_every_wait_has_a_reason(engine, case):
     steps, waits = run(case), ENGINES[engine][1]
     unexplained = sorted(
@@ -198,7 +203,7 @@ def test_every_wait_has_a_reason(engine, case):
     assert not unexplained
 
 
-@pytest.mark.parametrize(("engine", "apart"), all_apart())
+@pytest.mark.parametrize(("engine", "apart"), name_all(APART))
 def test_steps_are_kept_apart_by_what_they_hold(engine, apart):
     found = 0
     for case in ENGINES[engine][0]:
@@ -212,21 +217,3 @@ def test_steps_are_kept_apart_by_what_they_hold(engine, apart):
                     f"{case}: {describe(one)}, {describe(other)}"
                 )
     assert found, "no run has such steps"
-
-
-@pytest.mark.parametrize(("engine", "case"), all_cases())
-def test_steps_start_when_all_that_they_wait_for_is_over(engine, case):
-    """The same in start times, for durations that are not the modelled ones."""
-    steps, waits = run(case), ENGINES[engine][1]
-    pairs = [pair for wait in waits for pair in pairs_of(wait, case)]
-    draw = random.Random(5)
-    for _ in range(3):
-        durations_s = [draw.choice((0.1, 1.0, 10.0)) for _ in steps]
-        tasks = [
-            Task(duration_s, tuple(sorted(step.resources)), step.after)
-            for duration_s, step in zip(durations_s, steps, strict=True)
-        ]
-        starts_s = [start_s for start_s, _ in schedule(tasks)]
-        for later, earlier in pairs:
-            over_s = starts_s[earlier.index] + durations_s[earlier.index]
-            assert starts_s[later.index] >= over_s, f"{describe(later)}, {describe(earlier)}"

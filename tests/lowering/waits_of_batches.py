@@ -97,87 +97,50 @@ def one_after_the_other(later: Step, earlier: Step) -> bool:
     return in_unit_listed(later, earlier) and not at_once
 
 
+# fmt: off
 SYNCHRONISER = (
-    Wait(
-        "a round is let in when the one that many before is synchronised",
-        "sample|load features",
-        AVERAGED,
-        let_in,
-    ),
+    Wait("a round is let in when the one that many before is synchronised",
+         "sample|load features", AVERAGED, let_in),
     Wait("a round is trained with the model of the one before", PROPAGATED, AVERAGED, of_round(1)),
-    Wait(
-        "the layers of a unit follow each other",
-        PROPAGATED,
-        PROPAGATED,
-        one_after_the_other,
-    ),
-    Wait(
-        "the synchroniser waits for all trainers",
-        f"gather gradients|{REDUCED}|{AVERAGED}",
-        PROPAGATED,
-        in_round,
-    ),
+    Wait("the layers of a unit follow each other", PROPAGATED, PROPAGATED, one_after_the_other),
+    Wait("the synchroniser waits for all trainers",
+         f"gather gradients|{REDUCED}|{AVERAGED}", PROPAGATED, in_round),
     Wait("the average is of all gradients", AVERAGED, f"gather gradients|{REDUCED}", in_round),
     Wait("trainers get the average", "scatter gradients", "average and step", in_round),
 )
+# fmt: on
 
+# fmt: off
 UNIT_WAITS = (
     *SYNCHRONISER,
-    Wait(
-        "the host learns what an accelerator has drawn",
-        "input vertices to the host",
-        "sample",
-        in_unit,
-    ),
+    Wait("the host learns what an accelerator has drawn",
+         "input vertices to the host", "sample", in_unit),
     Wait("rows are loaded when their vertices are drawn", "load features", DRAWN, prepared),
-    Wait(
-        "rows are loaded into a buffer whose rows have been transferred",
-        "load features",
-        f"{COPIED}|load features",
-        staged,
-    ),
-    Wait(
-        "a mini-batch is transferred when it is drawn and loaded",
-        "host to device|mini-batch topology",
-        f"{DRAWN}|load features",
-        prepared,
-    ),
-    Wait(
-        "rows go to a buffer that is free",
-        "host to device|mini-batch topology|pick input rows|aggregate forward|update forward",
-        AVERAGED,
-        lambda later, earlier: (
-            bool(later.prefetch or later.preparers)
-            and later.round - earlier.round == BUFFERS[later.prefetch]
-        ),
-    ),
-    Wait(
-        "devices exchange what all of them have received",
-        "pull",
-        "host to device|load features",
-        in_round,
-    ),
+    Wait("rows are loaded into a buffer whose rows have been transferred",
+         "load features", f"{COPIED}|load features", staged),
+    Wait("a mini-batch is transferred when it is drawn and loaded",
+         "host to device|mini-batch topology", f"{DRAWN}|load features", prepared),
+    Wait("rows go to a buffer that is free",
+         "host to device|mini-batch topology|pick input rows|aggregate forward|update forward",
+         AVERAGED,
+         lambda later, earlier: (
+             bool(later.prefetch or later.preparers)
+             and later.round - earlier.round == BUFFERS[later.prefetch])),
+    Wait("devices exchange what all of them have received",
+         "pull", "host to device|load features", in_round),
     Wait("a device asks one peer after the other", "pull", "pull", in_unit_listed),
-    Wait(
-        "input rows are put together when all of them are there",
-        "assemble input rows",
-        "host to device|load features|pull",
-        in_unit,
-    ),
+    Wait("input rows are put together when all of them are there",
+         "assemble input rows", "host to device|load features|pull", in_unit),
     Wait("and their round is loaded", "assemble input rows", "load features", prepared),
-    Wait(
-        "and, out of a buffer that peers fill too, when all devices have received theirs",
-        "assemble input rows",
-        "host to device|load features",
-        in_round_shared,
-    ),
+    Wait("and, out of a buffer that peers fill too, when all devices have received theirs",
+         "assemble input rows", "host to device|load features", in_round_shared),
     Wait("a device picks rows when their vertices are drawn", "pick input rows", DRAWN, prepared),
     Wait("and the blocks are there", "pick input rows", "mini-batch topology", in_unit),
     Wait("a unit computes when its rows are there", PROPAGATED, f"{COPIED}|pull", in_unit),
-    Wait(
-        "a unit computes when its rows are loaded", PROPAGATED, f"{DRAWN}|load features", prepared
-    ),
+    Wait("a unit computes when its rows are loaded",
+         PROPAGATED, f"{DRAWN}|load features", prepared),
 )
+# fmt: on
 
 # --------------------------------------------------------------------------- P3
 
@@ -191,85 +154,41 @@ def for_one_unit(later: Step, earlier: Step) -> bool:
     return in_round(later, earlier) and later.sums == earlier.sums and earlier.index < later.index
 
 
+# fmt: off
 P3_WAITS = (
     *SYNCHRONISER,
     Wait("blocks are sent when they are drawn", "host to device", "sample", in_round),
-    Wait(
-        "a device picks its columns when it has all blocks",
-        "pick input rows",
-        "host to device",
-        in_unit,
-    ),
-    Wait(
-        "it aggregates what it has picked",
-        f"aggregate forward{SOME}",
-        "pick input rows",
-        next_listed,
-    ),
+    Wait("a device picks its columns when it has all blocks",
+         "pick input rows", "host to device", in_unit),
+    Wait("it aggregates what it has picked",
+         f"aggregate forward{SOME}", "pick input rows", next_listed),
     Wait("blocks are on the host when they are drawn", "pick input rows", "sample", in_round),
-    Wait(
-        "the first layer has the weights of the round before",
-        f"aggregate forward{SOME}",
-        AVERAGED,
-        of_round(1),
-    ),
-    Wait(
-        "a product is of what is aggregated",
-        f"update forward{SOME}",
-        f"aggregate forward{SOME}",
-        next_listed,
-    ),
-    Wait(
-        "a product is sent when it is computed",
-        "all-to-all of partial products",
-        f"update forward{SOME}",
-        next_listed,
-    ),
-    Wait(
-        "the sum is of all partial products",
-        "sum of partial products",
-        f"update forward{SOME}|all-to-all of partial products",
-        for_one_unit,
-    ),
-    Wait(
-        "a unit goes on from its sum",
-        "update forward",
-        "sum of partial products|host to device|sample",
-        lambda later, earlier: (
-            in_unit(later, earlier) or (earlier.label == "sample" and in_round(later, earlier))
-        ),
-    ),
-    Wait(
-        "a sum's gradient is sent when it is computed",
-        "all-to-all of partial products",
-        "update backward",
-        lambda later, earlier: (
-            in_round(later, earlier)
-            and earlier.layer == 0
-            and earlier.index < later.index
-            and earlier.device == later.source
-        ),
-    ),
-    Wait(
-        "a device's part of the weights has its gradient from what it was sent",
-        f"update backward{SOME}",
-        "all-to-all of partial products",
-        next_listed,
-    ),
-    Wait(
-        "or from what it has computed itself",
-        f"update backward{SOME}",
-        "update backward",
-        lambda later, earlier: (
-            in_unit(later, earlier)
-            and earlier.layer == 0
-            and later.previous != "all-to-all of partial products"
-        ),
-    ),
-    Wait(
-        "the synchroniser waits for every device's part of the weights",
-        "gather gradients|average and step",
-        f"update backward{SOME}",
-        in_round,
-    ),
+    Wait("the first layer has the weights of the round before",
+         f"aggregate forward{SOME}", AVERAGED, of_round(1)),
+    Wait("a product is of what is aggregated",
+         f"update forward{SOME}", f"aggregate forward{SOME}", next_listed),
+    Wait("a product is sent when it is computed",
+         "all-to-all of partial products", f"update forward{SOME}", next_listed),
+    Wait("the sum is of all partial products",
+         "sum of partial products", f"update forward{SOME}|all-to-all of partial products",
+         for_one_unit),
+    Wait("a unit goes on from its sum",
+         "update forward", "sum of partial products|host to device|sample",
+         lambda later, earlier: (
+             in_unit(later, earlier) or (earlier.label == "sample" and in_round(later, earlier)))),
+    Wait("a sum's gradient is sent when it is computed",
+         "all-to-all of partial products", "update backward",
+         lambda later, earlier: (
+             in_round(later, earlier) and earlier.layer == 0
+             and earlier.index < later.index and earlier.device == later.source)),
+    Wait("a device's part of the weights has its gradient from what it was sent",
+         f"update backward{SOME}", "all-to-all of partial products", next_listed),
+    Wait("or from what it has computed itself",
+         f"update backward{SOME}", "update backward",
+         lambda later, earlier: (
+             in_unit(later, earlier) and earlier.layer == 0
+             and later.previous != "all-to-all of partial products")),
+    Wait("the synchroniser waits for every device's part of the weights",
+         "gather gradients|average and step", f"update backward{SOME}", in_round),
 )
+# fmt: on

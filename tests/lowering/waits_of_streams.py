@@ -109,101 +109,48 @@ def backward(relation: Relation) -> Relation:
     return lambda later, earlier: relation(later, earlier) and later.backward
 
 
+# fmt: off
 STREAM_WAITS = (
-    Wait(
-        "a layer begins, or goes back, when the one before is done on all devices",
-        f"{ANY}|loss|clear gradients|all-reduce gradients",
-        "*",
-        pass_before,
-    ),
+    Wait("a layer begins, or goes back, when the one before is done on all devices",
+         f"{ANY}|loss|clear gradients|all-reduce gradients", "*", pass_before),
     Wait("what crosses for a unit crosses in turn", COMES, COMES, in_unit_listed),
-    Wait(
-        "what crosses takes the place of a unit that has been worked on",
-        COMES,
-        f"{COMES}|{WORK}",
-        lambda later, earlier: at_place(later, earlier) and takes_up(earlier),
-    ),
+    Wait("what crosses takes the place of a unit that has been worked on",
+         COMES, f"{COMES}|{WORK}",
+         lambda later, earlier: at_place(later, earlier) and takes_up(earlier)),
     Wait("a unit is worked on when all that it reads is there", WORK, COMES, in_unit),
-    Wait(
-        "sums of a piece are added to those of the first",
-        "add sums of a piece",
-        "aggregate forward",
-        lambda later, earlier: (
-            in_unit(later, earlier) or (in_chunk(later, earlier) and is_first(earlier))
-        ),
-    ),
-    Wait(
-        "UPDATE follows the sums of all pieces",
-        "update forward",
-        "aggregate forward|add sums of a piece",
-        lambda later, earlier: (
-            in_chunk(later, earlier) and (not later.pipelined or later.pieces > 1)
-        ),
-    ),
-    Wait(
-        "sums begin anew when UPDATE has read those of the chunk before",
-        "aggregate forward",
-        "aggregate forward|add sums of a piece|update forward",
-        forward(
-            lambda later, earlier: (
-                of_chunk_before(later, earlier) and is_first(later) and later.pieces > 1
-            )
-        ),
-    ),
-    Wait(
-        "outputs leave when they are computed",
-        "outputs to host",
-        "aggregate forward|update forward",
-        in_unit,
-    ),
-    Wait(
-        "what else leaves of a chunk follows its outputs over the same link",
-        "aggregates to host|intermediates to host",
-        "outputs to host",
-        in_unit,
-    ),
-    Wait(
-        "outputs are made where those of the chunk before have left",
-        "update forward",
-        LEAVES,
-        forward(of_chunk_before),
-    ),
-    Wait(
-        "and so is all of a chunk that comes at once",
-        "aggregate forward",
-        LEAVES,
-        forward(lambda later, earlier: of_chunk_before(later, earlier) and later.pieces == 1),
-    ),
-    Wait(
-        "UPDATE goes back from what has been computed again",
-        "update backward",
-        "aggregate forward|update forward",
-        in_unit,
-    ),
+    Wait("sums of a piece are added to those of the first",
+         "add sums of a piece", "aggregate forward",
+         lambda later, earlier: (
+             in_unit(later, earlier) or (in_chunk(later, earlier) and is_first(earlier)))),
+    Wait("UPDATE follows the sums of all pieces",
+         "update forward", "aggregate forward|add sums of a piece",
+         lambda later, earlier: (
+             in_chunk(later, earlier) and (not later.pipelined or later.pieces > 1))),
+    Wait("sums begin anew when UPDATE has read those of the chunk before",
+         "aggregate forward", "aggregate forward|add sums of a piece|update forward",
+         forward(lambda later, earlier: (
+             of_chunk_before(later, earlier) and is_first(later) and later.pieces > 1))),
+    Wait("outputs leave when they are computed",
+         "outputs to host", "aggregate forward|update forward", in_unit),
+    Wait("what else leaves of a chunk follows its outputs over the same link",
+         "aggregates to host|intermediates to host", "outputs to host", in_unit),
+    Wait("outputs are made where those of the chunk before have left",
+         "update forward", LEAVES, forward(of_chunk_before)),
+    Wait("and so is all of a chunk that comes at once",
+         "aggregate forward", LEAVES,
+         forward(lambda later, earlier: of_chunk_before(later, earlier) and later.pieces == 1)),
+    Wait("UPDATE goes back from what has been computed again",
+         "update backward", "aggregate forward|update forward", in_unit),
     Wait("aggregation goes back after UPDATE", "aggregate backward", "update backward", in_chunk),
-    Wait(
-        "UPDATE goes back when all pieces of the chunk before have",
-        "update backward",
-        "update backward|aggregate backward",
-        of_chunk_before,
-    ),
+    Wait("UPDATE goes back when all pieces of the chunk before have",
+         "update backward", "update backward|aggregate backward", of_chunk_before),
     Wait("gradients leave when they are there", "gradients to host", "aggregate backward", in_unit),
-    Wait(
-        "gradients are made where others have left",
-        "aggregate backward",
-        "aggregate backward|gradients to host",
-        lambda later, earlier: at_place(later, earlier) and later.layer > 0,
-    ),
-    Wait(
-        "the host adds gradients that have arrived",
-        "accumulate on host",
-        "gradients to host",
-        in_unit,
-    ),
-    Wait(
-        "the step follows all averages",
-        "average and step",
-        "all-reduce gradients",
-        lambda later, earlier: True,
-    ),
+    Wait("gradients are made where others have left",
+         "aggregate backward", "aggregate backward|gradients to host",
+         lambda later, earlier: at_place(later, earlier) and later.layer > 0),
+    Wait("the host adds gradients that have arrived",
+         "accumulate on host", "gradients to host", in_unit),
+    Wait("the step follows all averages",
+         "average and step", "all-reduce gradients", lambda later, earlier: True),
 )
+# fmt: on

@@ -35,19 +35,18 @@ GPU = Device(
     memory_bytes=10**9,
     launch_s=0.25,
 )
-PLATFORM = Platform(
-    "tiny",
-    "made by hand",
-    HOST,
-    (GPU,),
-    (Link("host-gpu0", ("host", "gpu0"), 50.0, latency_s=2.0),),
-)
+LINK = Link("host-gpu0", ("host", "gpu0"), 50.0, latency_s=2.0)
+PLATFORM = Platform("tiny", "made by hand", HOST, (GPU,), (LINK,))
+TORCH = type(load().part("kernel", "torch")())
+
+
+def clock_of(**host):
+    return ModelClock(replace(PLATFORM, host=replace(HOST, **host)), TORCH())
 
 
 @pytest.fixture(scope="module")
 def clock():
-    kernel = load().part("kernel", "torch")()
-    return ModelClock(PLATFORM, kernel)
+    return clock_of()
 
 
 @pytest.mark.parametrize(
@@ -77,10 +76,9 @@ def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
     work = Work("copy", bytes=300, features=5)
     assert clock.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / 50)
     for rate, across in ((20.0, 20.0), (70.0, 40.0)):
-        (link,) = PLATFORM.links
         host = replace(HOST, sockets=2, socket_bandwidth_bytes_per_s=40.0)
-        platform = replace(PLATFORM, host=host, links=(replace(link, picked_bytes_per_s=rate),))
-        picking = ModelClock(platform, load().part("kernel", "torch")())
+        platform = replace(PLATFORM, host=host, links=(replace(LINK, picked_bytes_per_s=rate),))
+        picking = ModelClock(platform, TORCH())
         local = min(rate, 50.0)
         assert picking.seconds(work, "host-gpu0", 0.0) == pytest.approx(2.0 + 300 / local)
         far = work._replace(remote_bytes=100)
@@ -92,8 +90,7 @@ def test_rows_that_are_picked_cross_a_link_at_a_rate_of_their_own(clock):
 
 def test_a_copy_into_new_memory_waits_until_a_large_one_is_mapped():
     """150 of 300 bytes are written, into memory that is mapped at 10 bytes/s from 100 bytes on."""
-    host = replace(HOST, mapped_from_bytes=100.0, fresh_bandwidth_bytes_per_s=10.0)
-    clock = ModelClock(replace(PLATFORM, host=host), load().part("kernel", "torch")())
+    clock = clock_of(mapped_from_bytes=100.0, fresh_bandwidth_bytes_per_s=10.0)
     assert clock.seconds(Work("copy", bytes=300), "host", 0.0) == 3.0
     assert clock.seconds(Work("copy", bytes=300, fresh=True), "host", 0.0) == 15.0
     assert clock.seconds(Work("copy", bytes=150, fresh=True), "host", 0.0) == 1.5
@@ -106,13 +103,12 @@ def test_a_place_must_be_on_the_platform(clock):
 
 
 def test_a_host_without_a_bandwidth_per_core_gives_all_of_it_to_any_thread():
-    host = replace(HOST, core_bandwidth_bytes_per_s=0.0)
-    clock = ModelClock(replace(PLATFORM, host=host), load().part("kernel", "torch")())
+    clock = clock_of(core_bandwidth_bytes_per_s=0.0)
     assert clock.seconds(Work("copy", bytes=300, threads=1), "host", 0.0) == 3.0
 
 
 def test_the_kernel_has_the_last_word_on_its_own_work():
-    class Costly(load().part("kernel", "torch")):
+    class Costly(TORCH):
         def seconds(self, work, device):
             return 42.0 + work.edges
 
@@ -124,10 +120,10 @@ def test_the_kernel_has_the_last_word_on_its_own_work():
 AGGREGATE = Work("aggregate", edges=60, rows=20, features=2, sources=30)
 
 
-def watch(kernel_type, method, asked):
+def watch(method, asked):
     """A kernel that notes each time that it is asked for ``method``."""
 
-    class Watched(kernel_type):
+    class Watched(TORCH):
         pass
 
     def ask(self, work, device):
@@ -140,7 +136,7 @@ def watch(kernel_type, method, asked):
 
 def test_equal_work_on_one_device_is_priced_once(monkeypatch):
     asked = []
-    clock = ModelClock(PLATFORM, watch(type(load().part("kernel", "torch")()), "operations", asked))
+    clock = ModelClock(PLATFORM, watch("operations", asked))
     other = AGGREGATE._replace(edges=61)
     first = [clock.seconds(work, place, 1.0) for work, place in 2 * [(AGGREGATE, "gpu0")]]
     assert first[0] == first[1]
@@ -158,7 +154,7 @@ def test_equal_work_on_one_device_is_priced_once(monkeypatch):
 def test_a_kernel_that_states_seconds_is_asked_each_time():
     """It may know the block that it has just seen, and not only how large it is."""
     asked = []
-    clock = ModelClock(PLATFORM, watch(type(load().part("kernel", "torch")()), "seconds", asked))
+    clock = ModelClock(PLATFORM, watch("seconds", asked))
     for _ in range(2):
         clock.seconds(AGGREGATE, "gpu0", 1.0)
     assert len(asked) == 2
@@ -166,14 +162,10 @@ def test_a_kernel_that_states_seconds_is_asked_each_time():
 
 def test_a_kernel_prices_only_aggregation_and_update():
     with pytest.raises(ValueError, match="no cost for 'sample'"):
-        load().part("kernel", "torch")().seconds(Work("sample", edges=1), GPU)
+        TORCH().seconds(Work("sample", edges=1), GPU)
 
 
 def test_the_wall_clock_says_what_was_measured():
     clock = WallClock()
     assert clock.seconds(Work("update", macs=10**15), "anywhere", wall_s=0.125) == 0.125
-    assert clock.provenance == "measured"
-
-
-def test_modelled_times_are_never_called_measured(clock):
-    assert clock.provenance == "modelled"
+    assert (clock.provenance, clock_of().provenance) == ("measured", "modelled")

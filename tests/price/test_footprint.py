@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnbench import footprint, plugins
-from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.conformance.graphs import make_dataset, make_workload
 from gnnbench.footprint import ChunkSize, HostTensor, choose_spilled
 from gnnbench.lowering.capacity import plan_rounds
 from gnnbench.lowering.movement import largest_buffers
@@ -23,6 +23,10 @@ from gnnbench_plugins.hongtu.memory import CachingMemory, HongTuMemory, Recomput
 from gnnbench_plugins.hongtu.placement import HongTuPlacement
 from gnnbench_plugins.hongtu.sampler import HongTuSampler
 from gnnbench_plugins.reference.kernel import TorchKernel
+from tests.pins.recording import load_registry
+from tests.uneven import make_uneven
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 GCN = LayerShape(100, 16, 100, 1616, 1600, cacheable=True)
 GAT = LayerShape(100, 16, 16, 1664, 0, cacheable=False, edge_features=2, loop_features=2)
@@ -200,6 +204,7 @@ def test_two_gradient_buffers_serve_all_layers(layers, gradients):
     found = host_tensors(["recompute"] * layers)
     widths = {each.name: each.size_bytes // 40 for each in found if each.kind == "gradients"}
     assert widths == gradients
+    assert HostTensor("features", "representations", (0,), 8).name == "representations of layer 0"
 
 
 def test_what_is_touched_least_often_is_spilled_first():
@@ -222,20 +227,22 @@ def test_what_is_not_spilled_fits_and_nothing_is_spilled_for_nothing(budget_byte
     assert all(kept_bytes + each.size_bytes > budget_bytes for each in spilled)
 
 
-def test_names_of_host_tensors():
-    assert HostTensor("gradients", "gradients", (1, 3), 8).name == "gradients of layers 1, 3"
-    assert HostTensor("features", "representations", (0,), 8).name == "representations of layer 0"
-
-
 # --------------------------------------------------------------------------- against a run
 
 
+MEMORIES = ("hongtu", "hongtu-recompute", "hongtu-cache")
+
+
 @pytest.mark.parametrize(
-    ("in_place", "topology"), [(True, "device"), (True, "host"), (False, "host")]
+    ("model", "communication", "in_place", "topology"),
+    [
+        *((model, "hongtu", True, "device") for model in ("gcn", "gat")),
+        *((model, "hongtu", False, "host") for model in ("gcn", "gat")),
+        *((model, "vanilla", True, "host") for model in ("gcn", "gat")),
+        *((model, "hongtu", True, "host") for model in ("sage", "gin", "ggcn")),
+    ],
 )
-@pytest.mark.parametrize("communication", ["hongtu", "vanilla"])
-@pytest.mark.parametrize("memory", ["hongtu", "hongtu-recompute", "hongtu-cache"])
-@pytest.mark.parametrize("model", ["gcn", "sage", "gin", "gat", "ggcn"])
+@pytest.mark.parametrize("memory", MEMORIES)
 def test_a_run_holds_what_its_plan_says(
     model, memory, communication, in_place, topology, monkeypatch
 ):
@@ -243,10 +250,9 @@ def test_a_run_holds_what_its_plan_says(
     monkeypatch.setattr(TorchKernel, "adds_in_place", in_place)
     workload = make_workload(model, num_layers=3, epochs=1)
     layers = build(workload).shapes
-    setting = Setting(make_dataset(), make_platform(3), workload, layers)
-    registry = plugins.load()
+    setting = Setting(make_dataset(), make_uneven(3), workload, layers)
     bundle = plugins.assemble(
-        registry,
+        load_registry(),
         Parts("hongtu", "hongtu", communication, memory, "torch"),
         {"sampler": {"chunks_per_partition": "4"}, "memory": {"topology": topology}},
     )

@@ -10,13 +10,10 @@ that all know each other, and two groups of five that are joined by one edge.
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 
-import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.datasets import build as build_dataset
 from gnnbench.models import build
 from gnnbench.parts import Setting
 from gnnbench.platforms.machine import Device, Link, Platform, RateCurve
@@ -24,6 +21,8 @@ from gnnbench.price.folds import busy_by_stage, digest, energy
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Workload
 from gnnbench.run import train
+from tests.pins.recording import load_registry
+from tests.price.by_hand import F0, F1, F2, MODEL, N, S, V, dataset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -33,31 +32,6 @@ PCIE, PCIE_S = 1.1e5, 1.7e-3
 NVLINK, NVLINK_S = 4.3e5, 1.9e-4
 HOST_MEMORY, SAMPLED, CORES = 2.3e5, 1.01e4, 4
 GPU_W, HOST_W = 41.0, 97.0
-#: Values of 4 bytes, the widths of the layers, vertices a device, and of both.
-S = 4
-F0, F1, F2 = 6, 4, 3
-N, V = 5, 10
-#: The model's bytes: two weights and two biases.
-MODEL = (F0 * F1 + F1 + F1 * F2 + F2) * S
-
-
-@cache
-def dataset(name):
-    """``complete``: 45 edges between all of ten vertices. ``pair``: twice ten, and one between."""
-    groups = [range(V)] if name == "complete" else [range(N), range(N, V)]
-    edges = [(a, b) for group in groups for a in group for b in group if a < b]
-    edges += [] if name == "complete" else [(N - 1, N)]
-    random = np.random.default_rng(3)
-    labels = np.arange(V) % F2
-    everyone, nobody = np.ones(V, dtype=bool), np.zeros(V, dtype=bool)
-    return build_dataset(
-        name,
-        np.array(edges, dtype=np.int64).T,
-        num_vertices=V,
-        features=random.standard_normal((V, F0)).astype(np.float32),
-        labels=labels,
-        masks=(everyone, nobody, nobody),
-    )
 
 
 def curve(rate):
@@ -65,7 +39,9 @@ def curve(rate):
     return RateCurve((1,), (rate,), (rate,))
 
 
-def make_platform(count=2, kind="gpu"):
+def make_platform(count=2, kind="gpu", faster=()):
+    """``faster`` has by how much each device, and its link to the host, is faster than ``one``."""
+    times = faster or (1,) * count
     host = Device(
         "host", "cpu", "a host", flops_per_s=9e5, memory_bandwidth_bytes_per_s=HOST_MEMORY,
         memory_bytes=10**9, launch_s=2e-4, cores=CORES, core_bandwidth_bytes_per_s=HOST_MEMORY,
@@ -74,30 +50,31 @@ def make_platform(count=2, kind="gpu"):
     )  # fmt: skip
     accelerators = tuple(
         Device(
-            f"gpu{number}", kind, "one", flops_per_s=FLOPS, memory_bandwidth_bytes_per_s=MEMORY,
-            memory_bytes=10**9, launch_s=LAUNCH_S, power_w=GPU_W, aggregate=curve(MEMORY),
-            update=curve(FLOPS),
+            f"gpu{number}", kind, "one", flops_per_s=FLOPS * by,
+            memory_bandwidth_bytes_per_s=MEMORY * by, memory_bytes=10**9, launch_s=LAUNCH_S / by,
+            power_w=GPU_W, aggregate=curve(MEMORY * by), update=curve(FLOPS * by),
         )
-        for number in range(count)
+        for number, by in enumerate(times)
     )  # fmt: skip
-    links = [Link(f"pcie{i}", ("host", d.name), PCIE, PCIE_S) for i, d in enumerate(accelerators)]
+    links = [
+        Link(f"pcie{number}", ("host", f"gpu{number}"), PCIE * by, PCIE_S)
+        for number, by in enumerate(times)
+    ]
     if count == 2:
         links.append(Link("nvlink", ("gpu0", "gpu1"), NVLINK, NVLINK_S))
     return Platform("by hand", "made by hand", host, accelerators, tuple(links))
 
 
-def run(parts, graph="complete", *, devices=2, kind="gpu", epochs=1, batch=V, options=None):
+def run(
+    parts, graph="complete", *, devices=2, kind="gpu", epochs=1, batch=V, options=None, faster=()
+):
     """The last epoch's digest, energy and bytes."""
     workload = Workload(
         model="gcn", dims=(F0, F1, F2), epochs=epochs, batch_size=batch, fanouts=(V, V), seed=0
     )
-    setting = Setting(
-        dataset=dataset(graph),
-        platform=make_platform(devices, kind),
-        workload=workload,
-        layers=build(workload).shapes,
-    )
-    bundle = plugins.assemble(plugins.load(), parts, options or {})
+    platform = make_platform(devices, kind, faster)
+    setting = Setting(dataset(graph), platform, workload, build(workload).shapes)
+    bundle = plugins.assemble(load_registry(), parts, options or {})
     trace = train(bundle, setting, ModelClock(setting.platform, bundle.kernel))
     result = digest(trace.epochs[-1], "modelled")
     assert result.stages == busy_by_stage(trace.epochs[-1].spans)
@@ -469,12 +446,13 @@ def test_a_mini_batch_on_one_device():
     assert result.epoch_s == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_mini_batch_on_two_devices():
-    """The host draws both mini-batches and loads for both; links and devices work at once; the
-    synchroniser gathers over the links, averages two gradients into one, takes a step, and sends
-    the average back (Equation 13)."""
+@pytest.mark.parametrize("faster", [(1, 1), (2, 1), (1, 3)])
+def test_a_mini_batch_on_two_devices(faster):
+    """The host draws both mini-batches and loads for both; links and devices work at once, and the
+    slower of these is waited for; the synchroniser gathers over the links, averages two gradients
+    into one, takes a step, and sends the average back (Equation 13)."""
     parts = Parts("neighbour", "data-parallel", "vanilla", "host", "torch")
-    result, _, counted = run(parts)
+    result, joules, counted = run(parts, faster=faster)
     crossing = V * F0 * S + topology_bytes(V) + topology_bytes(N)
     expected = (
         2 * drawn(N) / (SAMPLED * CORES)
@@ -486,6 +464,9 @@ def test_a_mini_batch_on_two_devices():
         + PCIE_S + MODEL / PCIE
     )  # fmt: skip
     assert result.epoch_s == pytest.approx(expected, rel=1e-12)
+    host_s = 2 * drawn(N) / (SAMPLED * CORES) + 2 * on_host(V, F0) + 10 * MODEL / HOST_MEMORY
+    devices_s = sum(trained(N) / by for by in faster)
+    assert joules == pytest.approx(HOST_W * host_s + GPU_W * devices_s, rel=1e-12)
     assert counted["host_to_device"] == 2 * crossing
     assert counted["all_reduce"] == 4 * MODEL
 
@@ -520,8 +501,7 @@ def test_five_rounds_in_the_pipeline(stages, under_way):
 SALIENT = Parts("salient", "data-parallel", "salient", "salient", "torch")
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize(("workers", "pipelined"), [(1, True), (2, False), (4, True)])
 def test_threads_that_prepare_a_whole_mini_batch_each(workers, pipelined):
     """SALIENT: a thread draws and loads a round while others do so for the rounds after, all out
     of one memory. One mini-batch crosses while the one before is trained on, or none does; as many

@@ -65,9 +65,27 @@ def test_a_modelled_epoch_is_laid_out_by_the_scheduler():
     assert digest(epoch(SPANS), "modelled").epoch_s == 8.5
 
 
-def test_a_modelled_epoch_ends_with_its_latest_span_not_the_last_in_the_list():
-    spans = (span(0, "update", "gpu0", 5.0), span(1, "load", "host", 2.0))
-    assert digest(epoch(spans), "modelled").epoch_s == 5.0
+def test_an_epoch_ends_with_the_span_that_ends_last_wherever_it_is_listed():
+    """The long transfer is listed first, holds a link of its own, and nothing waits for it."""
+    result = digest(
+        epoch((span(0, "transfer", "link", 9.0), *(span(n, "update", "gpu", n) for n in (1, 2)))),
+        "modelled",
+    )
+    assert result.epoch_s == 9.0
+    assert [(item.start_s, item.end_s) for item in result.timeline] == [(0, 9), (0, 1), (1, 3)]
+
+
+def test_a_timeline_keeps_waits_and_resources():
+    """Two lanes: b waits for a though its lane is free; c needs both lanes; d passes c."""
+    spans = (
+        span(0, "update", "x", 2.0),
+        span(1, "update", "y", 1.0, (0,)),
+        span(2, "update", "x", 1.0, resources=("x", "y")),
+        span(3, "update", "x", 3.0),
+    )
+    laid = [(item.start_s, item.end_s) for item in lay_out(epoch(spans), "modelled")]
+    # At 2 a is over: b, listed before c, takes y, so that d goes on x, and c after d.
+    assert laid == [(0, 2), (2, 3), (5, 6), (2, 5)]
 
 
 def test_a_measured_epoch_stands_as_it_happened():
@@ -92,16 +110,21 @@ def test_a_stage_is_as_busy_as_its_busiest_resource():
     assert list(busy_by_stage(SPANS)) == ["sample", "transfer", "update", "synchronize"]
 
 
-def test_a_stage_without_resources_counts_by_place():
-    spans = (span(0, "load", "host", 1.0, resources=()), span(1, "load", "host", 2.0, resources=()))
-    assert busy_by_stage(spans) == {"load": 3.0}
+def test_a_stage_counts_each_resource_that_it_holds_and_places_where_it_holds_none():
+    spans = (
+        span(0, "transfer", "gpu0", 1.0, resources=("a", "b")),
+        span(1, "transfer", "gpu1", 2.0, resources=("b", "c")),
+        span(2, "load", "host", 1.0, resources=()),
+        span(3, "load", "host", 4.0, resources=()),
+    )
+    assert busy_by_stage(spans) == {"transfer": 3.0, "load": 5.0}
 
 
 @pytest.mark.parametrize(
     ("work", "expected"),
     [
         ({"gpu0": 6.0, "gpu1": 3.0, "gpu2": 3.0}, 1.5),
-        ({"gpu0": 4.0, "gpu1": 0.0}, 2.0),
+        ({"gpu0": 3.0, "gpu1": 0.0, "gpu2": 0.0}, 3.0),
         ({"gpu0": 5.0}, 1.0),
         ({"gpu0": 0.0, "gpu1": 0.0}, 1.0),
         ({}, 1.0),
@@ -125,39 +148,36 @@ def test_energy_is_power_times_busy_seconds():
     assert energy(timeline, [*devices[:2], device("gpu1", None)]) is None
 
 
-def test_a_device_is_busy_once_however_many_of_its_units_run():
-    spans = (
-        span(0, "aggregate", "fpga0", 3.0, resources=("fpga0.aggregate",)),
-        span(1, "update", "fpga0", 1.0, resources=("fpga0.update",)),
-        span(2, "update", "fpga0", 4.0, resources=("fpga0.update",)),
-    )
-    assert busy_seconds(lay_out(epoch(spans), "modelled"), "fpga0") == 5.0
-    assert busy_seconds(lay_out(epoch(spans), "modelled"), "host") == 0.0
-
-
-def at(start_s, end_s, place="gpu0"):
-    return Scheduled(span(0, "update", place, end_s - start_s), start_s, end_s)
+def at(place, intervals):
+    """Spans of one place at (begin, end), whatever they hold."""
+    return [
+        Scheduled(span(number, "update", place, end_s - begin_s), begin_s, end_s)
+        for number, (begin_s, end_s) in enumerate(intervals)
+    ]
 
 
 @pytest.mark.parametrize(
     ("intervals", "busy_s"),
     [
-        # A span that ends before the one it lies in: the longer one is counted to its end, once.
-        ([(0.0, 10.0), (2.0, 3.0)], 10.0),
-        ([(0.0, 10.0), (2.0, 3.0), (4.0, 5.0), (9.0, 12.0)], 12.0),
-        ([(0.0, 4.0), (1.0, 2.0), (3.0, 6.0), (8.0, 9.0)], 7.0),
-        ([(1.0, 2.0), (1.0, 2.0)], 1.0),
-        ([], 0.0),
+        ([(0, 3), (5, 6)], 4),  # a gap
+        ([(0, 10), (2, 3)], 10),  # one inside another
+        ([(0, 10), (2, 3), (4, 5)], 10),
+        ([(0, 10), (2, 3), (9, 12)], 12),  # and one that begins inside and ends outside
+        ([(0, 10), (2, 3), (11, 12)], 11),
+        ([(0, 4), (4, 6)], 6),  # one after the other
+        ([(0, 4), (3, 6)], 6),
+        ([(1, 4), (1, 2), (1, 4)], 3),  # begun together
+        ([(1, 1)], 0),
+        ([], 0),
     ],
 )
-def test_seconds_within_others_count_once(intervals, busy_s):
-    """Against a count of tenths of a second in which any span runs."""
+def test_a_place_is_busy_while_anything_runs_there(intervals, busy_s):
+    """In whatever order its spans are listed."""
     for order in (intervals, intervals[::-1]):
-        timeline = [at(*each) for each in order]
-        assert busy_seconds(timeline, "gpu0") == pytest.approx(busy_s)
-        tenths = sum(any(a <= t / 10 + 0.05 < b for a, b in intervals) for t in range(130))
-        assert busy_seconds(timeline, "gpu0") == pytest.approx(tenths / 10)
-        assert busy_seconds([*timeline, at(0.0, 99.0, "gpu1")], "gpu0") == pytest.approx(busy_s)
+        timeline = [*at("gpu", order), *at("other", [(0, 100)])]
+        assert busy_seconds(timeline, "gpu") == busy_s
+        assert busy_seconds(timeline, "other") == 100
+        assert busy_seconds(timeline, "nowhere") == 0
 
 
 def test_energy_is_a_metric_where_every_busy_device_has_a_power():

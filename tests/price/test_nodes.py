@@ -7,14 +7,12 @@ with the GPU of their partition; of mini-batches every second vertex is at home 
 from __future__ import annotations
 
 import dataclasses
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gnnbench import plugins
-from gnnbench.datasets import build as build_dataset
 from gnnbench.errors import DeviceOutOfMemory, PlatformError
 from gnnbench.lowering.homes import Homes
 from gnnbench.metrics import summarise
@@ -27,32 +25,15 @@ from gnnbench.price.folds import digest
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Parts, Trace, Workload
 from gnnbench.run import train
+from tests.pins.recording import load_registry
+from tests.price.by_hand import F0, F1, F2, MODEL, N, S, V, dataset
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CLUSTER = "epyc7763x4-8xa5000"
 PCIE, NETWORK, NETWORK_S = 1.1e5, 3.1e4, 2.3e-3
 HOST_MEMORY, CORES = 2.3e5, 4
-#: Values of 4 bytes, the widths of the layers, vertices a device, and of both.
-S = 4
-F0, F1, F2 = 6, 4, 3
-N, V = 5, 10
-MODEL = (F0 * F1 + F1 + F1 * F2 + F2) * S
 CARDS = ("card0", "card1")
-
-
-@cache
-def complete_graph():
-    random = np.random.default_rng(3)
-    everyone, nobody = np.ones(V, dtype=bool), np.zeros(V, dtype=bool)
-    return build_dataset(
-        "complete",
-        np.array([(a, b) for a in range(V) for b in range(a + 1, V)], dtype=np.int64).T,
-        num_vertices=V,
-        features=random.standard_normal((V, F0)).astype(np.float32),
-        labels=np.arange(V) % F2,
-        masks=(everyone, nobody, nobody),
-    )
 
 
 def make_nodes(memory_bytes=(10**9, 10**9)):
@@ -86,15 +67,14 @@ def run(parts, *, platform=None, options=None) -> Trace:
     )
     platform = platform or make_nodes()
     setting = Setting(
-        dataset=complete_graph(),
+        dataset=dataset("complete"),
         platform=platform,
         workload=workload,
         layers=build(workload).shapes,
     )
-    registry = plugins.load()
-    bundle = plugins.assemble(registry, parts, options or {})
+    bundle = plugins.assemble(load_registry(), parts, options or {})
     trace = train(bundle, setting, ModelClock(platform, bundle.kernel))
-    dry = DryRun(plugins.assemble(registry, parts, options or {}), setting)
+    dry = DryRun(plugins.assemble(load_registry(), parts, options or {}), setting)
     planned = dry.finish([dry.run_epoch(0)])
     assert planned.peak_bytes == trace.peak_bytes
     (here,), (there,) = trace.epochs, planned.epochs
@@ -296,11 +276,7 @@ def test_nodes_are_read_back_as_written(tmp_path):
             'from = "node0"\nto = "node1_gpu0"\n',
             "hosts node0 and node1 are not linked; add a [[links]] entry",
         ),
-        (
-            'from = "node1"\nto = "node1_gpu"\n',
-            'from = "node0"\nto = "node1_gpu"\n',
-            None,
-        ),
+        ('from = "node1"\nto = "node1_gpu"\n', 'from = "node0"\nto = "node1_gpu"\n', None),
         (
             'to = "node1"\n',
             'to = "node1"\nspeed = 1\n',

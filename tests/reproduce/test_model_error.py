@@ -138,34 +138,37 @@ def doubt(*runs):
     return find_doubt(*group.rows)
 
 
-def test_rows_that_do_the_same_share_all_of_the_error():
-    assert (
-        doubt(row("a", 1.0, transfer=0.5, update=0.5), row("b", 1.0, transfer=0.5, update=0.5)) == 1
-    )
+OWN, BOTH = 0.5, math.hypot(0.5, 0.25)
 
 
-def test_what_one_row_does_besides_is_all_that_it_may_be_off_by():
-    more = row("b", 2.0, transfer=1.5, update=0.5)
-    found = doubt(row("a", 1.0, transfer=0.5, update=0.5), more)
-    assert math.log(found) == pytest.approx(1.2816 * 0.5 * 0.5, rel=1e-4)
-
-
-def test_other_kernels_aggregate_and_update_apart():
-    one = row("a", 1.0, transfer=0.5, aggregate=0.5)
-    other = row("b", 1.0, kernel="dgl", transfer=0.5, aggregate=0.5)
-    each = math.hypot(0.5, 0.25) * 0.5
-    assert math.log(doubt(one, other)) == pytest.approx(1.2816 * each * math.sqrt(2), rel=1e-4)
-
-
-def test_other_kinds_of_machine_share_nothing():
-    one, other = row("a", 1.0, update=1.0), row("b", 1.0, kind="fpga", update=1.0)
-    expected = math.hypot(math.log(3.0), math.log(9.0))
-    assert math.log(doubt(one, other)) == pytest.approx(expected, rel=1e-4)
-
-
-def test_measured_rows_have_no_doubt():
-    runs = [make_run(label, provenance="measured") for label in "ab"]
-    assert doubt(*runs) == 1.0
+@pytest.mark.parametrize(
+    ("one", "other", "deviation"),
+    [
+        # Rows that do the same share all of the error.
+        ({"transfer": 0.5, "update": 0.5}, {"transfer": 0.5, "update": 0.5}, 0.0),
+        # What one row does besides is all that it may be off by.
+        ({"transfer": 0.5, "update": 0.5}, {"transfer": 1.5, "update": 0.5}, OWN * 0.5),
+        # Other kernels aggregate and update apart.
+        (
+            {"transfer": 0.5, "aggregate": 0.5},
+            {"transfer": 0.5, "aggregate": 0.5, "kernel": "dgl"},
+            BOTH * 0.5 * math.sqrt(2),
+        ),
+        # Other kinds of machine share nothing.
+        (
+            {"update": 1.0},
+            {"update": 1.0, "kind": "fpga"},
+            math.hypot(math.log(3.0), math.log(9.0)) / 1.28155,
+        ),
+    ],
+)
+def test_rows_are_doubted_by_what_they_do_apart(one, other, deviation):
+    runs = [
+        row(label, sum(s for s in given.values() if isinstance(s, float)), **given)
+        for label, given in (("a", one), ("b", other))
+    ]
+    assert math.log(doubt(*runs)) == pytest.approx(1.28155 * deviation, rel=1e-4)
+    assert doubt(*(make_run(label, provenance="measured") for label in "ab")) == 1.0
 
 
 def judge(*runs):

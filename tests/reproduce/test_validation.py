@@ -4,37 +4,40 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import astuple, replace
 from functools import cache
 from typing import get_args
 
 import pytest
+import tomlkit
 
-from gnnbench.costs.library import DEVICES, read_devices
+from gnnbench.costs.library import DEVICES, read_devices, read_library
 from gnnbench.errors import UsageError
 from gnnbench.model_error import estimate_errors, read_errors
 from gnnbench.platforms import load_platform
+from gnnbench.platforms.describe import BUNDLED, read_platform
 from gnnbench.records import LedgerEntry, MachineKind
 from gnnbench.report.tables import sum_up_agreement
 from gnnbench.results.tables import describe_entries, make_document
 from gnnbench.toml import read_toml
 from gnnbench_plugins.dgl.kernel import LIBRARY as DGL_LIBRARY
+from gnnbench_plugins.dgl.kernel import DGLKernel
 from gnnbench_plugins.pyg.kernel import LIBRARY as PYG_LIBRARY
-from gnnbench_plugins.studies.validation import mini_batches
-from gnnbench_plugins.studies.validation.ledger import (
-    Validation,
-    near_share,
-    sum_up,
-    tabulate,
-)
+from gnnbench_plugins.pyg.kernel import PyGKernel
+from gnnbench_plugins.studies.validation import mini_batches, prediction
+from gnnbench_plugins.studies.validation.ledger import Validation, near_share, sum_up, tabulate
 from gnnbench_plugins.studies.validation.prediction import predict, profile_of
 from gnnbench_plugins.studies.validation.published import (
+    Aggregation,
     FullGraphEpoch,
+    LayerForward,
     MiniBatchEpoch,
     read_source,
     read_sources,
 )
 from tests.ledger import compare, load, write
+from tests.ledger.__main__ import main as run_ledger
 
 #: The contract of ``reproduce validation --json``.
 CONTRACT = {
@@ -43,6 +46,7 @@ CONTRACT = {
 }  # fmt: skip
 #: Fitted elsewhere than in a library's table or a device kind's: a platform's network, and a size.
 OTHER_FITS = {"ecs-r5x16.bandwidth", "twitter |V^0|"}
+LIBRARIES = {"dgl": DGL_LIBRARY, "pyg": PYG_LIBRARY}
 #: The papers whose systems this project takes apart; what they say of their own proves nothing.
 OWN_SYSTEMS = ("hongtu", "hyscale", "hp-gnn", "mixgcn")
 
@@ -58,19 +62,8 @@ def cells():
 
 
 def make_entry(name: str, measured: float, predicted: float, **others: object) -> LedgerEntry:
-    entry = LedgerEntry(
-        name,
-        "a thread",
-        "a library",
-        "somewhere",
-        "cpu",
-        "an epoch",
-        measured,
-        predicted,
-        "s",
-        "2 s",
-    )
-    return replace(entry, **others)
+    words = (name, "a thread", "a library", "somewhere", "cpu", "an epoch")
+    return replace(LedgerEntry(*words, measured, predicted, "s", "2 s"), **others)
 
 
 # --------------------------------------------------------------------------- what is quoted
@@ -79,6 +72,8 @@ def make_entry(name: str, measured: float, predicted: float, **others: object) -
 def test_every_measurement_has_its_source_its_words_and_its_machine():
     names = [cell.id for source in read_sources() for cell in source.cell]
     assert len(names) == len(set(names)) >= 60
+    machines = [cell.machine for cell in cells().values()]
+    assert min(machines.count(machine) for machine in machines) >= 2
     for source in read_sources():
         assert source.source.strip()
         for cell in source.cell:
@@ -111,11 +106,6 @@ def test_the_kind_is_that_of_what_the_machine_is_used_for():
             assert devices > 1, cell.id
             nodes = accelerators[0].kind == "cpu" or bool(load_platform(cell.machine).other_hosts)
             assert nodes == (cell.kind == "multi-node"), cell.id
-
-
-def test_one_platform_has_several_measurements():
-    machines = [cell.machine for cell in cells().values()]
-    assert min(machines.count(machine) for machine in machines) >= 2
 
 
 def test_a_file_that_says_something_else_is_refused_by_a_sentence(tmp_path):
@@ -251,11 +241,13 @@ def test_cutting_lists_of_neighbours_changes_no_sizes(monkeypatch):
 # --------------------------------------------------------------------------- errors
 
 
-def test_errors_of_a_made_up_measurement():
-    above, below = make_entry("above", 2.0, 5.0), make_entry("below", 4.0, 1.0)
-    assert (above.error, above.factor) == (1.5, 2.5)
-    assert (below.error, below.factor) == (-0.75, 4.0)
-    assert make_entry("right", 3.0, 3.0).factor == 1.0
+@pytest.mark.parametrize(
+    ("measured", "predicted", "error", "factor"),
+    [(2.0, 5.0, 1.5, 2.5), (4.0, 1.0, -0.75, 4.0), (3.0, 3.0, 0.0, 1.0)],
+)
+def test_errors_of_a_made_up_measurement(measured, predicted, error, factor):
+    entry = make_entry("made up", measured, predicted)
+    assert (entry.error, entry.factor) == (error, factor)
 
 
 def test_what_a_constant_was_fitted_on_is_counted_apart():
@@ -275,11 +267,8 @@ def test_what_a_constant_was_fitted_on_is_counted_apart():
 
 
 def test_the_worst_stand_first():
-    entries = (
-        make_entry("near", 2.0, 3.0),
-        make_entry("slow", 1.0, 10.0),
-        make_entry("fast", 30, 1),
-    )
+    sizes = {"near": (2.0, 3.0), "slow": (1.0, 10.0), "fast": (30, 1)}
+    entries = tuple(make_entry(name, *both) for name, both in sizes.items())
     summary, _, cpu = tabulate(entries)
     assert [row.label for row in summary.rows] == ["cpu", "all"]
     assert [row.label.split(" ")[0] for row in cpu.rows] == ["fast", "slow", "near"]
@@ -309,11 +298,7 @@ def test_the_document_is_as_the_contract_has_it():
 def test_constants_and_cells_name_each_other():
     """A fitted constant names cells that name it, and no cell names another one."""
     named = {(name, cell.id) for cell in cells().values() for name in cell.fitted_on}
-    tables = {
-        "dgl": read_toml(DGL_LIBRARY),
-        "pyg": read_toml(PYG_LIBRARY),
-        **read_toml(DEVICES),
-    }
+    tables = {name: read_toml(path) for name, path in LIBRARIES.items()} | read_toml(DEVICES)
     fitted = {
         (f"{table}.{name}", where)
         for table, entries in tables.items()
@@ -378,3 +363,83 @@ def test_the_baseline_names_what_has_moved_and_got_worse(tmp_path):
     assert worse.startswith("a: off by 2x before, 5x now, WORSE (5 to 2 s, measured 10)")
     assert better.startswith("b: off by 2x before, 1.25x now, better")
     assert not compare(load(path), before)
+
+
+# --------------------------------------------------------------------------- what moves it
+
+#: As many measurements are predicted again with a changed constant.
+MOST = 6
+#: Files of constants, the way to one in each, and measurements that it moves. Calls of PyG's cost
+#: nothing where devices compute for longer, so that a mini-batch of small layers shows them.
+CHANGES = (
+    ("r6i-12xlarge", ("host", "launch"), None),
+    ("r6i-16xlarge", ("host", "memory_bandwidth"), None),
+    ("p3-2xlarge", ("accelerators", 0, "memory_bandwidth"), None),
+    ("p3-2xlarge", ("accelerators", 0, "flops"), None),
+    ("dgl", ("call_s",), None),
+    ("pyg", ("call_s",), ["salient-arxiv-pyg-train"]),
+)
+
+
+def list_quick_cells(name):
+    """Of a machine or kernel, ids for which nothing is gone through round by round."""
+    ids = [
+        cell.id
+        for cell in cells().values()
+        if name in (cell.machine, cell.kernel)
+        and isinstance(cell.task, Aggregation | LayerForward | FullGraphEpoch)
+        and getattr(cell.task, "system", "library") == "library"
+    ]
+    return ids[:: -(-len(ids) // MOST)]
+
+
+def change_constant(path, way, factor, changed):
+    """Write a TOML file with one constant multiplied, which is plausible all the same."""
+    document = tomlkit.parse(path.read_text())
+    number = document
+    for step in way:
+        number = number[step]
+    number["value"] = number["value"] * factor
+    if "plausible" in number:
+        number["plausible"] = [0, 1e30]
+    changed.write_text(tomlkit.dumps(document))
+
+
+def forget_predictions():
+    prediction.predict_full_graph_s.cache_clear()
+    prediction._price_mini_batches.cache_clear()
+
+
+@pytest.fixture
+def anew():
+    forget_predictions()
+    yield
+    forget_predictions()
+
+
+@pytest.mark.parametrize(("name", "way", "ids"), CHANGES)
+def test_a_constant_that_is_changed_by_a_factor_of_two_moves_the_ledger(
+    name, way, ids, anew, tmp_path, monkeypatch, capsys
+):
+    """Twice and half of it fail, and one of the two names measurements that got worse."""
+    ids, path, worse = ids or list_quick_cells(name), tmp_path / f"{name}.toml", 0
+    words = ["tests.ledger", "--only", f"^({'|'.join(map(re.escape, ids))})$"]
+    for factor in (1.0, 2.0, 0.5):
+        if kernel := {"dgl": DGLKernel, "pyg": PyGKernel}.get(name):
+            change_constant(LIBRARIES[name], way, factor, path)
+            monkeypatch.setattr(kernel, "library", read_library.__wrapped__(path))
+        else:
+            change_constant(BUNDLED / f"{name}.toml", way, factor, path)
+            machine = read_platform(path)
+            monkeypatch.setattr(
+                prediction,
+                "load_platform",
+                lambda spec, machine=machine: machine if spec == name else load_platform(spec),
+            )
+        forget_predictions()
+        monkeypatch.setattr("sys.argv", words)
+        status, lines = run_ledger(), capsys.readouterr().out.splitlines()
+        assert status == (factor != 1.0), lines
+        assert {line.partition(":")[0] for line in lines[:-1]} <= set(ids)
+        worse += sum("WORSE" in line for line in lines)
+    assert worse

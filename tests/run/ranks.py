@@ -13,12 +13,7 @@ from functools import partial
 
 import torch
 
-from gnnbench.conformance.graphs import (
-    fit_workload,
-    make_dataset,
-    make_platform,
-    with_memory,
-)
+from gnnbench.conformance.graphs import fit_workload, make_dataset, make_platform, with_memory
 from gnnbench.datasets import load
 from gnnbench.errors import DeviceOutOfMemory, IncompatibleParts
 from gnnbench.models import build
@@ -31,10 +26,12 @@ from gnnbench.records import Trace
 from gnnbench.run import train
 from gnnbench.run.collectives import Processes, join, leave
 from gnnbench.run.shared_memory import MemoryProcesses
+from tests.uneven import make_uneven
 
 #: By the number of devices, what runs out of memory in the midst of an epoch on the small graph.
 TOO_LARGE = {
     2: "partition memory.device_bytes=20000",
+    3: "partition memory.device_bytes=15000",
     4: "partition memory.device_bytes=12000",
 }
 #: What crosses rests on values, so that no plan knows it.
@@ -103,7 +100,7 @@ class Case:
                 parts = with_swap(registry, parts, ((kind, value),))
         dataset = make_dataset() if self.dataset == "small" else load(self.dataset)
         workload = fit_workload(dataset, self.model)
-        described = make_platform(devices, "cpu" if name == "distgnn" else "gpu")
+        described = make_uneven(devices, "cpu" if name == "distgnn" else "gpu")
         names = frozenset(device.name for device in described.accelerators)
         platform = with_memory(described, names, 10**10)
         return (
@@ -140,18 +137,19 @@ def sum_up(trace: Trace) -> dict[str, object]:
 
 
 def main() -> None:
-    """``SIZE:PORT,SIZE:PORT.. DATASET MODEL STRATEGY STRATEGY..``: a group of so many ranks for
-    each size, one after the other; of ``SIZE:PORT:shared`` they share memory."""
+    """``DATASET MODEL GROUP GROUP..``: groups of ranks, one after the other. Each group is
+    ``SIZE:PORT:HOW:STRATEGY:STRATEGY..``; its ranks share memory if ``HOW`` is ``shared``."""
     torch.set_num_threads(1)
-    groups, dataset, model, *strategies = sys.argv[1:]
-    for group in groups.split(","):
-        os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"], *shared = group.split(":")
+    dataset, model, *groups = sys.argv[1:]
+    for group in groups:
+        size, os.environ["MASTER_PORT"], how, *strategies = group.split(":")
+        os.environ["WORLD_SIZE"] = size
         ranks = []
-        for rank in range(int(os.environ["WORLD_SIZE"])):
+        for rank in range(int(size)):
             child = os.fork()
             if not child:
                 cases = [Case(strategy, dataset, model) for strategy in strategies]
-                os._exit(run_forked(rank, cases, shared=bool(shared)))
+                os._exit(run_forked(rank, cases, shared=how == "shared"))
             ranks.append(child)
         if any([os.waitpid(child, 0)[1] for child in ranks]):
             sys.exit(1)

@@ -31,36 +31,29 @@ def tell(step):
     step.work = step.work._replace(edges=7)
 
 
-@pytest.mark.parametrize("kind", ["asked", "index_work"])
+@pytest.mark.parametrize("kind", ["asked", "index_work", "section"])
 def test_who_asks_knows_the_seconds_of_all_steps_up_to_there(recorder, kind):
+    """A step that is asked, one whose work its execution tells, and the end of a section."""
     known = []
 
     def make():
-        first = make_step(2)
+        first, last = make_step(2), make_step(4)
         yield first
         known.append(first.seconds)
-        asking = make_step(3, **{kind: True if kind == "asked" else tell})
-        yield asking
-        known.extend((first.seconds, asking.seconds))
-
-    take_items(make(), recorder, Ledger({}), None)
-    assert known == [NOT_YET, 2.0, 3.0 if kind == "asked" else 7.0]
-
-
-def test_at_the_end_of_a_section_all_seconds_are_known(recorder):
-    known = []
-
-    def make():
-        first, second = make_step(2), make_step(3)
-        yield first
-        yield Section(1, (0, 0))
-        yield second
-        known.extend((first.seconds, second.seconds))
+        if kind == "section":
+            yield Section(1, (0, 0))
+        else:
+            asking = make_step(3, **{kind: True if kind == "asked" else tell})
+            yield asking
+            known.append(asking.seconds)
+        yield last
+        known.extend((first.seconds, last.seconds))
         yield Section(2, (0, 0))
-        known.append(second.seconds)
+        known.append(last.seconds)
 
     take_items(make(), recorder, Ledger({}), None)
-    assert known == [2.0, NOT_YET, 3.0]
+    asking_s = {"asked": [3.0], "index_work": [7.0], "section": []}[kind]
+    assert known == [NOT_YET, *asking_s, 2.0, NOT_YET, 4.0]
 
 
 def test_a_long_section_does_not_hold_all_its_steps(recorder):

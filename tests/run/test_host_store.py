@@ -58,14 +58,6 @@ def resident_pages(path="/proc/self/smaps"):
     return kib
 
 
-def test_what_fits_stays_in_memory(tmp_path):
-    store, plan = make_store(tmp_path, budget_bytes=4 * 8 * ROWS)
-    assert plan.spilled == ()
-    assert plan.notes() == ()
-    assert not store.is_on_disk(store.empty(TENSORS[-1]))
-    assert hold(plan).peak_bytes == {"host": 4 * 8 * ROWS}
-
-
 def test_what_does_not_is_held_on_the_disk(tmp_path):
     store, plan = make_store(tmp_path, budget_bytes=2 * 8 * ROWS)
     assert [each.name for each in plan.spilled] == [
@@ -81,10 +73,10 @@ def test_what_does_not_is_held_on_the_disk(tmp_path):
     assert plan.notes() == (
         "spilled to disk: intermediates of layer 1 (8.00 kB), intermediates of layer 2 (8.00 kB)",
     )
-
-
-def test_without_a_directory_nothing_is_spilled():
-    assert HostPlan(TENSORS, 0, None, HOMES).spilled == ()
+    assert HostPlan(TENSORS, 0, None, HOMES).spilled == ()  # nowhere to spill
+    fits = HostPlan(TENSORS, 4 * 8 * ROWS, tmp_path, HOMES)
+    assert (fits.spilled, fits.notes()) == ((), ())
+    assert hold(fits).peak_bytes == {"host": 4 * 8 * ROWS}
 
 
 def test_files_hold_what_is_written_and_are_not_to_be_seen(tmp_path):
@@ -148,23 +140,19 @@ class Cudart:
 
 
 def test_tensors_in_memory_are_pinned_as_long_as_the_store_lives(tmp_path, monkeypatch):
+    """What cannot be pinned is said."""
     cudart = Cudart(room_bytes=10**6)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
     store, _ = make_store(tmp_path, budget_bytes=3 * 8 * ROWS)
     made = [store.empty(each) for each in TENSORS]
+    assert [store.is_on_disk(one) for one in made].count(True) == 1
     store.pin([*made, torch.empty(0)])
-    on_disk = [one for one in made if store.is_on_disk(one)]
-    assert len(on_disk) == 1
     wanted = {one.data_ptr(): 8 * ROWS for one in made if not store.is_on_disk(one)}
     assert cudart.registered == wanted
     assert store.notes() == ()
     del store
     assert cudart.registered == {}
-
-
-def test_what_cannot_be_pinned_is_said(tmp_path, monkeypatch):
-    cudart = Cudart(room_bytes=8 * ROWS)
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
+    cudart.room_bytes = 8 * ROWS
     store, _ = make_store(tmp_path, budget_bytes=10**9)
     store.pin([store.empty(each) for each in TENSORS])
     assert len(cudart.registered) == 1
@@ -181,9 +169,6 @@ def test_a_full_disk_and_a_full_host_say_so(tmp_path, monkeypatch):
         hold(HostPlan(TENSORS, 0, tmp_path, HOMES))
     with pytest.raises(DeviceOutOfMemory, match="host is out of memory"):
         hold(HostPlan(TENSORS, 10**9, tmp_path, HOMES), capacity_bytes=100)
-
-
-def test_a_file_that_cannot_be_made_is_one_sentence(tmp_path):
     store, _ = make_store(tmp_path, budget_bytes=0)
     tmp_path.rmdir()
     with pytest.raises(UsageError, match="name another directory with"):

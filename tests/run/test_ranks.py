@@ -19,11 +19,15 @@ from tests.run.ranks import ADAPTIVE, STRATEGIES, TOO_LARGE, VARIANTS, Case, sum
 
 #: Protects from hanging alone.
 HANGING_S = 1800
-#: Rows that go other ways are held on these alone.
-ALL_WAYS = (("small", "gcn"), ("cora", "gcn"))
 #: They aggregate some columns at a time, and attention needs whole rows; or some rows, which are
 #: scaled for sums.
 FOR_SUMS = ("mixgcn", "p3", "bnsgcn", "neugraph")
+#: Groups of ranks by their size and by how they send, and what each of them trains. The quick ones
+#: train every strategy and variant once, and the two that exchange with all others both ways.
+BY_MESSAGES = (3, "messages", (TOO_LARGE[3], *STRATEGIES))
+IN_MEMORY = (2, "shared", (TOO_LARGE[2], "p3", "mixgcn", *VARIANTS))
+QUICK = (BY_MESSAGES, IN_MEMORY)
+EVERYTHING = (*STRATEGIES, *VARIANTS)
 
 
 def find_ports(count):
@@ -35,18 +39,15 @@ def find_ports(count):
     return ports
 
 
-def list_strategies(dataset, model):
-    return (*STRATEGIES, *VARIANTS) if (dataset, model) in ALL_WAYS else STRATEGIES
-
-
 @cache
-def train_in_processes(dataset, model, sizes=(2, 4), how=""):
-    """By size, what groups of so many real ranks found of every strategy; ``how`` they send."""
-    ports = find_ports(len(sizes))
-    groups = ",".join(f"{size}:{port}{how}" for size, port in zip(sizes, ports, strict=True))
-    names = [*TOO_LARGE.values(), *list_strategies(dataset, model)]
+def train_in_processes(dataset, model, groups):
+    """By group, what rank 0 found of every strategy; one process imports for all groups."""
+    words = [
+        ":".join((str(size), str(port), how, *names))
+        for (size, how, names), port in zip(groups, find_ports(len(groups)), strict=True)
+    ]
     command = subprocess.Popen(
-        [sys.executable, ranks.__file__, groups, dataset, model, *names],
+        [sys.executable, ranks.__file__, dataset, model, *words],
         env=os.environ | {"MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -58,19 +59,19 @@ def train_in_processes(dataset, model, sizes=(2, 4), how=""):
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)
             command.communicate()
-    return dict(zip(sizes, map(json.loads, said.splitlines()), strict=True))
+    return dict(zip(groups, map(json.loads, said.splitlines()), strict=True))
 
 
-def hold(strategy, dataset, model, processes, sizes=(2, 4), how=""):
-    """What so many processes computed against one process, and what they sent against the program
-    gone through without one."""
-    case = Case(strategy, dataset, model)
-    found = train_in_processes(dataset, model, sizes, how)[processes][strategy]
+def hold(strategy, dataset, model, groups, group):
+    """What the ranks of a group computed against one process, and what they sent against the
+    program gone through without one."""
+    case, devices = Case(strategy, dataset, model), group[0]
+    found = train_in_processes(dataset, model, groups)[group][strategy]
     if model == "gat" and strategy in FOR_SUMS:
         assert "choose" in found
         return
     assert not isinstance(found, str), found
-    alone = sum_up(train_case(case, processes))
+    alone = sum_up(train_case(case, devices))
     for what in ("loss", "round losses", "epoch_s"):
         assert found[what] == pytest.approx(alone[what], rel=1e-9, abs=0), what
     for name, values in alone["parameters"].items():
@@ -83,38 +84,41 @@ def hold(strategy, dataset, model, processes, sizes=(2, 4), how=""):
     if strategy != ADAPTIVE:
         assert found["bytes"] == [
             {kind: size for kind, size in epoch.bytes.items() if size}
-            for epoch, _ in DryRun(*case.find(processes)).run_epochs(len(alone["loss"]))
+            for epoch, _ in DryRun(*case.find(devices)).run_epochs(len(alone["loss"]))
         ]
 
 
-@pytest.mark.parametrize("processes", [2, 4])
-@pytest.mark.parametrize("strategy", list_strategies("small", "gcn"))
-def test_processes_train_what_one_process_trains(strategy, processes):
-    """On a small graph, GCN; each group of ranks is started once for all strategies."""
-    hold(strategy, "small", "gcn", processes)
-
-
-@pytest.mark.parametrize("strategy", list_strategies("small", "gcn"))
-def test_ranks_that_share_memory_train_what_one_process_trains(strategy):
-    """As devices made of one machine's cores do: what they send is not in messages."""
-    hold(strategy, "small", "gcn", 3, (3,), ":shared")
-
-
-def test_a_row_that_runs_out_of_memory_ends_in_all_processes_and_the_next_goes_on():
-    """It comes first in each group; that the others are right is tested above."""
-    found = train_in_processes("small", "gcn")
-    for size, strategy in TOO_LARGE.items():
-        assert "out of memory: rows and gradients in flight needs" in found[size][strategy]
-
-
-#: Of both graphs and all models; each pair takes minutes, in which all strategies train.
-REAL = [("cora", "gcn"), ("cora", "gat"), ("amazon_photo", "sage")]
+@pytest.mark.parametrize(
+    ("group", "strategy"),
+    [
+        pytest.param(group, name, id=f"{group[0]} {group[1]} {name}")
+        for group in QUICK
+        for name in group[2]
+    ],
+)
+def test_processes_train_what_one_process_trains(group, strategy):
+    """On a small graph, GCN. Each group begins with a run for which memory is too small: it ends
+    in all ranks, and the next strategy is trained right."""
+    if strategy == TOO_LARGE[group[0]]:
+        refused = train_in_processes("small", "gcn", QUICK)[group][strategy]
+        assert "out of memory: rows and gradients in flight needs" in refused
+    else:
+        hold(strategy, "small", "gcn", QUICK, group)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("dataset", "model"), REAL)
-def test_processes_train_what_one_process_trains_on_real_graphs(dataset, model):
+@pytest.mark.parametrize(
+    ("dataset", "model", "names", "kinds"),
+    [
+        ("small", "gcn", EVERYTHING, ((2, "messages"), (4, "shared"))),
+        ("cora", "gcn", EVERYTHING, ((2, "messages"), (4, "messages"))),
+        ("cora", "gat", STRATEGIES, ((2, "messages"), (4, "messages"))),
+        ("amazon_photo", "sage", STRATEGIES, ((2, "messages"), (4, "messages"))),
+    ],
+)
+def test_every_strategy_is_trained_alike_by_groups_of_other_sizes(dataset, model, names, kinds):
     """One test for all that a group of ranks trains, so that no other worker starts it again."""
-    for processes in (2, 4):
-        for strategy in list_strategies(dataset, model):
-            hold(strategy, dataset, model, processes)
+    groups = tuple((size, how, (TOO_LARGE[size], *names)) for size, how in kinds)
+    for group in groups:
+        for strategy in names:
+            hold(strategy, dataset, model, groups, group)
