@@ -28,27 +28,10 @@ def offer(name, **parts):
     return Strategy(name, "for a test", "gnnbench", {"mini-batch": Parts(**PLAIN | parts)})
 """
 
-#: Samplers that do less, or something else, than uniform neighbour sampling; a strategy for each.
+#: Samplers of other work, and a placement on several devices; a strategy for each.
 OTHER_WORK = (
     _HEAD
     + '''
-
-@dataclass
-class Lonely(NeighbourSampler):
-    name: ClassVar[str] = "lonely"
-    law: ClassVar[str] = "no neighbours"
-
-    def sample(self, seeds, epoch, threads):
-        nothing = np.zeros(len(seeds) + 1, dtype=np.int64)
-        block = Block(seeds, len(seeds), nothing, np.empty(0, dtype=np.int32))
-        return (block,) * self._setting.workload.num_layers
-
-
-@dataclass
-class LonelyLiar(Lonely):
-    name: ClassVar[str] = "lonely-liar"
-    law: ClassVar[str] = UNIFORM
-
 
 @dataclass
 class Clusters(NeighbourSampler):
@@ -71,42 +54,6 @@ class Frequent(NeighbourSampler):
         return np.array_split(np.concatenate(super().rounds(epoch)), 10)
 
 
-@dataclass
-class Cheat(NeighbourSampler):
-    """Trains on the vertices that it will be tested on."""
-
-    name: ClassVar[str] = "cheat"
-
-    def rounds(self, epoch):
-        return [*super().rounds(epoch), np.flatnonzero(self._setting.dataset.test_mask)]
-
-
-@dataclass
-class Lazy(NeighbourSampler):
-    """Skips nine seeds of ten."""
-
-    name: ClassVar[str] = "lazy"
-
-    def rounds(self, epoch):
-        return [seeds[::10].copy() for seeds in super().rounds(epoch)]
-
-
-@dataclass
-class Scant(NeighbourSampler):
-    """Draws one neighbour and says that it draws as many as it was told."""
-
-    name: ClassVar[str] = "scant"
-
-    def sample(self, seeds, epoch, threads):
-        from gnnbench.kernels import dispatch
-
-        graph, workload = self._setting.dataset.graph, self._setting.workload
-        return dispatch.sample_neighbours(
-            graph.indptr, graph.indices, seeds, (1,) * workload.num_layers, seed=workload.seed,
-            epoch=epoch, threads=threads,
-        )
-
-
 @dataclass(frozen=True)
 class Even(SeedPlacement):
     name: ClassVar[str] = "even"
@@ -116,7 +63,7 @@ class Even(SeedPlacement):
         return platform.accelerators
 
 
-SAMPLERS = [Lonely, LonelyLiar, Clusters, Frequent, Cheat, Lazy, Scant]
+SAMPLERS = [Clusters, Frequent]
 
 
 @hookimpl
