@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from gnnbench.hookspecs import hookimpl
 from gnnbench.parts import Part
-from gnnbench.records import PartKind, Parts, Strategy
+from gnnbench.records import PartKind, Strategy
 from suites.faults import kernels, others, samplers
-from suites.faults.fault import Fault
+from suites.faults.fault import Fault, offer
 
 #: Faults by name.
 FAULTS: dict[str, Fault] = {
@@ -24,13 +24,6 @@ FAULTS: dict[str, Fault] = {
 }
 #: Parts that faults are made of, and that are right themselves.
 RIGHT: tuple[type[Part], ...] = (samplers.DrawingSampler, others.Rounding)
-PLAIN = {
-    "sampler": "neighbour",
-    "placement": "single",
-    "communication": "vanilla",
-    "memory": "host",
-    "kernel": "torch",
-}
 
 
 def list_parts(kind: PartKind) -> list[type[Part]]:
@@ -67,12 +60,4 @@ def gnnbench_kernel() -> list[type[Part]]:
 def gnnbench_strategy() -> list[Strategy]:
     chunks = {fault.part for fault in samplers.OF_CHUNKS}
     parts = [fault.part for fault in FAULTS.values() if fault.checks and fault.part not in chunks]
-    return [
-        Strategy(
-            name=part.name,
-            summary="wrong in one way",
-            source="gnnbench",
-            bundles={"mini-batch": Parts(**PLAIN | {part.kind: part.name})},
-        )
-        for part in (*parts, *RIGHT, others.LosingRounding)
-    ]
+    return [offer(part) for part in (*parts, *RIGHT, others.LosingRounding)]

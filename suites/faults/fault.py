@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gnnbench.parts import Part
-from gnnbench.records import Mode
+from gnnbench.records import Mode, Parts, Strategy
 
 P = TypeVar("P", bound=Part)
 #: A strategy in one of its modes.
@@ -20,6 +20,11 @@ CHUNKS: Row = ("hongtu", "full-graph")
 BATCHES: Row = ("hyscale", "mini-batch")
 ALONE: Row = ("reference", "full-graph")
 EVERYWHERE = (SHARDS, CHUNKS, BATCHES, ALONE)
+#: Parts that are right, by mode.
+PLAIN: Mapping[Mode, Parts] = {
+    "mini-batch": Parts("neighbour", "single", "vanilla", "host", "torch"),
+    "full-graph": Parts("full-graph", "single", "none", "resident", "torch"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +49,9 @@ def make_part(base: type[P], name: str, summary: str, **members: Any) -> type[P]
     made = type(base)(name, (base,), {**named, **members})
     frozen: bool = base.__dataclass_params__.frozen  # type: ignore[attr-defined]
     return dataclass(frozen=frozen)(made)
+
+
+def offer(part: type[Part], mode: Mode = "mini-batch") -> Strategy:
+    """Return a strategy of the part's name that is plain but for the part."""
+    parts = replace(PLAIN[mode], **{part.kind: part.name})
+    return Strategy(part.name, part.summary, "gnnbench", {mode: parts})

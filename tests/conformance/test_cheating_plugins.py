@@ -9,14 +9,13 @@ import pytest
 from gnnbench import conformance, errors, plugins
 from gnnbench.conformance.subject import find_subject
 from gnnbench.parts import Kernel
-from gnnbench.records import Parts, Strategy
 from gnnbench_plugins.reference.communication import VanillaCommunication
 from gnnbench_plugins.reference.kernel import TorchKernel
 from gnnbench_plugins.reference.memory import HostMemory
 from gnnbench_plugins.reference.placement import SinglePlacement
 from gnnbench_plugins.reference.sampler import NeighbourSampler
-from suites.faults import FAULTS, PLAIN
-from suites.faults.fault import make_part
+from suites.faults import FAULTS
+from suites.faults.fault import make_part, offer
 
 CHECKS = {check.name: check for check in conformance.CHECKS}
 FOUND = [(name, check) for name, fault in FAULTS.items() for check in fault.checks]
@@ -32,8 +31,7 @@ def registry():
 def load_wrong(base, **members):
     """A registry with a strategy ``wrong``, plain but for one part."""
     part = make_part(base, "wrong", "not what it says", **members)
-    bundles = {"mini-batch": Parts(**PLAIN | {part.kind: "wrong"})}
-    return plugins.load(objects=[part, Strategy("wrong", "for a test", "a test", bundles)])
+    return plugins.load(objects=[part, offer(part)])
 
 
 def run(registry, check, name="wrong", **fields):
