@@ -46,7 +46,8 @@ class Fault:
 def make_part(base: type[P], name: str, summary: str, **members: Any) -> type[P]:
     """Return a part that differs from ``base`` by its members alone."""
     named = {"name": name, "summary": summary, "__doc__": summary, "__module__": __name__}
-    made = type(base)(name, (base,), {**named, **members})
+    metaclass: Any = type(base)
+    made: type[P] = metaclass(name, (base,), {**named, **members})
     frozen: bool = base.__dataclass_params__.frozen  # type: ignore[attr-defined]
     return dataclass(frozen=frozen)(made)
 

@@ -152,6 +152,18 @@ def zero(out: Tensor, places: Any, value: float = 0.0) -> Tensor:
     return out
 
 
+def lose_own_row(self: PlainAdjacency, h: Tensor) -> Tensor:
+    return zero(PlainAdjacency.own_rows(self, h), self.block.num_dst // 2)
+
+
+def lose_attention(self: PlainAdjacency, scores: Tensor) -> Tensor:
+    return zero(PlainAdjacency.edge_softmax(self, scores), slice(500, None, 1000))
+
+
+def spoil_means_of_100(self: TorchAdjacency, h: Tensor) -> Tensor:
+    return TorchAdjacency.mean(self, h) + (torch.nan if h.shape[1] == 100 else 0.0)
+
+
 def round_to(dtype: torch.dtype) -> Callable[[Any, Tensor], Tensor]:
     return lambda _, rows: rows.to(dtype).to(rows.dtype)
 
@@ -264,24 +276,20 @@ def kernel(name: str, summary: str, hosts: tuple[Row, ...] = EVERYWHERE, **membe
 MATHS = "kernel-maths"
 IN_COMPARE = (
     kernel(
-        "edge-dropped",
-        "one edge in 10,000 is missed, of few edges one",
+        "edge-dropped", "one edge in 10,000 is missed, of few edges one",
         alter_block=lambda _, block: drop_one_in_many(block),
     ),
     kernel(
-        "last-edges-dropped",
-        "each fourth row misses its last edge",
+        "last-edges-dropped", "each fourth row misses its last edge",
         alter_block=lambda _, block: drop_last_of_each(block),
     ),
     kernel("edge-twice", "one edge counts twice", alter_block=lambda _, block: repeat_one(block)),
     kernel(
-        "edge-misread",
-        "one edge comes from the next source",
+        "edge-misread", "one edge comes from the next source",
         alter_block=lambda _, block: misread_one(block),
     ),
     kernel(
-        "sums-scaled",
-        "sums are 3e-4 too large",
+        "sums-scaled", "sums are 3e-4 too large",
         adjacency={"after": lambda _, out: out * (1 + 3e-4)},
     ),
     kernel("inputs-float16", "sums of float16", adjacency={"before": round_to(torch.float16)}),
@@ -289,119 +297,85 @@ IN_COMPARE = (
     kernel("sums-float16", "sums in float16", adjacency={"after": round_to(torch.float16)}),
     kernel("rows-stale", "one sum in 50 is of the update before", (ALONE, SHARDS), of=StaleRows),
     kernel(
-        "rows-shifted",
-        "rows are the ones before",
+        "rows-shifted", "rows are the ones before",
         adjacency={"before": lambda _, rows: rows.roll(1, 0)},
     ),
     kernel(
-        "column-lost",
-        "the last column is not summed",
+        "column-lost", "the last column is not summed",
         adjacency={"after": lambda _, out: zero(out, (slice(None), -1))},
         checks={MATHS: r"sum of width 1 is 0"},
     ),
     kernel(
-        "self-lost",
-        "one destination's own row is missed",
-        adjacency={
-            "own_rows": lambda self, h: zero(
-                PlainAdjacency.own_rows(self, h), self.block.num_dst // 2
-            )
-        },
+        "self-lost", "one destination's own row is missed",
+        adjacency={"own_rows": lose_own_row},
     ),
     kernel("norm-wrong", "1/D(v) stands for 1/(D(v)+1)", of=OtherNorms, adjacency={"swap": lessen}),
     kernel(
-        "norm-of-block",
-        "in-degrees of the block stand for the graph's",
-        (BATCHES, SHARDS, CHUNKS, ALONE),
-        of=OtherNorms,
-        adjacency={"swap": count_in_block},
+        "norm-of-block", "in-degrees of the block stand for the graph's",
+        (BATCHES, SHARDS, CHUNKS, ALONE), of=OtherNorms, adjacency={"swap": count_in_block},
     ),
     kernel(
-        "backward-drops-100th",
-        "backward passes miss one edge in 100",
-        of=OtherWeights,
+        "backward-drops-100th", "backward passes miss one edge in 100", of=OtherWeights,
         adjacency={"weigh": lambda _, values: zero(values, slice(50, None, 100))},
     ),
     kernel(
-        "backward-drops-10th",
-        "backward passes miss one edge in 10",
-        of=OtherWeights,
+        "backward-drops-10th", "backward passes miss one edge in 10", of=OtherWeights,
         adjacency={"weigh": lambda _, values: zero(values, slice(5, None, 10))},
     ),
     kernel(
-        "backward-scaled",
-        "gradients of sums are 1 % too large",
-        of=OtherWeights,
+        "backward-scaled", "gradients of sums are 1 % too large", of=OtherWeights,
         adjacency={"weigh": lambda _, values: values * 1.01},
     ),
     kernel(
-        "attention-lost",
-        "the attention to one edge in 1,000 is lost",
-        adjacency={
-            "edge_softmax": lambda self, scores: zero(
-                PlainAdjacency.edge_softmax(self, scores), slice(500, None, 1000)
-            )
-        },
+        "attention-lost", "the attention to one edge in 1,000 is lost",
+        adjacency={"edge_softmax": lose_attention},
         model="gat",
     ),
     kernel(
-        "not-a-number",
-        "one sum is no number",
+        "not-a-number", "one sum is no number",
         adjacency={"after": lambda _, out: zero(out, len(out) // 2, torch.nan)},
         checks={MATHS: "sum of width 1 is nan"},
     ),
     kernel(
-        "weight-gradients-doubled",
-        "W's gradient counts twice",
+        "weight-gradients-doubled", "W's gradient counts twice",
         times=lambda _, a, weight: a @ alter_gradient(weight, lambda g: 2 * g),
     ),
     kernel(
-        "weight-gradients-bfloat16",
-        "W's gradient is rounded",
+        "weight-gradients-bfloat16", "W's gradient is rounded",
         times=lambda _, a, weight: a @ alter_gradient(weight, lambda g: g.bfloat16().to(g.dtype)),
     ),
     kernel(
-        "bias-gradients-lost",
-        "biases have no gradient",
+        "bias-gradients-lost", "biases have no gradient",
         add=lambda _, out, bias, last: out + alter_gradient(bias, torch.zeros_like),
     ),
     kernel(
-        "last-bias-lost",
-        "the last layer has no bias",
+        "last-bias-lost", "the last layer has no bias",
         add=lambda _, out, bias, last: out + 0 * bias if last else out + bias,
         checks={MATHS: "linear without weights is .* dense matrices"},
     ),
     kernel("mask-of-another", "ReLU's mask is the next row's", bend=bend_by_the_next),
     kernel(
-        "mask-lost",
-        "ReLU has no mask",
+        "mask-lost", "ReLU has no mask",
         bend=lambda _, out: out + (out.detach().relu() - out.detach()),
     ),
     kernel("logits-copied", "one row of logits is its neighbour's", end=copy_a_row),
     kernel(
-        "dropout-on",
-        "dropout is left on",
+        "dropout-on", "dropout is left on",
         bend=lambda _, out: torch.nn.functional.dropout(out.relu(), 0.1),
     ),
     kernel(
-        "gradient-twice",
-        "one device in four counts twice",
-        (CHUNKS, SHARDS, BATCHES),
+        "gradient-twice", "one device in four counts twice", (CHUNKS, SHARDS, BATCHES),
         end=count_twice,
     ),
     kernel(
-        "unweighted",
-        "gradients as if every device had as many seeds as the first",
-        (BATCHES, SHARDS, CHUNKS),
-        end=count_as_the_first,
+        "unweighted", "gradients as if every device had as many seeds as the first",
+        (BATCHES, SHARDS, CHUNKS), end=count_as_the_first,
     ),
     kernel(
-        "update-missed",
-        "one device in four computes with the weights of the update before",
-        (CHUNKS, SHARDS, BATCHES),
-        times=times_the_earlier,
+        "update-missed", "one device in four computes with the weights of the update before",
+        (CHUNKS, SHARDS, BATCHES), times=times_the_earlier,
     ),
-)
+)  # fmt: skip
 
 # --------------------------------------------------------------------------- by the checks alone
 
@@ -418,19 +392,18 @@ def need_a_library(_: FaultyKernel, setting: Setting) -> None:
 class Around(torch.Tensor):
     """A tensor that is made of another, as PyG's EdgeIndex is."""
 
-    inner: Tensor
-
     @staticmethod
-    def __new__(cls, inner: Tensor) -> Around:
-        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
-        made.inner = inner
+    def __new__(cls, within: Tensor) -> Around:
+        wrap: Any = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        made: Any = wrap(cls, within.shape, dtype=within.dtype)
+        made.within = within
         return made  # type: ignore[no-any-return]
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
-        return ["inner"], None
+        return ["within"], None
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         raise NotImplementedError(func)
 
 
@@ -452,7 +425,7 @@ def keeping(name: str, wrap: Callable[[Tensor], Tensor], *, on_itself: bool = Fa
         made.after = keep  # type: ignore[method-assign]
         return made
 
-    kept = None if on_itself else []
+    kept: list[Tensor] | None = None if on_itself else []
     part = make_part(FaultyKernel, name, "keeps its sums", adjacency=adjacency, kept=kept)
     return Fault(part, checks={"costs": r"states adjacency_bytes of [\d,]+ .* holds [\d,]+"})
 
@@ -493,43 +466,27 @@ def holding(name: str, says: str, factor: int) -> Fault:
 
 IN_CHECKS = (
     kernel(
-        "gradients-overwritten",
-        "gradients are written where they should be added",
-        (),
-        of=TorchAdjacency,
-        adjacency={"sum_transposed": overwrite},
+        "gradients-overwritten", "gradients are written where they should be added", (),
+        of=TorchAdjacency, adjacency={"sum_transposed": overwrite},
         checks={MATHS: "of sum of width 1, added to the rows given as 'into', is "},
     ),
     kernel(
-        "wide-columns-lost",
-        "columns beyond the 64th are not summed",
-        (),
+        "wide-columns-lost", "columns beyond the 64th are not summed", (),
         adjacency={"after": lambda _, out: zero(out, (slice(None), slice(64, None)))},
         checks={MATHS: r"sum of width 65 is 0 at \[\d+, 64\]"},
     ),
     kernel(
-        "softmax-of-all",
-        "attention is shared out over all edges",
-        (),
+        "softmax-of-all", "attention is shared out over all edges", (),
         adjacency={"edge_softmax": lambda _, scores: scores.softmax(0)},
         checks={MATHS: "edge_softmax is "},
     ),
     kernel(
-        "mean-of-100-not-a-number",
-        "means of 100 columns are no numbers",
-        (),
-        of=TorchAdjacency,
-        adjacency={
-            "mean": lambda self, h: (
-                TorchAdjacency.mean(self, h) + (torch.nan if h.shape[1] == 100 else 0.0)
-            )
-        },
+        "mean-of-100-not-a-number", "means of 100 columns are no numbers", (), of=TorchAdjacency,
+        adjacency={"mean": spoil_means_of_100},
         checks={MATHS: "mean of width 100 is nan"},
     ),
     kernel(
-        "sums-a-millionth-too-large",
-        "sums are a millionth too large",
-        (),
+        "sums-a-millionth-too-large", "sums are a millionth too large", (),
         adjacency={"after": lambda _, out: out * (1 + 1e-6)},
         checks={"same-maths": r"losses .* are off from the reference's by .*1e-09"},
     ),
@@ -539,9 +496,7 @@ IN_CHECKS = (
     taking("takes-an-hour", "costs", "has the wrong unit", lambda *_: 3600.0),
     taking("takes-less-than-nothing", "legal-timeline", r"states -1\.0 s on \w+ ", lambda *_: -1.0),
     taking(
-        "takes-less-for-more",
-        "costs",
-        "which is less than the|its bytes and operations alone",
+        "takes-less-for-more", "costs", "which is less than the|its bytes and operations alone",
         lambda self, work, device: TorchKernel.seconds(self, work, device) / work.features**2,
     ),
     holding("holds-nothing", r"states adjacency_bytes of 0 .* adjacency holds [\d,]+", 0),
@@ -551,12 +506,9 @@ IN_CHECKS = (
     keeping("keeps-wrapped", Around),
     Fault(ChosenKernel, checks={"every-choice": r"kernel.doubled=True: losses .* are off"}),
     kernel(
-        "library-missing",
-        "needs a library",
-        (),
-        begin=need_a_library,
+        "library-missing", "needs a library", (), begin=need_a_library,
         checks=dict.fromkeys(
             ("same-maths", "bytes-add-up", "capacity", MATHS, "reached"), "install it"
         ),
     ),
-)
+)  # fmt: skip

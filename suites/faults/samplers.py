@@ -11,7 +11,7 @@ import numpy as np
 from gnnbench.costs import Library
 from gnnbench.kernels import dispatch
 from gnnbench.parts import UNIFORM, Chunks, DeviceCapacity, Setting
-from gnnbench.records import Block, IntArray, Unit, Workload
+from gnnbench.records import Block, IndexArray, IntArray, Unit, Workload
 from gnnbench_plugins.reference.sampler import NeighbourSampler, WholeGraphSampler
 from suites.faults.fault import BATCHES, CHUNKS, SHARDS, Fault, Row, make_part
 
@@ -40,6 +40,14 @@ def change_rounds(change: Callable[[Any, list[IntArray]], Sequence[IntArray]]) -
     return lambda self, epoch: change(self, list(NeighbourSampler.rounds(self, epoch)))
 
 
+def skip_the_last(seeds: IntArray) -> IntArray:
+    return seeds[: max(1, len(seeds) - 1)]
+
+
+def cut_unevenly(rounds: list[IntArray]) -> list[IntArray]:
+    return np.split(np.concatenate(rounds), range(1, len(rounds)))
+
+
 def add_a_test_vertex(self: NeighbourSampler, rounds: list[IntArray]) -> list[IntArray]:
     dataset = self._setting.dataset
     strange = np.flatnonzero(dataset.test_mask & (dataset.labels >= 0))[:1].astype(np.int64)
@@ -56,9 +64,9 @@ def draw_by(**other: Callable[[NeighbourSampler, IntArray, int], Any]) -> Any:
         self: NeighbourSampler, seeds: IntArray, epoch: int, threads: int
     ) -> tuple[Block, ...]:
         graph, workload = self._setting.dataset.graph, self._setting.workload
-        given = {"fanouts": workload.fanouts, "seed": workload.seed, "epoch": epoch}
+        given: dict[str, Any] = {"seed": workload.seed, "epoch": epoch}
         given |= {name: find(self, seeds, epoch) for name, find in other.items()}
-        fanouts = given.pop("fanouts")
+        fanouts = given.pop("fanouts", workload.fanouts)
         return dispatch.sample_neighbours(
             graph.indptr, graph.indices, seeds, fanouts, threads=threads, **given
         )
@@ -70,7 +78,7 @@ def fan_out(change: Callable[[int], int]) -> Any:
     return draw_by(fanouts=lambda self, *_: tuple(map(change, self._setting.workload.fanouts)))
 
 
-def change_last(change: Callable[[Block], IntArray]) -> Any:
+def change_last(change: Callable[[Block], IndexArray]) -> Any:
     """Draws whose last block has other ``indices``."""
 
     def sample(
@@ -82,14 +90,14 @@ def change_last(change: Callable[[Block], IntArray]) -> Any:
     return sample
 
 
-def repeat_edges(last: Block) -> IntArray:
+def repeat_edges(last: Block) -> IndexArray:
     indices = last.indices.copy()
     several = np.flatnonzero(np.diff(last.indptr) > 1)
     indices[last.indptr[several]] = indices[last.indptr[several] + 1]
     return indices
 
 
-def point_at_itself(last: Block) -> IntArray:
+def point_at_itself(last: Block) -> IndexArray:
     indices = last.indices.copy()
     row = int(np.argmax(np.diff(last.indptr)))
     if last.num_edges:
@@ -200,7 +208,7 @@ class OtherBounds(WholeGraphSampler):
 
 def stating(name: str, says: str, **library: float) -> Fault:
     """A sampler that states other times of its library."""
-    made = Library(**library)  # type: ignore[arg-type]
+    made = Library(**library)
     return sampler(name, "states other times", checks={"costs": says}, library=made)
 
 
@@ -210,88 +218,59 @@ UNFIT = r"\d+ training vertices in no unit"
 
 IN_COMPARE = (
     sampler(
-        "seeds-skipped",
-        "the last seed of each round is skipped",
-        "leaves out",
+        "seeds-skipped", "the last seed of each round is skipped", "leaves out",
         checks={ONCE: UNFIT},
-        rounds=change_rounds(
-            lambda _, rounds: [seeds[: max(1, len(seeds) - 1)] for seeds in rounds]
-        ),
+        rounds=change_rounds(lambda _, rounds: [skip_the_last(seeds) for seeds in rounds]),
     ),
     sampler(
-        "seeds-repeated",
-        "the first round comes twice",
-        "training vertices more than once",
+        "seeds-repeated", "the first round comes twice", "training vertices more than once",
         checks={ONCE: r"vertex \d+ in 2 units; each must be in one"},
         rounds=change_rounds(lambda _, rounds: [rounds[0], *rounds]),
     ),
     sampler(
-        "seeds-of-test",
-        "a test vertex is trained on",
+        "seeds-of-test", "a test vertex is trained on",
         "trains on 1 vertices that are not training vertices",
         checks={ONCE: r"vertex \d+ in a unit although it is none of the training vertices"},
         rounds=change_rounds(add_a_test_vertex),
     ),
     sampler(
-        "rounds-uneven",
-        "all rounds but the last have one seed",
+        "rounds-uneven", "all rounds but the last have one seed",
         "rounds of 1 to 148 seeds where a batch size of 60 makes rounds of 30 to 60",
-        rounds=change_rounds(
-            lambda _, rounds: np.split(np.concatenate(rounds), range(1, len(rounds)))
-        ),
+        rounds=change_rounds(lambda _, rounds: cut_unevenly(rounds)),
     ),
     sampler(
-        "neighbours-first",
-        "the first neighbours are taken",
-        "standard deviations off",
-        DrawingSampler,
-        choose=lambda _, random, degree, fanout: np.arange(fanout),
+        "neighbours-first", "the first neighbours are taken", "standard deviations off",
+        DrawingSampler, choose=lambda _, random, degree, fanout: np.arange(fanout),
     ),
     sampler(
-        "draws-repeated",
-        "every epoch has the neighbours of the first",
-        "have the very same neighbours in epoch 0",
-        checks={LAW: r"each of \d+ outcomes is due"},
+        "draws-repeated", "every epoch has the neighbours of the first",
+        "have the very same neighbours in epoch 0", checks={LAW: r"each of \d+ outcomes is due"},
         sample=draw_by(epoch=lambda *_: 0),
     ),
     sampler("fanouts-ignored", "every neighbour is taken", TOO_FEW, sample=fan_out(lambda _: 0)),
     sampler(
-        "fanouts-less-one",
-        "one neighbour less than asked for is taken",
-        TOO_FEW,
+        "fanouts-less-one", "one neighbour less than asked for is taken", TOO_FEW,
         checks={ONCE: r"has \d in-edges where \d are due"},
         sample=fan_out(lambda fanout: max(fanout - 1, 1)),
     ),
     sampler(
-        "neighbours-none",
-        "no neighbour is taken",
-        "has 0 in-edges where sampler",
+        "neighbours-none", "no neighbour is taken", "has 0 in-edges where sampler",
         checks=dict.fromkeys((ONCE, LAW), r"vertex \d+ has 0 in-edges where \d"),
         sample=draw_nothing,
     ),
     sampler(
-        "law-unsaid",
-        "takes one neighbour less, and states uniform draws beside an empty law",
-        TOO_FEW,
-        sample=fan_out(lambda fanout: max(fanout - 1, 1)),
-        law="",
-        sampling=state_uniform,
+        "law-unsaid", "takes one neighbour less, and states uniform draws beside an empty law",
+        TOO_FEW, sample=fan_out(lambda fanout: max(fanout - 1, 1)), law="", sampling=state_uniform,
     ),
     sampler(
-        "edges-repeated",
-        "a neighbour may be drawn twice",
-        "in-edge twice",
-        checks={ONCE: NO_EDGE},
+        "edges-repeated", "a neighbour may be drawn twice", "in-edge twice", checks={ONCE: NO_EDGE},
         sample=change_last(repeat_edges),
     ),
     sampler(
-        "edges-strange",
-        "one edge is not one of the graph's",
-        NO_EDGE,
-        checks={ONCE: NO_EDGE},
+        "edges-strange", "one edge is not one of the graph's", NO_EDGE, checks={ONCE: NO_EDGE},
         sample=change_last(point_at_itself),
     ),
-)
+)  # fmt: skip
 OF_CHUNKS = tuple(
     Fault(make_part(OtherBounds, name, summary, shift=shift), hosts)
     for name, summary, shift, hosts in (
@@ -301,82 +280,56 @@ OF_CHUNKS = tuple(
 )
 IN_CHECKS = (
     sampler(
-        "edges-none",
-        "no neighbour is taken, by a law of its own",
-        checks={ONCE: "no unit of the epoch has an edge"},
-        sample=draw_nothing,
-        law="no neighbours",
+        "edges-none", "no neighbour is taken, by a law of its own",
+        checks={ONCE: "no unit of the epoch has an edge"}, sample=draw_nothing, law="no neighbours",
         heeds_fanouts=False,
     ),
     sampler(
-        "law-empty",
-        "states uniform draws beside an empty law",
-        checks={LAW: r"and its law is ''; let both say the same"},
-        law="",
-        sampling=state_uniform,
+        "law-empty", "states uniform draws beside an empty law",
+        checks={LAW: r"and its law is ''; let both say the same"}, law="", sampling=state_uniform,
     ),
     drawing(
-        "draws-lean",
-        "the last neighbour is taken too often",
-        r"degree \d, fan-out \d, .*outcomes is due \d+ times",
-        choose=choose_by_floyd,
+        "draws-lean", "the last neighbour is taken too often",
+        r"degree \d, fan-out \d, .*outcomes is due \d+ times", choose=choose_by_floyd,
     ),
     drawing(
-        "draws-of-neighbours",
-        "each neighbour is as likely as any, but not any two together",
-        r"degree 4, fan-out 2, .* 6 outcomes is due",
-        choose=choose_neighbours,
+        "draws-of-neighbours", "each neighbour is as likely as any, but not any two together",
+        r"degree 4, fan-out 2, .* 6 outcomes is due", choose=choose_neighbours,
     ),
     drawing(
-        "draws-alike-in-two-epochs",
-        "two epochs have the same neighbours",
-        "two epochs: of",
+        "draws-alike-in-two-epochs", "two epochs have the same neighbours", "two epochs: of",
         key=lambda _, epoch, depth, vertex: (epoch // 2, depth, vertex),
     ),
     drawing(
-        "draws-alike-in-layers",
-        "all layers have the same neighbours",
-        "degree 4, at two layers: of",
-        key=lambda _, epoch, depth, vertex: (epoch, vertex),
+        "draws-alike-in-layers", "all layers have the same neighbours",
+        "degree 4, at two layers: of", key=lambda _, epoch, depth, vertex: (epoch, vertex),
     ),
     drawing(
-        "draws-alike-for-all",
-        "all vertices draw alike",
-        r"fan-out 2, .* outcomes is due",
+        "draws-alike-for-all", "all vertices draw alike", r"fan-out 2, .* outcomes is due",
         key=lambda _, epoch, depth, vertex: (epoch, depth),
     ),
     drawing(
-        "draws-of-calls",
-        "no draw comes again",
-        r"draws epoch \d otherwise when it is drawn",
-        calls=0,
-        key=count_calls,
+        "draws-of-calls", "no draw comes again", r"draws epoch \d otherwise when it is drawn",
+        calls=0, key=count_calls,
     ),
     sampler(
-        "draws-of-places",
-        "draws are of the number of seeds beside a vertex",
+        "draws-of-places", "draws are of the number of seeds beside a vertex",
         checks={LAW: "is given every other of a round's seeds"},
         sample=draw_by(seed=lambda self, seeds, _: self._setting.workload.seed + len(seeds)),
     ),
     sampler(
-        "fanouts-denied",
-        "heeds fan-outs and says that it does not",
-        checks={LAW: r"does not heed fan-outs, and draws \d+"},
-        heeds_fanouts=False,
+        "fanouts-denied", "heeds fan-outs and says that it does not",
+        checks={LAW: r"does not heed fan-outs, and draws \d+"}, heeds_fanouts=False,
         law="of its own",
     ),
     sampler(
-        "epochs-of-calls",
-        "every call shuffles otherwise",
-        checks={"deterministic": "two runs of one seed gave losses"},
-        calls=0,
+        "epochs-of-calls", "every call shuffles otherwise",
+        checks={"deterministic": "two runs of one seed gave losses"}, calls=0,
         rounds=lambda self, epoch: NeighbourSampler.rounds(self, *count_calls(self)),
     ),
     stating("draws-for-free", "its bytes and operations alone", sampled_edges_per_s=1e18),
     stating(
-        "draws-of-any-size-alike",
-        "let more work take longer",
-        sampled_edges_per_s=float("inf"),
+        "draws-of-any-size-alike", "let more work take longer", sampled_edges_per_s=float("inf"),
         sampling_call_s=0.009,
     ),
     stating("draws-in-no-time", "which is no time", sampled_edges_per_s=float("nan")),
@@ -385,7 +338,6 @@ IN_CHECKS = (
     stating(
         "starts-before",
         r"\(workers started: 1\), and .* \(workers started: 0\); let more work take longer",
-        sampling_call_s=1e-6,
-        worker_start_s=-1e-9,
+        sampling_call_s=1e-6, worker_start_s=-1e-9,
     ),
-)
+)  # fmt: skip
