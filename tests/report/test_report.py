@@ -23,7 +23,6 @@ from gnnbench.report.svg import draw_curves, reduce_timeline
 from gnnbench.report.verdict import describe_noise, summarise, widest_gap
 from gnnbench.statistics import FEWEST_PAIRS
 from tests.report.example_comparison import (
-    FAULT,
     do_work,
     every_status,
     make_comparison,
