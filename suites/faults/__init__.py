@@ -22,13 +22,17 @@ FAULTS: dict[str, Fault] = {
         *(*kernels.IN_CHECKS, *samplers.IN_CHECKS, *others.IN_CHECKS),
     )
 }
-#: Parts that faults are made of, and that are right themselves.
-RIGHT: tuple[type[Part], ...] = (samplers.DrawingSampler, others.Rounding)
+#: Parts that faults are made of, which are right themselves, and one that is wrong by choice.
+BESIDE: tuple[type[Part], ...] = (
+    samplers.DrawingSampler,
+    others.Rounding,
+    others.LosingRounding,
+)
 
 
 def list_parts(kind: PartKind) -> list[type[Part]]:
-    parts = (*(fault.part for fault in FAULTS.values()), *RIGHT, others.LosingRounding)
-    return [part for part in parts if part.kind == kind]
+    parts = [fault.part for fault in FAULTS.values()]
+    return [part for part in (*parts, *BESIDE) if part.kind == kind]
 
 
 @hookimpl
@@ -60,4 +64,4 @@ def gnnbench_kernel() -> list[type[Part]]:
 def gnnbench_strategy() -> list[Strategy]:
     chunks = {fault.part for fault in samplers.OF_CHUNKS}
     parts = [fault.part for fault in FAULTS.values() if fault.checks and fault.part not in chunks]
-    return [offer(part) for part in (*parts, *RIGHT, others.LosingRounding)]
+    return [offer(part) for part in (*parts, *BESIDE)]

@@ -394,7 +394,7 @@ class Around(torch.Tensor):
 
     @staticmethod
     def __new__(cls, within: Tensor) -> Around:
-        wrap: Any = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        wrap: Any = torch.Tensor._make_wrapper_subclass
         made: Any = wrap(cls, within.shape, dtype=within.dtype)
         made.within = within
         return made  # type: ignore[no-any-return]

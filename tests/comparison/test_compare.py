@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from gnnbench import plugins
 from gnnbench.comparison import Request, Variant, choose_modes, compare, plan_rows
+from gnnbench.comparison.equality import FLOOR
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.errors import IncompatibleParts, PluginError, UsageError
 from gnnbench.records import Parts, Strategy
@@ -217,6 +219,7 @@ def test_a_swapped_row_that_does_not_fit_is_skipped_and_says_why(registry):
 
 
 def test_all_bundled_strategies_are_done_and_equal(registry):
+    assert FLOOR[torch.float64] == 1e-9
     result = compare(request("reference", "pyg", "dgl", "native", "hyscale", "hongtu"), registry)
     assert len(result.runs) == 10
     for run in result.runs:

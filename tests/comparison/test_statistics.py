@@ -68,11 +68,6 @@ def test_the_cut_is_where_the_standard_error_of_the_rest_is_least():
         assert error(count_warmup(samples)) == pytest.approx(error(best))
 
 
-def test_cold_epochs_do_not_move_the_median():
-    samples = (204, 78, 53, 52, 51, 52, 53, 52, 51, 52, 52, 53)
-    assert np.median(samples[count_warmup(samples) :]) == 52
-
-
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
