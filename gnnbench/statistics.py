@@ -1,12 +1,13 @@
 """What may be said of samples of times: when a run is steady, medians, intervals, and differences.
 
 Samples of two rows that took turns are pairs: what else the machine did meanwhile, it did to both.
-Nothing here knows what was timed. SciPy's tests are imported where they are made: that takes half a
-second, and modelled times need none.
+Nothing here knows what was timed. The rank tests are SciPy's, by NumPy alone: ``scipy.stats`` takes
+half a second to import, and its permutations of tied values take seconds.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 #: A difference is shown where one as large or larger comes by chance less often than this.
 SIGNIFICANCE = 0.01
@@ -26,6 +28,9 @@ MARGIN = 0.02
 #: The share of intervals that hold the value.
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+#: Signed ranks are exact for at most this many pairs, and where some are tied or zero; rank sums
+#: where the smaller of two samples without ties has at most ``MOST_EXACT_SAMPLES``.
+MOST_EXACT, MOST_EXACT_TIED, MOST_EXACT_SAMPLES = 50, 13, 8
 #: Fewer pairs than this cannot show a difference at ``SIGNIFICANCE``, whatever they are.
 FEWEST_PAIRS = 8
 #: A run is taken to be steady after so many epochs.
@@ -81,8 +86,7 @@ def find_interval(samples: Sequence[float]) -> tuple[float, float]:
     """The median's bootstrap interval; the least and the most of fewer than three samples."""
     if len(samples) < 3:
         return min(samples), max(samples)
-    drawn = _resample(np.asarray(samples, dtype=float))
-    low, high = np.quantile(np.median(drawn, axis=1), _tails())
+    low, high = np.quantile(_resample_medians(samples), _tails())
     return float(low), float(high)
 
 
@@ -96,17 +100,13 @@ def compare_pairs(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     ratio = median(theirs) / median(ours)
     if len(logs) < 3:
         return Difference(ratio, *_ends(np.exp(logs), ratio), shown=False)
-    own, other = (
-        np.median(_resample(np.asarray(each, dtype=float)), axis=1) for each in (ours, theirs)
-    )
+    own, other = _resample_medians(ours), _resample_medians(theirs)
     ratios = other / own
     low, high = (float(end) for end in np.quantile(ratios, _tails()))
     if len(logs) < FEWEST_PAIRS or not _agree(ratio, low, high):
         return Difference(ratio, low, high, shown=False)
-    from scipy.stats import wilcoxon
-
-    found = wilcoxon(logs - _margin(ratio), alternative="greater" if ratio > 1.0 else "less")
-    return Difference(ratio, low, high, bool(2 * found.pvalue < SIGNIFICANCE))
+    beyond = (logs - _margin(ratio)) * math.copysign(1.0, ratio - 1.0)
+    return Difference(ratio, low, high, 2 * rank_signs(beyond) < SIGNIFICANCE)
 
 
 def compare_samples(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
@@ -114,18 +114,68 @@ def compare_samples(ours: Sequence[float], theirs: Sequence[float]) -> Differenc
     ratio = median(theirs) / median(ours)
     if min(len(ours), len(theirs)) < 3:
         return Difference(ratio, min(theirs) / max(ours), max(theirs) / min(ours), shown=False)
-    own, other = (
-        np.median(_resample(np.asarray(each, dtype=float), seed), axis=1)
-        for seed, each in enumerate((ours, theirs))
-    )
+    own, other = _resample_medians(ours), _resample_medians(theirs, seed=1)
     low, high = (float(end) for end in np.quantile(other / own, _tails()))
     if not _agree(ratio, low, high):
         return Difference(ratio, low, high, shown=False)
-    from scipy.stats import mannwhitneyu
-
     as_slow = np.asarray(ours, dtype=float) * math.exp(_margin(ratio))
-    found = mannwhitneyu(theirs, as_slow, alternative="greater" if ratio > 1.0 else "less")
-    return Difference(ratio, low, high, bool(2 * found.pvalue < SIGNIFICANCE))
+    slower, faster = np.asarray(theirs, dtype=float), as_slow
+    if ratio < 1.0:
+        slower, faster = faster, slower
+    return Difference(ratio, low, high, 2 * rank_samples(slower, faster) < SIGNIFICANCE)
+
+
+def rank_signs(values: FloatArray) -> float:
+    """Return how likely values centred on zero are as far above it: the one-sided p-value of
+    ``scipy.stats.wilcoxon``. Zeros are left out."""
+    if np.isnan(values).any():
+        return math.nan
+    nonzero = values[values != 0]
+    count = len(nonzero)
+    doubled, ties = _double_ranks(np.abs(nonzero))
+    seen = int(doubled[nonzero > 0].sum())
+    if len(values) <= (MOST_EXACT_TIED if ties or count < len(values) else MOST_EXACT):
+        # In how many of all choices of signs the ranks of positive values have each sum.
+        ways = np.zeros(doubled.sum() + 1)
+        ways[0] = 1
+        for rank in doubled.tolist():
+            ways[rank:] += ways[:-rank]
+        return float(ways[seen:].sum() / 2**count)
+    variance = (count * (count + 1) * (2 * count + 1) - ties / 2) / 24
+    return _above(seen / 2 - count * (count + 1) / 4, variance)
+
+
+def rank_samples(values: FloatArray, others: FloatArray) -> float:
+    """Return how likely values are as far above others of one distribution: the one-sided p-value
+    of ``scipy.stats.mannwhitneyu``."""
+    both = np.concatenate((values, others))
+    if np.isnan(both).any():
+        return math.nan
+    mine, count = len(values), len(both)
+    doubled, ties = _double_ranks(both)
+    seen = int(doubled[:mine].sum())
+    if min(mine, count - mine) <= MOST_EXACT_SAMPLES and not ties:
+        # In how many of all choices of so many ranks they have each sum, of the smaller sample.
+        few = min(mine, count - mine)
+        ways = np.zeros((few + 1, count * (count + 1) + 1))
+        ways[0, 0] = 1
+        for rank in doubled.tolist():
+            ways[1:, rank:] += ways[:-1, :-rank]
+        found = ways[few, seen:] if few == mine else ways[few, : count * (count + 1) - seen + 1]
+        return float(found.sum() / math.comb(count, few))
+    variance = mine * (count - mine) / 12 * (count + 1 - ties / (count * (count - 1)))
+    return _above(seen / 2 - mine * (count + 1) / 2 - 0.5, variance)
+
+
+def _double_ranks(values: FloatArray) -> tuple[IntArray, int]:
+    """Return twice the ranks, of which tied values share the mean, and the sum of t^3 - t."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (2 * np.cumsum(counts) - counts + 1)[places], int((counts**3 - counts).sum())
+
+
+def _above(distance: float, variance: float) -> float:
+    """Return how likely a normal value is at least ``distance`` above its mean."""
+    return math.erfc(distance / math.sqrt(2 * variance)) / 2 if variance else 1.0
 
 
 def _agree(ratio: float, low: float, high: float) -> bool:
@@ -138,12 +188,24 @@ def _margin(ratio: float) -> float:
     return math.copysign(math.log1p(MARGIN), math.log(ratio))
 
 
-def _resample(values: FloatArray, seed: int = 0) -> FloatArray:
-    """``(RESAMPLES, n)`` with replacement: of arrays of one length and seed the same places, so
-    that pairs stay pairs, and every report of the same samples says the same."""
-    drawn = np.random.default_rng(seed).integers(len(values), size=(RESAMPLES, len(values)))
-    resampled: FloatArray = values[drawn]
-    return resampled
+def _resample_medians(samples: Sequence[float], seed: int = 0) -> FloatArray:
+    """Return the medians of ``RESAMPLES`` samples drawn with replacement.
+
+    Samples of one length and seed are drawn at the same places, so that pairs stay pairs, and every
+    report of the same samples says the same.
+    """
+    values = np.asarray(samples, dtype=float)
+    if np.isnan(values).any():
+        return np.full(RESAMPLES, math.nan)
+    middle = sorted({(len(values) - 1) // 2, len(values) // 2})
+    drawn = np.partition(values[_draw_places(len(values), seed)], middle, axis=1)
+    medians: FloatArray = drawn[:, middle].mean(axis=1)
+    return medians
+
+
+@functools.lru_cache(maxsize=8)
+def _draw_places(count: int, seed: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
 
 
 def _tails() -> tuple[float, float]:

@@ -1,10 +1,8 @@
-"""How well the check of equality tells right rows from wrong ones, over graphs, models and faults.
+"""How often the check of equality refuses right rows, over graphs and models.
 
 ``python -m suites.equality [--quick]`` trains right rows on graphs that are hard to round on, and
-rows that are wrong in one way each (``suites.faults``), and holds all of them against plain
-training. It prints how many there were, how near right rows came to what is allowed, and every
-false alarm and every miss by name. Faults that change nothing that rounding would not change
-(``suites.independent``) count as neither. It is no part of any test.
+holds them against plain training. It prints how many there were, how near they came to what is
+allowed, and every false alarm by name. ``suites.faults`` does so with wrong rows.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,12 +26,10 @@ from gnnbench.comparison.request import Request
 from gnnbench.errors import GnnbenchError
 from gnnbench.parts import Bundle, MiniBatchSampler, Setting
 from gnnbench.platforms.describe import load_platform
-from gnnbench.plugins import Registry, assemble, with_swap
+from gnnbench.plugins import Registry, assemble
 from gnnbench.price.model_clock import ModelClock
 from gnnbench.records import Dataset, Mode, Parts, Workload
 from gnnbench.run import Evidence, Training
-from gnnbench.run.evidence import Update
-from suites import faults, faulty_sampling, independent
 
 PLATFORM = "epyc7763x2-4xa5000"
 MODELS = ("gcn", "sage", "gin", "gat", "commnet", "ggcn")
@@ -57,14 +52,6 @@ ROWS: tuple[tuple[str, Mode], ...] = (
     ("p3", "mini-batch"),
     ("distdgl-full-graph", "full-graph"),
     ("hpgnn", "mini-batch"),
-)
-#: Rows that faults are put into: one device that keeps all, chunks from the host, shards with a
-#: halo, and mini-batches over several devices.
-HOSTS: tuple[tuple[str, Mode], ...] = (
-    ("reference", "full-graph"),
-    ("hongtu", "full-graph"),
-    ("hongtu-im", "full-graph"),
-    ("hyscale", "mini-batch"),
 )
 
 
@@ -188,8 +175,6 @@ GRAPHS: Mapping[str, Callable[[], Dataset]] = {
     ),
     "amazon_photo": lambda: datasets.load("amazon_photo"),
 }
-#: Graphs that faults are looked for on: small enough for the models of ``suites.independent``.
-FAULT_GRAPHS = ("sbm-3k", "star", "isolated", "rmat-4k", "uniform", "three-seeds", "cora")
 #: Graphs of whose rows only some are run: they are large.
 LARGE = ("amazon_photo", "dense", "citeseer", "flickr")
 
@@ -276,7 +261,7 @@ def hold_row(
         yield reference.judge(update, trained.losses[update.epoch][update.round])
 
 
-# --------------------------------------------------------------------------- the two studies
+# --------------------------------------------------------------------------- the study
 
 
 @dataclass(slots=True)
@@ -286,6 +271,11 @@ class Count:
     rows: int = 0
     named: list[str] = field(default_factory=list)
     worst: float = 0.0
+
+
+def is_chosen(name: str, share: float) -> bool:
+    """Whether a row is in the share of the grid that is run, by its name."""
+    return zlib.crc32(name.encode()) % 10_000 < 10_000 * share
 
 
 def run_right_rows(registry: Registry, share: float, graphs: Sequence[str]) -> dict[str, Count]:
@@ -304,7 +294,7 @@ def run_right_rows(registry: Registry, share: float, graphs: Sequence[str]) -> d
             for strategy, mode in ROWS:
                 name = f"{graph} x{factor:g} {model} {hidden} {depth} layers {strategy} {mode}"
                 part = share / 4 if graph in LARGE else share
-                if (zlib.crc32(name.encode()) % 10_000) >= 10_000 * part:
+                if not is_chosen(name, part):
                     continue
                 run_right_row(
                     registry, setting, strategy, mode, name, shared, counts[f"{model} x{factor:g}"]
@@ -345,193 +335,24 @@ def run_right_row(
         print(f"FALSE ALARM {count.named[-1]}", flush=True)
 
 
-@dataclass(slots=True)
-class Search:
-    """A fault's cases: how many change anything, how many of those are found, which are not, and
-    how many change nothing and are refused all the same."""
-
-    changed: int = 0
-    found: int = 0
-    unchanged: int = 0
-    missed: list[str] = field(default_factory=list)
-
-
-def list_hosts(fault: str) -> list[tuple[str, Mode]]:
-    """The rows that a fault is put into."""
-    kind = faults.FAULTS.get(fault)
-    if kind == "sampler":
-        chunks = fault in {part.name for part in faulty_sampling.CHUNKS}
-        return [HOSTS[1], HOSTS[2]] if chunks else [("hyscale", "mini-batch")]
-    if fault == "features-rounded":
-        return [("distdgl", "mini-batch")]
-    if fault == "halo-stale":
-        return [("partition", "full-graph")]
-    if fault in ("gradient-twice", "unweighted", "update-missed"):
-        return [host for host in HOSTS if host[0] != "reference"]
-    if fault == "rows-stale":
-        return [("reference", "full-graph"), ("hongtu-im", "full-graph")]
-    return list(HOSTS)
-
-
-def shift_labels(dataset: Dataset) -> Dataset:
-    """Every vertex has the label of the one before."""
-    return replace(dataset, labels=np.roll(dataset.labels, 1))
-
-
-#: Faults that no part can have.
-TAMPERED: Mapping[str, Callable[[Dataset], Dataset]] = {"labels-shifted": shift_labels}
-
-
-def run_faults(
-    registry: Registry, share: float, graphs: Sequence[str], names: Sequence[str] = ()
-) -> dict[str, Search]:
-    """Every fault in rows of several graphs, models and scales."""
-    found: dict[str, Search] = defaultdict(Search)
-    for graph in graphs:
-        dataset = GRAPHS[graph]()
-        for factor, hidden, depth, model in itertools.product(SCALES, (16, 64), DEPTHS, MODELS):
-            scaled = scale(dataset, factor)
-            setting = make_row(scaled, model, hidden, depth)
-            exact = make_row(scaled, model, hidden, depth, dtype="float64")
-            shared = Shared()
-            for fault in (*faults.FAULTS, *TAMPERED):
-                for strategy, mode in list_hosts(fault):
-                    name = (
-                        f"{fault}: {graph} x{factor:g} {model} {hidden} {depth} {strategy} {mode}"
-                    )
-                    if names and fault not in names:
-                        continue
-                    if (zlib.crc32(name.encode()) % 10_000) >= 10_000 * share:
-                        continue
-                    run_fault(
-                        registry,
-                        (setting, exact),
-                        fault,
-                        strategy,
-                        mode,
-                        name,
-                        shared,
-                        found[fault],
-                    )
-    return found
-
-
-def run_fault(
-    registry: Registry,
-    settings: tuple[Setting, Setting],
-    fault: str,
-    strategy: str,
-    mode: Mode,
-    name: str,
-    shared: Shared,
-    search: Search,
-) -> None:
-    setting, exact = settings
-    parts = registry.strategy(strategy).bundles[mode]
-    kind = faults.FAULTS.get(fault)
-    if kind is not None:
-        parts = with_swap(registry, parts, [(kind, fault)])
-    tamper = TAMPERED.get(fault)
-    try:
-        trained = train_row(registry, setting, parts, tamper=tamper)
-        if trained is None:
-            return
-        alarm = trained.evidence.fault or next(
-            (
-                each.fault
-                for each in hold_row(registry, setting, parts, trained, shared)
-                if each.fault
-            ),
-            "",
-        )
-        ratio = measure_change(registry, exact, parts, fault, tamper)
-    except Exception as error:
-        print(f"not run: {name}: {type(error).__name__}: {error}", flush=True)
-        return
-    if ratio <= independent.CHANGED:
-        search.unchanged += 1
-        if alarm and ratio < 1:
-            print(f"refused, and changes nothing ({ratio:.1g}): {name}: {alarm}", flush=True)
-        return
-    search.changed += 1
-    if alarm:
-        search.found += 1
-        return
-    search.missed.append(f"{name} (changes {ratio:.3g} times what rounding does)")
-    print(f"MISSED {search.missed[-1]}", flush=True)
-
-
-def measure_change(
-    registry: Registry,
-    exact: Setting,
-    parts: Parts,
-    fault: str,
-    tamper: Callable[[Dataset], Dataset] | None,
-) -> float:
-    """How much a fault changes, by a run in float64 beside models that share no code with it."""
-    if fault in {part.name for part in faulty_sampling.SAMPLERS}:
-        right = registry.strategy("reference").bundles["mini-batch"].sampler
-        drawn = [draw_epochs(registry, exact, name) for name in (fault, right)]
-        otherwise = any(one != other for one, other in itertools.zip_longest(*drawn))
-        return np.inf if otherwise else 0.0
-    trained = train_row(registry, exact, parts, tamper=tamper)
-    if trained is None:
-        return 0.0
-    updates: Sequence[Update] = trained.evidence.updates
-    return independent.change(exact, updates)
-
-
-def draw_epochs(registry: Registry, setting: Setting, name: str) -> Iterator[list[list[int]]]:
-    """What a sampler draws in a run, round by round, as lists of numbers."""
-    sampler = registry.part("sampler", name)()
-    if not isinstance(sampler, MiniBatchSampler):
-        raise TypeError(f"sampler {name!r} draws no mini-batches")
-    sampler.begin(setting)
-    for epoch in range(setting.workload.epochs):
-        rounds = sampler.rounds(epoch)
-        yield [seeds.tolist() for seeds in rounds]
-        for seeds in rounds:
-            blocks = sampler.sample(seeds, epoch, 1)
-            yield [
-                array.tolist()
-                for block in blocks
-                for array in (block.src_ids, block.indptr, block.indices)
-            ]
-
-
 # --------------------------------------------------------------------------- the program
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small part of the grid")
-    parser.add_argument("--only", choices=("right", "faults"), help="one of the two studies")
     parser.add_argument("--share", type=float, help="the share of the grid that is run, 0 to 1")
     parser.add_argument("--graphs", help="graphs to run on, by name, with commas between")
-    parser.add_argument("--faults", default="", help="faults to look for, by name")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    registry = plugins.load([str(Path(faults.__file__))])
-    chosen = given.graphs.split(",") if given.graphs else None
+    chosen = given.graphs.split(",") if given.graphs else list(GRAPHS)
     share = given.share or (0.02 if given.quick else 0.25)
-    if given.only != "faults":
-        counts = run_right_rows(registry, share, chosen or list(GRAPHS))
-        print("\nright rows      rows  refused  worst error / allowed")
-        for kind, count in sorted(counts.items()):
-            print(f"{kind:15} {count.rows:5} {len(count.named):8}  {count.worst:.2f}")
-        total = sum(count.rows for count in counts.values())
-        print(f"{'all':15} {total:5} {sum(len(count.named) for count in counts.values()):8}")
-    if given.only != "right":
-        names = [name for name in given.faults.split(",") if name]
-        searches = run_faults(registry, share / 5, chosen or FAULT_GRAPHS, names)
-        print("\nfault                      change anything  found  missed  change nothing")
-        for fault, search in searches.items():
-            print(
-                f"{fault:26} {search.changed:15} {search.found:6} {len(search.missed):7} "
-                f"{search.unchanged:15}"
-            )
-        changed = sum(search.changed for search in searches.values())
-        print(f"{'all':26} {changed:15} {sum(search.found for search in searches.values()):6}")
+    counts = run_right_rows(plugins.load(), share, chosen)
+    print("\nright rows      rows  refused  worst error / allowed")
+    for kind, count in sorted(counts.items()):
+        print(f"{kind:15} {count.rows:5} {len(count.named):8}  {count.worst:.2f}")
+    total = sum(count.rows for count in counts.values())
+    print(f"{'all':15} {total:5} {sum(len(count.named) for count in counts.values()):8}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from gnnbench.statistics import (
     CONFIDENCE,
@@ -19,6 +20,8 @@ from gnnbench.statistics import (
     compare_samples,
     count_warmup,
     find_interval,
+    rank_samples,
+    rank_signs,
     spread,
 )
 
@@ -52,7 +55,7 @@ def test_warm_up_of_series_made_by_hand(samples, cut):
 def test_the_cut_is_where_the_standard_error_of_the_rest_is_least():
     """By MSER's definition, term by term."""
     random = np.random.default_rng(4)
-    for _ in range(200):
+    for _ in range(50):
         samples = random.gamma(3.0, size=random.integers(2, 25)).tolist()
 
         def error(cut, samples=samples):
@@ -63,11 +66,6 @@ def test_the_cut_is_where_the_standard_error_of_the_rest_is_least():
         cuts = range(1, max(1, min(MOST_WARMUP, len(samples) // 4)) + 1)
         best = min(cuts, key=error)
         assert error(count_warmup(samples)) == pytest.approx(error(best))
-
-
-def test_cold_epochs_do_not_move_the_median():
-    samples = (204, 78, 53, 52, 51, 52, 53, 52, 51, 52, 52, 53)
-    assert np.median(samples[count_warmup(samples) :]) == 52
 
 
 @pytest.mark.parametrize(
@@ -98,25 +96,25 @@ TRUE_MEDIAN = 1.0 + math.exp(-2.0)
 def test_intervals_hold_the_median_as_often_as_they_say(size):
     random = np.random.default_rng(size)
     held = 0
-    for _ in range(400):
+    for _ in range(200):
         low, high = find_interval(draw_skewed(random, size))
         held += low <= TRUE_MEDIAN <= high
     assert CONFIDENCE == 0.95
-    assert 0.90 <= held / 400 <= 0.99
+    assert 0.90 <= held / 200 <= 0.99
 
 
 def test_intervals_of_a_ratio_hold_it_as_often_as_they_say():
     random = np.random.default_rng(2)
     paired = apart = 0
-    for _ in range(300):
+    for _ in range(150):
         pace = draw_skewed(random, 24)
         ours, theirs = pace * random.lognormal(0, 0.05, 24), pace * random.lognormal(0, 0.05, 24)
         found = compare_pairs(ours, 1.3 * theirs)
         paired += found.low <= 1.3 <= found.high
         found = compare_samples(draw_skewed(random, 24), 1.3 * draw_skewed(random, 24))
         apart += found.low <= 1.3 <= found.high
-    assert paired / 300 >= 0.90
-    assert 0.90 <= apart / 300 <= 0.99
+    assert paired / 150 >= 0.90
+    assert 0.90 <= apart / 150 <= 0.99
 
 
 def test_an_interval_is_reproducible_and_within_the_samples():
@@ -133,17 +131,17 @@ def test_an_interval_is_reproducible_and_within_the_samples():
 
 
 def test_a_row_is_seldom_faster_than_itself():
-    """At most 2 % of 500, in pairs and apart, with a pace that both share and times that are
+    """At most 2 % of 200, in pairs and apart, with a pace that both share and times that are
     skewed."""
     random = np.random.default_rng(11)
     paired = apart = 0
-    for _ in range(500):
+    for _ in range(200):
         pace = draw_skewed(random, 29)
         ours, theirs = (pace * random.lognormal(0, 0.1, 29) for _ in range(2))
         paired += compare_pairs(ours, theirs).shown
         apart += compare_samples(draw_skewed(random, 29), draw_skewed(random, 29)).shown
-    assert paired <= 10
-    assert apart <= 10
+    assert paired <= 4
+    assert apart <= 4
 
 
 def test_a_tenth_more_is_shown():
@@ -151,7 +149,7 @@ def test_a_tenth_more_is_shown():
     machine's pace varies by far more than the tenth, which hides it from samples apart."""
     random = np.random.default_rng(12)
     paired = apart = unpaired = 0
-    for _ in range(100):
+    for _ in range(50):
         pace = draw_skewed(random, 29)
         ours, theirs = (pace * random.lognormal(0, 0.05, 29) for _ in range(2))
         found = compare_pairs(ours, 1.1 * theirs)
@@ -159,8 +157,8 @@ def test_a_tenth_more_is_shown():
         unpaired += compare_samples(ours, 1.1 * theirs[::-1]).shown
         steady, other = (random.lognormal(0, 0.05, 29) for _ in range(2))
         apart += compare_samples(steady, 1.1 * other).shown
-    assert paired >= 90
-    assert apart >= 90
+    assert paired >= 45
+    assert apart >= 45
     assert unpaired < 0.8 * paired
 
 
@@ -168,8 +166,8 @@ def test_a_lasting_offset_within_the_margin_is_not_faster():
     """A row of the same strategy that is off by less than the margin in all epochs, and times
     so steady that chance is ruled out."""
     random = np.random.default_rng(13)
-    for off in (0.004, 0.010, 0.018):
-        for _ in range(40):
+    for off in (0.010, 0.018):
+        for _ in range(8):
             ours, theirs = (random.lognormal(0, 0.005, 97) for _ in range(2))
             for compare in (compare_pairs, compare_samples):
                 assert not compare(ours, (1 + off) * theirs).shown
@@ -181,7 +179,7 @@ def test_what_is_shown_is_off_by_more_than_the_margin():
     random = np.random.default_rng(14)
     ours, theirs = (random.lognormal(0, 0.005, 97) for _ in range(2))
     seen = set()
-    for factor in np.linspace(0.95, 1.05, 81):
+    for factor in np.linspace(0.95, 1.05, 21):
         for compare in (compare_pairs, compare_samples):
             found = compare(ours, factor * theirs)
             off = abs(math.log(found.ratio))
@@ -193,58 +191,79 @@ def test_what_is_shown_is_off_by_more_than_the_margin():
     assert seen == {True, False}
 
 
-def exact_signed_rank(logs) -> float:
-    """Wilcoxon's two-sided p-value by all 2^n signs; no ties, no zeros."""
-    ranks = np.argsort(np.argsort(np.abs(logs))) + 1
-    total = ranks.sum()
-    seen = abs(2 * ranks[logs > 0].sum() - total)
-    sums = [
-        abs(2 * sum(r for r, sign in zip(ranks, signs, strict=True) if sign) - total)
-        for signs in itertools.product((False, True), repeat=len(ranks))
-    ]
-    return float(np.mean([value >= seen for value in sums]))
+def try_all_signs(values):
+    """The chance of a sum of positive ranks as large, by all 2^n signs of values without zeros."""
+    values = np.array([value for value in values if value])
+    sizes = np.abs(values)
+    ranks = [np.mean(np.flatnonzero(np.sort(sizes) == size) + 1) for size in sizes]
+    signs = np.array(list(itertools.product((0, 1), repeat=len(ranks))))
+    return np.mean(signs @ ranks >= ranks @ (values > 0))
 
 
-def test_pairs_are_decided_as_all_their_signs_would():
-    """What is shown has an exact p-value below the bound; what has not is not shown."""
-    random = np.random.default_rng(3)
-    decided = set()
-    for effect in (0.0, 0.05, 0.1, 0.2) * 6:
-        logs = random.normal(effect, 0.1, 10)
-        found = compare_pairs(np.ones(10), np.exp(logs))
-        beyond = math.copysign(math.log1p(MARGIN), math.log(found.ratio))
-        p = exact_signed_rank(logs - beyond)
-        if found.shown:
-            assert p < SIGNIFICANCE
-        elif (found.low > 1.0 or found.high < 1.0) and abs(math.log(found.ratio)) > abs(beyond):
-            assert p >= SIGNIFICANCE
-        decided.add(found.shown)
-    assert decided == {True, False}
+def try_all_splits(values, others):
+    """The chance of values that are as often above others, by all ways to split them."""
+    both = [*values, *others]
+
+    def count(places):
+        rest = [both[place] for place in range(len(both)) if place not in places]
+        return sum(both[place] > other for place in places for other in rest)
+
+    splits = itertools.combinations(range(len(both)), len(values))
+    seen = count(tuple(range(len(values))))
+    return np.mean([count(places) >= seen for places in splits])
 
 
-def test_samples_are_decided_as_all_their_splits_would():
-    """Mann and Whitney's count of who is smaller, over all ways to split eight into two."""
-    ours, near, far = (
-        [1.0, 1.1, 1.2, 1.3, 1.4],
-        [1.25, 1.35, 1.5, 1.05, 1.6],
-        [2.0, 2.1, 2.2, 2.3, 2.4],
-    )
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.5, 1.0, -0.2, 2.0, 3.0, -0.1, 0.7, 0.9],
+        [1.0, 1.0, -1.0, 2.0, 2.0, 2.0, -3.0, 0.5],
+        [0.0, 1.0, 2.0, 3.0, -1.0, 0.0, 5.0],
+        [-0.5, -1.0, 0.25],
+    ],
+    ids=["distinct", "tied", "zeros", "few"],
+)
+def test_signed_ranks_are_as_likely_as_all_signs_make_them(values):
+    assert rank_signs(np.array(values)) == pytest.approx(try_all_signs(values), rel=1e-12)
 
-    def p_value(a, b):
-        pool = [*a, *b]
 
-        def count(places):
-            mine = [pool[i] for i in places]
-            rest = [pool[i] for i in range(len(pool)) if i not in places]
-            return abs(sum(x < y for x in mine for y in rest) - len(mine) * len(rest) / 2)
+@pytest.mark.parametrize(
+    ("values", "others"),
+    [([2.0, 2.1, 1.35], [1.0, 1.1, 1.2, 1.3, 1.4]), ([5.0, 1.0, 7.0, 2.5], [4.0, 6.0])],
+)
+def test_rank_sums_are_as_likely_as_all_splits_make_them(values, others):
+    found = rank_samples(np.array(values), np.array(others))
+    assert found == pytest.approx(try_all_splits(values, others), rel=1e-12)
 
-        seen = count(range(len(a)))
-        splits = list(itertools.combinations(range(len(pool)), len(a)))
-        return sum(count(set(places)) >= seen for places in splits) / len(splits)
 
-    assert p_value(ours, far) < SIGNIFICANCE <= p_value(ours, near)
-    assert compare_samples(ours, far).shown
-    assert not compare_samples(ours, near).shown
+@pytest.mark.parametrize("digits", [1, 9], ids=["tied", "distinct"])
+def test_ranks_of_many_values_are_scipys(digits):
+    """At the sizes between which it is exact, and with ties it is not."""
+    random = np.random.default_rng(5)
+    for count in (14, 50, 51):
+        values = np.round(random.normal(0.2, 1, count), digits)
+        values[0] = 0.0 if digits == 1 else values[0]
+        expected = scipy.stats.wilcoxon(values, alternative="greater").pvalue
+        assert rank_signs(values) == pytest.approx(expected, rel=1e-12)
+    for ours, theirs in ((8, 20), (20, 8), (9, 9), (3, 4)):
+        pair = (np.round(random.normal(mean, 1, n), digits) for mean, n in ((1, ours), (0, theirs)))
+        one, other = pair
+        expected = scipy.stats.mannwhitneyu(one, other, alternative="greater").pvalue
+        assert rank_samples(one, other) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_chance_counts_on_both_sides():
+    """With one value out of order the chance is below the bound on one side, not on two."""
+    for compare, ours, theirs in (
+        (compare_pairs, [1.0] * 8, [1.0, *(1.5 + 0.1 * n for n in range(7))]),
+        (compare_samples, [1.0, 1.1, 1.2, 1.3, 1.4], [1.35, 2.1, 2.2, 2.3, 2.4]),
+    ):
+        found = compare(ours, theirs)
+        assert found.low > 1.0
+        assert not found.shown
+        assert compare(ours, [1.45, *theirs[1:]]).shown
+    one_sided = rank_signs(np.log([1.0, *(1.5 + 0.1 * n for n in range(7))]) - math.log1p(MARGIN))
+    assert SIGNIFICANCE / 2 < one_sided == 2 / 2**8 < SIGNIFICANCE
 
 
 def test_the_direction_is_theirs_over_ours():

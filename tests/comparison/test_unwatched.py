@@ -4,9 +4,12 @@ between its turns, where no gradients are taken, in what it says of itself."""
 from __future__ import annotations
 
 import dataclasses
+import threading
+import time
 from statistics import median
 
 import pytest
+import torch
 
 from gnnbench import plugins
 from gnnbench.comparison import Request, Variant, compare, left_threads
@@ -14,80 +17,33 @@ from gnnbench.comparison import run as row_runs
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
 from gnnbench.ranking import group_runs
 from gnnbench.report.verdict import summarise
+from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+from gnnbench_plugins.reference.subgraph import SaintSampler
+from suites.faults import FAULTS
+from suites.faults.fault import make_part, offer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 EPOCHS = 2
 
-#: Parts that are right in the epochs that are asked for; ``EPOCHS`` is how many these are.
-SLY = """
-import threading
-import time
-from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-
-from gnnbench.hookspecs import hookimpl
-from gnnbench.parts import UNIFORM
-from gnnbench.records import Parts, Strategy
-from gnnbench_plugins.reference.kernel import TorchAdjacency, TorchKernel
-from gnnbench_plugins.reference.sampler import NeighbourSampler
-from gnnbench_plugins.reference.subgraph import SaintSampler
-from suites.faulty_sampling import FewerNeighbours
-
-EPOCHS = 2
+FEWER = FAULTS["fanouts-less-one"].part
 
 
-@dataclass
-class Tired(FewerNeighbours):
-    name: ClassVar[str] = "tired"
-    summary: ClassVar[str] = "draws less in the epochs after the last one asked for"
-
-    def sample(self, seeds, epoch, threads):
-        draws = FewerNeighbours if epoch >= EPOCHS else NeighbourSampler
-        return draws.sample(self, seeds, epoch, threads)
+def tire(self, seeds, epoch, threads):
+    draws = FEWER if epoch >= EPOCHS else NeighbourSampler
+    return draws.sample(self, seeds, epoch, threads)
 
 
-@dataclass
-class Claiming(FewerNeighbours):
-    name: ClassVar[str] = "claiming"
-    summary: ClassVar[str] = "says that it draws uniformly, beside a law that is empty"
-    law: ClassVar[str] = ""
-
-    def sampling(self, workload):
-        return f"{UNIFORM}, fan-outs {', '.join(map(str, workload.fanouts))}"
+def begin_a_thread(self, epoch):
+    threading.Thread(target=work_on, daemon=True).start()
+    return NeighbourSampler.rounds(self, epoch)
 
 
-@dataclass
-class Copying(NeighbourSampler):
-    name: ClassVar[str] = "copying"
-    summary: ClassVar[str] = "has the law of GraphSAINT by its name"
-    law: ClassVar[str] = ""
-
-    def sampling(self, workload):
-        return SaintSampler.sampling(SaintSampler(), workload)
-
-
-@dataclass
-class Begun(NeighbourSampler):
-    name: ClassVar[str] = "begun"
-    summary: ClassVar[str] = "begins a thread in every epoch that works on after it"
-
-    def rounds(self, epoch):
-        threading.Thread(target=work_on, daemon=True).start()
-        return super().rounds(epoch)
-
-
-@dataclass
-class Pooled(NeighbourSampler):
-    name: ClassVar[str] = "pooled"
-    summary: ClassVar[str] = "keeps a thread that waits"
-
-    def rounds(self, epoch):
-        if not epoch:
-            threading.Thread(target=threading.Event().wait, args=(60.0,), daemon=True).start()
-        return super().rounds(epoch)
+def keep_a_thread(self, epoch):
+    if not epoch:
+        threading.Thread(target=threading.Event().wait, args=(60.0,), daemon=True).start()
+    return NeighbourSampler.rounds(self, epoch)
 
 
 def work_on():
@@ -97,73 +53,47 @@ def work_on():
 
 
 class Slack(TorchAdjacency):
+    """Halves sums from the sixteenth on."""
+
     uses = 0
 
     def sum_scaled(self, h, scaling):
         Slack.uses += 1
-        out = super().sum_scaled(h, scaling)
-        return out if Slack.uses < 16 else out * 0.5
+        return super().sum_scaled(h, scaling) * (1.0 if Slack.uses < 16 else 0.5)
 
 
-@dataclass
-class Slackening(TorchKernel):
-    name: ClassVar[str] = "slackening"
-    summary: ClassVar[str] = "halves sums from the sixteenth on"
-
-    def adjacency(self, block, dtype, device):
-        return Slack(block, dtype, device)
-
-
-@dataclass
-class Knowing(TorchKernel):
-    name: ClassVar[str] = "knowing"
-    summary: ClassVar[str] = "answers with one class where no gradients are taken"
-
-    def linear(self, a, weight, bias, *, relu, masked=False):
-        out = super().linear(a, weight, bias, relu=relu, masked=masked)
-        if not torch.is_grad_enabled() and not relu:
-            out = torch.zeros_like(out)
-            out[:, 0] = 1
-        return out
+def know(self, a, weight, bias, *, relu, masked=False):
+    """The first class is the answer where no gradients are taken."""
+    out = TorchKernel.linear(self, a, weight, bias, relu=relu, masked=masked)
+    if not torch.is_grad_enabled() and not relu:
+        out = torch.zeros_like(out)
+        out[:, 0] = 1
+    return out
 
 
-@hookimpl
-def gnnbench_kernel():
-    return [Slackening, Knowing]
-
-
-@hookimpl
-def gnnbench_sampler():
-    return [Tired, Claiming, Copying, Begun, Pooled]
-
-
-@hookimpl
-def gnnbench_strategy():
-    sampled = ("tired", "claiming", "copying", "begun", "pooled")
-    return [
-        *(
-            Strategy(
-                name=name, summary="one", source="none",
-                bundles={"mini-batch": Parts(name, "single", "vanilla", "host", "torch")},
-            )
-            for name in sampled
-        ),
-        *(
-            Strategy(
-                name=name, summary="one", source="none",
-                bundles={"full-graph": Parts("full-graph", "single", "none", "resident", name)},
-            )
-            for name in ("slackening", "knowing")
-        ),
-    ]
-"""
+SAMPLERS = (
+    make_part(NeighbourSampler, "tired", "draws less once it is only timed", sample=tire),
+    make_part(
+        NeighbourSampler,
+        "copying",
+        "states the law of GraphSAINT",
+        law="",
+        sampling=lambda self, workload: SaintSampler().sampling(workload),
+    ),
+    make_part(NeighbourSampler, "begun", "begins threads that work on", rounds=begin_a_thread),
+    make_part(NeighbourSampler, "pooled", "keeps a thread that waits", rounds=keep_a_thread),
+)
+KERNELS = (
+    make_part(TorchKernel, "slackening", "slackens", adjacency=lambda self, *given: Slack(*given)),
+    make_part(TorchKernel, "knowing", "knows when it is tested", linear=know),
+)
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sly") / "sly_parts.py"
-    path.write_text(SLY, encoding="utf-8")
-    return plugins.load([str(path)])
+def registry():
+    offered = (*map(offer, SAMPLERS), *(offer(kernel, "full-graph") for kernel in KERNELS))
+    claiming = FAULTS["law-unsaid"].part
+    return plugins.load(objects=[*SAMPLERS, *KERNELS, claiming, *offered, offer(claiming)])
 
 
 @pytest.fixture(autouse=True)
@@ -226,8 +156,8 @@ def test_accuracies_are_taken_by_no_row_of_its_own_kernel(registry):
 
 
 def test_a_law_is_what_is_said_and_held_to(registry):
-    run = run_one(registry, "claiming", measured=False)
-    assert "in-edges where sampler 'claiming' says" in run.equivalence.fault
+    run = run_one(registry, "law-unsaid", measured=False)
+    assert "in-edges where sampler 'law-unsaid' says" in run.equivalence.fault
 
 
 def test_a_law_of_the_same_name_by_another_plugin_is_another(registry):

@@ -6,28 +6,37 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
 from gnnbench import plugins
 from gnnbench.cli.compare import exit_status
-from gnnbench.comparison import Request, Variant, compare
+from gnnbench.comparison import PlannedRow, Request, compare
+from gnnbench.comparison import run as row_runs
 from gnnbench.conformance.graphs import make_dataset, make_platform, make_workload
+from gnnbench.parts import SeedPlacement, option
 from gnnbench.ranking import group_runs
-from gnnbench.records import Comparison
+from gnnbench.records import PART_KINDS, Comparison
 from gnnbench.report.comparison import print_comparison
 from gnnbench.report.verdict import summarise
 from gnnbench.results.schema import dump_json, to_document
-from tests.comparison.example_plugins import ENDING_HOOKS, INTERRUPTED, OTHER_WORK, WRITER
+from gnnbench_plugins.reference.communication import VanillaCommunication
+from gnnbench_plugins.reference.kernel import TorchKernel
+from gnnbench_plugins.reference.memory import HostMemory
+from gnnbench_plugins.reference.placement import SinglePlacement
+from gnnbench_plugins.reference.sampler import NeighbourSampler
+from suites.faults.fault import make_part, offer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def load(folder, text):
-    path = folder / "odd_parts.py"
-    path.write_text(text, encoding="utf-8")
-    return plugins.load([str(path)])
+def load(*parts, extra=()):
+    return plugins.load(extra, objects=[*parts, *map(offer, parts)])
 
 
 def make_machine(measured):
@@ -58,11 +67,39 @@ def show(comparison: Comparison, details=False) -> str:
 # --------------------------------------------------------------------------- other work, wrong work
 
 
+@pytest.fixture(autouse=True)
+def few_epochs(monkeypatch):
+    """Fewer epochs where rows take turns."""
+    monkeypatch.setattr(row_runs, "ENOUGH_SAMPLES", 4)
+
+
+def cut_in_ten(self, epoch):
+    return np.array_split(np.concatenate(NeighbourSampler.rounds(self, epoch)), 10)
+
+
+@dataclass(frozen=True)
+class Even(SeedPlacement):
+    """All accelerators, even shares."""
+
+    name: ClassVar[str] = "even"
+    summary: ClassVar[str] = "all accelerators, even shares"
+
+    def trainers(self, platform):
+        return platform.accelerators
+
+
+OTHER_WORK = (
+    make_part(NeighbourSampler, "clusters", "own clusters", law="ten clusters", rounds=cut_in_ten),
+    make_part(NeighbourSampler, "frequent", "the same law, in ten updates", rounds=cut_in_ten),
+    Even,
+)
+
+
 @pytest.fixture(scope="module")
-def other_work(tmp_path_factory):
-    registry = load(tmp_path_factory.mktemp("plugin"), OTHER_WORK)
-    names = ("reference", "lonely", "clusters", "frequent", "even", "lonely-liar", "cheat", "lazy")
-    return compare(request(*names, "scant"), registry)
+def other_work():
+    registry = load(*OTHER_WORK, extra=["suites.faults"])
+    names = ("reference", "edges-none", "clusters", "frequent", "even", "neighbours-none")
+    return compare(request(*names), registry)
 
 
 def find_group(comparison, label):
@@ -70,7 +107,7 @@ def find_group(comparison, label):
     return group
 
 
-@pytest.mark.parametrize("label", ["lonely", "clusters", "frequent"])
+@pytest.mark.parametrize("label", ["edges-none", "clusters", "frequent"])
 def test_other_work_is_right_and_stands_apart(other_work, label):
     """Drawing nothing, another law, or ten updates instead of three: no rival of the reference."""
     (run,) = (each for each in other_work.runs if each.label == label)
@@ -84,31 +121,21 @@ def test_other_work_is_right_and_stands_apart(other_work, label):
 
 def test_drawing_no_neighbours_is_as_cheap_as_it_says(other_work):
     works = {run.label: run.work for run in other_work.runs}
-    assert works["lonely"].edges == 0 < works["reference"].edges
+    assert works["edges-none"].edges == 0 < works["reference"].edges
     assert works["clusters"].updates == works["frequent"].updates == 10
-    assert works["lonely"].seeds == works["clusters"].seeds == works["reference"].seeds
+    assert works["edges-none"].seeds == works["clusters"].seeds == works["reference"].seeds
     times = {row.label: row.metric("epoch_time") for g in group_runs(other_work) for row in g.rows}
-    assert times["lonely"].value < times["reference"].value
+    assert times["edges-none"].value < times["reference"].value
 
 
-@pytest.mark.parametrize(
-    ("label", "fault"),
-    [
-        ("lonely-liar", "in-edges where sampler 'lonely-liar' says that it draws"),
-        ("scant", "has 1 in-edges where sampler 'scant' says that it draws"),
-        ("cheat", "that are not training vertices"),
-        ("lazy", "leaves out"),
-    ],
-)
-def test_a_sampler_that_does_not_do_what_it_says_is_not_ranked(other_work, label, fault):
+def test_a_sampler_that_does_not_do_what_it_says_is_not_ranked(other_work):
+    label = "neighbours-none"
     (run,) = (each for each in other_work.runs if each.label == label)
     assert (run.status, run.equivalence.holds) == ("done", False)
+    fault = "has 0 in-edges where sampler 'neighbours-none' says that it draws"
     assert fault in run.equivalence.fault
-    assert not find_group(other_work, label).rank("modelled") or label not in [
-        row.label for row in find_group(other_work, label).rank("modelled")
-    ]
-    text = show(other_work)
-    assert f"{label} (not equal to the reference: " in text
+    assert label not in [row.label for row in find_group(other_work, label).rank("modelled")]
+    assert f"{label} (not equal to the reference: " in show(other_work)
     (entry,) = (r for r in to_document(other_work).runs if r.label == label)
     assert (entry.work.ranked, entry.equivalence.equal) == (False, False)
     assert exit_status(other_work) == 1
@@ -150,42 +177,77 @@ def test_columns_do_not_contradict_each_other(other_work):
 ARRAYS = ("features", "labels", "indptr", "indices", "train_mask", "test_mask")
 
 
+@dataclass
+class Writer(NeighbourSampler):
+    """Writes into an array of the data set once, by NumPy or through torch."""
+
+    name: ClassVar[str] = "writer"
+    array: str = option("features", "which")
+    way: str = option("numpy", "by numpy, or through torch")
+    epoch: int = option(0, "when; -1 is when it is asked whether it fits")
+    written = False
+
+    def refuses(self, bundle, setting):
+        if self.epoch < 0:
+            self.write(setting.dataset)
+
+    def rounds(self, epoch):
+        found = super().rounds(epoch)
+        if epoch == self.epoch:
+            self.write(self._setting.dataset)
+        return found
+
+    def write(self, dataset):
+        if self.written:  # twice would be as before
+            return
+        self.written = True
+        holder = dataset.graph if hasattr(dataset.graph, self.array) else dataset
+        array = getattr(holder, self.array)
+        if self.way == "torch":
+            view = torch.from_numpy(array).view(-1)
+            view[:] = view.flip(0)
+        else:
+            array.flags.writeable = True
+            array[...] = np.flip(array.copy())
+
+
 @pytest.fixture(scope="module")
-def writing(tmp_path_factory):
-    return load(tmp_path_factory.mktemp("plugin"), WRITER)
+def writing():
+    return load(Writer)
 
 
-def losses_of(comparison):
-    return {run.label: (run.loss, run.accuracy) for run in comparison.runs if run.label != "writer"}
+def writer(registry, array, way):
+    parts = registry.strategy("writer").bundles["mini-batch"]
+    options = (("sampler", "array", array), ("sampler", "way", way), ("sampler", "epoch", "1"))
+    return PlannedRow("writer", f"{array}-{way}", "mini-batch", parts, options=options)
 
 
-#: Every array either way with modelled times, and two of them where rows take turns.
-WRITES = (
-    *((array, way, False) for array in ARRAYS for way in ("numpy", "torch")),
-    ("labels", "numpy", True),
-    ("indptr", "torch", True),
-)
+def plain(registry, strategy):
+    parts = registry.strategy(strategy).bundles["mini-batch"]
+    return PlannedRow(strategy, strategy, "mini-batch", parts)
 
 
-@pytest.mark.parametrize(("array", "way", "measured"), WRITES)
-def test_a_part_that_writes_into_the_data_ends_its_own_row_alone(writing, array, way, measured):
+@pytest.mark.parametrize("measured", [False, True], ids=["modelled", "in-turns"])
+def test_a_part_that_writes_into_the_data_ends_its_own_row_alone(writing, measured):
     """Rows before and after it, and its rows' reference, have the data as they were."""
-    options = {"sampler": {"array": array, "way": way, "epoch": "1"}}
-    twin = Variant("reference", (("kernel", "native"),))
-    asked = request("reference", "writer", twin, measured=measured, options=options)
-    clean = compare(request("reference", twin, measured=measured), writing)
+    written = [(array, way) for array in ARRAYS for way in ("numpy", "torch")]
+    if measured:
+        written = [("labels", "numpy"), ("indptr", "torch")]
+    right = (plain(writing, "reference"), plain(writing, "native"))
+    wrong = [writer(writing, array, way) for array, way in written]
+    asked = request(measured=measured, rows=(right[0], *wrong, right[1]))
     found = compare(asked, writing)
-    status = {run.label: run.status for run in found.runs}
-    assert len(status) == 3
-    assert status.pop("writer") == "error"
-    (writer,) = (run for run in found.runs if run.label == "writer")
-    said = f"a part wrote into arrays of the data set that all rows share, {array};"
-    assert said in writer.reason
-    assert set(status.values()) == {"done"}
-    assert losses_of(found) == losses_of(clean)
+    clean = compare(request(measured=measured, rows=right), writing)
+    reference, *writers, native = found.runs
+    for (array, _), run in zip(written, writers, strict=True):
+        assert run.status == "error", run.label
+        said = f"a part wrote into arrays of the data set that all rows share, {array};"
+        assert said in run.reason
+    for run, alone in zip((reference, native), clean.runs, strict=True):
+        assert run.equivalence.holds
+        assert (run.status, run.loss, run.accuracy) == ("done", alone.loss, alone.accuracy)
     assert found.dataset["digest"] == clean.dataset["digest"] == make_dataset().digest()
     assert asked.dataset.digest() == clean.dataset["digest"]
-    assert all(run.equivalence.holds for run in found.runs if run.label != "writer")
     assert exit_status(found) == 3
 
 
@@ -215,24 +277,52 @@ def test_data_that_cannot_be_written_to_are_brought_back_all_the_same(writing):
 # --------------------------------------------------------------------------- parts that end it all
 
 
-def run_hooks(ending, measured, tmp_path):
-    """A row for every hook, between two that are right; for some hooks, where it is not by
-    ``sys.exit`` that they end."""
-    registry = load(tmp_path, f"ENDING = {ending!r}\n{ENDING_HOOKS}")
-    offered = sorted(each.name for each in registry.strategies)
-    names = [name for name in offered if "-" in name and name.split("-")[0] in KINDS]
-    assert len(names) > 40
-    if ending != "exit":
-        names = [name for name in names if name in SOME]
-    result = compare(request("reference", *names, "native", measured=measured), registry)
+class Unlike(BaseException):
+    """No Exception."""
+
+
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+ENDINGS = {"exit": SystemExit(0), "unlike": Unlike("unlike others"), "mute": Mute()}
+PLAIN_PARTS = (NeighbourSampler, SinglePlacement, VanillaCommunication, HostMemory, TorchKernel)
+
+
+def make_parts(ending):
+    """For every public method of the plain parts, a part in which a call of it ends so."""
+
+    def end(*given, **named):
+        raise ENDINGS[ending]
+
+    return [
+        make_part(part, f"{part.kind}-{hook}", "ends", **{hook: end})
+        for part in PLAIN_PARTS
+        for hook in dir(part)
+        if not hook.startswith("_") and callable(getattr(part, hook)) and hook != "kind"
+    ]
+
+
+def run_hooks(ending, measured):
+    """A row for every hook, between two that are right; for some hooks, where rows take turns or
+    it is not by ``sys.exit`` that they end."""
+    parts = make_parts(ending)
+    assert len(parts) > 40
+    if ending != "exit" or measured:
+        parts = [part for part in parts if part.name in SOME]
+    names = [part.name for part in parts]
+    asked = request("reference", *names, "native", measured=measured)
+    result = compare(asked, load(*parts))
     return result, {run.label: run for run in result.runs}
 
 
-KINDS = ("sampler", "placement", "communication", "memory", "kernel")
 #: What every run asks of its parts, in whatever way it is timed.
 ALWAYS_CALLED = (
-    *(f"{kind}-{hook}" for kind in KINDS for hook in ("refuses", "settle", "begin", "notes")),
-    *(f"{kind}-idle" for kind in KINDS),
+    *(f"{kind}-{hook}" for kind in PART_KINDS for hook in ("refuses", "settle", "begin", "notes")),
+    *(f"{kind}-idle" for kind in PART_KINDS),
     "sampler-rounds", "sampler-sample", "sampler-sampling", "placement-trainers",
     "placement-open", "memory-capacity_bytes", "kernel-adjacency",
     "kernel-projects_first",
@@ -252,8 +342,8 @@ SOME = ("memory-refuses", "kernel-begin", "sampler-sample", "placement-open", "s
         ("mute", "Mute"),
     ],
 )
-def test_however_a_hook_ends_it_ends_its_own_row_alone(tmp_path, ending, said, measured):
-    result, runs = run_hooks(ending, measured, tmp_path)
+def test_however_a_hook_ends_it_ends_its_own_row_alone(ending, said, measured):
+    result, runs = run_hooks(ending, measured)
     assert runs["reference"].status == runs["native"].status == "done"
     called = {label for label, run in runs.items() if run.status == "error"}
     assert {run.status for run in result.runs} == {"done", "error"}
@@ -275,13 +365,19 @@ def test_however_a_hook_ends_it_ends_its_own_row_alone(tmp_path, ending, said, m
 
 
 @pytest.mark.parametrize(
-    ("measured", "epoch"), [(False, 0), (False, 1), (True, 9)], ids=["first", "second", "in-turns"]
+    ("measured", "epoch"), [(False, 0), (False, 1), (True, 3)], ids=["first", "second", "in-turns"]
 )
-def test_an_interrupt_leaves_the_rows_that_were_trained(tmp_path, measured, epoch):
-    """Where rows take turns, the first has trained its two epochs when the tenth is interrupted."""
-    registry = load(tmp_path, INTERRUPTED)
-    options = {"sampler": {"epoch": str(epoch)}}
-    asked = request("reference", "interrupted", "native", measured=measured, options=options)
+def test_an_interrupt_leaves_the_rows_that_were_trained(measured, epoch):
+    """Where rows take turns, the first has trained both epochs when the fourth is interrupted."""
+
+    def interrupt(self, number):
+        if number == epoch:
+            raise KeyboardInterrupt
+        return NeighbourSampler.rounds(self, number)
+
+    part = make_part(NeighbourSampler, "interrupted", "is interrupted", rounds=interrupt)
+    registry = load(part)
+    asked = request("reference", "interrupted", "native", measured=measured)
     found = compare(asked, registry)
     (whole,) = compare(request("reference", measured=measured), registry).runs
     runs = {run.label: run for run in found.runs}

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -20,8 +21,8 @@ from gnnbench.report.comparison import print_comparison
 from gnnbench.report.html import make_page, write_html
 from gnnbench.report.svg import draw_curves, reduce_timeline
 from gnnbench.report.verdict import describe_noise, summarise, widest_gap
+from gnnbench.statistics import FEWEST_PAIRS
 from tests.report.example_comparison import (
-    FAULT,
     do_work,
     every_status,
     make_comparison,
@@ -48,16 +49,10 @@ def show(comparison, width=160, encoding="utf-8", details=True, terminal=False):
 # --------------------------------------------------------------------------- table
 
 
-def test_first_lines_say_what_and_on_what():
-    lines = show(every_status()).splitlines()
-    assert lines[0] == (
-        "gnnbench compare · coauthor_physics · GCN 2 layers, 8415-256-5 · 3 epochs, seed 0 · "
-        "modelled on epyc7763x2-4xa5000"
-    )
-    assert lines[1] == "Note: split 25/50/25 drawn"
-    assert (
-        "No CUDA device here: numerics are real, device times are modelled on epyc7763x2-4xa5000."
-    ) in lines
+def test_every_line_is_as_it_was():
+    """All that is printed, with another figure in every row; ``every_status.txt`` is its text."""
+    expected = Path(__file__).with_name("every_status.txt").read_text(encoding="utf-8")
+    assert show(every_status()) == expected
 
 
 def test_the_answer_comes_first_and_everything_else_by_details():
@@ -89,26 +84,6 @@ def test_a_measured_comparison_says_so():
     assert "modelled" not in text
 
 
-def test_rows_hold_every_figure():
-    lines = show(every_status()).splitlines()
-    rows = [line for line in lines if line.startswith(" hongtu·vanilla")]
-    for figure in (
-        "0.412", "0.951", "214 ms", "0.55x", "0.54-0.57", "1.21 GB", "320 MB", "880 MB", "610 MB",
-        "yes",
-    ):  # fmt: skip
-        assert figure in rows[1]
-    for figure in ("214 ms", "0.55x", "0.54-0.57", "1.21 GB", "610 MB", "0.951", "yes"):
-        assert figure in rows[0]
-
-
-def test_groups_stand_apart_full_graph_first():
-    lines = show(every_status()).splitlines()
-    full = next(i for i, line in enumerate(lines) if line.startswith(" full graph"))
-    mini = lines.index(" mini-batch")
-    assert full < next(i for i, s in enumerate(lines) if s.startswith(" hongtu ")) < mini
-    assert mini < next(i for i, s in enumerate(lines) if s.startswith(" hyscale"))
-
-
 def test_failed_runs_stay_with_their_reason():
     text = " ".join(show(every_status(), width=80).split())
     assert "dgl out-of-memory: gpu0 is out of memory: features of layer 0 needs 1,161" in text
@@ -116,30 +91,19 @@ def test_failed_runs_stay_with_their_reason():
     assert "broken error: ValueError: it broke" in text
 
 
-def test_a_reason_does_not_repeat_the_label():
+def test_failures_alone_make_a_table_without_labels_twice():
     text = show(make_comparison(make_failure("dgl", "skipped", "dgl: it does not fit.")))
+    assert "full graph" in text
     assert "skipped: it does not fit." in text
 
 
-def test_only_failures_still_make_a_table():
-    text = show(make_comparison(make_failure("dgl", "skipped", "DGL is not installed.")))
-    assert "full graph" in text
-    assert "skipped: DGL is not installed." in text
-
-
-def test_this_machines_own_times_are_apart():
-    text = show(every_status(), width=200)
-    assert re.search(
-        r"this machine +wall \[measured\]: hongtu 2\.31 s, .* an epoch, of which harness 0\.8 %",
-        text,
-    )
-
-
-@pytest.mark.parametrize("width", [60, 80, 100, 120, 160, 240])
+@pytest.mark.parametrize("width", [60, 100, 240])
 def test_no_number_is_cut_and_nothing_is_wider(width):
     text = show(every_status(), width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
     for figure in ("0.54-0.57", "1.21 GB", "610 MB", "18.2 G", "NO", "214 ms", "55.0 ms"):
         assert figure in text
 
@@ -151,12 +115,6 @@ def test_stages_stay_on_one_line_where_shorter_bars_allow_it():
         assert headings[0].split()[2:] == ["load", "transfer", "aggregate", "update", "synchronize"]
     narrow = [s.split("]")[1] for s in show(every_status(), 60).splitlines() if "stages [" in s]
     assert " ".join(narrow).split() == headings[0].split()[2:]
-
-
-def test_no_escape_codes_or_trailing_blanks_in_a_file():
-    text = show(every_status())
-    assert "\x1b" not in text
-    assert all(line == line.rstrip() for line in text.splitlines())
 
 
 def test_plain_characters_where_the_encoding_lacks_others():
@@ -294,18 +252,6 @@ def test_equivalence_in_words(error, fault, text):
 # --------------------------------------------------------------------------- ranking
 
 
-def test_the_summary_names_winner_margin_and_stage():
-    first, second, third, fourth = summarise(group_runs(every_status()))
-    assert first == (
-        "Full graph: hongtu is fastest, 118 ms an epoch [modelled], 1.81 times (1.75 to 1.85 over "
-        "epochs) as fast as hongtu·vanilla (the widest gap is transfer, 59.0 ms against 107 ms)."
-    )
-    # hyscale is faster but not equal to the reference: it cannot win.
-    assert second.startswith("Mini-batch: reference takes 500 ms an epoch [modelled]")
-    assert third == f"Mini-batch, not ranked: hyscale (not equal to the reference: {FAULT})."
-    assert fourth == "Mini-batch, not held equal to the reference: reference."
-
-
 def test_a_win_without_a_shorter_stage_is_put_down_to_overlap():
     loser = make_run("b", epoch_s=(0.2,))
     winner = replace(make_run("a", epoch_s=(0.1,)), stages=loser.stages)
@@ -365,6 +311,32 @@ def test_too_few_epochs_show_nothing_and_say_so():
         "Full graph: no difference is shown between a and b, 100 ms an epoch [measured] (2 epochs "
         "are too few to show one; ask for more --epochs or --repeats)."
     )
+
+
+@pytest.mark.parametrize("warmups", [(1, 3), (3, 1)])
+def test_pairs_begin_after_both_warm_ups(warmups):
+    """With one pair fewer than the fewest that can show a difference, none is shown."""
+    for pairs in (FEWEST_PAIRS - 1, FEWEST_PAIRS):
+        comparison = take_turns([0.1] * (3 + pairs), [0.2] * (3 + pairs))
+        runs = []
+        for run, warmup in zip(comparison.runs, warmups, strict=True):
+            epoch = replace(run.metrics["epoch_time"], warmup=warmup)
+            runs.append(replace(run, metrics={**run.metrics, "epoch_time": epoch}))
+        sentence = summarise(group_runs(replace(comparison, runs=tuple(runs))))[0]
+        assert ("a is fastest" in sentence) is (pairs == FEWEST_PAIRS), sentence
+
+
+@pytest.mark.parametrize("faults", [("it is wrong", ""), ("", "it is wrong")])
+def test_one_wrong_repeat_forbids_winning(faults):
+    runs = [
+        replace(make_run(label, epoch_s=(seconds,), fault=fault), repeat=repeat)
+        for label, seconds, told in (("a", 0.1, faults), ("b", 0.2, ("", "")))
+        for repeat, fault in enumerate(told)
+    ]
+    winner, apart = summarise(group_runs(make_comparison(*runs)))
+    assert winner.startswith("Full graph: b takes 200 ms an epoch [modelled]")
+    assert apart == "Full graph, not ranked: a (not equal to the reference: it is wrong)."
+    assert format_equivalence(group_runs(make_comparison(*runs))[0].rows[0].equivalence) == "NO"
 
 
 def test_a_ratio_is_that_of_the_two_epochs_beside_it():
@@ -456,10 +428,7 @@ def test_an_interrupt_is_told_on_the_screen_and_on_the_page():
     assert "interrupted in stage load." in make_page(comparison)
 
 
-def test_the_table_says_who_trained_and_against_whom_speeds_are():
-    text = show(every_status())
-    assert re.search(r"1\.00x +the first ranked row of each group: hongtu, reference", text)
-    assert re.search(r"trained on +hongtu gpu0; hongtu·vanilla gpu0; hyscale gpu0", text)
+def test_devices_of_one_number_after_another_are_a_range():
     assert list_devices(("gpu0", "gpu1", "gpu2", "gpu10", "host")) == "gpu0-gpu2, gpu10, host"
 
 

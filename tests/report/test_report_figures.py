@@ -70,18 +70,15 @@ def test_labels_of_curves_that_end_together_do_not_overlap():
     assert all(below - above >= 14.9 for above, below in pairwise(heights))
 
 
-def test_a_table_without_an_axis_has_no_chart(tmp_path):
+def test_the_axis_stands_in_the_document_and_a_table_without_one_has_no_chart(tmp_path):
+    (table,) = json.loads(json.dumps(make_document((FIGURE,))))["tables"]
+    assert table["axis"] == "accelerators"
     plain = Table("t", "A table", ("seconds",), (TableRow("row", (Cell(text="out of memory"),)),))
     path = tmp_path / "page.html"
     write_tables((plain,), path)
     page = path.read_text()
     assert "<svg" not in page
     assert "out of memory" in page
-
-
-def test_the_axis_stands_in_the_document():
-    (table,) = json.loads(json.dumps(make_document((FIGURE,))))["tables"]
-    assert table["axis"] == "accelerators"
 
 
 # --------------------------------------------------------------------------- colours

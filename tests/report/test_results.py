@@ -21,16 +21,13 @@ def content() -> dict:
     return json.loads(dump_json(to_document(every_status())))
 
 
-def test_top_level_keys_are_the_contracts(content):
+def test_keys_of_the_setting_are_the_contracts(content):
     assert list(content) == [
         "schema", "created", "gnnbench", "command", "machine", "dataset", "workload", "platform",
         "runs", "noise", "interrupted",
     ]  # fmt: skip
     assert content["schema"] == 1
     assert content["command"][:2] == ["gnnbench", "compare"]
-
-
-def test_setting_keys_are_the_contracts(content):
     machine = {"cpu", "cores", "memory_bytes", "gpu", "os", "python", "torch", "threads"}
     assert machine <= set(content["machine"])
     assert content["machine"]["gpu"] is None
@@ -41,8 +38,7 @@ def test_setting_keys_are_the_contracts(content):
     assert dataset <= set(content["dataset"])
     workload = {"model", "layers", "dims", "epochs", "batch_size", "fanouts", "seed"}
     assert workload <= set(content["workload"])
-    assert content["workload"]["layers"] == 2
-    assert content["workload"]["dims"] == [8415, 256, 5]
+    assert (content["workload"]["layers"], content["workload"]["dims"]) == (2, [8415, 256, 5])
     assert content["platform"]["name"] == "epyc7763x2-4xa5000"
 
 
@@ -76,37 +72,31 @@ def test_a_run_that_may_not_win_says_why(content):
     assert content["runs"][2]["work"] is None
 
 
-def test_how_many_epochs_were_left_out_stands_beside_the_samples():
+def test_warm_up_noise_and_an_interrupt_are_told():
     run = make_run("a", provenance="measured")
     steady = Metric(0.052, "s", "measured", (0.2, 0.052, 0.052), warmup=1)
     run = replace(run, metrics={**run.metrics, "epoch_time": steady})
-    written = json.loads(dump_json(to_document(make_comparison(run))))["runs"][0]["metrics"]
+    comparison = replace(make_comparison(run), noise="it was loud", interrupted="ended.")
+    document = json.loads(dump_json(to_document(comparison)))
+    assert (document["noise"], document["interrupted"]) == ("it was loud", "ended.")
+    written = document["runs"][0]["metrics"]
     assert written["epoch_time"]["warmup"] == 1
     assert written["epoch_time"]["samples"] == [0.2, 0.052, 0.052]
     assert "warmup" not in written["wall_time"]
 
 
-def test_noise_and_an_interrupt_are_told():
-    comparison = replace(make_comparison(make_run("a")), noise="it was loud", interrupted="ended.")
-    written = json.loads(dump_json(to_document(comparison)))
-    assert (written["noise"], written["interrupted"]) == ("it was loud", "ended.")
-
-
-def test_metrics_keep_unit_provenance_and_raw_samples(content):
-    metrics = content["runs"][1]["metrics"]
-    assert metrics["epoch_time"]["unit"] == "s"
-    assert metrics["epoch_time"]["provenance"] == "modelled"
-    assert metrics["epoch_time"]["samples"] == [0.214, 0.2185, 0.207]
-    assert metrics["wall_time"]["provenance"] == "measured"
-    assert set(metrics["throughput_edges"]) == {"value", "unit", "provenance"}
-
-
-def test_every_status_and_its_reason_stay(content):
+def test_every_status_its_reason_and_its_samples_stay(content):
     assert [run["status"] for run in content["runs"]] == [
         "done", "done", "out-of-memory", "skipped", "error", "done", "done",
     ]  # fmt: skip
     assert "1,161,044,380 bytes" in content["runs"][2]["reason"]
     assert content["runs"][6]["equivalence"] is None
+    metrics = content["runs"][1]["metrics"]
+    assert metrics["epoch_time"] == {
+        "value": 0.214, "unit": "s", "provenance": "modelled", "samples": [0.214, 0.2185, 0.207],
+    }  # fmt: skip
+    assert metrics["wall_time"]["provenance"] == "measured"
+    assert set(metrics["throughput_edges"]) == {"value", "unit", "provenance"}
 
 
 def test_what_is_not_finite_is_null_or_left_out_with_a_note():
@@ -158,15 +148,12 @@ def test_what_is_no_result_file_is_refused(tmp_path, text, says):
         read_json(path)
 
 
-def test_unknown_keys_are_refused(tmp_path, content):
+def test_unknown_keys_and_missing_files_are_refused(tmp_path, content):
     content["runs"][0]["bonus"] = 1
     path = tmp_path / "result.json"
     path.write_text(json.dumps(content))
     with pytest.raises(UsageError, match=r"runs\.0\.bonus"):
         read_json(path)
-
-
-def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         read_json(tmp_path / "none.json")
 

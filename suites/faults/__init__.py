@@ -1,0 +1,67 @@
+"""Parts that are wrong in one way each, as a plugin: what ``compare`` and the checks must find.
+
+Each differs from the plain part beside it by its one fault, which its ``summary`` says. ``FAULTS``
+lists them all, with where they are put and what finds them; those that the checks find have a
+strategy of their name, of plain parts besides. ``python -m suites.faults`` measures how often
+``compare`` finds those that it must find, and the tests try each once.
+"""
+
+from __future__ import annotations
+
+from gnnbench.hookspecs import hookimpl
+from gnnbench.parts import Part
+from gnnbench.records import PartKind, Strategy
+from suites.faults import kernels, others, samplers
+from suites.faults.fault import Fault, offer
+
+#: Faults by name.
+FAULTS: dict[str, Fault] = {
+    fault.part.name: fault
+    for fault in (
+        *(*kernels.IN_COMPARE, *samplers.IN_COMPARE, *samplers.OF_CHUNKS, *others.IN_COMPARE),
+        *(*kernels.IN_CHECKS, *samplers.IN_CHECKS, *others.IN_CHECKS),
+    )
+}
+#: Parts that faults are made of, which are right themselves, and one that is wrong by choice.
+BESIDE: tuple[type[Part], ...] = (
+    samplers.DrawingSampler,
+    others.Rounding,
+    others.LosingRounding,
+)
+
+
+def list_parts(kind: PartKind) -> list[type[Part]]:
+    parts = [fault.part for fault in FAULTS.values()]
+    return [part for part in (*parts, *BESIDE) if part.kind == kind]
+
+
+@hookimpl
+def gnnbench_sampler() -> list[type[Part]]:
+    return list_parts("sampler")
+
+
+@hookimpl
+def gnnbench_placement() -> list[type[Part]]:
+    return list_parts("placement")
+
+
+@hookimpl
+def gnnbench_communication() -> list[type[Part]]:
+    return list_parts("communication")
+
+
+@hookimpl
+def gnnbench_memory() -> list[type[Part]]:
+    return list_parts("memory")
+
+
+@hookimpl
+def gnnbench_kernel() -> list[type[Part]]:
+    return list_parts("kernel")
+
+
+@hookimpl
+def gnnbench_strategy() -> list[Strategy]:
+    chunks = {fault.part for fault in samplers.OF_CHUNKS}
+    parts = [fault.part for fault in FAULTS.values() if fault.checks and fault.part not in chunks]
+    return [offer(part) for part in (*parts, *BESIDE)]

@@ -1,0 +1,177 @@
+"""How often ``compare`` finds rows that are wrong in one way each, over graphs and models.
+
+``python -m suites.faults [--quick]`` trains rows with the faults of ``suites.faults`` and holds
+them against plain training. It prints how many there were and every miss by name. Faults that
+change nothing that rounding would not change (``suites.faults.independent``) count as neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+
+from gnnbench import plugins
+from gnnbench.comparison.plain import Shared
+from gnnbench.parts import MiniBatchSampler, Setting
+from gnnbench.plugins import Registry, with_swap
+from gnnbench.records import Dataset, Parts
+from suites.equality import (
+    DEPTHS,
+    GRAPHS,
+    MODELS,
+    SCALES,
+    hold_row,
+    is_chosen,
+    make_row,
+    scale,
+    train_row,
+)
+from suites.faults import FAULTS, independent
+from suites.faults.fault import EVERYWHERE, Row
+
+#: Graphs that are small enough for the models of ``suites.faults.independent``.
+FAULT_GRAPHS = ("sbm-3k", "star", "isolated", "rmat-4k", "uniform", "three-seeds", "cora")
+
+
+def shift_labels(dataset: Dataset) -> Dataset:
+    """Every vertex has the label of the one before."""
+    return replace(dataset, labels=np.roll(dataset.labels, 1))
+
+
+#: Faults that no part can have.
+TAMPERED: Mapping[str, Callable[[Dataset], Dataset]] = {"labels-shifted": shift_labels}
+
+
+@dataclass(slots=True)
+class Search:
+    """A fault's cases: how many change anything, how many of those are found, which are not, and
+    how many change nothing."""
+
+    changed: int = 0
+    found: int = 0
+    unchanged: int = 0
+    missed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A fault in one row, of a setting that is ``exact`` in float64."""
+
+    name: str
+    fault: str
+    parts: Parts
+    setting: Setting
+    exact: Setting
+
+
+def list_cases(
+    registry: Registry, share: float, graph: str, names: Sequence[str]
+) -> Iterator[tuple[Case, Shared]]:
+    """The chosen share of all cases on a graph, and what those of one setting share."""
+    hosts: dict[str, tuple[Row, ...]] = {name: fault.hosts for name, fault in FAULTS.items()}
+    hosts |= dict.fromkeys(TAMPERED, EVERYWHERE)
+    dataset = GRAPHS[graph]()
+    for factor, hidden, depth, model in itertools.product(SCALES, (16, 64), DEPTHS, MODELS):
+        scaled, shared = scale(dataset, factor), Shared()
+        setting, exact = (
+            make_row(scaled, model, hidden, depth, dtype=dtype) for dtype in ("float32", "float64")
+        )
+        for fault in names or hosts:
+            for strategy, mode in hosts[fault]:
+                name = f"{fault}: {graph} x{factor:g} {model} {hidden} {depth} {strategy} {mode}"
+                if not is_chosen(name, share):
+                    continue
+                parts = registry.strategy(strategy).bundles[mode]
+                if fault in FAULTS:
+                    parts = with_swap(registry, parts, [(FAULTS[fault].part.kind, fault)])
+                yield Case(name, fault, parts, setting, exact), shared
+
+
+def run_case(registry: Registry, case: Case, shared: Shared, search: Search) -> None:
+    tamper = TAMPERED.get(case.fault)
+    try:
+        trained = train_row(registry, case.setting, case.parts, tamper=tamper)
+        if trained is None:
+            return
+        held = hold_row(registry, case.setting, case.parts, trained, shared)
+        alarm = trained.evidence.fault or next((each.fault for each in held if each.fault), "")
+        ratio = measure_change(registry, case)
+    except Exception as error:
+        print(f"not run: {case.name}: {type(error).__name__}: {error}", flush=True)
+        return
+    if ratio <= independent.CHANGED:
+        search.unchanged += 1
+        if alarm and ratio < 1:
+            print(f"refused, and changes nothing ({ratio:.1g}): {case.name}: {alarm}", flush=True)
+        return
+    search.changed += 1
+    if alarm:
+        search.found += 1
+        return
+    search.missed.append(f"{case.name} (changes {ratio:.3g} times what rounding does)")
+    print(f"MISSED {search.missed[-1]}", flush=True)
+
+
+def measure_change(registry: Registry, case: Case) -> float:
+    """How much a fault changes, by a run in float64 beside models that share no code with it."""
+    fault = FAULTS.get(case.fault)
+    if fault is not None and issubclass(fault.part, MiniBatchSampler):
+        right = registry.strategy("reference").bundles["mini-batch"].sampler
+        drawn = [draw_epochs(registry, case.exact, name) for name in (case.fault, right)]
+        otherwise = any(one != other for one, other in itertools.zip_longest(*drawn))
+        return np.inf if otherwise else 0.0
+    trained = train_row(registry, case.exact, case.parts, tamper=TAMPERED.get(case.fault))
+    return 0.0 if trained is None else independent.change(case.exact, trained.evidence.updates)
+
+
+def draw_epochs(registry: Registry, setting: Setting, name: str) -> Iterator[list[list[int]]]:
+    """What a sampler draws in a run, round by round, as lists of numbers."""
+    sampler = registry.part("sampler", name)()
+    if not isinstance(sampler, MiniBatchSampler):
+        raise TypeError(f"sampler {name!r} draws no mini-batches")
+    sampler.begin(setting)
+    for epoch in range(setting.workload.epochs):
+        rounds = sampler.rounds(epoch)
+        yield [seeds.tolist() for seeds in rounds]
+        for seeds in rounds:
+            blocks = sampler.sample(seeds, epoch, 1)
+            yield [
+                array.tolist()
+                for block in blocks
+                for array in (block.src_ids, block.indptr, block.indices)
+            ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a small part of the grid")
+    parser.add_argument("--share", type=float, help="the share of the grid that is run, 0 to 1")
+    parser.add_argument("--graphs", help="graphs to run on, by name, with commas between")
+    parser.add_argument("--faults", default="", help="faults to look for, by name")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    registry = plugins.load(["suites.faults"])
+    share = given.share or (0.004 if given.quick else 0.05)
+    names = [name for name in given.faults.split(",") if name]
+    searches: dict[str, Search] = defaultdict(Search)
+    for graph in given.graphs.split(",") if given.graphs else FAULT_GRAPHS:
+        for case, shared in list_cases(registry, share, graph, names):
+            run_case(registry, case, shared, searches[case.fault])
+    print(f"\n{'fault':26} change anything  found  missed  change nothing")
+    for fault, search in searches.items():
+        print(
+            f"{fault:26} {search.changed:15} {search.found:6} {len(search.missed):7} "
+            f"{search.unchanged:15}"
+        )
+    changed = sum(search.changed for search in searches.values())
+    print(f"{'all':26} {changed:15} {sum(search.found for search in searches.values()):6}")
+
+
+if __name__ == "__main__":
+    main()
