@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pandas as pd
@@ -75,6 +77,16 @@ def gnnbench_strategy():
         for name in ("raising", "dying")
     ]
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def import_once():
+    """Workers are forks of one process that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([e.module for e in entry_points(group="gnnbench")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing, "get_context", lambda how: context)
+        yield
 
 
 @pytest.fixture
