@@ -14,7 +14,7 @@ import mmap
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +40,19 @@ WINDOW_BYTES = 1 << 28
 _REGION = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 
 
+class FileMapping(mmap.mmap):
+    """A private mapping of a file. An array is mapped where its memory belongs to one."""
+
+
+def is_mapped(array: AnyArray) -> bool:
+    """Return whether the memory of an array, or of the array it is a view of, is mapped from a file
+    by :func:`map_array`."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner.obj if isinstance(owner, memoryview) else owner, FileMapping)
+
+
 def map_array(
     stream: IO[bytes], offset: int, dtype: np.dtype[Any], shape: Sequence[int]
 ) -> AnyArray:
@@ -47,7 +60,7 @@ def map_array(
     count = math.prod(shape)
     if not count:
         return np.empty(shape, dtype=dtype)
-    mapped = mmap.mmap(
+    mapped = FileMapping(
         stream.fileno(),
         offset + count * dtype.itemsize,
         flags=mmap.MAP_PRIVATE | _MAP_NORESERVE,
@@ -58,21 +71,38 @@ def map_array(
 
 
 def shelve(array: AnyArray) -> AnyArray:
-    """The same array on disk, in a temporary file that has no name and is gone with the array.
-    Raises ``OSError``."""
+    """Return the same array on disk, in a temporary file without a name that ends with the array.
+
+    Raises ``OSError``.
+    """
+    shelved: AnyArray = shelve_pieces([array], array.dtype, array.shape)
+    return shelved
+
+
+def shelve_pieces(pieces: Iterable[AnyArray], dtype: np.dtype[Any], shape: Sequence[int]) -> Any:
+    """Return an array on disk, as :func:`shelve` does, from its rows in pieces.
+
+    Raises ``OSError``.
+    """
     with tempfile.TemporaryFile(prefix="gnnbench-") as file:
-        np.ascontiguousarray(array).tofile(file)
+        for piece in pieces:
+            np.ascontiguousarray(piece, dtype=dtype).tofile(file)
         file.flush()
-        return map_array(file, 0, array.dtype, array.shape)
+        return map_array(file, 0, dtype, shape)
 
 
 def let_go(array: AnyArray) -> None:
-    """Take the pages of a mapped array out of this process, with all that was written to it."""
+    """Take the pages of a mapped array out of this process, with all that was written to it.
+
+    Another array keeps its pages: they have no other copy.
+    """
     _advise(array, mmap.MADV_DONTNEED)
 
 
 def _advise(array: AnyArray, advice: int) -> None:
-    """Tell the system how the pages of a mapped array will be read."""
+    """Tell the system how the pages of a mapped array will be read; of another array nothing."""
+    if not is_mapped(array):
+        return
     begin, end = _find_pages(array)
     libc = ctypes.CDLL(None, use_errno=True)
     if begin < end:

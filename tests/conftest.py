@@ -11,7 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from click.testing import CliRunner, Result
 
+from gnnbench.cli import main
 from gnnbench.waiting import wait_briefly
 from tests.watchdog import Watchdog
 
@@ -47,6 +49,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Runs the command line in this process."""
+
+    def run_command(*words: str | Path) -> Result:
+        return CliRunner().invoke(main, [str(word) for word in words])
+
+    return run_command
 
 
 @pytest.fixture

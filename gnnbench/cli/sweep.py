@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gnnbench.cli.options import (
+    MODEL_NAMES,
     FilePath,
     Json,
     check_files,
@@ -18,14 +19,14 @@ from gnnbench.cli.options import (
     shared_options,
     write_document,
 )
-from gnnbench.cli.values import WholeNumber
+from gnnbench.cli.values import WholeNumber, check_records, check_widths
 from gnnbench.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gnnbench.plugins import Registry
-    from gnnbench.sweep import Configuration, Task
+    from gnnbench.sweep import Configuration, Grid, Task
     from gnnbench.sweep.executors import ExecutorName
     from gnnbench.sweep.running import Found
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 EXECUTOR_NAMES = ("local", "ray", "slurm")
 _STORE = Path("results")
 _MOST_JOBS = 4096
+#: The name of a file that could be written to a store, and is not.
+_PROBE = ".writable"
 
 
 @click.command(short_help="Run a grid of configurations, each once.")
@@ -75,23 +78,26 @@ def sweep(
     seeds, and what else is a list there.
 
     A finished run is kept under FOLDER by a digest of its configuration, of the files that it
-    names, and of gnnbench's version. A sweep that was stopped, however it was, goes on with what is
+    names, of the sources of gnnbench and of the plugins in use, and of the libraries' versions. A
+    sweep that was stopped, however it was, goes on with what is
     missing. What failed is kept as failed; status 3 where there is any.
     """
     check_files(json_path, files=[file])
 
-    from gnnbench.results.output import make_folder
+    from gnnbench.results.output import check_output, make_folder
     from gnnbench.sweep import find_tasks, open_executor, read_grid
 
     grid = read_grid(file)
+    check_inputs(grid, store, json_path)
     make_folder(store)
+    check_output(store / _PROBE)
     registry = load_registry(grid.plugins)
     for configuration in grid.configurations:
         check_configuration(configuration, registry)
     if executor_name == "local" and jobs > 1:
         refuse_measured(grid.configurations)
     here = name_this_machine() if executor_name == "local" else ""
-    found = find_tasks(grid.configurations, store, retry=retry, here=here)
+    found = find_tasks(grid.configurations, store, registry, retry=retry, here=here)
     console = open_console(json_path)
     describe_start(found, len(grid.configurations), store, console)
     executor = open_executor(executor_name, jobs, store)
@@ -115,8 +121,23 @@ def sweep(
     return 0 if counts["done"] else 4
 
 
+def check_inputs(grid: Grid, store: Path, json_path: Path | None) -> None:
+    """Refuse an output that would replace what the sweep reads: its kept runs, and every dataset,
+    platform, plugin and option value that its configurations name."""
+    from gnnbench.results.kept import list_kept
+
+    kept = list_kept(store) if store.is_dir() else ()
+    check_files(json_path, files=kept, plugins=grid.plugins)
+    for dataset in dict.fromkeys(each.dataset for each in grid.configurations):
+        check_files(json_path, dataset=dataset)
+    for platform in dict.fromkeys(each.platform for each in grid.configurations):
+        check_files(json_path, platform=platform)
+    for settings in dict.fromkeys(each.set for each in grid.configurations):
+        check_files(json_path, settings=settings)
+
+
 def check_configuration(configuration: Configuration, registry: Registry) -> None:
-    """Refuse names that are not known before anything runs."""
+    """Refuse unknown names, and numbers outside the ranges of `compare`, before anything runs."""
     from gnnbench.platforms import load_platform
     from gnnbench.preparation import parse_settings, parse_strategies
 
@@ -127,6 +148,9 @@ def check_configuration(configuration: Configuration, registry: Registry) -> Non
     registry.model(configuration.model)
     load_platform(configuration.platform)
     parse_settings(configuration.set)
+    hidden, layers = configuration.hidden, configuration.layers
+    check_widths(1, hidden, layers, 1, dense=configuration.model in MODEL_NAMES)
+    check_records(configuration.epochs, configuration.repeats)
     if configuration.fanouts and len(configuration.fanouts) != configuration.layers:
         raise UsageError(
             f"fanouts are {list(configuration.fanouts)} for {configuration.layers} layers; give "
@@ -197,12 +221,13 @@ def report(
     The files of two stores may be copied into one: what two machines have both run is then held
     against each other, with what differs between the machines.
     """
-    check_files(json_path, html_path, csv_path)
+    from gnnbench.results.kept import list_kept, read_kept
+
+    check_files(json_path, html_path, csv_path, files=list_kept(store))
 
     from gnnbench.report.kept import tabulate_kept
     from gnnbench.report.tables import print_table
     from gnnbench.report.tables_html import write_tables
-    from gnnbench.results.kept import list_kept, read_kept
     from gnnbench.results.tables import make_document
 
     kept, damaged = [], []
@@ -221,10 +246,10 @@ def report(
     if html_path is not None:
         write_tables(tables, html_path)
     if csv_path is not None:
-        from gnnbench.results.frames import frame_kept
+        from gnnbench.results.frames import frame_kept, to_csv
         from gnnbench.results.output import write_text
 
-        write_text(csv_path, frame_kept(kept).to_csv(index=False))
+        write_text(csv_path, to_csv(frame_kept(kept)))
     if json_path is not None:
         write_document({"store": str(store), **make_document(tables)}, json_path)
     return 0 if any(each.document is not None for each in kept) else 4

@@ -10,13 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from gnnbench.mapped import count_written, let_go
+from gnnbench.mapped import count_written, is_mapped, let_go
 from gnnbench.records import Dataset
 
-#: Arrays of a data set in a folder that are mapped.
-_MAPPED = frozenset(
-    {"indices", "edge weights", "features", "features (data)", "features (indices)"}
-)
 #: Copies are kept of data sets that take at most this share of the memory that is free.
 COPY_SHARE = 0.1
 
@@ -31,7 +27,7 @@ class DatasetGuard:
     def __init__(self, dataset: Dataset) -> None:
         self._arrays = dict(_arrays(dataset))
         #: Pages that were written to are known to the system, and the files have them unaltered.
-        self._mapped = _MAPPED if dataset.folder else frozenset()
+        self._mapped = {name for name, array in self._arrays.items() if is_mapped(array)}
         owned = {n: array for n, array in self._arrays.items() if n not in self._mapped}
         self._digests = {name: _digest(array) for name, array in owned.items()}
         size = sum(array.nbytes for array in owned.values())

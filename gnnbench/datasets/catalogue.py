@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import math
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from gnnbench.datasets.npz import as_integers, load_npz
 from gnnbench.datasets.standins import STAND_INS, find_stand_in, make_stand_in
 from gnnbench.datasets.synthetic import DEFAULT_SIZES, make_rmat, make_sbm
 from gnnbench.errors import DatasetError
+from gnnbench.files import explain
 from gnnbench.mapped import let_go
 from gnnbench.records import Dataset, Graph
 
@@ -172,7 +174,14 @@ def load(spec: str, *, seed: int = 0) -> Dataset:
     """
     if seed < 0:
         raise DatasetError(f"dataset {spec!r}: seed {seed} is negative; use 0 or more.")
-    return _load(spec, seed).with_full_rows()
+    dataset = _load(spec, seed)
+    try:
+        return dataset.with_full_rows()
+    except OSError as error:
+        raise DatasetError(
+            f"{tempfile.gettempdir()} has no room for dense features of {spec}: {explain(error)}. "
+            f"Name another folder in the environment's TMPDIR."
+        ) from error
 
 
 def _load(spec: str, seed: int) -> Dataset:
@@ -351,7 +360,7 @@ def describe(dataset: Dataset) -> Mapping[str, str | int | float | tuple[str, ..
     undirected = {} if graph.directed else {"undirected_edges": graph.num_edges // 2}
     stored = dataset.features
     filled = np.count_nonzero(stored) if isinstance(stored, np.ndarray) else stored.nnz
-    if dataset.folder and isinstance(stored, np.ndarray):
+    if isinstance(stored, np.ndarray):
         let_go(stored)
     return {
         "name": dataset.name,

@@ -292,7 +292,8 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to fill, which stands at ``path`` when the block ends, whole or not at all.
 
     With ``overwrite`` it takes the place of another data set's. Raises :class:`DatasetError` where
-    there is something else, and :class:`GnnbenchError` where the disk refuses.
+    there is something else, at ``path`` or among the files of the other data set, and
+    :class:`GnnbenchError` where the disk refuses.
     """
     if os.path.lexists(path) and not (overwrite and is_folder(path)):
         raise DatasetError(
@@ -301,6 +302,11 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             + "; choose another name"
             + ("." if overwrite else " or allow overwriting it.")
         )
+    if os.path.lexists(path) and (others := _list_others(path)):
+        raise DatasetError(
+            f"{path} has files that belong to no data set, such as {others[0]}; move them away, or "
+            f"choose another name."
+        )
     try:
         with publish_folder(path, overwrite=overwrite) as folder:
             yield folder
@@ -308,6 +314,12 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise DatasetError(f"{path} has appeared meanwhile; choose another name.") from error
     except OSError as error:
         raise GnnbenchError(f"{path} could not be written: {explain(error)}.") from error
+
+
+def _list_others(path: Path) -> list[str]:
+    """Return the names in a data set's folder that are none of its own, in order."""
+    own = {MANIFEST, *(f"{name}.npy" for name in _DTYPES)}
+    return sorted(name for name in os.listdir(path) if name not in own)
 
 
 def write_features(folder: Path, features: sp.csr_matrix) -> None:

@@ -17,6 +17,8 @@ from gnnbench.results.schema import ResultDocument, RunEntry, WorkloadEntry
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+#: A spreadsheet takes a text for a formula where it begins with one of these.
+FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 #: What a cell of a frame holds; None is shown as missing.
 Value = str | int | float | bool | None
 
@@ -120,3 +122,17 @@ def to_frame(lines: Sequence[Mapping[str, Value]]) -> DataFrame:
 
     columns = dict.fromkeys(name for line in lines for name in line)
     return DataFrame(list(lines), columns=list(columns))
+
+
+def to_csv(frame: DataFrame) -> str:
+    """Return a frame as CSV in which no text is a formula: a spreadsheet would run one.
+
+    A quote comes before a text that begins like a formula; numbers stay as they are.
+    """
+
+    def shield(value: Value) -> Value:
+        formula = isinstance(value, str) and value.startswith(FORMULA_SIGNS)
+        return f"'{value}" if formula else value
+
+    shielded = frame.map(shield) if hasattr(frame, "map") else frame.applymap(shield)
+    return str(shielded.to_csv(index=False))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from gnnbench.kernels.csr import csr_tensor
 from gnnbench.kernels.dispatch import gather_rows
+from gnnbench.mapped import is_mapped
 from gnnbench.parts import Setting
 from gnnbench.records import FloatArray, IndexArray, IntArray
 from gnnbench.run.replicas import torch_dtype
@@ -59,7 +60,7 @@ def pick_rows(features: Tensor, ids: IntArray | IndexArray, threads: int) -> Ten
 def mapped_features(setting: Setting) -> FloatArray | None:
     """The features where they are rows of a mapped file, one after the other; else none."""
     features = setting.dataset.features
-    if not setting.dataset.folder or not isinstance(features, np.ndarray):
+    if not isinstance(features, np.ndarray) or not is_mapped(features):
         return None
     return features if features.flags.c_contiguous else None
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 import gnnbench
-from gnnbench.errors import MissingDependency, UsageError
+from gnnbench.errors import GnnbenchError, MissingDependency, UsageError
 from gnnbench.results.kept import (
     KeptHeader,
     KeptStatus,
@@ -125,8 +125,14 @@ class _Worker:
     def _start() -> tuple[BaseProcess, Connection]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        process.start()
+        folder = os.getcwd()
+        process = context.Process(target=_serve, args=(theirs, folder), daemon=True)
+        # Until it has this process's path, a new one imports from the folder that it starts in.
+        os.chdir("/")
+        try:
+            process.start()
+        finally:
+            os.chdir(folder)
         theirs.close()
         return process, ours
 
@@ -139,13 +145,16 @@ class _Worker:
         task, self.task = self.task, None
         assert task is not None
         try:
-            status, reason = self.end.recv()
+            answer = self.end.recv()
         except (EOFError, OSError):
             self._process.join()
             code = self._process.exitcode or 0
             how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
             self._process, self.end = self._start()
             return keep_loss(task, f"its process ended {how} before the run was over")
+        if isinstance(answer, GnnbenchError):
+            raise answer
+        status, reason = answer
         return task, status, reason
 
     def stop(self) -> None:
@@ -158,15 +167,22 @@ class _Worker:
             self._process.join()
 
 
-def _serve(end: Connection) -> None:
-    """Carry out tasks until the sweep is over or gone; a killed sweep takes its processes along."""
+def _serve(end: Connection, folder: str) -> None:
+    """Carry out tasks in ``folder`` until the sweep is over or gone.
+
+    A killed sweep takes its processes along. A result that cannot be kept is sent as an error.
+    """
+    os.chdir(folder)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError):
         while True:
             task: Task = end.recv()
-            end.send(run_task(task))
+            try:
+                end.send(run_task(task))
+            except GnnbenchError as error:
+                end.send(error)
 
 
 # --------------------------------------------------------------------------- Ray

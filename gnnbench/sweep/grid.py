@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,8 +15,6 @@ from pydantic import (
     Field,
     JsonValue,
     NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
     ValidationError,
 )
 
@@ -25,7 +24,15 @@ from gnnbench.files import FileRefused
 from gnnbench.toml import read_toml
 
 T = TypeVar("T")
+#: More combinations than this are a mistake: they would take years.
+MOST_CONFIGURATIONS = 100_000
 Names = Annotated[list[str], Field(min_length=1)]
+#: The ranges of the command line's options.
+Rate = Annotated[float, Field(gt=0.0, le=1e6, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0.0, le=1.0, allow_inf_nan=False)]
+Threads = Annotated[int, Field(ge=1, le=1024)]
+Neighbours = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Count = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
 
 class SweepTable(BaseModel):
@@ -40,16 +47,16 @@ class SweepTable(BaseModel):
     seeds: Annotated[list[NonNegativeInt], Field(min_length=1)] = [0]
     # One value for all configurations, or a list of which each configuration has one.
     set: list[str] | list[list[str]] = []
-    epochs: PositiveInt | list[PositiveInt] = 10
-    layers: PositiveInt | list[PositiveInt] = 2
-    hidden: PositiveInt | list[PositiveInt] = 256
-    batch_size: PositiveInt | list[PositiveInt] = 1024
-    fanouts: list[NonNegativeInt] | list[list[NonNegativeInt]] = []
-    learning_rate: PositiveFloat | list[PositiveFloat] | None = None
+    epochs: Count | list[Count] = 10
+    layers: Count | list[Count] = 2
+    hidden: Count | list[Count] = 256
+    batch_size: Count | list[Count] = 1024
+    fanouts: list[Neighbours] | list[list[Neighbours]] = []
+    learning_rate: Rate | list[Rate] | None = None
     scaling: ScalingChoice | list[ScalingChoice] = "auto"
-    repeats: PositiveInt = 1
-    threads: PositiveInt = 1
-    target_accuracy: float | None = None
+    repeats: Count = 1
+    threads: Threads = 1
+    target_accuracy: Share | None = None
     check: bool = True
     plain: bool = False
     plugins: list[str] = []
@@ -123,8 +130,24 @@ def read_grid(path: Path) -> Grid:
                 f"{path}: {key} is missing; give a list, such as {key} = [...]."
             ) from error
         raise UsageError(f"{path}: at {key}, {first['msg'].lower()}; mend its value.") from error
+    if (count := _count_combinations(table)) > MOST_CONFIGURATIONS:
+        raise UsageError(
+            f"{path}: its lists make {count:,} combinations; {MOST_CONFIGURATIONS:,} are the most "
+            f"of one sweep. Shorten a list, or write several files."
+        )
     made = tuple(dict.fromkeys(_combine(table)))
     return Grid(made, tuple(table.plugins))
+
+
+def _count_combinations(table: SweepTable) -> int:
+    """Return the product of the lengths of all lists."""
+    names = (table.datasets, table.models, table.platforms, table.strategies)
+    numbers = (table.epochs, table.layers, table.hidden, table.batch_size)
+    counts = [len(each) for each in names]
+    counts += [len(_values(each)) for each in numbers]
+    counts += [len(table.seeds), len(_lists(table.set)), len(_lists(table.fanouts))]
+    counts += [len(_list_rates(table)), len(_list_scalings(table))]
+    return math.prod(counts)
 
 
 def _combine(table: SweepTable) -> Iterator[Configuration]:
@@ -134,8 +157,8 @@ def _combine(table: SweepTable) -> Iterator[Configuration]:
         for given, fanouts, rate, scaling in itertools.product(
             _lists(table.set),
             _lists(table.fanouts),
-            [None] if table.learning_rate is None else _values(table.learning_rate),
-            table.scaling if isinstance(table.scaling, list) else [table.scaling],
+            _list_rates(table),
+            _list_scalings(table),
         ):
             for epochs, layers, hidden, batch_size in itertools.product(
                 _values(table.epochs),
@@ -164,6 +187,15 @@ def _combine(table: SweepTable) -> Iterator[Configuration]:
                     plain=table.plain,
                     plugins=tuple(table.plugins),
                 )
+
+
+def _list_rates(table: SweepTable) -> list[float | None]:
+    rate = table.learning_rate
+    return [*rate] if isinstance(rate, list) else [rate]
+
+
+def _list_scalings(table: SweepTable) -> list[ScalingChoice]:
+    return table.scaling if isinstance(table.scaling, list) else [table.scaling]
 
 
 def _values(axis: T | list[T]) -> list[T]:

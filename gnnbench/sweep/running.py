@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import gnnbench
 from gnnbench.errors import GnnbenchError, UsageError
 from gnnbench.files import open_input
+from gnnbench.preparation import parse_strategies
+from gnnbench.records import PART_KINDS
 from gnnbench.results.kept import (
     Kept,
     KeptHeader,
@@ -25,6 +32,17 @@ from gnnbench.results.kept import (
 from gnnbench.results.schema import ResultDocument
 from gnnbench.sweep.grid import Configuration
 from gnnbench.waiting import wait_briefly
+
+if TYPE_CHECKING:
+    from gnnbench.plugins import Registry
+
+
+#: The distributions whose versions decide what training computes, and how fast.
+LIBRARIES = ("torch", "dgl", "torch-geometric", "torch-sparse", "pyg-lib", "numpy", "scipy")
+#: The packages of libraries that parts and models derive from: their versions stand for them.
+IMPORT_NAMES = ("torch", "dgl", "torch_geometric", "numpy", "scipy")
+#: The files of a package that are run.
+SOURCE_SUFFIXES = (".py", ".so", ".toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +66,13 @@ class Found:
 def find_tasks(
     configurations: Sequence[Configuration],
     store: Path,
+    registry: Registry,
     *,
     retry: bool = False,
     here: str = "",
 ) -> Found:
-    """What is to do: configurations that the store does not have, and with ``retry`` those that
-    failed. Where ``here`` names a machine, times that were measured on another do not count.
+    """Return the tasks to do: configurations that the store does not have, and with ``retry`` those
+    that failed. Where ``here`` names a machine, times measured on another one do not count.
     """
     files: dict[str, list[Kept]] = {}
     damaged = []
@@ -64,11 +83,11 @@ def find_tasks(
             damaged.append(str(error))
         else:
             files.setdefault(kept.header.key, []).append(kept)
-    contents: dict[str, str] = {}
+    contents, sources = dict[str, str](), SourceDigests(registry)
     tasks: list[Task] = []
     found: list[Kept] = []
     for configuration in configurations:
-        key = find_key(configuration, contents)
+        key = find_key(configuration, contents, sources)
         usable = [kept for kept in files.get(key, ()) if _counts(kept, here)]
         answers = [kept for kept in usable if kept.header.status != "failed" or not retry]
         if answers:
@@ -84,10 +103,12 @@ def _counts(kept: Kept, here: str) -> bool:
     return modelled or not here or kept.header.machine == here
 
 
-def find_key(configuration: Configuration, contents: dict[str, str]) -> str:
-    """The digest of a configuration, of the files that it names, and of gnnbench's version.
+def find_key(configuration: Configuration, contents: dict[str, str], sources: SourceDigests) -> str:
+    """Return the digest of all that decides a configuration's result.
 
-    ``contents`` keeps the digests of files from one configuration to the next.
+    It covers the configuration, the files that it names, the sources of gnnbench and of the plugins
+    in use, and the versions of Python and of the libraries. ``contents`` keeps the digests of files
+    from one configuration to the next.
     """
     from gnnbench.datasets import find_file as find_dataset
     from gnnbench.platforms.describe import find_file as find_platform
@@ -104,8 +125,59 @@ def find_key(configuration: Configuration, contents: dict[str, str]) -> str:
             "configuration": configuration.to_json(),
             "contents": {name: contents[name] for name in names},
             "gnnbench": gnnbench.__version__,
+            "libraries": list_versions(),
+            "sources": sources.of(configuration),
         }
     )
+
+
+@cache
+def list_versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed ``LIBRARIES``, by name."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in LIBRARIES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+class SourceDigests:
+    """Digests of the packages that the parts and the model of a configuration come from."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._digests: dict[str, str] = {}
+
+    def of(self, configuration: Configuration) -> dict[str, str]:
+        """Return the digest of each package in use, by the package's name."""
+        registry = self._registry
+        used: list[type] = [cast("type", registry.model(configuration.model))]
+        for name, swaps in parse_strategies(configuration.strategy):
+            used += [registry.part(kind, part) for kind, part in swaps]
+            for parts in registry.strategy(name).bundles.values():
+                used += [registry.part(kind, parts.named(kind)) for kind in PART_KINDS]
+        modules = {base.__module__ for each in used for base in each.__mro__}
+        packages = {module.partition(".")[0] for module in modules} - set(sys.stdlib_module_names)
+        return {name: self._digest(name) for name in sorted(packages - set(IMPORT_NAMES))}
+
+    def _digest(self, package: str) -> str:
+        """Return the digest of a package's files, or of a module's one; empty of neither."""
+        if package not in self._digests:
+            self._digests[package] = _digest_sources(package)
+        return self._digests[package]
+
+
+def _digest_sources(package: str) -> str:
+    module = sys.modules.get(package)
+    file = getattr(module, "__file__", None)
+    folders = list(getattr(module, "__path__", ()))
+    files = [] if file is None else [Path(file)]
+    for folder in folders:
+        files += [path for path in Path(folder).rglob("*") if path.suffix in SOURCE_SUFFIXES]
+    digest = hashlib.sha256()
+    for path in sorted(set(files)):
+        digest.update(f"{path.name} {_digest(path)}\n".encode())
+    return digest.hexdigest()[:20] if files else ""
 
 
 def _digest(file: Path) -> str:
@@ -155,7 +227,7 @@ def run_task(task: Task) -> tuple[KeptStatus, str]:
 def _compare(configuration: Configuration) -> ResultDocument:
     from gnnbench.comparison import compare
     from gnnbench.plugins import load
-    from gnnbench.preparation import Job, make_request, parse_settings, parse_strategies
+    from gnnbench.preparation import Job, make_request, parse_settings
     from gnnbench.results.schema import to_document
 
     job = Job(

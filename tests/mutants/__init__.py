@@ -1,27 +1,33 @@
-"""Small faults put into the code on purpose, and whether a test sees each of them.
+"""Small faults put into the code on purpose, and the test that sees each of them.
 
-``python -m tests.mutants`` puts the faults listed in the ``*.toml`` files beside this one into a
-copy of the tree, one at a time, and runs the quick tests on it: first those that the fault's entry
-names, and the whole rest where they all pass. A fault that no test sees has *survived*: it needs a
-test. It is no part of ``make test``, since it takes hours; with ``--likely`` the rest is left out.
+``python -m tests.mutants`` plants the faults listed in the ``*.toml`` files beside this one in
+copies of the tree, one fault at a time, and runs the quick tests on each copy. The tests that a
+fault's entry names come first. The rest follows where they all pass. A fault that no test sees has
+*survived*: it needs a test. The command takes hours, so it is no part of ``make test``. With
+``--likely`` it runs the named tests alone.
 
 An entry is a ``[[mutant]]`` with a ``name``, a sentence of what it ``breaks``, the ``file``, the
-``old`` text, which must stand there exactly once, the ``new`` one, and the likely ``tests``. One
-whose text is not there any more is stale, and refused before anything runs.
+``old`` text, the ``new`` text and the likely ``tests``. The ``old`` text must stand in the file
+exactly once; otherwise the entry is stale, and refused before anything runs.
+
+The command forks the tests' processes from one that has imported torch, DGL and PyG already.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import multiprocessing
 import os
 import selectors
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -31,14 +37,20 @@ else:
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-#: What a copy of the tree needs; compiled kernels lie beside the code.
+#: The folders that a copy of the tree needs. Compiled kernels lie beside the code.
 COPIED = ("gnnbench", "plugins", "suites", "tests", "cython_ext", "docs", "results")
-#: A run that says nothing for so long hangs, which is how some faults show.
+#: The contracts of test files, by file.
+CONTRACTS = "contracts.toml"
+#: A run that prints nothing for this long hangs, which is how some faults show.
 SILENT_S = 600.0
-
-
-#: What pytest says of words that it does not take; of a fault this says nothing.
+#: The packages that a forked process imports anew, from the tree with the fault.
+OWN = ("gnnbench", "gnnbench_plugins", "tests", "suites")
+#: Errors of pytest about its arguments. They say nothing about a fault.
 UNUSABLE = ("ERROR: usage:", "ERROR: file or directory not found", "ERROR: not found")
+#: ``prctl``'s request for a signal when the parent process ends.
+PR_SET_PDEATHSIG = 1
+#: Tests run in processes that are forked from one server.
+NURSERY = multiprocessing.get_context("forkserver")
 
 
 class Stale(Exception):
@@ -69,7 +81,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a fault was seen, and by which test; empty where none did."""
+    """The test that saw a fault, or an empty string, and how long the tests took."""
 
     mutant: Mutant
     killed_by: str
@@ -82,6 +94,7 @@ def load(directory: Path = HERE) -> tuple[Mutant, ...]:
     mutants = tuple(
         Mutant(**{**entry, "tests": tuple(entry["tests"])})
         for path in sorted(directory.glob("*.toml"))
+        if path.name != CONTRACTS
         for entry in tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
     )
     names = [mutant.name for mutant in mutants]
@@ -113,10 +126,12 @@ def planted(mutant: Mutant, root: Path) -> Iterator[None]:
 
 
 def run_tests(root: Path, tests: Sequence[str]) -> str:
-    """The first test that fails in the tree ``root``; empty where all pass."""
+    """Return the first test that fails in the tree ``root``, or an empty string.
+
+    Raises ``RuntimeError`` where the tests cannot be run, or are stopped from outside.
+    """
     words = (
-        sys.executable, "-m", "pytest", "-x", "-v", "--tb=no", "-m", "not long",
-        "-p", "no:cacheprovider", "-n", "0", *tests,
+        "-x", "-v", "--tb=no", "-m", "not long", "-p", "no:cacheprovider", "-n", "0", *tests,
     )  # fmt: skip
     environment = {
         **os.environ,
@@ -124,25 +139,21 @@ def run_tests(root: Path, tests: Sequence[str]) -> str:
         "PYTHONDONTWRITEBYTECODE": "1",
         "GNNBENCH_DATA": os.environ.get("GNNBENCH_DATA", str(ROOT.parent / "shared" / "data")),
     }
-    process = subprocess.Popen(
-        words,
-        cwd=root,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    reader, writer = NURSERY.Pipe(duplex=False)
+    process = NURSERY.Process(target=be_pytest, args=(root, words, environment, writer))
+    process.start()
+    writer.close()
     said = ""
     try:
-        for line in read_lines(process):
-            said = line.strip() or said
+        for line in read_lines(reader):
+            said = line.strip()[:100] or said
             if (found := next((text for text in UNUSABLE if text in line), None)) is not None:
-                # Behind what pytest was about to say when its other stream spoke.
+                # Standard output and standard error share the pipe, and may share a line.
                 raise RuntimeError(f"the tests cannot be run: {said[said.index(found) :]}")
             if " FAILED" in line or " ERROR" in line or line.startswith(("ERROR", "FAILED")):
                 return line.split(" FAILED")[0].split(" ERROR")[0].strip()
-        status = process.wait()
+        process.join()
+        status = process.exitcode or 0
         if status in (0, 5):  # 5: nothing to run
             return ""
         if -status in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
@@ -151,21 +162,54 @@ def run_tests(root: Path, tests: Sequence[str]) -> str:
     except TimeoutError:
         return f"hangs after: {said}"
     finally:
-        if process.poll() is None:
+        if process.is_alive() and process.pid is not None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.join()
+        reader.close()
 
 
-def read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    """What a process says; ``TimeoutError`` where it says nothing for long."""
-    assert process.stdout is not None
+def be_pytest(
+    root: Path, words: Sequence[str], environment: dict[str, str], writer: Connection
+) -> None:
+    """Run pytest in the tree ``root`` in this forked process, and print to ``writer``."""
+    os.setsid()  # so that a fault that hangs ends with all the processes it started
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for descriptor in (1, 2):
+        os.dup2(writer.fileno(), descriptor)
+    writer.close()
+    os.chdir(root)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.dont_write_bytecode = True
+    elsewhere = [path for path in sys.path if Path(path or ROOT).resolve() not in own_paths()]
+    sys.path[:] = [str(root), str(root / "plugins"), *elsewhere]
+    for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
+        del sys.modules[name]
+    import pytest
+
+    status = int(pytest.main(list(words)))
+    sys.stdout.flush()
+    os._exit(status)
+
+
+def own_paths() -> tuple[Path, ...]:
+    return (ROOT, ROOT / "plugins")
+
+
+def read_lines(reader: Connection) -> Iterator[str]:
+    """Yield the lines of a pipe; raise ``TimeoutError`` after ``SILENT_S`` of silence."""
+    text = b""
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
+        selector.register(reader, selectors.EVENT_READ)
         while selector.select(SILENT_S):
-            line = process.stdout.readline()
-            if not line:
+            piece = os.read(reader.fileno(), 1 << 16)
+            if not piece:
+                if text:
+                    yield text.decode(errors="replace")
                 return
-            yield line
+            *lines, text = (text + piece).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
     raise TimeoutError
 
 
@@ -177,3 +221,19 @@ def judge(mutant: Mutant, root: Path, *, likely_only: bool) -> Verdict:
         if not killed_by and not likely_only:
             killed_by = run_tests(root, [f"--deselect={name}" for name in mutant.tests])
     return Verdict(mutant, killed_by, time.monotonic() - began_s)
+
+
+def list_guards(mutants: Sequence[Mutant]) -> dict[str, str]:
+    """Return what each test file guards: the faults that name it alone, or its contract.
+
+    A fault names a file alone where its ``tests`` have no other. Contracts are in
+    ``contracts.toml``, by file. A file with neither has an empty string.
+    """
+    contracts = tomllib.loads((HERE / CONTRACTS).read_text(encoding="utf-8"))
+    guards = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        file = str(path.relative_to(ROOT))
+        alone = [mutant.name for mutant in mutants if mutant.tests == (file,)]
+        faults = f"{len(alone)} faults alone: {', '.join(alone)}" if alone else ""
+        guards[file] = faults or contracts.get(file, "")
+    return guards
