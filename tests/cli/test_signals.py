@@ -108,7 +108,11 @@ IN_TRAINING = {
     "gnnbench.run.evaluate:Evaluator.evaluate": signal.SIGTERM,
 }
 AFTER = {"gnnbench.results.schema:to_document": signal.SIGTERM}
-IGNORED = "ignored"
+IGNORED, STAGE = "ignored", "stage"
+#: One thread that does not prefetch.
+UNPREFETCHED = ("compare", "--plugins", "hyscale", "--dataset", GRAPH, "--platform", "local")
+UNPREFETCHED += ("--batch-size", "8", "--threads", "1", "--no-check")
+UNPREFETCHED += ("--set", "communication.stages=0", "--set", "placement.design=false")
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +129,10 @@ def ended(tmp_path_factory):
         commands[where] = [str(folder), int(number), "default_int_handler", where, words]
     place, folder = next(iter(BEFORE)), tmp_path_factory.mktemp("ignored")
     commands[IGNORED] = [str(folder), int(signal.SIGINT), "SIG_IGN", place, [*COMPARE]]
+    place, folder = "gnnbench.lowering.mini_batch:MiniBatchLowering.load", folder / "stage"
+    folder.mkdir()
+    words = list(UNPREFETCHED)
+    commands[STAGE] = [str(folder), int(signal.SIGINT), "default_int_handler", place, words]
     done = run_python(CALLING, json.dumps(list(commands.values())))
     assert done.stderr == ""
     found = {}
@@ -147,6 +155,12 @@ def test_a_signal_ends_the_command_wherever_it_comes(ended, where, number):
     else:
         assert out == "" or where in AFTER
         assert {path.name for path in folder.iterdir()} == {"spilt", "out", "error"}
+
+
+def test_an_interrupt_names_the_stage(ended):
+    _, status, _, error = ended[STAGE]
+    said = "gnnbench: error: interrupted in stage load of round 0 on host."
+    assert (status, error.strip()) == (130, said)
 
 
 def test_ignored_signals_stay_ignored(ended):

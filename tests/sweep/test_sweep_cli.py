@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -11,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +21,8 @@ from gnnbench.errors import UsageError
 from gnnbench.results.frames import frame_kept
 from gnnbench.results.kept import list_kept, name_kept, read_kept
 from gnnbench.sweep import EXECUTORS, read_grid
+
+pytestmark = pytest.mark.usefixtures("forked_workers")
 
 GRAPH = "sbm:vertices=60,edges=200,features=4,classes=3"
 SMALL = f"""
@@ -77,16 +77,6 @@ def gnnbench_strategy():
         for name in ("raising", "dying")
     ]
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def import_once():
-    """Workers are forks of one process that has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([e.module for e in entry_points(group="gnnbench")])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(multiprocessing, "get_context", lambda how: context)
-        yield
 
 
 @pytest.fixture
@@ -174,7 +164,7 @@ def test_names_spelt_out_for_speed_are_the_real_ones():
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(tmp_path_factory, forked_workers):
     """A sweep of four configurations that is done, its file, and its output."""
     folder = tmp_path_factory.mktemp("swept")
     (folder / "sweep.toml").write_text(f"{SMALL}\nseeds = [0, 1]")
