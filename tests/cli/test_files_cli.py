@@ -236,7 +236,7 @@ def test_what_no_output_is_called_is_one_sentence(run, files, monkeypatch, kind,
     one_sentence(run(*(word.format(IMPOSSIBLE[kind]) for word in words.split())))
 
 
-def test_names_that_are_not_utf8_are_taken(run, files):
+def test_names_that_are_not_utf8_are_taken_and_reach_every_output(run, files, tmp_path):
     odd = os.fsdecode(b"r\xffng")
     (files / "ring.npz").rename(files / f"{odd}.npz")
     out = files / f"{odd}.json"
@@ -246,15 +246,10 @@ def test_names_that_are_not_utf8_are_taken(run, files):
     assert "r\\udcffng" in result.stdout
     (files / "ring.txt").rename(files / f"{odd}.txt")
     assert run("datasets", "import", files / f"{odd}.txt", "--name", "fine").exit_code == 0
-
-
-def test_names_that_are_not_utf8_reach_every_output(run, files, tmp_path):
-    odd = os.fsdecode(b"r\xffng")
-    (files / "ring.npz").rename(files / f"{odd}.npz")
     outputs = [tmp_path / f"out.{kind}" for kind in ("json", "html", "trace")]
     result = run(
         *("compare", "--plugins", "reference", "--dataset", files / f"{odd}.npz"),
-        *("--epochs", "1", "--hidden", "4", "--threads", "1"),
+        *("--epochs", "1", "--hidden", "4", "--threads", "1", "--no-check"),
         *("--json", outputs[0], "--html", outputs[1], "--trace", outputs[2]),
     )
     assert result.exit_code == 0, result.output
@@ -288,8 +283,9 @@ def test_a_full_device_is_one_sentence_and_the_table_is_there(run):
         )
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["platforms list", "platforms list --json -"])
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [("platforms list", ""), ("platforms list --json -", "1")]
+)
 def test_standard_output_that_is_full_or_closed(words, unbuffered, monkeypatch):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = [sys.executable, "-m", "gnnbench", *words.split()]

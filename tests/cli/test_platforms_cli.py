@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from gnnbench.platforms import probe
-from gnnbench.probing import kernels, samplers
+from gnnbench import probing
+from gnnbench.platforms import load_platform, probe
+from gnnbench.platforms.describe import local_path
+from gnnbench.platforms.local import describe_unmeasured
+from gnnbench.platforms.machine import LibraryRates
+from gnnbench.probing import Probed, Unmeasured
 
 
 @pytest.fixture(autouse=True)
@@ -45,35 +50,46 @@ def test_show_what_is_not_there_or_broken(run, tmp_path):
 
 
 @pytest.fixture
-def soon_measured(monkeypatch):
-    """Rates of so small arrays that they are wrong; which are measured stays."""
-    for module, name, size in (
-        (probe, "TRIAD_FLOATS", 2**16),
-        (probe, "COPY_BYTES", 2**16),
-        (probe, "GATHERED_WIDTHS", (16, 64)),
-        (probe, "GATHERED_BYTES", 2**16),
-        (probe, "AGGREGATED_WIDTHS", (16, 64)),
-        (probe, "AGGREGATED_BYTES", 2**16),
-        (probe, "GRAPH_VERTICES", 2**12),
-        (probe, "NARROW_SIDES", (4, 16)),
-        (probe, "UPDATED_ROWS", 2**8),
-        (kernels, "WIDTHS", (4, 16)),
-        (kernels, "NARROW_SIDES", (4, 16)),
-        (kernels, "CACHED_BYTES", 2**10),
-        (kernels, "ON_HOST", kernels.Amounts(2**12, 2**10, 2**14, 2**6, 2**5, 2**8)),
-        (kernels, "WARMUPS", 1),
-        (samplers, "VERTICES", 2**10),
-    ):
-        monkeypatch.setattr(module, name, size)
+def measured(monkeypatch):
+    """The seconds that were asked for. Nothing is measured, and one part does not run here."""
+    asked = []
+
+    def measure(seconds):
+        asked.append(seconds)
+        return describe_unmeasured()
+
+    def measure_libraries(platform, registry, seconds):
+        asked.append(seconds)
+        assert registry.strategy("reference")
+        host = replace(platform.host, libraries={"torch": LibraryRates(call_s=3e-6)})
+        left_out = Unmeasured("kernel spu", "host", "it needs sparse accelerators.")
+        sources = {**platform.sources, "host.libraries.torch.call": "a test"}
+        return Probed(replace(platform, host=host, sources=sources), (left_out,))
+
+    monkeypatch.setattr(probe, "probe", measure)
+    monkeypatch.setattr(probing, "probe_libraries", measure_libraries)
+    return asked
 
 
-def test_probe_measures_and_keeps_what_it_is_told_to(run, tmp_path, soon_measured):
+def test_probe_measures_and_keeps_what_it_is_told_to(run, tmp_path, measured):
     out = tmp_path / "here.toml"
-    result = run("platforms", "probe", "--seconds", "0.05", "--out", out, "--save", "--json", "-")
+    words = ("platforms", "probe", "--seconds", "0.05")
+    result = run(*words, "--out", out, "--save", "--json", "-")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["name"] == "local"
-    assert run("platforms", "show", out).exit_code == 0
+    assert measured == [0.05, 0.05]
+    document = json.loads(result.stdout)
+    assert document["name"] == "local"
+    assert document["devices"][0]["libraries"]["torch"]["call_s"] == 3e-6
+    said = " ".join(result.stderr.split())
+    assert "not measured on host: kernel spu: it needs sparse accelerators." in said
+    kept = local_path()
+    assert said.endswith(f"wrote {out} wrote {kept}")
+    for path in (out, kept):
+        assert load_platform(str(path)).host.libraries["torch"].call_s == 3e-6
     assert "as last probed" in run("platforms", "list").stdout
+    kept.unlink()
+    assert "nothing was kept; use --save, or --out FILE.toml" in run(*words).stdout
+    assert not kept.exists()
 
 
 def test_probe_refuses_a_bad_target_before_it_measures(run, tmp_path):

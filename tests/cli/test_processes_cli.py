@@ -19,13 +19,13 @@ from gnnbench.cli.processes import LEFT, LOST, SILENT, RankFailed, find_culprit,
 GRAPH = "sbm:vertices=600,edges=3000,features=16,classes=4"
 WORK = f"--dataset {GRAPH} --hidden 8 --threads 1".split()
 COMPARE = ["compare", "--plugins", "mixgcn", *WORK]
-#: Protects from hanging alone.
+#: Only prevents a hang.
 HANGING_S = 600
 
 
-def start(*words, compare=COMPARE, **how):
+def start_python(*words, **how):
     return subprocess.Popen(
-        [sys.executable, "-m", "gnnbench", *compare, *words],
+        [sys.executable, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -48,7 +48,7 @@ def ranks_of(command, count=3):
         found = {}
         for child in psutil.Process(command.pid).children():
             try:
-                # Besides the ranks' store, gloo connects every pair.
+                # Gloo connects every pair; each rank also has a connection to the store.
                 if len([c for c in child.net_connections() if c.status == "ESTABLISHED"]) > 2:
                     found[int(child.environ()["RANK"])] = child
             except (psutil.NoSuchProcess, psutil.AccessDenied, KeyError):
@@ -59,9 +59,11 @@ def ranks_of(command, count=3):
 
 
 @pytest.fixture
-def training():
-    """A command of three ranks that trains for ever, and its ranks."""
-    command = start("--processes", "3", "--epochs", "1000000", "--no-check", "--patience", "30")
+def training(request):
+    """A command of three ranks that trains until it is stopped, and its ranks."""
+    compare = ["compare", "--plugins", request.param, "--no-plain", *WORK, "--no-check"]
+    endless = ("--processes", "3", "--epochs", "1000000", "--patience", "30")
+    command = start_python("-m", "gnnbench", *compare, *endless)
     try:
         yield command, ranks_of(command)
     finally:
@@ -69,16 +71,19 @@ def training():
         command.communicate()
 
 
-def ends(command):
-    """The error of a command that ends."""
-    _, said = command.communicate(timeout=HANGING_S)
-    (error,) = [line for line in said.splitlines() if "error" in line]
-    return error.removeprefix("gnnbench: error: ")
-
-
+@pytest.mark.parametrize(
+    "training",
+    [
+        "mixgcn",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("hongtu", "partition", "hyscale", "p3")
+        ),
+    ],
+    indirect=True,
+)
 def test_a_killed_rank_ends_the_run_and_is_named(training):
-    """Until then nobody listens but on the loopback: neither the command, whose ranks meet, nor a
-    rank, whose peers connect to it."""
+    """Its peers wait for a message or an all-reduce. All sockets listen on the loopback alone."""
     command, ranks = training
     listening = [
         connection.laddr.ip
@@ -89,52 +94,14 @@ def test_a_killed_rank_ends_the_run_and_is_named(training):
     assert len(listening) >= 4
     assert {ipaddress.ip_address(ip).is_loopback for ip in listening} == {True}
     ranks[1].kill()
-    assert ends(command).startswith("rank 1 was killed by SIGKILL, and the other ranks")
+    _, said = command.communicate(timeout=HANGING_S)
+    (error,) = [line for line in said.splitlines() if "error" in line]
+    assert error.startswith("gnnbench: error: rank 1 was killed by SIGKILL, and the other ranks")
     assert command.returncode == 3
     assert not any(rank.is_running() for rank in ranks.values())
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("strategy", ["hongtu", "partition", "hyscale", "p3"])
-def test_a_killed_rank_of_any_kind_of_schedule_is_named(strategy):
-    """Its peers wait for messages of it, or for an all-reduce."""
-    compare = ["compare", "--plugins", strategy, "--no-plain", *WORK]
-    endless = ("--epochs", "1000000", "--no-check", "--patience", "30")
-    command = start("--processes", "3", *endless, compare=compare)
-    try:
-        ranks_of(command)[2].kill()
-        assert ends(command).startswith("rank 2 was killed by SIGKILL, and the other ranks")
-        assert command.returncode == 3
-    finally:
-        command.kill()
-        command.communicate()
-
-
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_to_the_command_ends_all_ranks_and_is_said_once(training, name, status):
-    """SIGINT as a terminal sends it: to the command and to every rank."""
-    command, ranks = training
-    if name == "SIGINT":
-        for rank in ranks.values():
-            rank.send_signal(signal.SIGINT)
-    command.send_signal(getattr(signal, name))
-    assert ends(command) == {"SIGINT": "interrupted.", "SIGTERM": "terminated."}[name]
-    assert command.returncode == status
-    assert not any(rank.is_running() for rank in ranks.values())
-
-
-@pytest.mark.long
-def test_ranks_that_are_stopped_all_at_once_are_not_waited_for(training):
-    """None of them is left to miss another."""
-    command, ranks = training
-    for rank in ranks.values():
-        rank.suspend()
-    assert ends(command).startswith("rank 0 was stopped by a signal, did not go on for 30 s")
-    assert command.returncode == 3
-    assert not any(rank.is_running() for rank in ranks.values())
-
-
-#: Waits for its starter, and says that it does: in one write, since three share the pipe.
+#: A rank that only waits. One write announces it, since three ranks share the pipe.
 WAITING = """
 import os, time
 from gnnbench.cli.processes import end_with_starter
@@ -142,128 +109,143 @@ end_with_starter()
 os.write(1, b"waiting\\n")
 time.sleep(100)
 """
-#: Starts three of them.
+#: The command with three such ranks.
 STARTING = f"""
 import subprocess
-from gnnbench.cli.processes import run_ranks
+import gnnbench.cli.workers
+from gnnbench.__main__ import start
 popen = subprocess.Popen
-def start(words, **how):
+def start_waiting(words, **how):
     return popen([words[0], "-c", {WAITING!r}], **how | {{"stdout": None}})
-subprocess.Popen = start
-run_ranks([], 3, 60)
+subprocess.Popen = start_waiting
+gnnbench.cli.workers.check_processes = lambda *given: 3
+start()
 """
 
 
-def test_ranks_end_with_whoever_started_them():
-    starter = subprocess.Popen([sys.executable, "-c", STARTING], stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def waiting():
+    """A command of three ranks that wait, and its ranks."""
+    command = start_python("-c", STARTING, *COMPARE, "--processes", "3", "--patience", "2")
     try:
-        said = [starter.stdout.readline() for _ in range(3)]
-        ranks = psutil.Process(starter.pid).children()
+        assert [command.stdout.readline() for _ in range(3)] == ["waiting\n"] * 3
+        ranks = psutil.Process(command.pid).children()
+        assert len(ranks) == 3
+        yield command, ranks
     finally:
-        starter.kill()
-        starter.communicate()
-    assert (said, len(ranks)) == (["waiting\n"] * 3, 3)
-    _, alive = psutil.wait_procs(ranks, timeout=HANGING_S)
+        command.kill()
+        command.communicate()
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "error"),
+    [
+        (signal.SIGINT, 130, "gnnbench: error: interrupted."),
+        (signal.SIGTERM, 143, "gnnbench: error: terminated."),
+        (signal.SIGKILL, -9, ""),
+    ],
+)
+def test_a_signal_to_the_command_ends_all_ranks_and_is_said_once(waiting, number, status, error):
+    """A terminal sends SIGINT to the command and to every rank. After SIGKILL, the command cannot
+    stop its ranks."""
+    command, ranks = waiting
+    if number == signal.SIGINT:
+        for rank in ranks:
+            rank.send_signal(number)
+    command.send_signal(number)
+    assert command.communicate(timeout=HANGING_S)[1].strip() == error
+    assert command.returncode == status
+    _, alive = psutil.wait_procs(ranks, timeout=HANGING_S if number == signal.SIGKILL else 0)
     assert not alive
 
 
-#: Two ranks, of which the second never does its part of what the first one waits for.
+def test_ranks_that_are_stopped_all_at_once_are_not_waited_for(waiting):
+    """No rank is left to miss another."""
+    command, ranks = waiting
+    for rank in ranks:
+        rank.suspend()
+    _, said = command.communicate(timeout=HANGING_S)
+    assert "rank 0 was stopped by a signal, did not go on for 2 s, and was ended" in said
+    assert command.returncode == 3
+    assert not any(rank.is_running() for rank in ranks)
+
+
+#: Three ranks: ranks 0 and 2 wait for rank 1, which does nothing.
 HANGING = """
 import sys, time, torch
 from gnnbench import signals
 from gnnbench.run.collectives import PeerLost, join
-processes = join(3)
-if processes.rank: time.sleep(100)
+processes = join(5)
 try:
-    WAITING
+    if processes.rank == 0: processes.sum(torch.ones(1, dtype=torch.float64))
+    if processes.rank == 2: processes.receive(3, torch.float64, 1, 7).wait()
+    time.sleep(100)
 except PeerLost as error:
-    print(f"gnnbench: error: {error}", file=sys.stderr)
+    with open(f"{FOLDER}/{processes.rank}", "w") as file: file.write(str(error))
     signals.leave(error.exit_status)
 """
 
 
-@pytest.mark.parametrize(
-    ("waiting", "where"),
-    [
-        ("processes.sum(torch.ones(1, dtype=torch.float64))", "an all-reduce"),
-        ("processes.receive(3, torch.float64, 1, 7).wait()", "receiving from rank 1"),
-    ],
-)
-def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(
-    monkeypatch, capfd, waiting, where
-):
-    start_instead(monkeypatch, HANGING.replace("WAITING", waiting))
-    with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 3 s for"):
-        run_ranks([], 2, 3)
-    said = capfd.readouterr().err
-    assert f"rank 0 waited 3 s for the other ranks in {where}, and one of them did not" in said
+def test_a_rank_that_hangs_is_named_after_as_long_as_was_asked_for(monkeypatch, tmp_path):
+    start_instead(monkeypatch, HANGING.replace("FOLDER", repr(str(tmp_path))))
+    with pytest.raises(RankFailed, match="rank 1 did not answer: the other ranks waited 5 s for"):
+        run_ranks([], 3, 5)
+    for rank, where in ((0, "an all-reduce"), (2, "receiving from rank 1")):
+        said = (tmp_path / str(rank)).read_text()
+        expected = f"rank {rank} waited 5 s for the other ranks in {where}, and one of them did not"
+        assert said.startswith(expected)
 
 
-#: A rank that ends with 6 inside its group, or after it has left it; threads of a group that wait
-#: for another rank abort what is taken down around them, for which an exit handler stands here.
+#: A rank that ends with 6 inside its group, then a rank that ends after it has left the group.
+#: Threads of a group that wait for another rank abort an interpreter that is taken down around
+#: them; an exit handler stands for that here.
 ENDING = """
-import atexit, os, sys
+import atexit, os
 from gnnbench import signals
 from gnnbench.run.collectives import join, leave
-join(30)
-atexit.register(lambda: (sys.stdout.flush(), os._exit(99)))
-if sys.argv[1] == "outside": leave()
-print("said")
-signals.leave(6)
+for where in ("inside", "outside"):
+    if os.fork() == 0:
+        join(30)
+        atexit.register(os._exit, 99)
+        if where == "outside": leave()
+        print(where)
+        signals.leave(6)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 
 
-@pytest.mark.parametrize(("where", "status"), [("inside", 6), ("outside", 99)])
-def test_a_rank_that_is_not_done_with_the_others_ends_at_once(where, status):
+def test_a_rank_that_is_not_done_with_the_others_ends_at_once():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    ended = subprocess.run(
-        [sys.executable, "-c", ENDING, where],
-        env=os.environ | alone,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
+    ended = start_python("-u", "-c", ENDING, env=os.environ | alone)
+    said, error = ended.communicate(timeout=HANGING_S)
+    assert (said.split(), error) == (["inside", "6", "outside", "99"], "")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("what", ["data set", "workload", "version of gnnbench"])
+def test_ranks_with_other_data_say_so_and_train_nothing(run, monkeypatch, rank, what):
+    """Two machines may have different versions of a file."""
+
+    class Pair:
+        def gather(self, told):
+            self.own = told[what]
+            other = told | {what: "another"}
+            return [told, other] if rank == 0 else [other, told]
+
+    pair = Pair()
+    pair.rank = rank
+    monkeypatch.setattr("gnnbench.run.collectives.join", lambda *given: pair)
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = run(*COMPARE, "--json", "-")
+    values = (pair.own, "another") if rank == 0 else ("another", pair.own)
+    assert result.stderr == (
+        f"gnnbench: error: the {what} of rank 1 is {values[1]}, and that of rank 0 is {values[0]}; "
+        f"give all ranks the same.\n"
     )
-    assert (ended.returncode, ended.stdout) == (status, "said\n")
-
-
-def test_ranks_that_torchrun_starts_train_together(tmp_path):
-    """They find who they are in its environment, and rank 0 alone writes and prints."""
-    found = tmp_path / "found.json"
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    words = ["--nproc-per-node", "2", "-m", "gnnbench", *COMPARE, "--epochs", "2"]
-    ended = subprocess.run(
-        [*launcher, *words, "--json", str(found)],
-        capture_output=True,
-        text=True,
-        timeout=HANGING_S,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("gnnbench compare") == 1
-    runs = {each["label"]: each for each in json.loads(found.read_text())["runs"]}
-    assert runs["mixgcn"]["equivalence"]["equal"] is True
-    assert any("2 processes (gloo)" in note for note in runs["mixgcn"]["notes"])
-
-
-def test_ranks_with_other_data_say_so_and_train_nothing():
-    """As two machines may have, each with its own version of a file."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    ranks = []
-    for rank, graph in enumerate((GRAPH, GRAPH.replace("3000", "3001"))):
-        environment = dict(
-            RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-        )
-        words = [graph if word == GRAPH else word for word in COMPARE]
-        ranks.append(start("--json", "-", compare=words, env={**os.environ, **environment}))
-    for rank in ranks:
-        said, error = rank.communicate(timeout=HANGING_S)
-        assert rank.returncode == 2
-        assert said == ""
-        assert len(error.splitlines()) == 1
-        assert "the data set of rank 1 is sbm:vertices=600,edges=3001" in error
-        assert "that of rank 0 is sbm:vertices=600,edges=3000" in error
+    assert (result.exit_code, result.stdout) == (2, "")
 
 
 @pytest.mark.parametrize(
@@ -448,46 +430,19 @@ start()
 
 
 def start_elsewhere(folder, path, *words):
-    """The command in a folder, with another one first in PYTHONPATH."""
+    """A Python program in a folder, with another folder first in PYTHONPATH."""
     found = (str(path), os.environ.get("PYTHONPATH", ""))
-    return subprocess.Popen(
-        [sys.executable, "-c", STARTER, *COMPARE, *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
+    return start_python(*words, cwd=folder, env=environment)
 
 
-#: Tells that it was imported.
-INTRUDER = "import os, sys; os.write(2, b'an intruder was imported\\n')"
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """What two processes print in a folder full of libraries' names, with a plugin that prints."""
-    folder = tmp_path_factory.mktemp("trained")
-    here, asked_for = folder / "here", folder / "asked for"
-    (here / "gnnbench").mkdir(parents=True)
-    (here / "gnnbench" / "__init__.py").write_text(INTRUDER)
-    for name in ("psutil", "click", "torch", "sitecustomize", "json"):
-        (here / f"{name}.py").write_text(INTRUDER)
-    asked_for.mkdir()
-    (asked_for / "chatty.py").write_text(CHATTY)
-    words = ("--processes", "2", "--epochs", "2", "--plugin", "chatty", "--json", "-")
-    command = start_elsewhere(here, asked_for, *words)
-    text, said = command.communicate(timeout=HANGING_S)
-    assert command.returncode == 0, said
-    return text, said
-
-
-def test_two_processes_train_the_same_model_on_this_machine(trained):
-    text, said = trained
+def check_training(text, said, chats):
+    """A document is alone on standard output. A plugin's ``chats`` are on standard error."""
     assert "error" not in said
-    assert "times are measured" in said
+    for how in ("print", "a child", "C"):
+        assert said.count(f"chatter by {how}") == chats
     runs = {each["label"]: each for each in json.loads(text)["runs"]}
-    assert all(each["status"] == "done" for each in runs.values())
+    assert {each["status"] for each in runs.values()} == {"done"}
     row = runs["mixgcn"]
     assert row["equivalence"]["equal"] is True
     assert row["metrics"]["all_to_all_bytes"]["value"] > 0
@@ -495,21 +450,36 @@ def test_two_processes_train_the_same_model_on_this_machine(trained):
     assert any("2 processes (gloo); peak memory of each, measured" in n for n in row["notes"])
 
 
-def test_ranks_import_nothing_from_the_current_folder_but_what_pythonpath_has(trained):
-    """Neither a library of theirs nor another gnnbench; from PYTHONPATH as the user set it."""
-    _, said = trained
+TWO_EPOCHS = ("--epochs", "2", "--plugin", "chatty", "--json", "-")
+
+
+def test_two_processes_train_the_same_model_and_import_nothing_from_here(tmp_path):
+    """The current folder is full of libraries' names. PYTHONPATH stays as the user set it."""
+    here, asked_for = tmp_path / "here", tmp_path / "asked for"
+    intruder = "import os, sys; os.write(2, b'an intruder was imported\\n')"
+    (here / "gnnbench").mkdir(parents=True)
+    (here / "gnnbench" / "__init__.py").write_text(intruder)
+    for name in ("psutil", "click", "torch", "sitecustomize", "json"):
+        (here / f"{name}.py").write_text(intruder)
+    asked_for.mkdir()
+    (asked_for / "chatty.py").write_text(CHATTY)
+    words = ("-c", STARTER, *COMPARE, "--processes", "2", *TWO_EPOCHS)
+    command = start_elsewhere(here, asked_for, *words)
+    text, said = command.communicate(timeout=HANGING_S)
+    assert command.returncode == 0, said
     assert "intruder" not in said
-    assert "chatter by print" in said
+    assert "times are measured" in said
+    # The command and rank 0 chat here. The output of rank 1 is kept.
+    check_training(text, said, 2)
 
 
-def test_a_document_on_standard_output_is_alone_there_in_every_process(trained, tmp_path):
+def test_ranks_that_torchrun_starts_train_together(tmp_path):
+    """Each rank finds its number in the environment. Rank 0 alone writes and prints."""
     (tmp_path / "chatty.py").write_text(CHATTY)
-    words = ("--epochs", "1", "--plugin", "chatty", "--json", "-")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    words = (*launcher, "-m", "gnnbench", *COMPARE, *TWO_EPOCHS)
     command = start_elsewhere(tmp_path, tmp_path, *words)
-    alone = command.communicate(timeout=HANGING_S)
-    assert command.returncode == 0, alone[1]
-    # By the command, and by rank 0; what rank 1 says is kept.
-    for (text, said), times in ((alone, 1), (trained, 2)):
-        assert json.loads(text)["runs"][0]["status"] == "done"
-        for how in ("print", "a child", "C"):
-            assert said.count(f"chatter by {how}") == times
+    text, said = command.communicate(timeout=HANGING_S)
+    assert command.returncode == 0, said
+    assert said.count("gnnbench compare ·") == 1
+    check_training(text, said, 2)

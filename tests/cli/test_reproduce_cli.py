@@ -1,10 +1,12 @@
-"""``gnnbench reproduce``: the list, a table for people and as JSON, and bad names."""
+"""``gnnbench reproduce``: the list, a table for people and as JSON, bad names, and times."""
 
 from __future__ import annotations
 
 import json
+import time
 
 from gnnbench.agreement import describe_outcome, read_outcomes
+from gnnbench.price.wall_clock import CallTimer
 
 NAMES = ["hongtu-table1", "hongtu-table6", "hongtu-table7", "hongtu-table9"]
 
@@ -61,6 +63,7 @@ def test_several_tables_as_json_each_once(run, tmp_path):
     assert result.exit_code == 0, result.output
     document = json.loads(path.read_text())
     assert document["schema"] == 1
+    assert "cells" not in document  # these have no ledger
     assert [table["name"] for table in document["tables"]] == ["hongtu-table1", "hongtu-table9"]
     provenances = {
         cell["provenance"]
@@ -125,10 +128,6 @@ def test_a_ledgers_entries_stand_beside_its_tables(run, tmp_path):
     assert (cell["error"], cell["fitted_on"]) == (0.25, [])
 
 
-def test_other_reproductions_have_no_ledger(run):
-    assert "cells" not in json.loads(run("reproduce", "hongtu-table1", "--json", "-").stdout)
-
-
 def test_constants_are_printed_and_written_with_their_marks(run):
     result = run("reproduce", "constants", "--json", "-")
     constants = json.loads(result.stdout)["constants"]
@@ -140,3 +139,57 @@ def test_constants_are_printed_and_written_with_their_marks(run):
     fitted = sum(each["mark"] == "fitted" for each in constants)
     assert f"{len(constants)} constants stand for the world, {fitted} of which" in screen
     assert "hyscale-figure9 (saturation): half of" in screen
+
+
+MEASURED = """
+import time
+from gnnbench.hookspecs import hookimpl
+from gnnbench.records import Cell, Table, TableRow
+from gnnbench.studies import MeasuredReproduction
+
+
+class Naps(MeasuredReproduction):
+    name = "naps"
+    summary = "how long a nap takes"
+
+    def run(self):
+        taken_s = self.timer.measure(lambda: time.sleep(0.02))
+        row = TableRow("short", (Cell(taken_s, "s", "measured"),))
+        return (Table(name="naps", title="naps", columns=("nap",), rows=(row,)),)
+
+
+@hookimpl
+def gnnbench_reproduction():
+    return [Naps]
+"""
+
+
+def test_it_is_handed_a_timer(run, tmp_path):
+    path = tmp_path / "naps.py"
+    path.write_text(MEASURED)
+    result = run("reproduce", "naps", "--plugin", path, "--json", "-")
+    assert result.exit_code == 0, result.output
+    (cell,) = json.loads(result.stdout)["tables"][0]["rows"][0]["cells"]
+    assert cell["provenance"] == "measured"
+    assert cell["value"] >= 0.02
+
+
+def test_short_calls_are_timed_five_times_and_long_ones_until_a_second_is_over(monkeypatch):
+    """The clock jumps by what the call says it takes; the median is the third of five."""
+    now_s = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s)
+    lengths = iter([0.4, 0.1, 0.3, 0.1, 0.05, 2.0, 0.7, 0.5, 9.0])
+    calls = []
+
+    def work():
+        nonlocal now_s
+        calls.append(next(lengths))
+        now_s += calls[-1]
+
+    timer = CallTimer()
+    assert round(timer.measure(work), 9) == 0.1
+    assert len(calls) == 5
+    assert timer.measure(work) == 2.0
+    assert len(calls) == 6
+    assert round(timer.measure(work), 9) == 0.6
+    assert len(calls) == 8

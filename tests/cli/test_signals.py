@@ -9,127 +9,162 @@ import sys
 
 import pytest
 
-#: Protects from hanging alone.
+#: Only prevents a hang.
 HANGING_S = 600
-#: Sends the process a signal where a function of a module is first called, or as a module's import
-#: begins; in a library that takes whatever is raised there for something missing.
-PROGRAM = """
-import builtins, importlib, os, signal, sys
+ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+GRAPH = "sbm:vertices=60,edges=200,features=4,classes=2"
+COMPARE = ("compare", "--plugins", "hongtu", "--dataset", GRAPH, "--epochs", "2")
+COMPARE += ("--no-plain", "--no-check", "--threads", "1")
+
+#: The command, to which a signal is sent as the import of a module begins. The importer takes any
+#: exception for a module that is missing.
+IMPORTING = """
+import importlib, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-number, kind, where = int(sys.argv.pop(1)), sys.argv.pop(1), sys.argv.pop(1)
+number, where = int(sys.argv.pop(1)), sys.argv.pop(1)
+find = importlib._bootstrap._find_spec
 
-def send():
-    os.kill(os.getpid(), number)
+def find_spec(name, *given):
+    if name == where:
+        try:
+            os.kill(os.getpid(), number)
+            for _ in range(1000): pass
+        except BaseException:
+            pass
+    return find(name, *given)
 
-if kind == "import":
-    find = importlib._bootstrap._find_spec
-
-    def find_spec(name, *given):
-        if name == where:
-            try:
-                send()
-                for _ in range(1000): pass
-            except BaseException:
-                pass
-        return find(name, *given)
-
-    importlib._bootstrap._find_spec = find_spec
-elif kind == "call":
-    # In the module's own code, once it has run: tracing every call takes longer than the command.
-    module, name = where.split(":")
-    find = importlib._bootstrap._find_spec
-
-    def find_spec(asked, *given):
-        spec = find(asked, *given)
-        if asked == module:
-            execute = spec.loader.exec_module
-
-            def exec_module(made):
-                execute(made)
-                *owners, last = name.split(".")
-                for owner in owners:
-                    made = getattr(made, owner)
-                function = getattr(made, last)
-
-                def sending(*given, **named):
-                    send()
-                    return function(*given, **named)
-
-                setattr(made, last, sending)
-
-            spec.loader.exec_module = exec_module
-        return spec
-
-    importlib._bootstrap._find_spec = find_spec
+importlib._bootstrap._find_spec = find_spec
 from gnnbench.__main__ import start
 start()
 """
-GRAPH = "sbm:vertices=60,edges=200,features=4,classes=2"
-COMPARE = ("compare", "--plugins", "hongtu", "--dataset", GRAPH, "--epochs", "2", "--no-check")
-ENDS = {signal.SIGINT: (130, "interrupted"), signal.SIGTERM: (143, "terminated")}
+#: Commands of one process that has imported everything. Each command runs in a fork, is sent a
+#: signal where a function is called, and writes to files of its own. The exit statuses are printed.
+CALLING = """
+import importlib, json, os, signal, sys
+import gnnbench.cli.compare, gnnbench.comparison, gnnbench.report, gnnbench.results.schema
+from gnnbench import plugins
+from gnnbench.__main__ import start
+plugins.load()
+
+def run(folder, number, handler, where, words):
+    for descriptor, name in ((1, "out"), (2, "error")):
+        os.dup2(os.open(f"{folder}/{name}", os.O_CREAT | os.O_WRONLY), descriptor)
+    signal.signal(signal.SIGINT, getattr(signal, handler))
+    module, names = where.split(":")
+    *owners, last = names.split(".")
+    owner = importlib.import_module(module)
+    for each in owners:
+        owner = getattr(owner, each)
+    function = getattr(owner, last)
+
+    def sending(*given, **named):
+        os.kill(os.getpid(), number)
+        return function(*given, **named)
+
+    setattr(owner, last, sending)
+    sys.argv[1:] = words
+    start()
+
+for each in json.loads(sys.argv[1]):
+    if os.fork() == 0:
+        run(*each)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
 
 
-def run(number, kind, where, *words):
+def run_python(program, *words):
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(int(number)), kind, where, *words],
+        [sys.executable, "-c", program, *words],
         capture_output=True,
         text=True,
         timeout=HANGING_S,
+        check=False,
     )
 
 
-#: Where a comparison has begun.
-IN_TRAINING = (
-    "gnnbench_plugins.hongtu.sampler:read_sets",
-    "gnnbench.run.evaluate:Evaluator.evaluate",
+@pytest.mark.parametrize(
+    ("number", "where"),
+    [
+        (signal.SIGINT, "click"),
+        (signal.SIGINT, "torch"),
+        (signal.SIGTERM, "gnnbench_plugins.hongtu.search"),
+    ],
 )
-#: Both signals before and in it, each at some of the places.
-PLACES = (
-    ("SIGINT", "import", "click"),
-    ("SIGTERM", "import", "gnnbench.cli.reproduce"),
-    ("SIGINT", "import", "torch"),
-    ("SIGTERM", "import", "gnnbench_plugins.hongtu.search"),
-    ("SIGINT", "call", "gnnbench.cli.compare:parse_strategies"),
-    ("SIGTERM", "call", "gnnbench.plugins.loading:load"),
-    ("SIGINT", "call", "gnnbench.datasets.synthetic:check_size"),
-    ("SIGINT", "call", IN_TRAINING[0]),
-    ("SIGTERM", "call", IN_TRAINING[1]),
-    ("SIGTERM", "call", "gnnbench.results.schema:to_document"),
-)
-
-
-@pytest.mark.parametrize(("name", "kind", "where"), PLACES)
-def test_a_signal_ends_the_command_wherever_it_comes(tmp_path, name, kind, where):
-    """With files on the disk where training has begun: their folder is empty again."""
-    number = signal.Signals[name]
-    found, spilt = tmp_path / "found.json", tmp_path / "spilt"
-    words = ("--json", str(found))
-    if where in IN_TRAINING:
-        spilt.mkdir()
-        words += ("--set", f"memory.spill_dir={spilt}", "--set", "memory.host_bytes=40kB")
-    ended = run(number, kind, where, *COMPARE, *words)
+def test_a_signal_ends_an_import(tmp_path, number, where):
+    found = tmp_path / "found.json"
+    ended = run_python(IMPORTING, str(int(number)), where, *COMPARE, "--json", str(found))
     status, word = ENDS[number]
-    assert ended.returncode == status, ended.stderr
     assert ended.stderr.strip() == f"gnnbench: error: {word}."
-    if where in IN_TRAINING:  # what is done is told, and that the rest is not
-        assert "interrupted" in ended.stdout
-        assert json.loads(found.read_text())["interrupted"]
-        assert list(spilt.iterdir()) == []
+    assert (ended.returncode, ended.stdout, found.exists()) == (status, "", False)
+
+
+#: By place in the code: the signal.
+BEFORE = {
+    "gnnbench.cli.compare:parse_strategies": signal.SIGTERM,
+    "gnnbench.datasets.synthetic:check_size": signal.SIGINT,
+}
+IN_TRAINING = {
+    "gnnbench_plugins.hongtu.sampler:read_sets": signal.SIGINT,
+    "gnnbench.run.evaluate:Evaluator.evaluate": signal.SIGTERM,
+}
+AFTER = {"gnnbench.results.schema:to_document": signal.SIGTERM}
+IGNORED, STAGE = "ignored", "stage"
+#: One thread that does not prefetch.
+UNPREFETCHED = ("compare", "--plugins", "hyscale", "--dataset", GRAPH, "--platform", "local")
+UNPREFETCHED += ("--batch-size", "8", "--threads", "1", "--no-check")
+UNPREFETCHED += ("--set", "communication.stages=0", "--set", "placement.design=false")
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """By place: the folder, exit status, output and error of a command that has ended."""
+    commands = {}
+    for where, number in (BEFORE | IN_TRAINING | AFTER).items():
+        folder = tmp_path_factory.mktemp("called")
+        (folder / "spilt").mkdir()
+        words = [*COMPARE, "--json", str(folder / "found.json")]
+        if where in IN_TRAINING:
+            words += ["--set", f"memory.spill_dir={folder}/spilt"]
+            words += ["--set", "memory.host_bytes=40kB"]
+        commands[where] = [str(folder), int(number), "default_int_handler", where, words]
+    place, folder = next(iter(BEFORE)), tmp_path_factory.mktemp("ignored")
+    commands[IGNORED] = [str(folder), int(signal.SIGINT), "SIG_IGN", place, [*COMPARE]]
+    place, folder = "gnnbench.lowering.mini_batch:MiniBatchLowering.load", folder / "stage"
+    folder.mkdir()
+    words = list(UNPREFETCHED)
+    commands[STAGE] = [str(folder), int(signal.SIGINT), "default_int_handler", place, words]
+    done = run_python(CALLING, json.dumps(list(commands.values())))
+    assert done.stderr == ""
+    found = {}
+    for (where, command), status in zip(commands.items(), done.stdout.split(), strict=True):
+        folder = tmp_path_factory.getbasetemp() / command[0]
+        texts = [(folder / name).read_text() for name in ("out", "error")]
+        found[where] = (folder, int(status), *texts)
+    return found
+
+
+@pytest.mark.parametrize(("where", "number"), (BEFORE | IN_TRAINING | AFTER).items())
+def test_a_signal_ends_the_command_wherever_it_comes(ended, where, number):
+    """Training writes files, and their folder is empty again afterwards."""
+    folder, status, out, error = ended[where]
+    assert (status, error.strip()) == (ENDS[number][0], f"gnnbench: error: {ENDS[number][1]}.")
+    assert list((folder / "spilt").iterdir()) == []
+    if where in IN_TRAINING:  # a result says that it is not complete
+        assert "interrupted" in out
+        assert json.loads((folder / "found.json").read_text())["interrupted"]
     else:
-        assert ended.stdout == "" or where == "gnnbench.results.schema:to_document"
-        assert list(tmp_path.iterdir()) == []
+        assert out == "" or where in AFTER
+        assert {path.name for path in folder.iterdir()} == {"spilt", "out", "error"}
 
 
-def test_ignored_signals_stay_ignored():
-    """As what a shell runs in the background has them."""
-    program = PROGRAM.replace("signal.default_int_handler", "signal.SIG_IGN")
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-c", program, str(int(signal.SIGINT))),
-            *("call", "gnnbench.plugins.loading:load", *COMPARE),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=HANGING_S,
-    )
-    assert ended.returncode == 0, ended.stderr
+def test_an_interrupt_names_the_stage(ended):
+    _, status, _, error = ended[STAGE]
+    said = "gnnbench: error: interrupted in stage load of round 0 on host."
+    assert (status, error.strip()) == (130, said)
+
+
+def test_ignored_signals_stay_ignored(ended):
+    """A shell has its background jobs ignore SIGINT."""
+    _, status, out, error = ended[IGNORED]
+    assert (status, error) == (0, "")
+    assert "hongtu" in out

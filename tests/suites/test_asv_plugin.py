@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = {
     "version": 1,
@@ -92,17 +90,15 @@ class Repository:
         )
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path / "tiny")
-
-
-def test_results_of_a_commit_are_kept_and_slower_is_told(repository: Repository) -> None:
-    """The benchmarks run the commit's code, not the tree's: this tree's ends at once."""
+def test_results_of_a_commit_are_kept_and_slower_is_told(tmp_path: Path) -> None:
+    """The benchmarks run the commit's code, not the tree's, which ends at once. A benchmark that
+    fails is no regression."""
+    repository = Repository(tmp_path / "tiny")
     repository.commit(SLEEPING.format(0.002))
     repository.commit(SLEEPING.format(0.05))
+    repository.commit("def work():\n    raise RuntimeError('broken')\n")
     (repository.folder / "tiny.py").write_text("def work():\n    raise SystemExit('the tree')\n")
-    slower = repository.asv("continuous", "HEAD~1", "HEAD")
+    slower = repository.asv("continuous", "HEAD~2", "HEAD~1")
     assert slower.returncode == 1, slower.stdout + slower.stderr
     assert "PERFORMANCE DECREASED" in slower.stdout
     kept = [path for path in (repository.folder / "results").rglob("*.json") if "-" in path.stem]
@@ -114,12 +110,7 @@ def test_results_of_a_commit_are_kept_and_slower_is_told(repository: Repository)
         samples = results["work.time_work"][columns.index("samples")]
         assert len(samples[0]) == 12
         assert results["work.track_plugins"][0] == [len("mine.py")]
-    faster = repository.asv("continuous", "HEAD", "HEAD~1")
+    faster = repository.asv("continuous", "HEAD~1", "HEAD~2")
     assert faster.returncode == 0, faster.stdout + faster.stderr
-
-
-def test_a_benchmark_that_fails_is_no_regression(repository: Repository) -> None:
-    repository.commit(SLEEPING.format(0.002))
-    repository.commit("def work():\n    raise RuntimeError('broken')\n")
-    failed = repository.asv("continuous", "HEAD~1", "HEAD")
+    failed = repository.asv("continuous", "HEAD~2", "HEAD")
     assert failed.returncode == 3, failed.stdout + failed.stderr

@@ -22,6 +22,8 @@ from gnnbench.results.frames import frame_kept
 from gnnbench.results.kept import list_kept, name_kept, read_kept
 from gnnbench.sweep import EXECUTORS, read_grid
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 GRAPH = "sbm:vertices=60,edges=200,features=4,classes=3"
 SMALL = f"""
 datasets = ["{GRAPH}"]
@@ -162,7 +164,7 @@ def test_names_spelt_out_for_speed_are_the_real_ones():
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(tmp_path_factory, forked_workers):
     """A sweep of four configurations that is done, its file, and its output."""
     folder = tmp_path_factory.mktemp("swept")
     (folder / "sweep.toml").write_text(f"{SMALL}\nseeds = [0, 1]")

@@ -87,7 +87,7 @@ def test_combinations_are_counted_before_they_are_made(folder, monkeypatch):
     assert "its lists make 24 combinations; 23 are the most of one sweep" in refused.stderr
 
 
-def test_no_output_replaces_what_a_sweep_or_a_report_reads(folder):
+def test_no_output_replaces_what_a_sweep_or_a_report_reads(folder, forked_workers):
     assert run().exit_code == 0
     (kept,) = list_kept(folder / "results")
     os.link(folder / "tiny.npz", folder / "other.npz")
