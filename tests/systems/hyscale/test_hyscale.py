@@ -493,15 +493,15 @@ def test_options_that_mean_nothing_are_refused(small_graph, option, text, why):
 
 # --------------------------------------------------------------------------- DRM in real training
 
-WIDE = Workload("gcn", (64, 128, 8), 5, 125, (10, 10), 0, threads=1)
+WIDE = Workload("gcn", (64, 128, 8), 4, 125, (10, 10), 0, threads=1)
 
 
 @pytest.fixture(scope="module")
 def wide(graph):
-    """Thirty rounds, six an epoch, on a platform a hundred times as slow; each trained once."""
+    """Train 24 rounds, six an epoch, on a platform a hundred times as slow, each kind once."""
 
     @cache
-    def train_once(name, skew=1.0, rule="algorithm1", drm="true", factor=100, stages=2):
+    def train_once(name, skew, rule, drm, factor, stages):
         return run(
             graph,
             slow_down(load_platform(name), factor),
@@ -512,19 +512,22 @@ def wide(graph):
             communication_stages=stages,
         )
 
-    return train_once
+    def train(name, skew=1.0, rule="algorithm1", drm="true", factor=100, stages=2):
+        return train_once(name, skew, rule, drm, factor, stages)
+
+    return train
 
 
 @pytest.mark.parametrize("name", [GPUS, FPGAS])
 def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(wide, name):
-    """The fourth epoch's rounds cost within 5 % of those of the planned start.
+    """The last epoch's rounds cost within 5 % of those of the planned start.
 
     5 % because threads are whole: where five or six of them load, giving one up or getting one
     changes a stage by a fifth, so Algorithm 1 may come to rest that far from the optimum. A first
     round wrong by four costs at least 15 % more than the last ones.
     """
     runs = {skew: wide(name, skew) for skew in (1.0, 4.0, 0.25)}
-    settled = {skew: sum(result.bottlenecks[18:24]) / 6 for skew, result in runs.items()}
+    settled = {skew: sum(result.bottlenecks[-6:]) / 6 for skew, result in runs.items()}
     planned = runs[1.0].session.history[0].cpu_seeds
     for skew in (4.0, 0.25):
         result = runs[skew]
@@ -532,14 +535,14 @@ def test_drm_recovers_from_a_first_split_that_is_wrong_by_four(wide, name):
         assert result.bottlenecks[0] > 1.15 * settled[skew]
         assert settled[skew] == pytest.approx(settled[1.0], rel=0.05)
         # Six rounds also fill and flush the pipeline, which is not what is balanced.
-        assert result.digests[3].epoch_s < 1.2 * runs[1.0].digests[3].epoch_s
+        assert result.digests[-1].epoch_s < 1.2 * runs[1.0].digests[-1].epoch_s
         # Wherever the seeds went, they trained the same model.
         assert result.losses == pytest.approx(runs[1.0].losses, rel=1e-4)
     # In the timeline, against the split that stays wrong. An epoch of six rounds also fills and
     # flushes the pipeline, which Algorithm 1 does not see, so less is gained than in a round.
     static = wide(name, 0.25, drm="false")
     assert len({split.cpu_seeds for split in static.session.history}) == 1
-    assert runs[0.25].digests[3].epoch_s < 0.97 * static.digests[0].epoch_s
+    assert runs[0.25].digests[-1].epoch_s < 0.97 * static.digests[0].epoch_s
 
 
 @pytest.mark.parametrize("name", [GPUS, FPGAS])
@@ -592,7 +595,7 @@ def test_the_study_of_convergence_trains_both_rules_from_a_wrong_share():
 
 @pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
 @pytest.mark.parametrize(
-    ("name", "factor", "stages"), [(GPUS, 100, 0), (FPGAS, 100, 1), (GPUS, 1, 2), (FPGAS, 1, 2)]
+    ("name", "factor", "stages"), [(GPUS, 1, 0), (FPGAS, 1, 1), (GPUS, 100, 2), (FPGAS, 100, 2)]
 )
 def test_drm_costs_nothing_where_it_gains_nothing(wide, name, factor, stages, rule):
     """Against the split it starts from, over all epochs, however far stages overlap; a seed more or
@@ -932,36 +935,3 @@ def test_without_prefetching_rounds_follow_each_other(prefetched):
     rounds = [[item for item in timeline if item.span.round == r] for r in range(10)]
     for before, after in pairwise(rounds):
         assert min(item.start_s for item in after) >= max(item.end_s for item in before)
-
-
-# --------------------------------------------------------------------------- same maths
-
-SMALL = Workload("sage", (12, 8, 4), 3, 17, (4, 3), 0, dtype="float64", threads=1)
-
-
-@pytest.fixture(scope="module")
-def one_large_batch(small_graph):
-    platform = load_platform(GPUS)
-    alone = replace(platform, accelerators=platform.accelerators[:1])
-    return run(small_graph, alone, SMALL, strategy="reference").losses
-
-
-@pytest.mark.parametrize(
-    ("accelerators", "cpu_trainer", "stages"),
-    [(1, "true", 2), (2, "false", 1), (3, "true", 0), (4, "true", 2), (4, "false", 2)],
-)
-def test_equal_to_one_large_batch(small_graph, one_large_batch, accelerators, cpu_trainer, stages):
-    """§II-B and §IV: synchronous SGD over uneven, moving shares equals one large mini-batch."""
-    result = run(
-        small_graph,
-        slow_down(load_platform(FPGAS), 1000),
-        SMALL,
-        placement_accelerators=accelerators,
-        placement_cpu_trainer=cpu_trainer,
-        placement_skew=0.5,
-        communication_stages=stages,
-    )
-    assert result.losses == pytest.approx(one_large_batch, rel=1e-9, abs=0)
-    assert len(set(one_large_batch)) == len(one_large_batch) > 15
-    if cpu_trainer == "true":
-        assert len({split.cpu_seeds for split in result.session.history}) > 1

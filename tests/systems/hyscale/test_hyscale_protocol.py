@@ -166,11 +166,28 @@ def one_large_batch(small_graph):
     return run(small_graph, make_machine(1), parts=parts).losses
 
 
+def make_steps(trainers, *, propagate, stages=None, **changed) -> Steps:
+    """Return an engine's steps that compute nothing but what is given."""
+    quiet = {name: lambda index: None for name in ("sample", "load", "transfer")}
+    return Steps(
+        stages=quiet | (stages or {}),
+        propagate=propagate,
+        host="host",
+        trainers=tuple(trainers),
+        **{
+            "assign": lambda index: index,
+            "begin": lambda index: None,
+            "synchronise": lambda index: None,
+            "observe": lambda index: None,
+            **changed,
+        },
+    )
+
+
 # --------------------------------------------------------------------------- same maths
 
 
-@pytest.mark.parametrize("prefetch", PREFETCH)
-@pytest.mark.parametrize("accelerators", [1, 3, 7, 16])
+@pytest.mark.parametrize(("accelerators", "prefetch"), [(1, 2), (3, 0), (3, 2), (16, 1)])
 @pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
 def test_any_split_over_any_trainers_equals_one_large_batch(
     small_graph, one_large_batch, accelerators, prefetch, real
@@ -198,8 +215,7 @@ def test_any_split_over_any_trainers_equals_one_large_batch(
 
 
 @pytest.mark.parametrize("rule", ["algorithm1", "proportional"])
-@pytest.mark.parametrize("prefetch", PREFETCH)
-@pytest.mark.parametrize("accelerators", [1, 2, 4])
+@pytest.mark.parametrize(("accelerators", "prefetch"), [(1, 2), (3, 0), (4, 1)])
 def test_drm_that_moves_work_changes_no_loss(
     small_graph, one_large_batch, accelerators, prefetch, rule
 ):
@@ -218,12 +234,13 @@ def test_drm_that_moves_work_changes_no_loss(
 # --------------------------------------------------------------------------- threads change nothing
 
 
-@pytest.mark.parametrize("communication", ["hyscale", "hongtu"])
-@pytest.mark.parametrize("prefetch", PREFETCH)
-def test_threads_give_what_taking_turns_gives_to_the_bit(small_graph, prefetch, communication):
+@pytest.mark.parametrize(
+    ("communication", "stages"),
+    [("hyscale", {"communication_stages": each}) for each in PREFETCH] + [("hongtu", {})],
+)
+def test_threads_give_what_taking_turns_gives_to_the_bit(small_graph, communication, stages):
     """On the model clock: losses, spans, their order and times, splits, and what was observed."""
     parts = replace(HYSCALE, communication=communication)
-    stages = {"communication_stages": prefetch} if communication == "hyscale" else {}
     options = {"placement_skew": 0.4, "placement_accelerator_sampling": "true", **stages}
     in_turn, on_threads = (
         run(small_graph, make_machine(3, real=real), parts=parts, **options)
@@ -249,7 +266,7 @@ def test_spans_are_numbered_by_rounds_and_stages(small_graph):
 
 @pytest.mark.parametrize("runner", [run_in_turn, run_on_threads])
 @pytest.mark.parametrize("prefetch", PREFETCH)
-@pytest.mark.parametrize("num_rounds", [0, 1, 2, 3, 4, 5, 11])
+@pytest.mark.parametrize("num_rounds", [0, 1, 3, 4, 11])
 def test_a_split_rests_on_the_times_of_a_fixed_number_of_rounds_before(
     runner, prefetch, num_rounds
 ):
@@ -263,15 +280,14 @@ def test_a_split_rests_on_the_times_of_a_fixed_number_of_rounds_before(
         known[index] = list(observed)
         return index
 
-    steps = Steps(
+    steps = make_steps(
+        (Trainer("gpu0", 0), Trainer("gpu1", 1), Trainer("host", 1)),
         assign=assign,
         stages={name: note(name) for name in ("sample", "load", "transfer")},
         begin=note("begin"),
         propagate=lambda index, slot: log.append((f"propagate {slot}", index)),
         synchronise=note("synchronise"),
         observe=observed.append,
-        host="host",
-        trainers=(Trainer("gpu0", 0), Trainer("gpu1", 1), Trainer("host", 1)),
     )
     runner(steps, num_rounds, open_pipeline(prefetch))
     depth = ROUNDS_UNDER_WAY[prefetch]
@@ -304,25 +320,17 @@ def test_two_stage_prefetching_has_four_rounds_under_way():
         if index == 3 - place:
             together.wait()
 
-    steps = Steps(
-        assign=lambda index: index,
-        stages={
-            "sample": lambda index: meet(index, 0),
-            "load": lambda index: meet(index, 1),
-            "transfer": lambda index: meet(index, 2),
-        },
-        begin=lambda index: None,
-        propagate=lambda index, slot: meet(index, 3),
-        synchronise=lambda index: None,
-        observe=lambda index: None,
-        host="host",
-        trainers=(Trainer("gpu0", 0),),
+    stages = {
+        name: partial(meet, place=place)
+        for place, name in enumerate(("sample", "load", "transfer"))
+    }
+    steps = make_steps(
+        [Trainer("gpu0", 0)], stages=stages, propagate=lambda index, slot: meet(index, 3)
     )
     run_on_threads(steps, 4, open_pipeline(2))
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 8])
-@pytest.mark.parametrize("accelerators", [0, 1])
+@pytest.mark.parametrize(("cores", "accelerators"), [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1)])
 @pytest.mark.parametrize("real", [False, True], ids=["described", "here"])
 def test_a_host_that_trains_alone_on_few_cores_takes_turns(small_graph, cores, accelerators, real):
     """Its stages would compete for the cores; an accelerator's overlap with the host's. Who runs
@@ -366,18 +374,8 @@ def test_trainers_compute_at_the_same_time_unless_they_share_a_processor():
         time.sleep(0.002)
         alone.release()
 
-    quiet = {name: lambda index: None for name in ("sample", "load", "transfer")}
-    steps = Steps(
-        assign=lambda index: index,
-        stages=quiet,
-        begin=lambda index: None,
-        propagate=propagate,
-        synchronise=lambda index: None,
-        observe=lambda index: None,
-        host="host",
-        trainers=tuple(Trainer(f"gpu{slot}", min(slot, 2)) for slot in range(5)),
-    )
-    run_on_threads(steps, 3, open_pipeline(0))
+    trainers = [Trainer(f"gpu{slot}", min(slot, 2)) for slot in range(5)]
+    run_on_threads(make_steps(trainers, propagate=propagate), 3, open_pipeline(0))
 
 
 @pytest.mark.parametrize("real", [False, True], ids=["described", "here"])
@@ -424,6 +422,8 @@ class Injected(Exception):
 
 
 STAGES = ("sample", "load", "transfer", "propagate", "synchronize")
+#: Each stage on threads, and two where one thread takes turns.
+WHERE = [*((stage, True) for stage in STAGES), ("load", False), ("propagate", False)]
 METHODS = dict(zip(STAGES, ("sample", "load", "transfer", "propagate", "synchronise"), strict=True))
 
 
@@ -476,11 +476,11 @@ def check_failure(caught, faults):
             assert f"bytes in stage {error.stage} of round {error.round}," in str(error)
 
 
-def inject_faults(monkeypatch, dataset, num_rounds):
-    """Short runs until so many rounds were begun in all; every run ends, and says how it failed."""
+def test_whatever_fails_every_thread_ends_and_the_stage_is_named(monkeypatch, small_graph):
+    """Short runs until a hundred rounds were begun; every run ends, and says how it failed."""
     draw, kinds, begun = random.Random(7), {"done": 0, "raised": 0, "memory": 0}, 0
     number = 0
-    while begun < num_rounds:
+    while begun < 100:
         number += 1
         before = set(threading.enumerate())
         accelerators, prefetch = draw.choice((0, 1, 2, 3, 6)), draw.choice(PREFETCH)
@@ -500,7 +500,7 @@ def inject_faults(monkeypatch, dataset, num_rounds):
         with monkeypatch.context() as patch:
             faults = Faults(patch, fate)
             bundle, setting, _ = prepare(
-                dataset, platform, replace(SMALL, epochs=1), communication_stages=prefetch
+                small_graph, platform, replace(SMALL, epochs=1), communication_stages=prefetch
             )
             caught = failure_of(bundle, setting)
         if caught is None:
@@ -512,11 +512,6 @@ def inject_faults(monkeypatch, dataset, num_rounds):
             check_failure(caught, faults)
         begun += faults.rounds + len(faults.raised)
         assert set(threading.enumerate()) == before, f"run {number} leaked a thread"
-    return kinds
-
-
-def test_whatever_fails_every_thread_ends_and_the_stage_is_named(monkeypatch, small_graph):
-    kinds = inject_faults(monkeypatch, small_graph, 100)
     assert min(kinds.values()) > 0
 
 
@@ -537,15 +532,14 @@ class CheckedRounds:
         def stage(name):
             return lambda round_: self.take(round_, name, "host")
 
-        return Steps(
+        return make_steps(
+            self.trainers,
             assign=self.assign,
             stages={name: stage(name) for name in ("sample", "load", "transfer")},
             begin=stage("begin"),
             propagate=lambda round_, slot: self.take(round_, slot, self.trainers[slot].device),
             synchronise=stage("synchronize"),
             observe=stage("observe"),
-            host="host",
-            trainers=self.trainers,
         )
 
     def assign(self, index):
@@ -576,12 +570,11 @@ class CheckedRounds:
             assert sorted(trained) == list(range(len(self.trainers)))
 
 
-def test_thousands_of_rounds_with_random_faults(watchdog):
+def test_many_rounds_with_random_faults(watchdog):
     """Of the protocol alone, whose steps cost nothing: every run ends, a whole one has lost no
     round, and another says what failed first."""
     draw, kinds, begun = random.Random(7), {"done": 0, "failed": 0}, 0
-    while begun < 5000:
-        before = set(threading.enumerate())
+    while begun < 1500:
         lock, fates = threading.Lock(), random.Random(draw.random())
 
         def fate(lock=lock, fates=fates):
@@ -605,12 +598,10 @@ def test_thousands_of_rounds_with_random_faults(watchdog):
             assert not checked.raised
             checked.check(num_rounds)
         begun += len(checked.rounds)
-        assert set(threading.enumerate()) == before
-    assert min(kinds.values()) > 50, kinds
+    assert min(kinds.values()) > 15, kinds
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("stage", "real"), WHERE)
 def test_an_error_names_its_stage_round_and_device(monkeypatch, small_graph, stage, real):
     def fate(at, index, slot):
         failing = at == stage and index == 3 and slot in (-1, 1)
@@ -641,39 +632,36 @@ def test_a_full_device_says_at_which_stage(small_graph, real):
     assert " bytes in stage transfer of round 0, " in str(error)
 
 
-def share_out_as(shares, session, *_):
-    """Have a session deal its seeds out by ``shares`` of their number."""
-
-    def share_out(seeds):
-        found = shares(len(seeds))
-        return [(share, seeds[: share.seeds]) for share in found[:1]] + [
-            (share, seeds[:0]) for share in found[1:]
-        ]
-
-    session.share_out = share_out
-
-
-def test_a_missing_library_and_a_broken_placement_stay_what_they_are(monkeypatch, small_graph):
+def test_a_missing_library_stays_what_it_is(small_graph):
     bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
+    drawn = bundle.sampler.sample
 
-    def sample(*_):
+    def sample(*args):
+        if threading.current_thread() is threading.main_thread():
+            return drawn(*args)
         raise MissingDependency("it is not installed.")
 
-    drawn = bundle.sampler.sample
-    bundle.sampler.sample = lambda *args: (
-        drawn(*args) if threading.current_thread() is threading.main_thread() else sample()
-    )
+    bundle.sampler.sample = sample
     with pytest.raises(MissingDependency, match="it is not installed"):
         train(bundle, setting, WallClock())
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ([Share(0, 16)], r"stage assign of round 0 .* gave out 16 of 17 seeds"),
+        ([Share(0, 19), Share(1, -2)], r"gave slot 1 -2 seeds; a share has none or more"),
+    ],
+)
+def test_a_broken_placement_is_refused(small_graph, shares, said):
+    def deal(session, *_):
+        session.share_out = lambda seeds: [
+            (share, seeds[: max(0, share.seeds)]) for share in shares
+        ]
+
     bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
-    on_open(bundle.placement, partial(share_out_as, lambda count: [Share(0, count - 1)]))
-    with pytest.raises(StageFailed, match=r"stage assign of round 0 .* gave out 16 of 17 seeds"):
-        train(bundle, setting, WallClock())
-    bundle, setting, _ = prepare(small_graph, make_machine(1, real=True))
-    on_open(
-        bundle.placement, partial(share_out_as, lambda count: [Share(0, count + 2), Share(1, -2)])
-    )
-    with pytest.raises(StageFailed, match=r"gave slot 1 -2 seeds; a share has none or more"):
+    on_open(bundle.placement, deal)
+    with pytest.raises(StageFailed, match=said):
         train(bundle, setting, WallClock())
 
 
@@ -692,8 +680,7 @@ def test_a_failed_run_is_a_row_of_the_comparison_and_debug_shows_the_cause(
     assert isinstance(caught.value.__cause__, Injected)
 
 
-@pytest.mark.parametrize("real", [False, True], ids=["in-turn", "threads"])
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("stage", "real"), WHERE)
 def test_an_interrupt_names_the_stage_and_ends_every_thread(monkeypatch, small_graph, stage, real):
     """Ctrl-C in the midst of a stage; on threads, while the runtime waits for it."""
     noticed, end = threading.Event(), _Crew.end
@@ -732,7 +719,7 @@ def test_an_interrupt_that_does_not_wake_the_runtime_is_noticed_all_the_same(
 
     def fate(at, index, slot):
         if at == "load" and index == 0:
-            time.sleep(1.0)  # until all others wait for this stage
+            time.sleep(0.2)  # until all others wait for this stage
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             os.kill(os.getpid(), signal.SIGINT)
             noticed.wait()
